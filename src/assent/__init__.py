@@ -1,0 +1,1 @@
+"""Assent lets AI agents act on a user's own machine, with the user's assent."""

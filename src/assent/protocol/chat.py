@@ -1,0 +1,81 @@
+"""Projects, sessions, messages and runs, as the API tells them."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from .states import AgentMode, RunState
+from .values import Identifier, Timestamp, Word
+
+MAX_MESSAGE_CHARACTERS = 100_000
+
+
+class ProjectBody(Word):
+    name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+
+
+class Project(Word):
+    project_id: str
+    name: str
+    created_at: Timestamp
+
+
+class ProjectList(Word):
+    projects: list[Project]
+    total_count: int
+
+
+class MessageBody(Word):
+    content: str = Field(min_length=1, max_length=MAX_MESSAGE_CHARACTERS)
+    session_id: Identifier | None = None
+    """Leave it out to open a new session."""
+    mode: AgentMode | None = None
+    """How much the agent must ask in this run; left out: `sandbox`."""
+
+
+class MessageAccepted(Word):
+    message_id: str
+    session_id: str
+    run_id: str
+
+
+class Message(Word):
+    message_id: str
+    session_id: str
+    run_id: str | None
+    role: Literal["user", "agent"]
+    content: str
+    created_at: Timestamp
+
+
+class MessageList(Word):
+    messages: list[Message]
+    total_count: int
+
+
+class Session(Word):
+    session_id: str
+    project_id: str
+    title: str
+    created_at: Timestamp
+
+
+class SessionList(Word):
+    sessions: list[Session]
+    total_count: int
+
+
+class Run(Word):
+    run_id: str
+    project_id: str
+    session_id: str
+    state: RunState
+    mode: AgentMode
+    error: str | None
+    created_at: Timestamp
+    updated_at: Timestamp
+
+
+class Cancelled(Word):
+    success: bool
+    message: str

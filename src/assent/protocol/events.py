@@ -1,0 +1,163 @@
+"""The feed's events. Each has a `kind` (the SSE `event:` field) and a time; the feed adds the `id:`.
+
+A signal is meant for one client; everything else for whoever watches the project. Results in events are
+shortened: the whole is at `GET /my/tools/{tool_id}`.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from .states import AgentMode, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel, RunState
+from .values import JsonObject, Timestamp, Word
+from .verdicts import Finding
+
+
+class Event(Word):
+    timestamp: Timestamp
+
+
+class ApprovalRequested(Event):
+    kind: Literal["tool.approval_request"] = "tool.approval_request"
+    approval_id: str
+    tool_id: str
+    tool_name: str
+    risk_level: RiskLevel
+    timeout_seconds: int
+    description: str
+    tool_params: JsonObject
+    findings: list[Finding]
+    network: bool
+    digest: str
+    deadline: Timestamp
+    session_id: str | None
+    agent_id: str | None
+
+
+class ApprovalDecided(Event):
+    kind: Literal["tool.approval_decided"] = "tool.approval_decided"
+    approval_id: str
+    tool_ids: list[str]
+    status: ApprovalStatus
+    decided_by: str | None
+    reason: str | None
+    session_id: str | None
+
+
+class ExecutionSignal(Event):
+    kind: Literal["tool.execution_signal"] = "tool.execution_signal"
+    tool_id: str
+    tool_name: str
+    tool_params: JsonObject
+    """The true parameters."""
+    digest: str
+    """What was approved; the client computes it again and refuses a difference."""
+    risk_level: RiskLevel
+    approval_id: str | None
+    approved_by: str
+    """`risk:LOW`, `person:alice`, `mode:full`, …"""
+    mode: AgentMode
+    network: bool
+    deadline: Timestamp
+    """When the server gives up on a result."""
+    client_id: str
+    session_id: str
+
+
+class ExecutionCancelSignal(Event):
+    kind: Literal["tool.cancel_signal"] = "tool.cancel_signal"
+    tool_id: str
+    client_id: str
+    session_id: str
+
+
+class ResultAcknowledged(Event):
+    kind: Literal["tool.result_ack"] = "tool.result_ack"
+    tool_id: str
+    status: ExecutionStatus
+    session_id: str
+
+
+class ToolStarted(Event):
+    kind: Literal["tool.started"] = "tool.started"
+    tool_id: str
+    tool_name: str
+    tool_params: JsonObject
+    risk_level: RiskLevel
+    session_id: str
+    run_id: str | None
+
+
+class ToolFinished(Event):
+    kind: Literal["tool.finished"] = "tool.finished"
+    tool_id: str
+    tool_name: str
+    status: ExecutionStatus
+    result: JsonObject | None
+    result_shortened: bool
+    error: str | None
+    error_type: ErrorType | None
+    execution_time_ms: int | None
+    session_id: str
+    run_id: str | None
+
+
+class ToolOutput(Event):
+    kind: Literal["tool.output"] = "tool.output"
+    tool_id: str
+    stream: Literal["stdout", "stderr"]
+    text: str
+    sequence: int
+    session_id: str
+
+
+class ChatMessage(Event):
+    kind: Literal["chat.message"] = "chat.message"
+    message_id: str
+    session_id: str
+    run_id: str | None
+    role: Literal["user", "agent"]
+    content: str
+
+
+class ChatText(Event):
+    """A piece of the agent's text as it streams."""
+
+    kind: Literal["chat.text"] = "chat.text"
+    session_id: str
+    run_id: str
+    text: str
+
+
+class RunChanged(Event):
+    kind: Literal["chat.run"] = "chat.run"
+    session_id: str
+    run_id: str
+    state: RunState
+
+
+class ChatError(Event):
+    kind: Literal["chat.error"] = "chat.error"
+    session_id: str
+    run_id: str | None
+    message: str
+    hint: str | None
+
+
+FeedEvent = Annotated[
+    ApprovalRequested
+    | ApprovalDecided
+    | ExecutionSignal
+    | ExecutionCancelSignal
+    | ResultAcknowledged
+    | ToolStarted
+    | ToolFinished
+    | ToolOutput
+    | ChatMessage
+    | ChatText
+    | RunChanged
+    | ChatError,
+    Field(discriminator="kind"),
+]
+
+FEED_EVENT: TypeAdapter[FeedEvent] = TypeAdapter(FeedEvent)

@@ -1,0 +1,133 @@
+"""Executions as the API tells them: the response an agent gets, the record, and a client's report."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from .states import (
+    AgentMode,
+    ClientResultStatus,
+    ErrorType,
+    ExecutionStatus,
+    ResponseStatus,
+    RiskLevel,
+)
+from .values import Identifier, JsonObject, Timestamp, Word
+
+MAX_ERROR_CHARACTERS = 1000
+
+
+class ToolResponse(Word):
+    """What `execute_tool` returns and `POST /my/tools/execute` answers."""
+
+    tool_id: str
+    tool_name: str
+    status: ResponseStatus
+    result: JsonObject | None = None
+    error: str | None = None
+    approval_id: str | None = None
+    error_type: ErrorType | None = None
+
+
+class ExecuteRequest(Word):
+    """A call from an agent that runs elsewhere (R7)."""
+
+    project_id: Identifier
+    tool_name: str = Field(max_length=100)
+    tool_params: JsonObject
+    session_id: Identifier | None = None
+    agent_id: Identifier | None = None
+    idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = None
+    """The same key in the same session names the same call: a repeated request never runs twice."""
+
+
+class Execution(Word):
+    """The record of one call (D). Parameters and result have their secrets masked."""
+
+    id: str
+    user_id: str
+    project_id: str
+    session_id: str
+    run_id: str | None
+    agent_id: str | None
+    mode: AgentMode
+    approval_id: str | None
+    client_id: str | None
+    tool_name: str
+    tool_params: JsonObject
+    digest: str
+    result: JsonObject | None
+    risk_level: RiskLevel
+    requires_approval: bool
+    reasons: list[str]
+    approved_by: str | None
+    """Who or what let it run: `risk:LOW`, `person:alice`, `mode:full`, `grant:…`."""
+    status: ExecutionStatus
+    error: str | None
+    error_type: ErrorType | None
+    execution_time_ms: int | None
+    created_at: Timestamp
+    approved_at: Timestamp | None
+    completed_at: Timestamp | None
+
+
+class ExecutionPage(Word):
+    executions: list[Execution]
+    total_count: int
+    next_cursor: str | None = None
+    """Pass as `cursor` to go on; null at the end."""
+
+
+class CompletedReport(Word):
+    """A client's result."""
+
+    status: Literal["completed"]
+    result: JsonObject
+    duration_ms: int | None = Field(default=None, ge=0)
+    timestamp: Timestamp | None = None
+
+
+class FailedReport(Word):
+    """A client's failure."""
+
+    status: Literal["failed"]
+    error: str
+    error_type: ErrorType | None = None
+    result: JsonObject | None = None
+    """What there is all the same, such as the output of a command that timed out."""
+    duration_ms: int | None = Field(default=None, ge=0)
+    timestamp: Timestamp | None = None
+
+
+ResultReport = Annotated[CompletedReport | FailedReport, Field(discriminator="status")]
+
+
+class ResultAck(Word):
+    """The server's answer to a report."""
+
+    success: bool
+    tool_id: str
+    status: ExecutionStatus
+    message: str
+
+
+class OutputChunk(Word):
+    """Output of a command while it runs."""
+
+    stream: Literal["stdout", "stderr"]
+    text: str = Field(max_length=65536)
+    sequence: int = Field(ge=0)
+    """Counts up from 0 for each execution; a repeated number is dropped."""
+
+
+class ClientResult(Word):
+    """How an execution ended on the user's machine (C7), kept in the client's history."""
+
+    tool_id: str
+    tool_name: str
+    status: ClientResultStatus
+    result: dict[str, Any] | None = None
+    error: str | None = None
+    error_type: ErrorType | None = None
+    duration_ms: int
+    timestamp: Timestamp

@@ -1,0 +1,57 @@
+"""The base of every word on the wire, the clock's written form, and ids.
+
+Frozen and strict about unknown fields: a message that says more than we understand is refused, never
+half-read. Times are ISO 8601 UTC with milliseconds and a fixed width, so that they sort as text.
+"""
+
+import uuid
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+TIMESTAMP_PATTERN = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$"
+
+Timestamp = Annotated[
+    str,
+    StringConstraints(pattern=TIMESTAMP_PATTERN),
+    Field(description="ISO 8601, UTC, milliseconds", examples=["2026-11-15T12:00:00.000Z"]),
+]
+
+Identifier = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"),
+]
+
+JsonObject = dict[str, Any]
+
+
+class Word(BaseModel):
+    """A value on the wire."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        json_schema_serialization_defaults_required=True,
+        use_attribute_docstrings=True,
+    )
+
+
+def timestamp(moment: datetime) -> str:
+    """Write a moment the one way it is written everywhere."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def moment(text: str) -> datetime:
+    """Read a timestamp back."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
+
+
+def now() -> str:
+    """The process's clock. Deadlines use the database's (`Transaction.now`), not this one."""
+    return timestamp(datetime.now(UTC))
+
+
+def new_id(kind: str) -> str:
+    """A fresh id that says what it names: `exec_0193…`."""
+    return f"{kind}_{uuid.uuid4().hex}"

@@ -1,0 +1,85 @@
+"""What the gate says of a call: a level, and findings a person can read.
+
+A verdict is the strictest of its findings, so combining is `max`; there is no other way to combine.
+"""
+
+from enum import StrEnum
+
+from .states import ErrorType, RiskLevel
+from .values import JsonObject, Word
+
+
+class VerdictLevel(StrEnum):
+    """LOW runs at once, MEDIUM and HIGH ask, REFUSE never runs."""
+
+    LOW = "LOW"
+    MEDIUM = "MEDIUM"
+    HIGH = "HIGH"
+    REFUSE = "REFUSE"
+
+    @property
+    def rank(self) -> int:
+        return _RANKS[self]
+
+
+_RANKS = {VerdictLevel.LOW: 0, VerdictLevel.MEDIUM: 1, VerdictLevel.HIGH: 2, VerdictLevel.REFUSE: 3}
+
+
+class Finding(Word):
+    """One reason for a level, in words a person understands."""
+
+    level: VerdictLevel
+    reason: str
+    """For example: `-delete` removes files."""
+    rule: str
+    """Which rule found it: `commands.find.-delete`, `paths.outside`, …"""
+    instead: str | None = None
+    """What an agent could do instead."""
+
+
+class Verdict(Word):
+    """The gate's answer for one call."""
+
+    level: VerdictLevel
+    findings: tuple[Finding, ...]
+    """Strictest first; never empty."""
+    network: bool = False
+    """Whether what would run needs the network; an approval then grants it."""
+    error_type: ErrorType | None = None
+    """With REFUSE: `invalid` for a malformed call, `refused` for a well-formed one that may not run."""
+    understood: JsonObject | None = None
+    """How the arguments were read, for `assent check`."""
+
+    @property
+    def refused(self) -> bool:
+        return self.level is VerdictLevel.REFUSE
+
+    @property
+    def risk_level(self) -> RiskLevel:
+        """The level as a risk; a refusal counts as HIGH in the record."""
+        return RiskLevel.HIGH if self.refused else RiskLevel(self.level.value)
+
+    @property
+    def reasons(self) -> list[str]:
+        return [finding.reason for finding in self.findings]
+
+    @property
+    def message(self) -> str:
+        """What a refused agent is told."""
+        first = self.findings[0]
+        return f"{first.reason}\nhint: {first.instead}" if first.instead else first.reason
+
+
+def verdict_of(
+    findings: list[Finding],
+    *,
+    network: bool = False,
+    error_type: ErrorType | None = None,
+    understood: JsonObject | None = None,
+) -> Verdict:
+    """Combine findings: the strictest decides."""
+    ordered = tuple(sorted(findings, key=lambda finding: -finding.level.rank))
+    level = ordered[0].level
+    if level is VerdictLevel.REFUSE and error_type is None:
+        error_type = ErrorType.REFUSED
+    return Verdict(level=level, findings=ordered, network=network, error_type=error_type, understood=understood)

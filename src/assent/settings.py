@@ -1,0 +1,131 @@
+"""Settings of the server and of the client: every number a person may change, with its default.
+
+Read from `ASSENT_*` variables, or from the TOML file named by `ASSENT_CONFIG`. Secrets are `SecretStr` so that
+they never reach a log. Nothing here opens anything but that file.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import platformdirs
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+DEFAULT_PORT = 8477
+
+
+def default_home() -> Path:
+    """Where state lives unless `ASSENT_HOME` says otherwise."""
+    return Path(platformdirs.user_data_dir("assent", appauthor=False))
+
+
+class _Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="ASSENT_", extra="ignore", frozen=True)
+
+    home: Path = Field(default_factory=default_home, description="State directory.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        class _Where(BaseSettings):
+            model_config = SettingsConfigDict(env_prefix="ASSENT_", extra="ignore")
+            config: Path | None = None
+
+        where = _Where().config
+        sources = (init_settings, env_settings)
+        return (*sources, TomlConfigSettingsSource(settings_cls, where)) if where else sources
+
+
+class ServerSettings(_Settings):
+    """What `assent serve` reads."""
+
+    database_url: str | None = Field(
+        default=None, description="Where the record lives; left out: SQLite in the state directory."
+    )
+    durability: Literal["full", "normal"] = Field(
+        default="full", description="`normal` may lose the last commits on power loss, never on a crash."
+    )
+    secret: SecretStr | None = Field(default=None, description="Shared secret that signs tokens (HS256).")
+    jwks_url: str | None = Field(default=None, description="Where your identity provider publishes its keys.")
+    public_key: str | None = Field(default=None, description="A PEM public key that verifies tokens.")
+    token_audience: str | None = Field(default=None, description="Required `aud` of a token.")
+    token_issuer: str | None = Field(default=None, description="Required `iss` of a token.")
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=("127.0.0.1", "localhost", "::1"), description="Names this server answers to, comma separated."
+    )
+    model: str = Field(default="offline", description="Which model the chat agent uses.")
+    allowed_commands: Annotated[tuple[str, ...] | None, NoDecode] = Field(
+        default=None, description="Commands agents may run, comma separated; left out: the built-in list."
+    )
+    max_body_bytes: int = Field(default=1024 * 1024, ge=1024, description="Largest ordinary request body.")
+    max_payload_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=1024,
+        description="Largest body that carries a file: a result, or a call of an agent that runs elsewhere.",
+    )
+    medium_approval_seconds: int = Field(default=300, ge=1, description="Time to answer for MEDIUM.")
+    high_approval_seconds: int = Field(default=600, ge=1, description="Time to answer for HIGH.")
+    client_wait_seconds: float = Field(default=60, gt=0, description="How long a call waits for a machine.")
+    result_grace_seconds: float = Field(
+        default=30, gt=0, description="How long past a tool's own timeout the server waits for its result."
+    )
+    heartbeat_seconds: float = Field(default=15, gt=0, description="How often an idle stream says it is alive.")
+    max_wait_seconds: int = Field(default=300, ge=1, description="Longest `?wait=` of a status request.")
+    lease_seconds: float = Field(default=15, gt=1, description="How long a run belongs to a worker that fell silent.")
+
+    @field_validator("allowed_hosts", "allowed_commands", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @property
+    def database(self) -> str:
+        return self.database_url or f"sqlite:///{self.home / 'assent.db'}"
+
+
+class ClientSettings(_Settings):
+    """What the client on the user's machine reads (C6)."""
+
+    server_url: str = Field(default=f"http://127.0.0.1:{DEFAULT_PORT}", description="Where the server is.")
+    token: SecretStr | None = Field(default=None, description="The user's token.")
+    command_timeout_seconds: int = Field(default=300, ge=1, le=300, description="Longest a command may run.")
+    max_file_bytes: int = Field(default=100 * 1024 * 1024, ge=1, description="Largest file read or written.")
+    max_output_bytes: int = Field(default=1024 * 1024, ge=1024, description="Most output kept of a command.")
+    concurrency: int = Field(default=3, ge=1, le=32, description="Executions at once; the rest queue in order.")
+    queue_limit: int = Field(default=1000, ge=1, description="How many may queue.")
+    approval_timeout_seconds: int = Field(default=300, ge=1, description="When an unanswered question is dropped.")
+    cache_enabled: bool = Field(default=True, description="Whether repeated reads may be answered from memory.")
+    cache_seconds: float = Field(default=300, ge=0, description="How long the cache remembers.")
+    post_tries: int = Field(default=3, ge=1, description="Tries before a result waits for the next connection.")
+    allowed_commands: Annotated[tuple[str, ...] | None, NoDecode] = Field(
+        default=None, description="Commands this machine runs, comma separated; left out: the built-in list."
+    )
+    search_provider: Literal["searxng", "tavily", "brave"] | None = Field(
+        default=None, description="Who answers search_web; left out: the first with a key or URL."
+    )
+    searxng_url: str | None = Field(default=None, description="Base URL of a SearXNG instance.")
+    tavily_api_key: SecretStr | None = Field(default=None, description="Key for Tavily.")
+    tavily_url: str = Field(default="https://api.tavily.com", description="Tavily's API.")
+    brave_api_key: SecretStr | None = Field(default=None, description="Key for Brave Search.")
+    brave_url: str = Field(default="https://api.search.brave.com", description="Brave Search's API.")
+
+    @field_validator("allowed_commands", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value

@@ -27,6 +27,8 @@ class ToolResponse(Word):
     error: str | None = None
     approval_id: str | None = None
     error_type: ErrorType | None = None
+    hint: str | None = None
+    """What the agent could do instead of what was refused."""
 
 
 class ExecuteRequest(Word):

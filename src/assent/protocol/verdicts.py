@@ -35,6 +35,8 @@ class Finding(Word):
     """Which rule found it: `commands.find.-delete`, `paths.outside`, …"""
     instead: str | None = None
     """What an agent could do instead."""
+    always_asks: bool = False
+    """Asked about in `full` mode too: secrets, what would run or be trusted later, the catastrophic."""
 
 
 class Verdict(Word):
@@ -60,14 +62,17 @@ class Verdict(Word):
         return RiskLevel.HIGH if self.refused else RiskLevel(self.level.value)
 
     @property
+    def always_asks(self) -> bool:
+        return any(finding.always_asks for finding in self.findings)
+
+    @property
     def reasons(self) -> list[str]:
         return [finding.reason for finding in self.findings]
 
     @property
     def message(self) -> str:
-        """What a refused agent is told."""
-        first = self.findings[0]
-        return f"{first.reason}\nhint: {first.instead}" if first.instead else first.reason
+        """What a refused agent is told; what it could do instead is the first finding's `instead`."""
+        return self.findings[0].reason
 
 
 def verdict_of(

@@ -1,0 +1,64 @@
+# Everything a developer types. `make` alone lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+DIR ?= .
+BIN := .venv/bin
+# Two workers: what a small CI machine has. `make test WORKERS=8` on a bigger one.
+WORKERS ?= 2
+UV = $(shell uv --version >/dev/null 2>&1 && echo uv || echo .venv/.tools/bin/uv)
+
+.PHONY: help setup up test check fix schema lock bench bench-gate clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/.ready ## install everything into .venv (quick when nothing changed)
+	@:
+
+.venv/.ready: requirements.lock pyproject.toml scripts/setup scripts/uv.txt
+	@scripts/setup
+	@touch $@
+
+schema/node_modules/.ready: schema/package-lock.json scripts/setup-node
+	@scripts/setup-node
+	@touch $@
+
+up: setup ## start server, client, agent and chat for DIR (make up DIR=~/code/app)
+	@$(BIN)/assent up "$(DIR)"
+
+test: check ## everything CI runs: check, all tests on WORKERS cores, coverage above 90 % in each package
+	@$(BIN)/coverage erase
+	@$(BIN)/pytest -n $(WORKERS) --cov --cov-branch --cov-report=
+	@$(BIN)/python scripts/coverage_table.py
+
+check: setup schema/node_modules/.ready ## ruff, pyright, import layers, lock file and generated files
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright src tests bench scripts
+	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/check_lock.py
+	@$(BIN)/python scripts/schema.py --check
+
+fix: setup ## format, and mend what ruff can mend
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+schema: setup schema/node_modules/.ready ## write schema/ and docs/settings.md from the models
+	@$(BIN)/python scripts/schema.py
+
+lock: setup ## pin all dependencies again after a change in pyproject.toml
+	@$(UV) pip compile pyproject.toml --all-extras --group dev --universal --generate-hashes \
+		--no-annotate --no-header --no-emit-find-links -q -o requirements.lock
+
+bench: setup ## measure a LOW read_file through the whole stack beside a bare MCP call
+	@$(BIN)/python -m bench
+
+bench-gate: setup ## measure verdicts per second of the gate
+	@$(BIN)/python -m bench.gate
+
+clean: ## remove what the targets above made, .venv included
+	rm -rf .venv schema/node_modules .coverage .coverage.* htmlcov dist build
+	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache

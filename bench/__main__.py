@@ -1,0 +1,144 @@
+"""`python -m bench`: a LOW read_file through all of Assent, beside a bare MCP call, in one run.
+
+Both sides are up for the whole run and take turns (A, B, A, B, …), so that what else the machine does hits both.
+Prints a table with the ratios; keeps every number in bench/results/local/.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from .measure import Plan, percentile
+from .processes import DidNotStart, python
+from .sides import Task, assent_side, mcp_side, workspace
+
+RESULTS = Path(__file__).resolve().parent / "results" / "local"
+SAMPLE_SECONDS = 300
+Samples = dict[str, list[dict[str, Any]]]
+Summary = dict[str, dict[str, float]]
+
+
+@contextlib.contextmanager
+def sides(*, only_mcp: bool) -> Generator[dict[str, Task]]:
+    """Both sides up; state on the disk that holds the repository, since a temporary directory may be memory."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        state = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="state-", dir=RESULTS)))
+        files = workspace(state / "workspace")
+        tasks: dict[str, Task] = {}
+        if not only_mcp:
+            tasks["assent"] = stack.enter_context(assent_side(state, files))
+        tasks["mcp"] = stack.enter_context(mcp_side(state, files))
+        yield tasks
+
+
+def sample(task: Task, plan: Plan) -> dict[str, Any]:
+    """One load process, from start to end."""
+    done = subprocess.run(
+        python("bench.load"),
+        input=json.dumps({**task, "plan": vars(plan)}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SAMPLE_SECONDS,
+    )
+    if done.returncode != 0:
+        raise DidNotStart(f"The load on {task['target']} failed:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout)
+
+
+def take_turns(tasks: dict[str, Task], plan: Plan, rounds: int) -> Samples:
+    samples: Samples = {name: [] for name in tasks}
+    for number in range(1, rounds + 1):
+        for name, task in tasks.items():
+            taken = sample(task, plan)
+            samples[name].append(taken)
+            middle = percentile(taken["latencies_ms"], 50)
+            sys.stderr.write(
+                f"round {number} {name:<7} p50 {middle:7.2f} ms  {taken['calls_per_second']:7.0f} calls/s\n"
+            )
+    return samples
+
+
+def summary(samples: Samples) -> Summary:
+    """The median round of each number, so that one disturbed round does not decide."""
+    found: Summary = {}
+    for name, rounds in samples.items():
+        found[name] = {
+            "p50_ms": statistics.median(percentile(taken["latencies_ms"], 50) for taken in rounds),
+            "p99_ms": statistics.median(percentile(taken["latencies_ms"], 99) for taken in rounds),
+            "calls_per_second": statistics.median(taken["calls_per_second"] for taken in rounds),
+            "loaded_p99_ms": statistics.median(percentile(taken["loaded_latencies_ms"], 99) for taken in rounds),
+        }
+    return found
+
+
+def table(found: Summary, plan: Plan) -> str:
+    lines = [
+        "",
+        f"LOW read_file, about 1 KB, over loopback; 1 in flight, then {plan.in_flight}",
+        f"{'':<10}{'p50 ms':>10}{'p99 ms':>10}{'calls/s':>10}{'p99 ms at ' + str(plan.in_flight):>14}",
+    ]
+    for name, numbers in found.items():
+        lines.append(
+            f"{name:<10}{numbers['p50_ms']:>10.2f}{numbers['p99_ms']:>10.2f}"
+            f"{numbers['calls_per_second']:>10.0f}{numbers['loaded_p99_ms']:>14.1f}"
+        )
+    if {"assent", "mcp"} <= found.keys():
+        ratios = {key: found["assent"][key] / found["mcp"][key] for key in found["mcp"]}
+        lines.append(
+            f"{'ratio':<10}{ratios['p50_ms']:>10.2f}{ratios['p99_ms']:>10.2f}"
+            f"{ratios['calls_per_second']:>10.2f}{ratios['loaded_p99_ms']:>14.2f}"
+        )
+        lines.append("ratio = assent / mcp; wanted: p50 at most 1.0, calls/s at least 2.0")
+    return "\n".join([*lines, ""])
+
+
+def keep(samples: Samples, found: Summary, plan: Plan) -> Path:
+    """Everything that was measured, with the machine it was measured on."""
+    moment = datetime.now(UTC)
+    path = RESULTS / f"{moment:%Y%m%dT%H%M%SZ}.json"
+    machine = {"python": platform.python_version(), "system": platform.platform(), "cores": os.cpu_count()}
+    document = {
+        "at": moment.isoformat(),
+        "machine": machine,
+        "plan": vars(plan),
+        "summary": found,
+        "samples": samples,
+    }
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--rounds", type=int, default=3, choices=range(1, 21), metavar="1..20")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the calls: whether it works, not how fast")
+    parser.add_argument("--only-mcp", action="store_true", help="measure the MCP side alone")
+    options = parser.parse_args()
+    plan = Plan(10, 30, 150) if options.quick else Plan()
+    try:
+        with sides(only_mcp=options.only_mcp) as tasks:
+            samples = take_turns(tasks, plan, options.rounds)
+    except (DidNotStart, RuntimeError, OSError, subprocess.SubprocessError) as error:
+        sys.stderr.write(f"The measurement failed: {error}\n")
+        return 1
+    found = summary(samples)
+    kept = keep(samples, found, plan)
+    sys.stdout.write(table(found, plan))
+    sys.stderr.write(f"kept in {kept.relative_to(Path.cwd()) if kept.is_relative_to(Path.cwd()) else kept}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

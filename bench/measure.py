@@ -1,0 +1,72 @@
+"""One measurement: some calls to warm up, some one at a time for the latency, then many in flight for the rate.
+
+Knows nothing of who answers: a caller is any coroutine function that makes one call and raises when it went wrong.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Caller = Callable[[int], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many calls of each kind; small numbers make a quick look, not a measurement."""
+
+    warm_up: int = 50
+    one_at_a_time: int = 300
+    together: int = 1500
+    in_flight: int = 32
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one run gave."""
+
+    latencies_ms: list[float]
+    """Each call, one at a time."""
+    calls_per_second: float
+    """With `in_flight` at once."""
+    loaded_latencies_ms: list[float]
+    """Each call while so many were in flight."""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+async def measure(call: Caller, plan: Plan) -> Sample:
+    """Run the plan; stops at the first call that goes wrong, since a wrong answer has no speed."""
+    for number in range(plan.warm_up):
+        await call(number)
+    latencies = [await _timed(call, number) for number in range(plan.one_at_a_time)]
+
+    numbers = iter(range(plan.together))
+    loaded: list[float] = []
+
+    async def worker() -> None:
+        for number in numbers:
+            loaded.append(await _timed(call, number))
+
+    # The connections of all workers are made before the clock starts.
+    await asyncio.gather(*(call(number) for number in range(plan.in_flight)))
+    started = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(plan.in_flight):
+            group.create_task(worker())
+    elapsed = time.perf_counter() - started
+    return Sample(latencies, plan.together / elapsed, loaded)
+
+
+async def _timed(call: Caller, number: int) -> float:
+    started = time.perf_counter()
+    await call(number)
+    return (time.perf_counter() - started) * 1000
+
+
+def percentile(values: list[float], percent: float) -> float:
+    """Nearest rank."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, round(percent / 100 * (len(ordered) - 1)))]

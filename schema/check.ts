@@ -1,0 +1,73 @@
+// Compiled, never run: proves that the generated types are usable. An event added to the protocol and missing here,
+// or a tag that became optional, fails `make check`.
+
+import type { ExecuteRequest, ExecutionStatus, FeedEvent, ReadFileParams, ResultReport } from "./types";
+
+function never(value: never): never {
+  throw new Error(`unexpected: ${JSON.stringify(value)}`);
+}
+
+export function headline(event: FeedEvent): string {
+  switch (event.kind) {
+    case "tool.approval_request":
+      return `${event.risk_level} ${event.description} (${event.timeout_seconds} s)`;
+    case "tool.approval_decided":
+      return `${event.approval_id} ${event.status} ${event.reason ?? ""}`;
+    case "tool.execution_signal":
+      return `${event.tool_name} for ${event.client_id} ${event.digest}`;
+    case "tool.cancel_signal":
+      return `cancel ${event.tool_id}`;
+    case "tool.result_ack":
+      return `${event.tool_id} ${event.status}`;
+    case "tool.started":
+      return `${event.tool_name} started`;
+    case "tool.finished":
+      return `${event.tool_name} ${event.status} ${event.error ?? ""}`;
+    case "tool.output":
+      return `${event.stream} ${event.sequence} ${event.text}`;
+    case "chat.message":
+      return `${event.role}: ${event.content}`;
+    case "chat.text":
+      return event.text;
+    case "chat.run":
+      return `${event.run_id} ${event.state}`;
+    case "chat.error":
+      return `${event.message} ${event.hint ?? ""}`;
+    default:
+      return never(event);
+  }
+}
+
+export function reported(report: ResultReport): string {
+  switch (report.status) {
+    case "completed":
+      return JSON.stringify(report.result);
+    case "failed":
+      return report.error;
+    default:
+      return never(report);
+  }
+}
+
+export function ended(status: ExecutionStatus): boolean {
+  switch (status) {
+    case "PENDING":
+    case "AWAITING_APPROVAL":
+    case "APPROVED":
+    case "EXECUTING":
+      return false;
+    case "COMPLETED":
+    case "REJECTED":
+    case "TIMEOUT":
+    case "FAILED":
+      return true;
+    default:
+      return never(status);
+  }
+}
+
+// What a client sends may leave out what has a default; what it leaves out wrongly does not compile.
+export const read: ReadFileParams = { path: "package.json" };
+export const call: ExecuteRequest = { project_id: "p", tool_name: "read_file", tool_params: { ...read } };
+// @ts-expect-error a call without a tool is no call
+export const broken: ExecuteRequest = { project_id: "p", tool_params: {} };

@@ -1,0 +1,836 @@
+/* Generated from assent.schema.json by `make schema`. Do not edit. */
+
+/**
+ * How much an agent must ask.
+ */
+export type AgentMode = "sandbox" | "full";
+/**
+ * Where an approval stands.
+ */
+export type ApprovalStatus = "pending" | "approved" | "rejected" | "timeout" | "cancelled";
+/**
+ * How much a call could harm. Ordered: `max()` of several is the strictest.
+ */
+export type RiskLevel = "LOW" | "MEDIUM" | "HIGH";
+/**
+ * LOW runs at once, MEDIUM and HIGH ask, REFUSE never runs.
+ */
+export type VerdictLevel = "LOW" | "MEDIUM" | "HIGH" | "REFUSE";
+/**
+ * How an execution ended on the user's machine (C7).
+ */
+export type ClientResultStatus = "success" | "error" | "timeout" | "cancelled";
+/**
+ * Why an execution did not complete. Outcomes that share a state differ here.
+ */
+export type ErrorType =
+  | "invalid"
+  | "refused"
+  | "rejected"
+  | "approval_timeout"
+  | "no_client"
+  | "drifted"
+  | "cancelled"
+  | "interrupted"
+  | "execution_timeout"
+  | "tool_error"
+  | "internal";
+/**
+ * Where an execution stands.
+ */
+export type ExecutionStatus =
+  "PENDING" | "AWAITING_APPROVAL" | "APPROVED" | "EXECUTING" | "COMPLETED" | "REJECTED" | "TIMEOUT" | "FAILED";
+export type FeedEvent =
+  | ApprovalRequested
+  | ApprovalDecided
+  | ExecutionSignal
+  | ExecutionCancelSignal
+  | ResultAcknowledged
+  | ToolStarted
+  | ToolFinished
+  | ToolOutput
+  | ChatMessage
+  | ChatText
+  | RunChanged
+  | ChatError;
+/**
+ * Where an agent's run stands.
+ */
+export type RunState = "READY" | "RUNNING" | "WAITING" | "DONE" | "FAILED";
+/**
+ * What an agent is told of its call.
+ */
+export type ResponseStatus = "pending" | "awaiting_approval" | "completed" | "rejected" | "timeout" | "failed";
+export type ResultReport = CompletedReport | FailedReport;
+/**
+ * What a token lets its bearer do. An `agent` token never approves, whatever else it carries.
+ */
+export type Scope = "chat" | "approve" | "execute" | "agent";
+
+export interface ApprovalDecided {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "tool.approval_decided";
+  approval_id: string;
+  tool_ids: string[];
+  status: ApprovalStatus;
+  decided_by: string | null;
+  reason: string | null;
+  session_id: string | null;
+}
+export interface ApprovalList {
+  approvals: ApprovalRequest[];
+  total_count: number;
+}
+/**
+ * The question. What is shown here is what runs: `digest` covers the tool, its true parameters and project.
+ */
+export interface ApprovalRequest {
+  id: string;
+  user_id: string;
+  project_id: string;
+  session_id: string | null;
+  agent_id: string | null;
+  /**
+   * The executions that wait for it; identical calls join one question.
+   */
+  tool_ids: string[];
+  tool_name: string;
+  /**
+   * As shown: secrets masked, long text shortened and said so.
+   */
+  tool_params: {
+    [k: string]: unknown;
+  };
+  digest: string;
+  risk_level: RiskLevel;
+  findings: Finding[];
+  /**
+   * Whether approving lets it use the network.
+   */
+  network: boolean;
+  /**
+   * What would happen, made from the stored parameters, safe to print.
+   */
+  description: string;
+  status: ApprovalStatus;
+  timeout_seconds: number;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  created_at: string;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  deadline: string;
+  decided_at: string | null;
+  decided_by: string | null;
+  reason: string | null;
+  scope: string | null;
+}
+/**
+ * One reason for a level, in words a person understands.
+ */
+export interface Finding {
+  level: VerdictLevel;
+  /**
+   * For example: `-delete` removes files.
+   */
+  reason: string;
+  /**
+   * Which rule found it: `commands.find.-delete`, `paths.outside`, …
+   */
+  rule: string;
+  /**
+   * What an agent could do instead.
+   */
+  instead: string | null;
+}
+export interface ApprovalRequested {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "tool.approval_request";
+  approval_id: string;
+  tool_id: string;
+  tool_name: string;
+  risk_level: RiskLevel;
+  timeout_seconds: number;
+  description: string;
+  tool_params: {
+    [k: string]: unknown;
+  };
+  findings: Finding[];
+  network: boolean;
+  digest: string;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  deadline: string;
+  session_id: string | null;
+  agent_id: string | null;
+}
+export interface ApproveBody {
+  decision?: "approved";
+  /**
+   * How far the answer reaches.
+   */
+  scope?: "once";
+  /**
+   * The digest that was shown; when given it must be the one that waits.
+   */
+  digest?: string | null;
+}
+export interface Cancelled {
+  success: boolean;
+  message: string;
+}
+export interface ChatError {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "chat.error";
+  session_id: string;
+  run_id: string | null;
+  message: string;
+  hint: string | null;
+}
+export interface ChatMessage {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "chat.message";
+  message_id: string;
+  session_id: string;
+  run_id: string | null;
+  role: "user" | "agent";
+  content: string;
+}
+/**
+ * A piece of the agent's text as it streams.
+ */
+export interface ChatText {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "chat.text";
+  session_id: string;
+  run_id: string;
+  text: string;
+}
+/**
+ * How an execution ended on the user's machine (C7), kept in the client's history.
+ */
+export interface ClientResult {
+  tool_id: string;
+  tool_name: string;
+  status: ClientResultStatus;
+  result: {
+    [k: string]: unknown;
+  } | null;
+  error: string | null;
+  error_type: ErrorType | null;
+  duration_ms: number;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+}
+/**
+ * A client's result.
+ */
+export interface CompletedReport {
+  status: "completed";
+  result: {
+    [k: string]: unknown;
+  };
+  duration_ms?: number | null;
+  timestamp?: string | null;
+}
+/**
+ * A decision without the project in the path (R9).
+ */
+export interface ConfirmBody {
+  decision: "approved" | "rejected";
+  reason?: string | null;
+  scope?: "once";
+  digest?: string | null;
+}
+export interface DecisionAnswer {
+  success: boolean;
+  approval_id: string;
+  status: ApprovalStatus;
+  message: string;
+}
+export interface DirectoryEntry {
+  name: string;
+  path: string;
+  type: "file" | "directory";
+  size: number;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  modified: string;
+}
+export interface ExecuteCommandParams {
+  /**
+   * Name of an allowed command; no path, no shell.
+   */
+  command: string;
+  /**
+   * Arguments, one item each; nothing is expanded.
+   */
+  args?: string[];
+  /**
+   * Seconds it may run.
+   */
+  timeout?: number;
+}
+export interface ExecuteCommandResult {
+  success: boolean;
+  error: string | null;
+  stdout: string;
+  stderr: string;
+  /**
+   * None when it was ended by us.
+   */
+  exit_code: number | null;
+  /**
+   * Seconds.
+   */
+  execution_time: number;
+  /**
+   * Whether output was left out of the middle.
+   */
+  truncated: boolean;
+  /**
+   * Which isolation was really applied.
+   */
+  isolation: {
+    [k: string]: unknown;
+  };
+}
+/**
+ * A call from an agent that runs elsewhere (R7).
+ */
+export interface ExecuteRequest {
+  project_id: string;
+  tool_name: string;
+  tool_params: {
+    [k: string]: unknown;
+  };
+  session_id?: string | null;
+  agent_id?: string | null;
+  /**
+   * The same key in the same session names the same call: a repeated request never runs twice.
+   */
+  idempotency_key?: string | null;
+}
+/**
+ * The record of one call (D). Parameters and result have their secrets masked.
+ */
+export interface Execution {
+  id: string;
+  user_id: string;
+  project_id: string;
+  session_id: string;
+  run_id: string | null;
+  agent_id: string | null;
+  mode: AgentMode;
+  approval_id: string | null;
+  client_id: string | null;
+  tool_name: string;
+  tool_params: {
+    [k: string]: unknown;
+  };
+  digest: string;
+  result: {
+    [k: string]: unknown;
+  } | null;
+  risk_level: RiskLevel;
+  requires_approval: boolean;
+  reasons: string[];
+  /**
+   * Who or what let it run: `risk:LOW`, `person:alice`, `mode:full`, `grant:…`.
+   */
+  approved_by: string | null;
+  status: ExecutionStatus;
+  error: string | null;
+  error_type: ErrorType | null;
+  execution_time_ms: number | null;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  created_at: string;
+  approved_at: string | null;
+  completed_at: string | null;
+}
+export interface ExecutionCancelSignal {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "tool.cancel_signal";
+  tool_id: string;
+  client_id: string;
+  session_id: string;
+}
+export interface ExecutionPage {
+  executions: Execution[];
+  total_count: number;
+  /**
+   * Pass as `cursor` to go on; null at the end.
+   */
+  next_cursor: string | null;
+}
+export interface ExecutionSignal {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "tool.execution_signal";
+  tool_id: string;
+  tool_name: string;
+  /**
+   * The true parameters.
+   */
+  tool_params: {
+    [k: string]: unknown;
+  };
+  /**
+   * What was approved; the client computes it again and refuses a difference.
+   */
+  digest: string;
+  risk_level: RiskLevel;
+  approval_id: string | null;
+  /**
+   * `risk:LOW`, `person:alice`, `mode:full`, …
+   */
+  approved_by: string;
+  mode: AgentMode;
+  network: boolean;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  deadline: string;
+  client_id: string;
+  session_id: string;
+}
+/**
+ * A client's failure.
+ */
+export interface FailedReport {
+  status: "failed";
+  error: string;
+  error_type?: ErrorType | null;
+  /**
+   * What there is all the same, such as the output of a command that timed out.
+   */
+  result?: {
+    [k: string]: unknown;
+  } | null;
+  duration_ms?: number | null;
+  timestamp?: string | null;
+}
+export interface ResultAcknowledged {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "tool.result_ack";
+  tool_id: string;
+  status: ExecutionStatus;
+  session_id: string;
+}
+export interface ToolStarted {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "tool.started";
+  tool_id: string;
+  tool_name: string;
+  tool_params: {
+    [k: string]: unknown;
+  };
+  risk_level: RiskLevel;
+  session_id: string;
+  run_id: string | null;
+}
+export interface ToolFinished {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "tool.finished";
+  tool_id: string;
+  tool_name: string;
+  status: ExecutionStatus;
+  result: {
+    [k: string]: unknown;
+  } | null;
+  result_shortened: boolean;
+  error: string | null;
+  error_type: ErrorType | null;
+  execution_time_ms: number | null;
+  session_id: string;
+  run_id: string | null;
+}
+export interface ToolOutput {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "tool.output";
+  tool_id: string;
+  stream: "stdout" | "stderr";
+  text: string;
+  sequence: number;
+  session_id: string;
+}
+export interface RunChanged {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "chat.run";
+  session_id: string;
+  run_id: string;
+  state: RunState;
+}
+export interface ListDirectoryParams {
+  /**
+   * Path inside the workspace, relative to it (or absolute below it).
+   */
+  path?: string;
+  /**
+   * Also list what lies below.
+   */
+  recursive?: boolean;
+  /**
+   * Glob on names; hidden files are listed only when it starts with a dot.
+   */
+  pattern?: string;
+}
+export interface ListDirectoryResult {
+  success: boolean;
+  error: string | null;
+  files: DirectoryEntry[];
+  total_count: number;
+  truncated: boolean;
+}
+export interface Message {
+  message_id: string;
+  session_id: string;
+  run_id: string | null;
+  role: "user" | "agent";
+  content: string;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  created_at: string;
+}
+export interface MessageAccepted {
+  message_id: string;
+  session_id: string;
+  run_id: string;
+}
+export interface MessageBody {
+  content: string;
+  /**
+   * Leave it out to open a new session.
+   */
+  session_id?: string | null;
+  /**
+   * How much the agent must ask in this run; left out: `sandbox`.
+   */
+  mode?: AgentMode | null;
+}
+export interface MessageList {
+  messages: Message[];
+  total_count: number;
+}
+/**
+ * Output of a command while it runs.
+ */
+export interface OutputChunk {
+  stream: "stdout" | "stderr";
+  text: string;
+  /**
+   * Counts up from 0 for each execution; a repeated number is dropped.
+   */
+  sequence: number;
+}
+/**
+ * An error on the wire: RFC 9457 problem+json.
+ */
+export interface Problem {
+  type: string;
+  /**
+   * The kind of error, in a few words.
+   */
+  title: string;
+  status: number;
+  /**
+   * What happened, as a sentence.
+   */
+  detail: string;
+  /**
+   * What to do about it.
+   */
+  hint: string | null;
+  /**
+   * With a conflict: what already holds.
+   */
+  state: string | null;
+  /**
+   * With a wrong form: what is wrong, field by field.
+   */
+  errors:
+    | {
+        [k: string]: unknown;
+      }[]
+    | null;
+}
+export interface Project {
+  project_id: string;
+  name: string;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  created_at: string;
+}
+export interface ProjectBody {
+  name: string;
+}
+export interface ProjectList {
+  projects: Project[];
+  total_count: number;
+}
+export interface ReadFileParams {
+  /**
+   * Path inside the workspace, relative to it (or absolute below it).
+   */
+  path: string;
+  /**
+   * First line to read, counted from 1.
+   */
+  start_line?: number | null;
+  /**
+   * Last line to read, inclusive.
+   */
+  end_line?: number | null;
+}
+export interface ReadFileResult {
+  success: boolean;
+  error: string | null;
+  /**
+   * The text; base64 when `encoding` is `base64` (pdf and images).
+   */
+  content: string;
+  encoding: string;
+  /**
+   * Bytes of the whole file.
+   */
+  size: number;
+  start_line: number | null;
+  end_line: number | null;
+  total_lines: number | null;
+}
+export interface RejectBody {
+  decision?: "rejected";
+  /**
+   * Told to the agent.
+   */
+  reason?: string | null;
+}
+/**
+ * The server's answer to a report.
+ */
+export interface ResultAck {
+  success: boolean;
+  tool_id: string;
+  status: ExecutionStatus;
+  message: string;
+}
+export interface Run {
+  run_id: string;
+  project_id: string;
+  session_id: string;
+  state: RunState;
+  mode: AgentMode;
+  error: string | null;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  created_at: string;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  updated_at: string;
+}
+export interface SearchFilesParams {
+  /**
+   * What to look for.
+   */
+  pattern: string;
+  /**
+   * Path inside the workspace, relative to it (or absolute below it).
+   */
+  path?: string;
+  /**
+   * Take the pattern as a regular expression, not as text.
+   */
+  regex?: boolean;
+  /**
+   * Only files whose name fits.
+   */
+  glob?: string | null;
+  /**
+   * Whether upper and lower case differ.
+   */
+  case_sensitive?: boolean;
+  /**
+   * Stop after so many matches.
+   */
+  max_results?: number;
+}
+export interface SearchFilesResult {
+  success: boolean;
+  error: string | null;
+  matches: SearchMatch[];
+  total_count: number;
+  truncated: boolean;
+}
+export interface SearchMatch {
+  path: string;
+  line_number: number;
+  line: string;
+}
+export interface SearchWebParams {
+  /**
+   * What to search the web for.
+   */
+  query: string;
+  /**
+   * How many results to return.
+   */
+  max_results?: number;
+}
+export interface SearchWebResult {
+  success: boolean;
+  error: string | null;
+  results: WebHit[];
+}
+export interface WebHit {
+  title: string;
+  url: string;
+  snippet: string;
+}
+export interface Session {
+  session_id: string;
+  project_id: string;
+  title: string;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  created_at: string;
+}
+export interface SessionList {
+  sessions: Session[];
+  total_count: number;
+}
+export interface ToolCatalogue {
+  tools: ToolInfo[];
+  total_count: number;
+}
+/**
+ * A tool as the catalogue shows it.
+ */
+export interface ToolInfo {
+  name: string;
+  description: string;
+  /**
+   * JSON Schema of the parameters.
+   */
+  parameters: {
+    [k: string]: unknown;
+  };
+  requires_approval: boolean;
+  risk_level: RiskLevel;
+  timeout_seconds: number;
+}
+/**
+ * What `execute_tool` returns and `POST /my/tools/execute` answers.
+ */
+export interface ToolResponse {
+  tool_id: string;
+  tool_name: string;
+  status: ResponseStatus;
+  result: {
+    [k: string]: unknown;
+  } | null;
+  error: string | null;
+  approval_id: string | null;
+  error_type: ErrorType | null;
+}
+/**
+ * What every result carries.
+ */
+export interface ToolResult {
+  success: boolean;
+  error: string | null;
+}
+/**
+ * The gate's answer for one call.
+ */
+export interface Verdict {
+  level: VerdictLevel;
+  /**
+   * Strictest first; never empty.
+   */
+  findings: Finding[];
+  /**
+   * Whether what would run needs the network; an approval then grants it.
+   */
+  network: boolean;
+  /**
+   * With REFUSE: `invalid` for a malformed call, `refused` for a well-formed one that may not run.
+   */
+  error_type: ErrorType | null;
+  /**
+   * How the arguments were read, for `assent check`.
+   */
+  understood: {
+    [k: string]: unknown;
+  } | null;
+}
+export interface WriteFileParams {
+  /**
+   * Path inside the workspace, relative to it (or absolute below it).
+   */
+  path: string;
+  /**
+   * The text to write.
+   */
+  content: string;
+  /**
+   * Replace the file, or add to its end.
+   */
+  mode?: "write" | "append";
+}
+export interface WriteFileResult {
+  success: boolean;
+  error: string | null;
+  path: string;
+  /**
+   * The file's new size in bytes.
+   */
+  size: number;
+}

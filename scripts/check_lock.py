@@ -1,0 +1,65 @@
+"""Check that requirements.lock agrees with pyproject.toml: offline, so that CI cannot fail for the network's reasons.
+
+Every direct requirement must be pinned to a version that fits it, every pin must carry hashes, and no address of a
+registry may stand in the file. Writes nothing.
+"""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*])?==(?P<version>[^ ;\\]+)")
+
+
+def wanted() -> list[Requirement]:
+    """Every requirement of pyproject.toml, extras and the dev group included."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    lines: list[str] = list(project["project"]["dependencies"])
+    for extra in project["project"]["optional-dependencies"].values():
+        lines += extra
+    lines += project["dependency-groups"]["dev"]
+    return [requirement for line in lines if (requirement := Requirement(line)).name != project["project"]["name"]]
+
+
+def pinned(text: str) -> dict[str, str]:
+    """Version by name. A pin is a line that starts without a space; its hashes follow, indented."""
+    pins: dict[str, str] = {}
+    for line in text.splitlines():
+        found = PIN.match(line)
+        if found:
+            pins[canonicalize_name(found["name"])] = found["version"]
+    return pins
+
+
+def complaints() -> list[str]:
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    pins = pinned(text)
+    said: list[str] = []
+    for requirement in wanted():
+        version = pins.get(canonicalize_name(requirement.name))
+        if version is None:
+            said.append(f"{requirement.name!r} is required but not pinned.")
+        elif not requirement.specifier.contains(version, prereleases=True):
+            said.append(f"{requirement.name!r} is pinned to {version}, but pyproject.toml asks for {requirement}.")
+    blocks = re.split(r"\n(?=\S)", text.strip())
+    said += [f"{block.split()[0]!r} has no hash." for block in blocks if "--hash=" not in block]
+    if re.search(r"https?://|--(?:extra-)?index-url|--find-links", text):
+        said.append("An address stands in requirements.lock.")
+    return said
+
+
+def main() -> int:
+    said = complaints()
+    if said:
+        sys.stderr.write("\n".join([*said, "hint: make lock", ""]))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

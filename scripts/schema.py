@@ -1,0 +1,138 @@
+"""Write every generated file from the models, or check that the committed ones are fresh.
+
+    python scripts/schema.py            write schema/ and docs/settings.md
+    python scripts/schema.py --check    write nothing; exit 1 and name what is stale
+
+Generated: schema/assent.schema.json, schema/openapi.json, schema/types.ts, docs/settings.md. The types are also
+compiled, strictly, with schema/check.ts. Nothing here is imported by Assent itself.
+"""
+
+import argparse
+import difflib
+import importlib
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from settings_page import settings_page
+
+from assent.protocol.schema import wire_schema
+
+ROOT = Path(__file__).resolve().parent.parent
+SCHEMA = ROOT / "schema"
+TOOLS = SCHEMA / "node_modules" / ".bin"
+
+BANNER = "/* Generated from assent.schema.json by `make schema`. Do not edit. */"
+
+# What the generator says of every type, and the type it makes of the document itself.
+NOISE = re.compile(
+    r"/\*\*\n \* This interface was referenced by .*\n \* via the .*\n \*/\n"
+    r"|( \*\n)? \* This interface was referenced by .*\n \* via the .*\n"
+    r"|/\*\*\n \* Every word that travels .*\n \*/\nexport interface Assent \{\n.*\n\}\n"
+)
+
+
+def as_json(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def openapi() -> str | None:
+    """The server's own description of itself; None while there is no server to ask."""
+    if importlib.util.find_spec("assent.server") is None or importlib.util.find_spec("assent.server.openapi") is None:
+        sys.stderr.write("schema/openapi.json is left out: there is no assent.server.openapi yet.\n")
+        return None
+    return as_json(importlib.import_module("assent.server.openapi").openapi_document())
+
+
+def typescript(schema_text: str) -> str:
+    """Types for TypeScript, from the JSON Schema alone."""
+    with tempfile.TemporaryDirectory() as directory:
+        source = Path(directory) / "assent.schema.json"
+        source.write_text(schema_text, encoding="utf-8")
+        done = subprocess.run(
+            [
+                TOOLS / "json2ts",
+                "--input", source,
+                "--unreachableDefinitions",
+                "--no-additionalProperties",
+                "--bannerComment", BANNER,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )  # fmt: skip
+    if done.returncode != 0:
+        sys.exit(f"json-schema-to-typescript failed:\n{done.stderr}")
+    return NOISE.sub("", done.stdout)
+
+
+def compiles(types: str) -> bool:
+    """Whether the types compile together with check.ts, which switches over every kind of event."""
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "types.ts").write_text(types, encoding="utf-8")
+        (Path(directory) / "check.ts").write_text((SCHEMA / "check.ts").read_text(encoding="utf-8"), encoding="utf-8")
+        done = subprocess.run(
+            [TOOLS / "tsc", "--noEmit", "--strict", "--target", "es2022", "--module", "esnext",
+             "--moduleResolution", "bundler", Path(directory) / "check.ts"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )  # fmt: skip
+    sys.stderr.write(done.stdout)
+    return done.returncode == 0
+
+
+def generated() -> dict[Path, str]:
+    """Every generated file with the content it should have."""
+    schema_text = as_json(wire_schema())
+    files = {
+        SCHEMA / "assent.schema.json": schema_text,
+        SCHEMA / "types.ts": typescript(schema_text),
+        ROOT / "docs" / "settings.md": settings_page(),
+    }
+    described = openapi()
+    if described is not None:
+        files[SCHEMA / "openapi.json"] = described
+    return files
+
+
+def stale(files: dict[Path, str]) -> list[Path]:
+    """The files that differ from what the models say; the first lines of each difference are printed."""
+    found: list[Path] = []
+    for path, content in files.items():
+        committed = path.read_text(encoding="utf-8") if path.exists() else ""
+        if committed != content:
+            found.append(path)
+            difference = difflib.unified_diff(committed.splitlines(), content.splitlines(), "committed", "models", n=1)
+            sys.stderr.write("\n".join([str(path.relative_to(ROOT)), *list(difference)[:20], ""]))
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file is stale")
+    check = parser.parse_args().check
+    files = generated()
+    if check:
+        found = stale(files)
+        if found:
+            sys.stderr.write(f"{len(found)} generated file(s) are stale.\nhint: make schema\n")
+            return 1
+    else:
+        for path, content in files.items():
+            path.write_text(content, encoding="utf-8")
+    if not compiles(files[SCHEMA / "types.ts"]):
+        sys.stderr.write("schema/types.ts does not compile with schema/check.ts.\nhint: does it miss a new event?\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

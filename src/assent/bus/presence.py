@@ -1,0 +1,64 @@
+"""Which clients are connected to which project, and which of them gets the next execution.
+
+A client that says who it is comes before an anonymous stream; among equals, the one that has been here longest.
+Only what is connected to this process is known here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedClient:
+    """A stream that executes."""
+
+    client_id: str
+    project_id: str
+    declared: bool
+    """False for a stream that may execute but did not say which client it is."""
+    workspace: str | None = None
+    isolation: str | None = None
+
+    @property
+    def isolated(self) -> bool:
+        return self.isolation != "none"
+
+
+class Presence:
+    """The connected clients."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, dict[int, ConnectedClient]] = {}
+        self._next = 0
+
+    def connect(self, client: ConnectedClient) -> Callable[[], None]:
+        """Here until the returned function is called. The same client twice counts until both are gone."""
+        self._next += 1
+        key = self._next
+        self._clients.setdefault(client.project_id, {})[key] = client
+
+        def leave() -> None:
+            here = self._clients.get(client.project_id)
+            if here is not None:
+                here.pop(key, None)
+                if not here:
+                    del self._clients[client.project_id]
+
+        return leave
+
+    def choose(self, project_id: str) -> ConnectedClient | None:
+        """The client that should execute, or None while nobody is there."""
+        here = self._clients.get(project_id)
+        if not here:
+            return None
+        for client in here.values():
+            if client.declared:
+                return client
+        return next(iter(here.values()))
+
+    def connected(self) -> frozenset[str]:
+        """Ids of everybody who is here."""
+        return frozenset(client.client_id for here in self._clients.values() for client in here.values())
+
+    def clients(self, project_id: str) -> list[ConnectedClient]:
+        return list(self._clients.get(project_id, {}).values())

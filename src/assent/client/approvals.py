@@ -1,0 +1,238 @@
+"""The approvals this client knows of: what waits with its timer, what became of the rest, and the asking.
+
+One question is put at a time, in the order they came. An answer is posted with the digest that was shown; one that
+cannot be posted is kept for the next connection while its question is open. No answer, an answer too late, a closed
+terminal or a closing client never become an approval: they post nothing at all.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+from assent.protocol.approvals import ApprovalRequest, ApproveBody, RejectBody
+from assent.protocol.errors import AssentError, CallerError, ConflictError, ToolApprovalTimeout, UnreachableError
+from assent.protocol.events import ApprovalDecided, ApprovalRequested
+from assent.protocol.states import ApprovalStatus, RiskLevel
+from assent.protocol.values import moment, now
+
+from .log import log
+from .outbox import Link, pause
+from .prompts import Answer, ApprovalPrompt, Question
+
+HISTORY = 200
+
+
+@dataclass(frozen=True)
+class PastApproval:
+    """How one question ended, as this client saw it."""
+
+    approval_id: str
+    tool_name: str
+    status: ApprovalStatus
+    decided_by: str | None
+    timestamp: str
+
+
+@dataclass(eq=False)
+class PendingApproval:
+    """A question that waits for an answer."""
+
+    event: ApprovalRequested
+    timer: asyncio.TimerHandle
+    question: Question
+    answer: Answer | None = None
+    """Given here, but not yet with the server."""
+    asked: bool = False
+    posting: bool = False
+
+
+class ApprovalDesk:
+    """Keeps the questions, asks them through a prompt, and posts the answers."""
+
+    def __init__(
+        self, link: Link, project_id: str, prompt: ApprovalPrompt | None, *, timeout_seconds: float, tries: int
+    ) -> None:
+        self._link = link
+        self._project_id = project_id
+        self._prompt = prompt
+        self._timeout_seconds = timeout_seconds
+        self._tries = tries
+        self._pending: dict[str, PendingApproval] = {}
+        self._over: deque[PastApproval] = deque(maxlen=HISTORY)
+        self._asker: asyncio.Task[None] | None = None
+        self._posts: set[asyncio.Task[None]] = set()
+
+    @property
+    def pending(self) -> list[ApprovalRequested]:
+        return [waiting.event for waiting in self._pending.values()]
+
+    @property
+    def history(self) -> list[PastApproval]:
+        return list(self._over)
+
+    def request(self, event: ApprovalRequested, *, server_ahead: float = 0.0) -> None:
+        """Take in a question; one already known is not asked twice."""
+        if event.approval_id in self._pending or any(past.approval_id == event.approval_id for past in self._over):
+            return
+        seconds = self._seconds(event, server_ahead)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(max(seconds, 0.0), self._expire, event.approval_id)
+        question = Question(event=event, closed=loop.create_future(), until=loop.time() + seconds)
+        self._pending[event.approval_id] = PendingApproval(event, timer, question)
+        log.info("approval requested", approval_id=event.approval_id, tool=event.tool_name, risk=event.risk_level.value)
+        if self._prompt is not None and self._asker is None:
+            self._asker = loop.create_task(self._ask_all(self._prompt))
+
+    def decided(self, event: ApprovalDecided) -> None:
+        """Somebody decided, here or elsewhere."""
+        self._end(event.approval_id, event.status, event.decided_by)
+
+    def settle(self, waiting: list[ApprovalRequest], *, server_ahead: float = 0.0) -> None:
+        """Take the server's list as the truth: what is not on it is over, what is new is asked."""
+        still = {request.id for request in waiting}
+        for approval_id in [approval_id for approval_id in self._pending if approval_id not in still]:
+            self._end(approval_id, ApprovalStatus.CANCELLED, None)
+        for request in waiting:
+            if request.project_id == self._project_id and request.status is ApprovalStatus.PENDING:
+                self.request(_as_event(request), server_ahead=server_ahead)
+
+    def resend(self) -> None:
+        """Post the answers that could not be posted before."""
+        for waiting in self._pending.values():
+            if waiting.answer is not None and not waiting.posting:
+                self._post_soon(waiting)
+
+    async def close(self) -> None:
+        """Clear the timers and close the questions: refused here, left open for others. Nothing is approved."""
+        for approval_id in list(self._pending):
+            self._end(approval_id, ApprovalStatus.REJECTED, "the client closed")
+        tasks = [task for task in (self._asker, *self._posts) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Time
+
+    def _seconds(self, event: ApprovalRequested, server_ahead: float) -> float:
+        """How long the question is kept: never past the server's deadline. HIGH has twice as long, as on the server."""
+        limit = self._timeout_seconds * (2 if event.risk_level is RiskLevel.HIGH else 1)
+        left = (moment(event.deadline) - moment(now())).total_seconds() - server_ahead
+        return min(limit, left, event.timeout_seconds)
+
+    def _expire(self, approval_id: str) -> None:
+        error = ToolApprovalTimeout("Nobody answered in time; nothing was run.")
+        log.error("approval timed out", approval_id=approval_id, error=error.message)
+        self._end(approval_id, ApprovalStatus.TIMEOUT, None)
+
+    def _end(self, approval_id: str, status: ApprovalStatus, decided_by: str | None) -> None:
+        waiting = self._pending.pop(approval_id, None)
+        if waiting is None:
+            return
+        waiting.timer.cancel()
+        self._over.append(PastApproval(approval_id, waiting.event.tool_name, status, decided_by, now()))
+        log.info("approval over", approval_id=approval_id, status=status.value, decided_by=decided_by)
+        if not waiting.question.closed.done():
+            waiting.question.closed.set_result(_told(status, decided_by))
+
+    # Asking
+
+    async def _ask_all(self, prompt: ApprovalPrompt) -> None:
+        try:
+            while (waiting := next((w for w in self._pending.values() if not w.asked), None)) is not None:
+                waiting.asked = True
+                answer = await prompt.ask(waiting.question)
+                if answer is not None and waiting.event.approval_id in self._pending:
+                    waiting.answer = answer
+                    await self._post(waiting)
+        finally:
+            self._asker = None
+
+    def _post_soon(self, waiting: PendingApproval) -> None:
+        task = asyncio.get_running_loop().create_task(self._post(waiting))
+        self._posts.add(task)
+        task.add_done_callback(self._posts.discard)
+
+    async def _post(self, waiting: PendingApproval) -> None:
+        """Post an answer, a few times; what does not get through is kept while the question is open."""
+        approval_id = waiting.event.approval_id
+        waiting.posting = True
+        try:
+            for attempt in range(self._tries):
+                if approval_id not in self._pending:
+                    return
+                try:
+                    status = await self._decide(waiting)
+                    self._end(approval_id, status, "you")
+                    return
+                except UnreachableError as error:
+                    log.warning("decision not delivered", approval_id=approval_id, error=error.message)
+                    if attempt + 1 < self._tries:
+                        await asyncio.sleep(pause(attempt))
+                except ConflictError as error:
+                    self._end(approval_id, _status(error.state), None)
+                    return
+                except CallerError as error:
+                    log.error("decision not taken", approval_id=approval_id, error=error.message)
+                    self._end(approval_id, ApprovalStatus.CANCELLED, None)
+                    return
+                except AssentError as error:
+                    log.error("decision refused", approval_id=approval_id, error=error.message)
+                    self._say(f"Your answer was not taken: {error}")
+                    waiting.answer = None
+                    return
+            self._say("The server cannot be reached; your answer is sent when it can.")
+        finally:
+            waiting.posting = False
+
+    async def _decide(self, waiting: PendingApproval) -> ApprovalStatus:
+        event, answer = waiting.event, waiting.answer
+        if answer is not None and answer.allow:
+            body = ApproveBody(digest=event.digest)
+            return (await self._link.approve(self._project_id, event.approval_id, body)).status
+        reason = None if answer is None else answer.reason
+        rejected = await self._link.reject(self._project_id, event.approval_id, RejectBody(reason=reason))
+        return rejected.status
+
+    def _say(self, sentence: str) -> None:
+        if self._prompt is not None:
+            self._prompt.say(sentence)
+
+
+def _as_event(request: ApprovalRequest) -> ApprovalRequested:
+    return ApprovalRequested(
+        timestamp=request.created_at,
+        approval_id=request.id,
+        tool_id=request.tool_ids[0] if request.tool_ids else "",
+        tool_name=request.tool_name,
+        risk_level=request.risk_level,
+        timeout_seconds=request.timeout_seconds,
+        description=request.description,
+        tool_params=request.tool_params,
+        findings=request.findings,
+        network=request.network,
+        digest=request.digest,
+        deadline=request.deadline,
+        session_id=request.session_id,
+        agent_id=request.agent_id,
+    )
+
+
+def _status(state: str) -> ApprovalStatus:
+    try:
+        return ApprovalStatus(state.lower())
+    except ValueError:
+        return ApprovalStatus.CANCELLED
+
+
+def _told(status: ApprovalStatus, decided_by: str | None) -> str:
+    """What the person at the prompt is told when a question ends."""
+    by = f" by {decided_by}" if decided_by else ""
+    match status:
+        case ApprovalStatus.APPROVED:
+            return f"Allowed{by}."
+        case ApprovalStatus.REJECTED:
+            return f"Denied{by}."
+        case ApprovalStatus.TIMEOUT:
+            return "Nobody answered in time; nothing was run."
+        case _:
+            return "This question is no longer open."

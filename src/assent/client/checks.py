@@ -1,0 +1,118 @@
+"""The checks a signal passes before anything acts on it: the client trusts none of them blindly (C2).
+
+In order: is its time still running, is it what was approved (the digest, computed here), does the owner's own gate let it
+pass, and where the gate wants an approval, is there one. The first that fails ends it with an error whose `error_type`
+says why. Nothing here runs a tool.
+"""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from assent.gate import Gate
+from assent.protocol.digests import call_digest
+from assent.protocol.errors import AssentError, ExecutionCancelled, ExecutionTimeout, NotFound, RefusedError
+from assent.protocol.events import ExecutionSignal
+from assent.protocol.states import AgentMode, ErrorType, ExecutionStatus
+from assent.protocol.tools import TOOLS
+from assent.protocol.values import moment
+from assent.protocol.verdicts import Verdict, VerdictLevel
+from assent.workspace import Workspace
+
+from .log import log
+from .outbox import Link
+
+STALE = timedelta(seconds=10)
+"""A signal older than this may have ended meanwhile; before it changes anything the server is asked."""
+LARGE_CHARACTERS = 256 * 1024
+
+
+class DriftedError(RefusedError):
+    """What would run is not what was approved."""
+
+    error_type = ErrorType.DRIFTED
+
+
+class GateRefusal(RefusedError):
+    """The owner's gate says no."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.message)
+        self.error_type = verdict.error_type or ErrorType.REFUSED
+
+
+class SignalChecks:
+    """Checks signals for one project and workspace."""
+
+    def __init__(self, *, project_id: str, workspace: Workspace, gate: Gate, link: Link) -> None:
+        self._project_id = project_id
+        self._workspace = workspace
+        self._root = str(workspace.root)
+        self._isolated: bool | None = None
+        self._gate = gate
+        self._link = link
+        self.server_ahead = timedelta()
+        """How far the server's clock is ahead of ours; deadlines are on the server's."""
+
+    async def check(self, event: ExecutionSignal) -> Verdict:
+        """The gate's verdict for a signal that may run; raises for any other."""
+        server_now = datetime.now(UTC) + self.server_ahead
+        if server_now >= moment(event.deadline):
+            raise ExecutionTimeout("Its time was up before it could be run; nothing was run.")
+        if TOOLS[event.tool_name].changes_things and server_now - moment(event.timestamp) > STALE:
+            await self._check_still_wanted(event)
+        await self._check_digest(event)
+        return await self._check_gate(event)
+
+    async def _check_still_wanted(self, event: ExecutionSignal) -> None:
+        """A replayed signal may have been called off or given up meanwhile: it must not have a late effect."""
+        try:
+            status = (await self._link.get_tool(event.tool_id)).status
+        except NotFound:
+            status = ExecutionStatus.FAILED
+        except AssentError as error:
+            # The signal is genuine and in time; not being able to ask again is no reason against it.
+            log.warning("could not ask whether it is still wanted", tool_id=event.tool_id, error=error.message)
+            return
+        if status.ended:
+            raise ExecutionCancelled("It ended on the server before it could be run; nothing was run.")
+
+    async def _check_digest(self, event: ExecutionSignal) -> None:
+        content = event.tool_params.get("content")
+        large = isinstance(content, str) and len(content) > LARGE_CHARACTERS
+        call = (event.tool_name, event.tool_params, self._project_id)
+        try:
+            digest = await asyncio.to_thread(call_digest, *call) if large else call_digest(*call)
+        except (ValueError, RecursionError):
+            # What JSON cannot say one way has no digest, so nobody can have approved it.
+            digest = None
+        if digest != event.digest:
+            raise DriftedError("What was signalled is not what was approved; nothing was run.")
+
+    async def _check_gate(self, event: ExecutionSignal) -> Verdict:
+        if self._isolated is None:
+            # Found out by really starting something in the sandbox, so not on the loop.
+            self._isolated = await asyncio.to_thread(lambda: self._workspace.isolation.isolated)
+        verdict = self._gate.judge(
+            event.tool_name, event.tool_params, workspace=self._root, isolated=self._isolated
+        ).verdict
+        if verdict.refused:
+            raise GateRefusal(verdict)
+        if verdict.level is not VerdictLevel.LOW and not has_approval(event):
+            raise RefusedError(
+                f"On this machine it is {verdict.level.value}: it needed approval and has none, so it was not run."
+            )
+        return verdict
+
+
+def has_approval(event: ExecutionSignal) -> bool:
+    """Whether the signal says who allowed it: a person by an approval, a grant, or the mode `full`."""
+    kind, _, name = event.approved_by.partition(":")
+    match kind:
+        case "person":
+            return bool(name) and event.approval_id is not None
+        case "grant":
+            return bool(name)
+        case "mode":
+            return name == "full" and event.mode is AgentMode.FULL
+        case _:
+            return False

@@ -1,0 +1,319 @@
+"""ToolHandler: what this machine does with the server's events.
+
+A signal that is addressed to this client and new gets a place, or waits for one in order; `checks` decides whether it may
+run, the workspace runs it, and it ends in exactly one report, whatever goes wrong. A call never runs twice, and nothing
+runs that the journal could not write down first. Handling an event never waits: reports follow by themselves.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from assent.gate import Gate, shown_params
+from assent.protocol.errors import (
+    AssentError,
+    ConcurrencyLimitError,
+    ExecutionCancelled,
+    ExecutionTimeout,
+    ToolTypeError,
+)
+from assent.protocol.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ExecutionCancelSignal,
+    ExecutionSignal,
+    ResultAcknowledged,
+)
+from assent.protocol.executions import ClientResult
+from assent.protocol.tools import TOOLS, ToolResult
+from assent.settings import ClientSettings
+from assent.workspace import Workspace
+
+from .approvals import ApprovalDesk, PastApproval
+from .cache import ReadCache
+from .checks import SignalChecks
+from .journal import Journal
+from .log import log
+from .outbox import Link, LiveOutput, Outbox
+from .prompts import ApprovalPrompt
+from .reports import Ending, ending
+
+HISTORY = 200
+LAST_POST_SECONDS = 2.0
+"""How long a closing client still tries to deliver; the journal keeps what is left."""
+OVERTIME_SECONDS = 15.0
+"""The workspace keeps each tool's time limit; this much later the client gives up on it."""
+
+
+@dataclass(eq=False)
+class ActiveExecution:
+    """One execution that runs now, with the task that holds its process."""
+
+    event: ExecutionSignal
+    task: asyncio.Task[None]
+    running: bool = False
+    cancelled: str | None = None
+    """Why it was called off."""
+
+
+class ToolHandler:
+    """Executes what the server signals, asks what needs asking, reports everything (C1)."""
+
+    def __init__(
+        self,
+        *,
+        settings: ClientSettings,
+        project_id: str,
+        client_id: str,
+        workspace: Workspace,
+        gate: Gate,
+        journal: Journal,
+        link: Link,
+        prompt: ApprovalPrompt | None = None,
+    ) -> None:
+        self._settings = settings
+        self._project_id = project_id
+        self._client_id = client_id
+        self._workspace = workspace
+        self._journal = journal
+        self._link = link
+        self._checks = SignalChecks(project_id=project_id, workspace=workspace, gate=gate, link=link)
+        self.outbox = Outbox(link, project_id, journal, settings.post_tries)
+        self.approvals = ApprovalDesk(
+            link, project_id, prompt, timeout_seconds=settings.approval_timeout_seconds, tries=settings.post_tries
+        )
+        self._cache = ReadCache(workspace.root, settings.cache_seconds) if settings.cache_enabled else None
+        self._queue: dict[str, ExecutionSignal] = {}
+        self._active: dict[str, ActiveExecution] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._history: deque[ClientResult] = deque(maxlen=HISTORY)
+        self._disposed = False
+
+    # What is known (C4)
+
+    @property
+    def active(self) -> list[ActiveExecution]:
+        """What runs now."""
+        return list(self._active.values())
+
+    @property
+    def queued(self) -> list[ExecutionSignal]:
+        """What waits for a place, in order."""
+        return list(self._queue.values())
+
+    @property
+    def history(self) -> list[ClientResult]:
+        """How the last executions ended."""
+        return list(self._history)
+
+    @property
+    def pending_approvals(self) -> list[ApprovalRequested]:
+        """What waits for a person."""
+        return self.approvals.pending
+
+    @property
+    def approval_history(self) -> list[PastApproval]:
+        """How the last questions ended."""
+        return self.approvals.history
+
+    def set_server_time(self, server_time: datetime) -> None:
+        """Learn the server's clock, on which deadlines are written."""
+        self._checks.server_ahead = server_time - datetime.now(UTC)
+
+    @property
+    def server_ahead(self) -> float:
+        """Seconds the server's clock is ahead of ours."""
+        return self._checks.server_ahead.total_seconds()
+
+    # What the server says
+
+    def handle_tool_approval_request(self, event: ApprovalRequested) -> None:
+        """A question for the person at this machine."""
+        if not self._disposed:
+            self.approvals.request(event, server_ahead=self.server_ahead)
+
+    def handle_tool_approval_decided(self, event: ApprovalDecided) -> None:
+        """A question is answered, here or elsewhere."""
+        self.approvals.decided(event)
+
+    def handle_tool_execution_signal(self, event: ExecutionSignal) -> None:
+        """Something to execute."""
+        tool_id = event.tool_id
+        if self._disposed:
+            return
+        if event.client_id != self._client_id:
+            # Not ours to fail either: the machine it is meant for may be running it.
+            log.warning("signal for another client ignored", tool_id=tool_id)
+            return
+        if self._journal.knows(tool_id):
+            log.warning("repeated signal ignored", tool_id=tool_id)
+            self.outbox.again(tool_id)
+            return
+        self._journal.remember(tool_id)
+        log.info("signal received", tool_id=tool_id, tool=event.tool_name, approved_by=event.approved_by)
+        if event.tool_name not in TOOLS:
+            self._fail(tool_id, event.tool_name, ToolTypeError(f"This client has no tool {event.tool_name[:100]!r}."))
+        elif len(self._active) < self._settings.concurrency:
+            self._start(event)
+        elif len(self._queue) < self._settings.queue_limit:
+            self._queue[tool_id] = event
+            log.info("queued", tool_id=tool_id, waiting=len(self._queue))
+        else:
+            full = ConcurrencyLimitError(f"{len(self._queue)} calls wait on this machine already; it was not run.")
+            self._fail(tool_id, event.tool_name, full)
+
+    def handle_unreadable_signal(self, tool_id: str) -> None:
+        """A signal for this client that cannot be understood: it never runs, and the server is told."""
+        if not self._disposed and not self._journal.knows(tool_id):
+            self._journal.remember(tool_id)
+            self._fail(tool_id, "", ToolTypeError("This client could not understand the signal; nothing was run."))
+
+    def handle_tool_cancel_signal(self, event: ExecutionCancelSignal) -> None:
+        """Call off what runs or waits; what is over stays as it is."""
+        if event.client_id == self._client_id:
+            log.info("called off", tool_id=event.tool_id)
+            self._cancel(event.tool_id, "It was called off.")
+
+    def handle_tool_result_ack(self, event: ResultAcknowledged) -> None:
+        """The server has the result of a call: nothing of it needs sending again."""
+        if event.status.ended and self.outbox.settled(event.tool_id):
+            log.info("result acknowledged", tool_id=event.tool_id, status=event.status.value)
+        else:
+            log.debug("acknowledgement of nothing open", tool_id=event.tool_id, status=event.status.value)
+
+    async def dispose(self) -> None:
+        """End everything (C8): timers, questions, queue, processes. What is not delivered stays in the journal."""
+        if self._disposed:
+            return
+        self._disposed = True
+        log.info("closing", active=len(self._active), queued=len(self._queue))
+        await self.approvals.close()
+        for tool_id in [*self._queue]:
+            self._cancel(tool_id, "The client was closed before this was run.")
+        for tool_id in [*self._active]:
+            self._cancel(tool_id, "The client was closed while this ran; part of its effect may remain.")
+        while self._active:
+            # Until the processes are gone, however long that takes: none may outlive the client.
+            await asyncio.wait([active.task for active in self._active.values()], return_when=asyncio.FIRST_COMPLETED)
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=LAST_POST_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        await self.outbox.close()
+
+    # Places and order (C3)
+
+    def _start(self, event: ExecutionSignal) -> None:
+        self._active[event.tool_id] = ActiveExecution(event, self._spawn(self._execute(event)))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _release(self, tool_id: str) -> None:
+        del self._active[tool_id]
+        if self._queue and not self._disposed:
+            self._start(self._queue.pop(next(iter(self._queue))))
+
+    def _cancel(self, tool_id: str, why: str) -> None:
+        active = self._active.get(tool_id)
+        waiting = self._queue.pop(tool_id, None)
+        if active is not None:
+            active.cancelled = why
+            # A task that has not begun would end without its report: it sees the mark when it begins.
+            if active.running:
+                active.task.cancel()
+        elif waiting is not None:
+            self._fail(tool_id, waiting.tool_name, ExecutionCancelled(why))
+
+    def _fail(self, tool_id: str, tool_name: str, error: AssentError) -> None:
+        """Report a call that never ran."""
+        self._spawn(self._report(ending(tool_id, tool_name, error), durable=False))
+
+    # One execution
+
+    async def _execute(self, event: ExecutionSignal) -> None:
+        active = self._active[event.tool_id]
+        began = time.perf_counter()
+        outcome: ToolResult | AssentError
+        try:
+            if active.cancelled is not None:
+                raise ExecutionCancelled(active.cancelled)
+            active.running = True
+            outcome = await self._perform(event)
+        except asyncio.CancelledError:
+            active.task.uncancel()
+            outcome = ExecutionCancelled(active.cancelled or "It was called off.")
+        except AssentError as error:
+            outcome = error
+        except Exception as error:  # noqa: BLE001 - a boundary: every execution reports, whatever goes wrong
+            log.error("failed unexpectedly", tool_id=event.tool_id, exc_info=error)
+            outcome = AssentError(f"The client failed with {type(error).__name__}; see its log.")
+        # No await between the end of the run and this: a cancellation that comes later finds nothing to cancel.
+        self._release(event.tool_id)
+        changes = TOOLS[event.tool_name].changes_things
+        await self._report(ending(event.tool_id, event.tool_name, outcome, began), durable=changes)
+
+    async def _perform(self, event: ExecutionSignal) -> ToolResult:
+        verdict = await self._checks.check(event)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("executing", tool_id=event.tool_id, params=shown_params(event.tool_name, event.tool_params))
+        changes = TOOLS[event.tool_name].changes_things
+        cache = self._cache
+        if cache is None:
+            return await self._run(event, changes=changes, network=verdict.network)
+        if changes:
+            cache.forget(event.tool_params.get("path"))
+            try:
+                return await self._run(event, changes=changes, network=verdict.network)
+            finally:
+                cache.forget(event.tool_params.get("path"))
+        if event.tool_name != "read_file":
+            return await self._run(event, changes=changes, network=verdict.network)
+        known = cache.get(event.tool_params)
+        if known is not None:
+            log.debug("answered from memory", tool_id=event.tool_id)
+            return known
+        reading = cache.before(event.tool_params)
+        result = await self._run(event, changes=changes, network=verdict.network)
+        if reading is not None:
+            cache.put(reading, result)
+        return result
+
+    async def _run(self, event: ExecutionSignal, *, changes: bool, network: bool) -> ToolResult:
+        """Write it down, then do it. The network is there only when the approval and our own gate both say so."""
+        await self._journal.acting(event.tool_id, event.tool_name, event.digest, durable=changes)
+        live = None
+        if event.tool_name == "execute_command":
+            live = LiveOutput(self._link, self._project_id, event.tool_id)
+        seconds = TOOLS[event.tool_name].timeout_seconds + OVERTIME_SECONDS
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._workspace.run(
+                    event.tool_name, event.tool_params, network=network and event.network, on_output=live
+                )
+        except TimeoutError as error:
+            raise ExecutionTimeout(f"It did not end within {seconds:g} s.") from error
+        finally:
+            if live is not None:
+                live.stop()
+
+    async def _report(self, end: Ending, *, durable: bool) -> None:
+        body = end.report()
+        past = end.summary(len(body))
+        self._history.append(past)
+        if end.error is not None:
+            log.error("failed", tool_id=end.tool_id, error=past.error, error_type=end.error.error_type.value)
+        else:
+            log.info("done", tool_id=end.tool_id, status=past.status.value)
+        log.debug("timing", tool_id=end.tool_id, duration_ms=end.duration_ms, bytes=len(body))
+        await self._journal.done(end.tool_id, body, durable=durable)
+        await self.outbox.send(end.tool_id, body)

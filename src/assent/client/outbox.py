@@ -1,0 +1,221 @@
+"""Reports on their way to the server: sent until it has them, kept while it cannot be reached.
+
+A report leaves the journal only when the server took it, or said that the execution is over or unknown. A report the
+server cannot read is replaced once by a short failure, so that the agent hears of it. Output while a command runs is the
+opposite: a convenience, sent once, never waited for, because the result holds it all.
+"""
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from typing import Any, Literal, Protocol
+
+from assent.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody
+from assent.protocol.errors import AssentError, CallerError, ConflictError, NotFound, UnreachableError
+from assent.protocol.executions import Execution, FailedReport, OutputChunk, ResultAck
+from assent.protocol.states import ErrorType
+from assent.protocol.values import now
+
+from .journal import Journal
+from .log import log
+
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 5.0
+TRY_AGAIN_SECONDS = 15.0
+COALESCE_SECONDS = 0.1
+MAX_PIECE_BYTES = 64 * 1024
+MAX_LIVE_CHARACTERS = 1024 * 1024
+
+Stream = Literal["stdout", "stderr"]
+
+
+class Link(Protocol):
+    """What the client needs of the server; `ServerApi` is one."""
+
+    async def post_result(self, project_id: str, tool_id: str, report: bytes) -> ResultAck: ...
+
+    async def post_output(self, project_id: str, tool_id: str, chunk: OutputChunk) -> None: ...
+
+    async def get_tool(self, tool_id: str) -> Execution: ...
+
+    async def approve(self, project_id: str, approval_id: str, body: ApproveBody) -> DecisionAnswer: ...
+
+    async def reject(self, project_id: str, approval_id: str, body: RejectBody) -> DecisionAnswer: ...
+
+
+def pause(attempt: int, first: float = FIRST_PAUSE_SECONDS, longest: float = LONGEST_PAUSE_SECONDS) -> float:
+    """Seconds before the next try: doubling, with jitter so that many clients do not come at once."""
+    return min(longest, first * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+
+class Outbox:
+    """Sends the reports of one client's journal."""
+
+    def __init__(self, link: Link, project_id: str, journal: Journal, tries: int) -> None:
+        self._link = link
+        self._project_id = project_id
+        self._journal = journal
+        self._tries = tries
+        self._sending: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def send(self, tool_id: str, body: bytes | None = None) -> bool:
+        """Post a report from the journal; whether the matter is over. What fails is kept."""
+        if tool_id in self._sending:
+            return False
+        self._sending.add(tool_id)
+        try:
+            return await self._send(tool_id, body)
+        finally:
+            self._sending.discard(tool_id)
+
+    async def _send(self, tool_id: str, body: bytes | None) -> bool:
+        replaced = False
+        failures = 0
+        while failures < self._tries:
+            body = body or self._journal.report(tool_id)
+            if body is None:
+                return True
+            try:
+                await self._link.post_result(self._project_id, tool_id, body)
+                log.info("result accepted", tool_id=tool_id)
+            except (NotFound, ConflictError) as error:
+                log.info("result no longer wanted", tool_id=tool_id, answer=error.message)
+            except CallerError as error:
+                log.error("result not understood by the server", tool_id=tool_id, error=error.message)
+                if not replaced:
+                    body, replaced = _unreadable(error), True
+                    await self._journal.done(tool_id, body, durable=False)
+                    continue
+            except UnreachableError as error:
+                failures += 1
+                log.warning("result not delivered", tool_id=tool_id, attempt=failures, error=error.message)
+                if failures < self._tries:
+                    await asyncio.sleep(pause(failures - 1))
+                continue
+            except AssentError as error:
+                # The token or its scopes: a person mends that, and the report is still there then.
+                log.error("result refused", tool_id=tool_id, error=error.message)
+                return self._keep(tool_id)
+            self._journal.accepted(tool_id)
+            return True
+        return self._keep(tool_id)
+
+    def settled(self, tool_id: str) -> bool:
+        """The server said that a call is over; whether something of it was still kept here."""
+        if tool_id in self._sending or self._journal.report(tool_id) is None:
+            return False
+        self._journal.accepted(tool_id)
+        return True
+
+    def again(self, tool_id: str) -> None:
+        """Send what is kept of one call, in the background."""
+        if self._journal.report(tool_id) is not None and tool_id not in self._sending:
+            self._spawn(self._resend([tool_id]))
+
+    async def resend(self) -> None:
+        """Send all that is kept, oldest first; stops at the first that does not get through."""
+        await self._resend(self._journal.unsent)
+
+    async def close(self) -> None:
+        """Stop sending; what is kept is in the journal."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _resend(self, tool_ids: list[str]) -> None:
+        for tool_id in tool_ids:
+            if tool_id not in self._sending and not await self.send(tool_id):
+                return
+
+    def _keep(self, tool_id: str) -> bool:
+        log.warning("result kept for the next connection", tool_id=tool_id)
+        if self._timer is None:
+            # A stream that stays up while posts fail brings no reconnection: try again all the same.
+            self._timer = asyncio.get_running_loop().call_later(TRY_AGAIN_SECONDS, self._try_again)
+        return False
+
+    def _try_again(self) -> None:
+        self._timer = None
+        self._spawn(self.resend())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class LiveOutput:
+    """Relays a command's output while it runs: gathered for a moment, in pieces, up to a limit."""
+
+    def __init__(self, link: Link, project_id: str, tool_id: str) -> None:
+        self._link = link
+        self._project_id = project_id
+        self._tool_id = tool_id
+        self._waiting: list[tuple[Stream, str]] = []
+        self._left = MAX_LIVE_CHARACTERS
+        self._sequence = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def __call__(self, stream: Stream, text: str) -> None:
+        text = text[: self._left]
+        if not text:
+            return
+        self._left -= len(text)
+        self._waiting.append((stream, text))
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._relay())
+
+    def stop(self) -> None:
+        """The command ended: its result says it all."""
+        if self._task is not None:
+            self._task.cancel()
+        self._left = 0
+
+    async def _relay(self) -> None:
+        try:
+            while self._waiting:
+                await asyncio.sleep(COALESCE_SECONDS)
+                waiting, self._waiting = self._waiting, []
+                for stream, text in _pieces(waiting):
+                    await self._post(stream, text)
+        finally:
+            self._task = None
+
+    async def _post(self, stream: Stream, text: str) -> None:
+        chunk = OutputChunk(stream=stream, text=text, sequence=self._sequence)
+        self._sequence += 1
+        try:
+            await self._link.post_output(self._project_id, self._tool_id, chunk)
+        except AssentError as error:
+            log.debug("output not relayed", tool_id=self._tool_id, error=type(error).__name__)
+
+
+def _pieces(waiting: list[tuple[Stream, str]]) -> list[tuple[Stream, str]]:
+    """Runs of one stream joined, then cut so that a piece is never too large."""
+    joined: list[tuple[Stream, list[str]]] = []
+    for stream, text in waiting:
+        if joined and joined[-1][0] == stream:
+            joined[-1][1].append(text)
+        else:
+            joined.append((stream, [text]))
+    pieces: list[tuple[Stream, str]] = []
+    for stream, texts in joined:
+        text = "".join(texts)
+        step = MAX_PIECE_BYTES if text.isascii() else MAX_PIECE_BYTES // 4
+        for at in range(0, len(text), step):
+            pieces.append((stream, text[at : at + step]))
+    return pieces
+
+
+def _unreadable(error: AssentError) -> bytes:
+    report = FailedReport(
+        status="failed",
+        error=f"It ended, but the server did not take its result: {error.message}"[:1000],
+        error_type=ErrorType.INTERNAL,
+        timestamp=now(),
+    )
+    return report.model_dump_json().encode()

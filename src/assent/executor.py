@@ -1,0 +1,335 @@
+"""ToolExecutor: the order of things. Read this first.
+
+    judge (gate) → begin (store: record, question or signal in one transaction) → wait → response
+
+Progress never depends on a waiting coroutine: decisions, results and deadlines move the rows, and whoever waits is
+merely told. That is why a restart in the middle loses nothing. This module never executes a tool, never writes SQL,
+and never lets a call pass the gate's REFUSE, whatever the mode.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from assent.bus import Bus, ConnectedClient, Presence
+from assent.gate import Gate, Judgement, describe, mask_text, mask_value, shown_params
+from assent.protocol.digests import call_digest, canonical_json
+from assent.protocol.errors import NotFound
+from assent.protocol.executions import CompletedReport, FailedReport, ToolResponse
+from assent.protocol.states import AgentMode, ErrorType, ExecutionStatus
+from assent.protocol.tools import TOOLS
+from assent.protocol.values import JsonObject, moment, new_id
+from assent.protocol.verdicts import VerdictLevel
+from assent.settings import ServerSettings
+from assent.store import ExecutionRow, SessionRow, Store
+from assent.store.approvals import Question
+from assent.store.executions import Clearance, NewExecution, Refusal
+from assent.store.moves import DEADLINES_TOPIC, execution_topic
+
+log = structlog.stdlib.get_logger(__name__)
+
+LOOK_AGAIN_SECONDS = 2.0
+"""How often a waiter looks for itself, in case a hint got lost."""
+LONGEST_NAP_SECONDS = 30.0
+BIG_RESULT_CHARACTERS = 256 * 1024
+"""Masking more than this leaves the event loop."""
+MALFORMED_LIMIT = 64 * 1024
+CALLS = uuid.UUID("5a1d8a52-6f0e-4d3c-9a52-0d6f5a2f7c11")
+"""Namespace of execution ids: the same call of the same run has the same id after a restart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """On whose behalf a tool is called."""
+
+    run_id: str | None = None
+    agent_id: str | None = None
+    mode: AgentMode = AgentMode.SANDBOX
+    key: str | None = None
+    """What makes this call the same call when it is repeated: a tool_call_id, an idempotency key."""
+
+
+CHAT_AGENT = Caller()
+
+
+class _Watch:
+    """Hears of one execution's end."""
+
+    def __init__(self, bus: Bus, execution_id: str) -> None:
+        self._row: ExecutionRow | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._stop = bus.listen(execution_topic(execution_id), self._hear)
+
+    def __enter__(self) -> "_Watch":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def _hear(self, fact: object | None) -> None:
+        if isinstance(fact, ExecutionRow):
+            if not fact.status.ended:
+                return
+            self._row = fact
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def ended(self, nap: float) -> ExecutionRow | None:
+        """The row at its end, or None after the nap or a hint that says nothing."""
+        if self._row is None:
+            loop = asyncio.get_running_loop()
+            waiter = self._waiter = loop.create_future()
+            alarm = loop.call_later(nap, lambda: waiter.done() or waiter.set_result(None))
+            try:
+                await waiter
+            finally:
+                alarm.cancel()
+        return self._row
+
+
+class ToolExecutor:
+    """Takes a tool call from an agent to a machine and back."""
+
+    def __init__(self, store: Store, bus: Bus, presence: Presence, gate: Gate, settings: ServerSettings) -> None:
+        self._store = store
+        self._bus = bus
+        self._presence = presence
+        self._gate = gate
+        self._settings = settings
+        self._sessions: dict[str, SessionRow] = {}
+        self._sweeper: asyncio.Task[None] | None = None
+        self._sweep_now = asyncio.Event()
+        self._next_deadline: str | None = None
+
+    async def start(self) -> None:
+        """Begin watching deadlines; those that passed while nobody was here fire at once."""
+        self._stop_listening = self._bus.listen(DEADLINES_TOPIC, self._deadline_set)
+        self._sweeper = asyncio.create_task(self._sweep(), name="assent-deadlines")
+
+    async def stop(self) -> None:
+        if self._sweeper is not None:
+            self._stop_listening()
+            self._sweeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._sweeper
+            self._sweeper = None
+
+    async def execute_tool(
+        self,
+        tool_name: str,
+        tool_params: Mapping[str, Any],
+        session_id: str,
+        *,
+        caller: Caller = CHAT_AGENT,
+    ) -> ToolResponse:
+        """Call a tool and wait for its end, however long a person takes. Never raises for what an agent may send."""
+        session = await self._session(session_id)
+        return (await self.call(tool_name, tool_params, session, caller=caller)).to_response()
+
+    async def call(
+        self,
+        tool_name: str,
+        tool_params: Mapping[str, Any],
+        session: SessionRow,
+        *,
+        caller: Caller = CHAT_AGENT,
+        until_asked: bool = False,
+    ) -> ExecutionRow:
+        """Judge, record, wait. With `until_asked`, come back as soon as a person has to be asked."""
+        workspace, isolated = await self._machine(session.project_id)
+        judgement = self._gate.judge(tool_name, tool_params, workspace=workspace, isolated=isolated)
+        new = self._new_execution(judgement, tool_params, session, caller)
+        step = self._step(judgement, caller.mode)
+        log.info("call judged", tool_id=new.id, tool=new.tool_name, verdict=judgement.verdict.level.value)
+        with _Watch(self._bus, new.id) as watch:
+            # Chosen and queued without an await between: a client that connects meanwhile is served after us.
+            client = self._presence.choose(session.project_id)
+            row = await self._store.executions.begin(new, step, client_id=client.client_id if client else None)
+            if row.status.ended or (until_asked and row.status is ExecutionStatus.AWAITING_APPROVAL):
+                return row
+            return await self._follow(watch, row, None)
+
+    async def wait(self, row: ExecutionRow, timeout_seconds: float | None = None) -> ExecutionRow:
+        """Wait for an execution's end; with a timeout, return it as it then stands."""
+        if row.status.ended:
+            return row
+        with _Watch(self._bus, row.id) as watch:
+            # Looked at once after listening began, so that an end just before it is not missed.
+            current = await self._store.executions.load(row.id) or row
+            return current if current.status.ended else await self._follow(watch, current, timeout_seconds)
+
+    async def _follow(self, watch: "_Watch", row: ExecutionRow, timeout_seconds: float | None) -> ExecutionRow:
+        loop = asyncio.get_running_loop()
+        give_up = None if timeout_seconds is None else loop.time() + timeout_seconds
+        while not row.status.ended:
+            nap = LOOK_AGAIN_SECONDS if give_up is None else min(LOOK_AGAIN_SECONDS, give_up - loop.time())
+            if nap <= 0:
+                break
+            row = await watch.ended(nap) or await self._store.executions.load(row.id) or row
+        return row
+
+    async def settle(
+        self,
+        tool_id: str,
+        report: CompletedReport | FailedReport,
+        *,
+        user_id: str,
+        project_id: str,
+        client_id: str | None,
+    ) -> ExecutionRow:
+        """A client's report: masked, stored, and whoever waits is told."""
+        raw = canonical_json(report.model_dump(mode="json", include={"status", "result", "error", "error_type"}))
+        result_hash = hashlib.sha256(raw.encode("ascii")).hexdigest()
+        failed = isinstance(report, FailedReport)
+        result = report.result
+        if result is not None:
+            masked = (
+                await asyncio.to_thread(mask_value, result) if len(raw) > BIG_RESULT_CHARACTERS else mask_value(result)
+            )
+            result_text: str | None = json.dumps(masked, separators=(",", ":"))
+        else:
+            result_text = None
+        row = await self._store.executions.settle(
+            tool_id,
+            user_id=user_id,
+            project_id=project_id,
+            client_id=client_id,
+            result=result_text,
+            result_hash=result_hash,
+            error=mask_text(report.error) if failed else None,
+            error_type=(report.error_type or ErrorType.TOOL_ERROR) if failed else None,
+        )
+        log.info("result settled", tool_id=tool_id, status=row.status.value, ms=row.execution_time_ms)
+        return row
+
+    async def client_connected(self, client: ConnectedClient, *, resumed: bool) -> None:
+        """A client is there and registered: it gets what waited, and what it may have forgotten."""
+        if client.declared:
+            await self._store.chat.remember_machine(client.project_id, client.workspace, client.isolation)
+        if not resumed:
+            await self._store.executions.repeat_signals(client.project_id, client.client_id)
+        await self._store.executions.dispatch_waiting(client.project_id, client.client_id)
+
+    async def agent_session(self, user_id: str, project_id: str, session_id: str | None) -> SessionRow:
+        """The session a call from elsewhere belongs to; without one, the project's own for such calls."""
+        if session_id is not None:
+            session = await self._session(session_id)
+            if session.user_id != user_id or session.project_id != project_id:
+                raise NotFound(f"No session {session_id!r}.", hint="Leave session_id out.")
+            return session
+        known = f"sess_{uuid.uuid5(CALLS, f'{user_id}/{project_id}').hex}"
+        if known not in self._sessions:
+            self._remember(await self._store.chat.ensure_session(known, user_id, project_id, "Calls from elsewhere"))
+        return self._sessions[known]
+
+    def _new_execution(
+        self, judgement: Judgement, raw: Mapping[str, Any], session: SessionRow, caller: Caller
+    ) -> NewExecution:
+        verdict, params = judgement.verdict, judgement.params
+        scope = caller.run_id or session.id
+        tool = TOOLS.get(judgement.tool_name)
+        timeout = tool.timeout_seconds if tool else 0
+        if params is not None and judgement.tool_name == "execute_command":
+            timeout = params["timeout"]
+        return NewExecution(
+            id=f"exec_{uuid.uuid5(CALLS, f'{scope}/{caller.key}').hex}" if caller.key else new_id("exec"),
+            user_id=session.user_id,
+            project_id=session.project_id,
+            session_id=session.id,
+            run_id=caller.run_id,
+            agent_id=caller.agent_id,
+            mode=caller.mode,
+            tool_name=judgement.tool_name[:100],
+            tool_params=_recorded(judgement, raw),
+            true_params=None if params is None else json.dumps(params, separators=(",", ":")),
+            digest=call_digest(judgement.tool_name, params, session.project_id) if params is not None else "malformed",
+            risk_level=verdict.risk_level,
+            findings=json.dumps([finding.model_dump(mode="json") for finding in verdict.findings]),
+            network=verdict.network,
+            timeout_seconds=timeout,
+        )
+
+    def _step(self, judgement: Judgement, mode: AgentMode) -> Refusal | Clearance | Question:
+        verdict = judgement.verdict
+        if verdict.refused or judgement.params is None:
+            return Refusal(verdict.message, verdict.error_type or ErrorType.REFUSED)
+        if verdict.level is VerdictLevel.LOW:
+            return Clearance("risk:LOW")
+        if mode is AgentMode.FULL and not verdict.always_asks:
+            return Clearance("mode:full")
+        medium = verdict.level is VerdictLevel.MEDIUM
+        return Question(
+            description=describe(judgement.tool_name, judgement.params, verdict),
+            timeout_seconds=self._settings.medium_approval_seconds if medium else self._settings.high_approval_seconds,
+        )
+
+    async def _machine(self, project_id: str) -> tuple[str | None, bool]:
+        """The workspace's directory and whether commands are isolated there, as far as anybody said."""
+        client = self._presence.choose(project_id)
+        if client is not None and client.declared:
+            return client.workspace, client.isolated
+        project = await self._store.chat.project(project_id)
+        return (project.workspace, project.isolation != "none") if project else (None, True)
+
+    async def _session(self, session_id: str) -> SessionRow:
+        # Sessions never change owner or project, so a session once seen needs no second look.
+        session = self._sessions.get(session_id)
+        return session or self._remember(await self._store.chat.session(session_id))
+
+    def _remember(self, session: SessionRow) -> SessionRow:
+        if len(self._sessions) > 10_000:
+            self._sessions.clear()
+        self._sessions[session.id] = session
+        return session
+
+    def _deadline_set(self, fact: object | None) -> None:
+        if not isinstance(fact, str) or self._next_deadline is None or fact < self._next_deadline:
+            self._sweep_now.set()
+
+    async def _sweep(self) -> None:
+        while True:
+            self._sweep_now.clear()
+            try:
+                nap = await self._sweep_once()
+            except Exception:  # a loop that dies at the first database error would stop all deadlines
+                log.exception("deadlines could not be checked")
+                nap = 1.0
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._sweep_now.wait(), nap)
+
+    async def _sweep_once(self) -> float:
+        ended, upcoming = await self._store.executions.expire(self._presence.connected())
+        await self._store.approvals.expire()
+        for row in ended:
+            log.warning("deadline passed", tool_id=row.id, status=row.status.value, error_type=row.error_type)
+        for project_id in await self._store.executions.waiting_projects():
+            client = self._presence.choose(project_id)
+            if client is not None:
+                await self._store.executions.dispatch_waiting(project_id, client.client_id)
+        self._next_deadline = upcoming
+        if upcoming is None:
+            return LONGEST_NAP_SECONDS
+        remaining = (moment(upcoming) - datetime.now(UTC)).total_seconds()
+        return min(max(remaining, 0.02), LONGEST_NAP_SECONDS)
+
+
+def _recorded(judgement: Judgement, raw: Mapping[str, Any]) -> str:
+    """What the record keeps of the parameters: masked, and not more than is useful of a malformed call."""
+    if judgement.params is not None:
+        shown: JsonObject = shown_params(judgement.tool_name, judgement.params)
+        return json.dumps(shown, separators=(",", ":"))
+    try:
+        text = json.dumps(mask_value(dict(raw)), separators=(",", ":"), allow_nan=False)
+    except (ValueError, TypeError, RecursionError):
+        return json.dumps({"left_out": "parameters that are not JSON"})
+    if len(text) > MALFORMED_LIMIT:
+        return json.dumps({"left_out": f"malformed parameters of {len(text)} characters"})
+    return text

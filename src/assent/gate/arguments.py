@@ -1,0 +1,257 @@
+"""What a value of each kind means for the verdict: a path that leads out, a program to run, a file with secrets.
+
+One small judge for each `Kind`. They see the value and where it stood, and answer with findings; no finding means
+harmless. Text is never searched for words that look dangerous: only its kind decides.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..protocol.verdicts import Finding, VerdictLevel
+from .characters import hidden_in_prose
+from .names import protected_name, secret_name, trusted_name
+from .paths import RELATIVE_HINT, check_path, climbs_out, quoted
+from .tables import CommandTable, Kind
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}(?:[A-Za-z]{0,3})?")
+_WORD = re.compile(r"[A-Za-z0-9_+:.,%-]*")
+_VARIABLE = re.compile(r"\$(?:[A-Z_{(]|env:)|%[A-Za-z_]+%")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://)")
+_SCP = re.compile(r"[^/\s]+:(?!/?\d+$).+")
+_NETWORK_SCHEMES = frozenset({"http", "https", "ssh", "git", "git+ssh", "git+https", "ftp", "ftps", "git+http"})
+_SAFE_CHECKPOINTS = frozenset({"dot", ".", "echo", "bell", "totals", "ttyout", "sleep"})
+_LINKER_PROGRAMS = ("-plugin", "--plugin", "-dynamic-linker", "--dynamic-linker", "-I", "-fuse-ld", "@")
+_MEDIUM, _HIGH, _REFUSE = VerdictLevel.MEDIUM, VerdictLevel.HIGH, VerdictLevel.REFUSE
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value stood."""
+
+    table: CommandTable
+    workspace: str | None
+    option: str | None = None
+    """The option it belongs to; None for an operand."""
+
+    @property
+    def rule(self) -> str:
+        return f"commands.{self.table.name.replace(' ', '.')}.{self.option or 'operand'}"
+
+    def finding(self, level: VerdictLevel, reason: str, instead: str | None = None) -> Finding:
+        return Finding(level=level, reason=reason, rule=self.rule, instead=instead)
+
+
+Findings = list[Finding]
+NOTHING: Findings = []
+
+
+def judge_value(kind: Kind, value: str, place: Place) -> Findings:
+    """Findings for one value; an empty list when it is harmless."""
+    return _JUDGES[kind](value, place)
+
+
+def _text(value: str, place: Place) -> Findings:
+    hidden = hidden_in_prose(value)
+    if hidden is None:
+        return NOTHING
+    return [place.finding(_MEDIUM, f"{quoted(value, 60)} holds an invisible character.")]
+
+
+def _number(value: str, place: Place) -> Findings:
+    if _NUMBER.fullmatch(value):
+        return NOTHING
+    return [place.finding(_MEDIUM, f"{quoted(value, 60)} is not a number."), *_loose(value, place)]
+
+
+def _word(value: str, place: Place) -> Findings:
+    if _WORD.fullmatch(value) and ".." not in value:
+        return NOTHING
+    return [place.finding(_MEDIUM, f"{quoted(value, 60)} is not a plain word."), *_loose(value, place)]
+
+
+def _refusal(value: str, place: Place, *, writes: bool = False) -> Finding | None:
+    """Why a path may not be used by a command, or None."""
+    if value.startswith("~") or ("$" in value or "%" in value) and _VARIABLE.match(value):
+        # Literal for us; but whoever wrote it meant a place outside.
+        return place.finding(_REFUSE, f"{quoted(value)} names a home directory or variable.", RELATIVE_HINT)
+    refusal = check_path(value, workspace=place.workspace).refusal
+    if refusal is None and writes:
+        reason = protected_name(value)
+        if reason is not None:
+            return place.finding(_REFUSE, f"{quoted(value)} may not be written. {reason}")
+    return refusal
+
+
+def _path_name(value: str, place: Place) -> Findings:
+    if value == "-":
+        return NOTHING
+    refusal = _refusal(value, place)
+    return NOTHING if refusal is None else [refusal]
+
+
+def _path_read(value: str, place: Place) -> Findings:
+    if value == "-":
+        return NOTHING
+    refusal = _refusal(value, place)
+    if refusal is not None:
+        return [refusal]
+    if secret_name(value):
+        return [place.finding(_MEDIUM, f"{quoted(value)} usually holds secrets.")]
+    return NOTHING
+
+
+def _path_write(value: str, place: Place) -> Findings:
+    refusal = _refusal(value, place, writes=True)
+    if refusal is not None:
+        return [refusal]
+    trusted = trusted_name(value)
+    if trusted is not None:
+        return [place.finding(_HIGH, f"Writes {quoted(value)}. {trusted}")]
+    return [place.finding(_HIGH, f"Writes {quoted(value)}.")]
+
+
+def _program(value: str, place: Place) -> Findings:
+    where = place.option or "An argument"
+    return [place.finding(_REFUSE, f"{where} would run another program: {quoted(value, 80)}.")]
+
+
+def _loose(value: str, place: Place) -> Findings:
+    """Refuse what leads out of the workspace, alone or behind `name=`; otherwise say nothing."""
+    pieces = (value, *value.split("=")[1:]) if "=" in value else (value,)
+    for piece in pieces:
+        if piece.startswith(("/", "~", "$", "\\", "file:", "@/")) or ".." in piece:
+            refusal = _leads_out(piece.removeprefix("@").removeprefix("file:"), place)
+            if refusal is not None:
+                return [refusal]
+    return _text(value, place)
+
+
+def _leads_out(piece: str, place: Place) -> Finding | None:
+    if piece.startswith(("/", "~/", "\\\\", "$")) or piece == "~":
+        return _refusal(piece, place)
+    if climbs_out(piece.replace("\\", "/")):
+        return place.finding(_REFUSE, f"{quoted(piece)} leads out of the workspace.", RELATIVE_HINT)
+    return None
+
+
+def _remote(value: str, place: Place) -> Findings:
+    """A repository: by URL, by `host:path`, by the name of a remote, or a directory."""
+    found = _URL.match(value)
+    if found is not None:
+        if found.group(1).lower() not in _NETWORK_SCHEMES or found.group(2) == "::":
+            return [place.finding(_REFUSE, f"{quoted(value)} uses a transport that may run programs or read any file.")]
+        return NOTHING
+    if _SCP.fullmatch(value) and not value.startswith(("/", ".")):
+        return NOTHING
+    return _loose(value, place)
+
+
+def is_remote(value: str) -> bool:
+    """Whether a repository lies on another machine."""
+    found = _URL.match(value)
+    return found is not None if found else bool(_SCP.fullmatch(value) and not value.startswith(("/", ".")))
+
+
+def _file_list(value: str, place: Place) -> Findings:
+    if value == "-":
+        return [place.finding(_REFUSE, "There is no input to read names from.")]
+    refusal = _refusal(value, place)
+    if refusal is not None:
+        return [refusal]
+    return [place.finding(_HIGH, f"The files that {quoted(value)} names are used, wherever they lie.")]
+
+
+def _date_format(value: str, place: Place) -> Findings:
+    if value.startswith("+"):
+        return _text(value, place)
+    return [place.finding(_REFUSE, f"{quoted(value)} would set the system clock.", "write a format as +%Y-%m-%d")]
+
+
+def _date(value: str, place: Place) -> Findings:
+    if "TZ=" in value:
+        return [place.finding(_MEDIUM, f"{quoted(value)} names a time zone file.")]
+    return _text(value, place)
+
+
+def _module(value: str, place: Place) -> Findings:
+    option = place.table.modules.get(value.lower().partition(".")[0]) or place.table.modules.get(value.lower())
+    if option is None:
+        return NOTHING
+    return [place.finding(option.level, option.because or f"Runs the module {quoted(value)}.")]
+
+
+def _package(value: str, place: Place) -> Findings:
+    """An npm package: a name from the registry is usual; a URL, an archive or a repository is not."""
+    refused = _loose(value.rpartition("@")[2] if value.rpartition("@")[2].startswith("file:") else value, place)
+    if refused:
+        return refused
+    if ":" in value or value.endswith((".tgz", ".tar.gz")):
+        return [place.finding(_HIGH, f"{quoted(value)} is fetched from outside the registry.")]
+    return NOTHING
+
+
+def _setting(value: str, place: Place) -> Findings:
+    name = value.partition("=")[0].lower()
+    if name in place.table.settings or name.startswith(("color.", "advice.")):
+        return _loose(value.partition("=")[2], place)
+    return [place.finding(_REFUSE, f"The setting {quoted(name)} could make git run a program.", "leave it out")]
+
+
+def _linker(value: str, place: Place) -> Findings:
+    pieces = value.split(",")
+    for piece in pieces:
+        if piece.startswith(_LINKER_PROGRAMS):
+            return [place.finding(_REFUSE, f"{quoted(piece)} would make the compiler load another program.")]
+    joined = re.compile(r"-[A-Za-z](?=/|\.\./)")
+    return [finding for piece in pieces for finding in _loose(joined.sub("", piece), place)]
+
+
+def _checkpoint(value: str, place: Place) -> Findings:
+    if value.partition("=")[0] in _SAFE_CHECKPOINTS:
+        return NOTHING
+    return [place.finding(_REFUSE, f"A checkpoint could run {quoted(value)}.")]
+
+
+def _archive(value: str, place: Place) -> Findings:
+    if value == "-":
+        return NOTHING
+    if ":" in value:
+        return [place.finding(_REFUSE, f"{quoted(value)} is an archive on another machine.")]
+    return _path_write(value, place)
+
+
+def _script(value: str, place: Place) -> Findings:
+    if value == "-":
+        return [place.finding(_HIGH, "Runs what it is given as input.")]
+    return _path_name(value, place)
+
+
+def _refspec(value: str, place: Place) -> Findings:
+    if value.startswith(("+", ":")):
+        return [place.finding(_HIGH, f"{quoted(value)} overwrites or deletes a branch elsewhere.")]
+    return _loose(value, place)
+
+
+_JUDGES: dict[Kind, Callable[[str, Place], Findings]] = {
+    Kind.TEXT: _text,
+    Kind.NUMBER: _number,
+    Kind.WORD: _word,
+    Kind.PATH_READ: _path_read,
+    Kind.PATH_NAME: _path_name,
+    Kind.PATH_WRITE: _path_write,
+    Kind.PROGRAM: _program,
+    Kind.LOOSE: _loose,
+    Kind.REMOTE: _remote,
+    Kind.FILE_LIST: _file_list,
+    Kind.DATE_FORMAT: _date_format,
+    Kind.DATE: _date,
+    Kind.MODULE: _module,
+    Kind.PACKAGE: _package,
+    Kind.SETTING: _setting,
+    Kind.LINKER: _linker,
+    Kind.CHECKPOINT: _checkpoint,
+    Kind.ARCHIVE: _archive,
+    Kind.SCRIPT: _script,
+    Kind.REFSPEC: _refspec,
+}

@@ -1,0 +1,83 @@
+r"""Characters that a person cannot see or that a screen obeys: control, bidi, zero-width, tag and look-alike ones.
+
+Two users: paths (which may not hold them) and everything shown to a person (where they become visible escapes).
+One list, so that what is refused in a name and what is escaped in a prompt never drift apart.
+"""
+
+import re
+import unicodedata
+
+_RANGES = (
+    ("\x00", "\x1f"),
+    ("\x7f", "\x9f"),
+    ("\xad", "\xad"),  # soft hyphen
+    ("\u034f", "\u034f"),  # combining grapheme joiner
+    ("\u061c", "\u061c"),  # Arabic letter mark
+    ("\u115f", "\u1160"),  # Hangul fillers
+    ("\u17b4", "\u17b5"),
+    ("\u180b", "\u180f"),  # Mongolian selectors and vowel separator
+    ("\u200b", "\u200f"),  # zero-width, direction marks
+    ("\u2028", "\u202e"),  # line and paragraph separators, bidi embeddings
+    ("\u2060", "\u206f"),  # word joiner, invisible operators, bidi isolates
+    ("\u2800", "\u2800"),  # blank Braille cell
+    ("\u3164", "\u3164"),
+    ("\ud800", "\udfff"),  # lone surrogates
+    ("\ufe00", "\ufe0f"),  # variation selectors
+    ("\ufeff", "\ufeff"),
+    ("\uffa0", "\uffa0"),
+    ("\ufff0", "\ufffb"),
+    ("\U0001bca0", "\U0001bca3"),
+    ("\U0001d173", "\U0001d17a"),
+    ("\U000e0000", "\U000e0fff"),  # tags, variation selectors supplement
+)
+HIDDEN_CLASS = "".join(f"{re.escape(first)}-{re.escape(last)}" for first, last in _RANGES)
+HIDDEN = re.compile(f"[{HIDDEN_CLASS}]")
+"""Any character that has no visible form of its own."""
+
+_TEXT_HIDDEN = re.compile(f"(?![\t\n])[{HIDDEN_CLASS}]")
+
+LOOKALIKE_SLASHES = re.compile("[\u2044\u2215\u2216\u29f5\u29f8\u29f9\ufe68\uff0f\uff3c\u2571\u2572]")
+
+
+def hidden_in(text: str) -> str | None:
+    """The first hidden character, or None. Printable ASCII, the usual case, is answered without a search."""
+    if text.isascii() and text.isprintable():
+        return None
+    found = HIDDEN.search(text)
+    return found.group() if found else None
+
+
+def hidden_in_prose(text: str) -> str | None:
+    """As `hidden_in`, for text in which tabs and line ends are ordinary."""
+    if text.isascii() and text.isprintable():
+        return None
+    found = _TEXT_HIDDEN.search(text)
+    return found.group() if found else None
+
+
+def escaped(character: str) -> str:
+    r"""How a hidden character is shown: `\x1b`, `\u{202e}`."""
+    point = ord(character)
+    if character in "\t\n\r":
+        return {"\t": "\\t", "\n": "\\n", "\r": "\\r"}[character]
+    return f"\\x{point:02x}" if point < 0x100 else f"\\u{{{point:x}}}"
+
+
+_SCRIPTS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC")
+
+
+def mixed_scripts(text: str) -> bool:
+    """Whether one word mixes alphabets whose letters look alike, as in a Cyrillic `a` among Latin letters."""
+    if text.isascii():
+        return False
+    return any(len(_scripts(word)) > 1 for word in re.split(r"[\W\d_]+", text) if not word.isascii())
+
+
+def _scripts(word: str) -> set[str]:
+    names = (unicodedata.name(character, "") for character in word)
+    return {script for name in names for script in _SCRIPTS if name.startswith(script)}
+
+
+def plain_form(text: str) -> str:
+    """What a careless reader or file system would take the text for: compatibility forms folded, case dropped."""
+    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()

@@ -1,0 +1,264 @@
+"""CommandValidator: what a command line would do, from its table.
+
+A line is LOW only when its command may be LOW and every argument is understood and harmless. Everything else rises:
+unknown options, links followed, files written; and is refused where a program would be named or a path leads out.
+It decides from argv and tables alone and never from the joined text.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
+from ..protocol.values import JsonObject
+from ..protocol.verdicts import Finding, VerdictLevel
+from .arguments import Place, is_remote, judge_value
+from .options import Reading, Said, Unreadable, read
+from .paths import quoted
+from .tables import CommandTable, Kind, Style, load_tables
+
+DEFAULT_COMMANDS = frozenset(
+    "grep find locate ls cat head tail wc gcc python python3 node npm git zip unzip tar echo date pwd whoami".split()
+)
+ALIASES = {"python3": "python"}
+LONG_COMMAND_BYTES = 8 * 1024
+
+_LOW, _MEDIUM, _HIGH, _REFUSE = VerdictLevel.LOW, VerdictLevel.MEDIUM, VerdictLevel.HIGH, VerdictLevel.REFUSE
+NETWORK = "Uses the network."
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFindings:
+    """What the tables say of one command line."""
+
+    findings: list[Finding]
+    network: bool = False
+    understood: JsonObject | None = None
+
+
+class CommandValidator:
+    """Judges command lines for a list of allowed commands."""
+
+    def __init__(self, allowed: frozenset[str] = DEFAULT_COMMANDS) -> None:
+        self.allowed = allowed
+        self.tables = load_tables()
+
+    def judge(self, command: str, args: Sequence[str], workspace: str | None = None) -> CommandFindings:
+        """Findings for one line; never empty."""
+        if command not in self.allowed and not (command in ALIASES and ALIASES[command] in self.allowed):
+            return CommandFindings([_not_allowed(command, self.allowed)])
+        too_much = _check_amount(command, args)
+        if too_much is not None and too_much.level is _REFUSE:
+            return CommandFindings([too_much])
+        table = self.tables.get(ALIASES.get(command, command))
+        judged = _without_table(command, args, workspace) if table is None else _judge_table(table, args, workspace)
+        if too_much is not None:
+            judged.findings.append(too_much)
+        return judged
+
+    def self_check(self) -> list[str]:
+        """Every example in the tables that does not come out as it says; an empty list is right."""
+        return [wrong for table in self.tables.values() for wrong in self._check_examples(table)]
+
+    def _check_examples(self, table: CommandTable) -> list[str]:
+        wrong: list[str] = []
+        for expected, lines in table.match.items():
+            wrong += [f"{line}: {got}, not {expected}" for line in lines if (got := self._level(line)) != expected]
+        for unwanted, lines in table.not_match.items():
+            wrong += [f"{line}: {unwanted}" for line in lines if self._level(line) == unwanted]
+        for sub in dict.fromkeys(table.subs.values()) if table.subs else ():
+            wrong += self._check_examples(sub)
+        return wrong
+
+    def _level(self, line: str) -> str:
+        command, *args = shlex.split(line)
+        findings = self.judge(command, args).findings
+        return max((finding.level for finding in findings), key=lambda level: level.rank).value
+
+
+def _not_allowed(command: str, allowed: frozenset[str]) -> Finding:
+    shown = command if command.isascii() and command.isprintable() and len(command) <= 100 else quoted(command, 100)
+    return Finding(
+        level=_REFUSE,
+        reason=f"Command not allowed: {shown}",
+        rule="commands.allowed",
+        instead=f"use one of: {', '.join(sorted(allowed))}",
+    )
+
+
+def _check_amount(command: str, args: Sequence[str]) -> Finding | None:
+    """Too many or too long arguments; a NUL byte, which no program can be given."""
+    if len(args) > MAX_ARGUMENTS:
+        return _amount(_REFUSE, f"{len(args)} arguments are more than {MAX_ARGUMENTS}.", "split the call")
+    size = len(command)
+    for arg in args:
+        size += len(arg) + 1
+        if "\0" in arg:
+            return _amount(_REFUSE, f"The argument {quoted(arg, 60)} holds a NUL byte.")
+    if size > LONG_COMMAND_BYTES // 4:
+        size = sum(len(arg.encode("utf-8", "surrogatepass")) + 1 for arg in (command, *args))
+    if size > MAX_ARGUMENT_BYTES:
+        return _amount(_REFUSE, f"The arguments take {size} bytes; at most {MAX_ARGUMENT_BYTES} fit.", "use a file")
+    if size > LONG_COMMAND_BYTES:
+        return _amount(_MEDIUM, f"The arguments take {size} bytes: too long to be sure of.")
+    return None
+
+
+def _amount(level: VerdictLevel, reason: str, instead: str | None = None) -> Finding:
+    return Finding(level=level, reason=reason, rule="commands.amount", instead=instead)
+
+
+def _without_table(command: str, args: Sequence[str], workspace: str | None) -> CommandFindings:
+    """A command allowed by configuration: nothing is known of it, so it is always HIGH."""
+    table = CommandTable(command, "", _HIGH, Style.GNU, {}, ())
+    place = Place(table, workspace)
+    findings = [place.finding(_HIGH, f"Nothing is known of the arguments of {quoted(command)}.")]
+    for arg in args:
+        findings += judge_value(Kind.LOOSE, arg, place)
+    return CommandFindings(findings)
+
+
+def _judge_table(table: CommandTable, args: Sequence[str], workspace: str | None) -> CommandFindings:
+    """Read and judge one command; what it cannot read is refused."""
+    try:
+        judge = _Judge(table, read(table, args), workspace)
+        judge.run()
+    except Unreadable as error:
+        reason = f"The arguments of {table.name} cannot be read: {error}."
+        return CommandFindings([Finding(level=_REFUSE, reason=reason, rule=f"{_rule(table)}.syntax")])
+    if judge.network:
+        judge.findings.append(Finding(level=table.level, reason=NETWORK, rule="commands.network"))
+    return CommandFindings(judge.findings, judge.network, judge.understood)
+
+
+def _rule(table: CommandTable) -> str:
+    return f"commands.{table.name.replace(' ', '.')}"
+
+
+class _Judge:
+    """Collects findings over one reading, and over the reading of its subcommand."""
+
+    def __init__(self, table: CommandTable, reading: Reading, workspace: str | None) -> None:
+        self.table = table
+        self.reading = reading
+        self.workspace = workspace
+        self.findings: list[Finding] = []
+        self.network = table.network
+        self.understood: JsonObject = {}
+        self.place = Place(table, workspace)
+
+    def run(self) -> None:
+        reading, table = self.reading, self.table
+        self.understood = {
+            "command": table.name,
+            "options": [[said.spelled, said.value] for said in reading.said],
+            "operands": reading.operands,
+        }
+        self.findings.append(_base(table))
+        for said in reading.said:
+            self._option(said)
+        for name, value in reading.unknown:
+            self._unknown(name, value)
+        if not (table.subs and self._subcommand()):
+            self._operands()
+        for arg in reading.rest if not table.subs else ():
+            self.findings += judge_value(table.after, arg, self.place)
+
+    def _option(self, said: Said) -> None:
+        option, table = said.option, self.table
+        if option.level is not _LOW or option.because:
+            reason = f"{said.spelled}: {option.because or 'changes what the command does'}"
+            rule = f"{_rule(table)}.{option.name}"
+            self.findings.append(Finding(level=option.level, reason=reason, rule=rule, instead=option.instead))
+        if said.abbreviated:
+            reason = f"{said.spelled} is an abbreviation, perhaps of {option.name}."
+            self.findings.append(
+                Finding(level=_MEDIUM, reason=reason, rule="commands.abbreviated", instead="spell options in full")
+            )
+        if said.value is not None and option.kind is not None:
+            place = Place(table, self.workspace, said.spelled)
+            self.findings += judge_value(option.kind, said.value, place)
+            module = table.modules.get(said.value) if option.kind is Kind.MODULE else None
+            self.network = self.network or (module is not None and module.network)
+        self.network = self.network or option.network
+
+    def _unknown(self, name: str, value: str | None) -> None:
+        level = max(_MEDIUM, self.table.level, key=lambda item: item.rank)
+        reason = f"{quoted(name, 60)} is not an option known of {self.table.name}."
+        self.findings.append(Finding(level=level, reason=reason, rule=f"{_rule(self.table)}.unknown"))
+        if value is not None:
+            self.findings += judge_value(Kind.LOOSE, value, self.place)
+
+    def _subcommand(self) -> bool:
+        """Judge the first operand as a subcommand; False when it is none and the table goes on by itself."""
+        table, reading = self.table, self.reading
+        if not reading.operands:
+            return False
+        name = reading.operands[0]
+        sub = table.subs.get(name)
+        if sub is None:
+            if " " in table.name:
+                return False
+            reason = f"{quoted(name, 60)} is not a subcommand known of {table.name}; it may be an alias."
+            self.findings.append(Finding(level=_HIGH, reason=reason, rule=f"{_rule(table)}.subcommand"))
+            for arg in (*reading.operands[1:], *reading.rest):
+                self.findings += judge_value(Kind.LOOSE, arg, self.place)
+            return True
+        inner = read(sub, reading.rest) if table.stops_at_operand else Reading(operands=reading.operands[1:])
+        judge = _Judge(sub, inner, self.workspace)
+        judge.given = {said.option.name for said in reading.said}
+        judge.run()
+        self.findings += judge.findings
+        self.network = self.network or judge.network
+        self.understood = {**self.understood, "subcommand": judge.understood}
+        return True
+
+    given: set[str] | frozenset[str] = frozenset()
+    """Options given before the subcommand."""
+
+    def _operands(self) -> None:
+        table, operands = self.table, self.reading.operands
+        kinds = table.operands
+        said = {item.option.name for item in self.reading.said} | self.given
+        if not table.first_given_by.isdisjoint(said):
+            kinds = kinds[1:]
+        if len(operands) < table.least and table.answers.isdisjoint(said):
+            self._note(_HIGH, f"Without an operand {table.name} runs what it is given as input.")
+        if table.most is not None and len(operands) > table.most:
+            self._note(_HIGH, table.beyond or f"{table.name} has more operands than are understood.")
+        # Where an option was not understood, which operand is which is not certain either.
+        doubtful = bool(self.reading.unknown) or any(item.abbreviated for item in self.reading.said)
+        for index, operand in enumerate(operands):
+            if index < len(kinds):
+                kind = kinds[index]
+            elif kinds and table.repeats:
+                kind = kinds[-1]
+            else:
+                self._note(_MEDIUM, f"{quoted(operand, 60)} is one operand more than {table.name} takes.")
+                kind = Kind.LOOSE
+            self._operand(kind, operand)
+            if doubtful and kind is not Kind.LOOSE:
+                self.findings += judge_value(Kind.LOOSE, operand, self.place)
+
+    def _operand(self, kind: Kind, operand: str) -> None:
+        if kind is Kind.REMOTE and is_remote(operand):
+            self.network = True
+        self.findings += judge_value(kind, operand, self.place)
+
+    def _note(self, level: VerdictLevel, reason: str) -> None:
+        level = max(level, self.table.level, key=lambda item: item.rank)
+        self.findings.append(Finding(level=level, reason=reason, rule=f"{_rule(self.table)}.operands"))
+
+
+_BASES: dict[tuple[str, VerdictLevel], Finding] = {}
+
+
+def _base(table: CommandTable) -> Finding:
+    """The finding every use of a command has; made once for each table."""
+    key = (table.name, table.level)
+    found = _BASES.get(key)
+    if found is None:
+        reason = table.because or f"{table.name} {table.does}."
+        found = Finding(level=table.level, reason=reason, rule=_rule(table), instead=table.instead)
+        _BASES[key] = found
+    return found

@@ -1,0 +1,206 @@
+"""Gate: one call in, one verdict out. Read this first.
+
+Validates (does the tool exist, do the parameters fit, path, command, sizes) and assesses (LOW, MEDIUM, HIGH) in one
+pass, because a verdict is the strictest of its findings. Pure: the same call gives the same verdict, on the server
+and on the client. It never raises; what it cannot judge it refuses.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from ..protocol.states import ErrorType
+from ..protocol.tools import MAX_FILE_BYTES, SCRIPT_NAMES, TOOLS, ToolParams
+from ..protocol.values import JsonObject
+from ..protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
+from .characters import hidden_in
+from .commands import DEFAULT_COMMANDS, CommandValidator
+from .names import secret_name
+from .paths import check_path, climbs_out, quoted
+from .risk import RiskAssessor
+from .sizes import content_too_large, glob_too_wide
+
+
+@dataclass(frozen=True)
+class GateRules:
+    """What an operator may change."""
+
+    allowed_commands: frozenset[str] = DEFAULT_COMMANDS
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The gate's answer: the call as it was understood, and the verdict."""
+
+    tool_name: str
+    """The canonical name; as given when there is no such tool."""
+    params: JsonObject | None
+    """Validated, with defaults filled in; None when malformed."""
+    verdict: Verdict
+
+
+Rule = Callable[[JsonObject, str | None], Verdict]
+
+DEFAULT_RULES = GateRules()
+_LOW, _MEDIUM, _REFUSE = VerdictLevel.LOW, VerdictLevel.MEDIUM, VerdictLevel.REFUSE
+_NO_SANDBOX = Finding(
+    level=_MEDIUM,
+    reason="There is no sandbox on this machine, so nothing runs without asking.",
+    rule="gate.isolation",
+)
+
+
+class Gate:
+    """Judges calls by a set of rules."""
+
+    def __init__(self, rules: GateRules = DEFAULT_RULES) -> None:
+        self.rules = rules
+        self.commands = CommandValidator(rules.allowed_commands)
+        self.risk = RiskAssessor()
+        self._rules: dict[str, Rule] = {
+            "read_file": self._read_file,
+            "write_file": self._write_file,
+            "execute_command": self._execute_command,
+            "list_directory": self._list_directory,
+            "search_files": self._search_files,
+            "search_web": self._search_web,
+        }
+
+    def judge(
+        self,
+        tool_name: str,
+        tool_params: Mapping[str, Any],
+        *,
+        workspace: str | None = None,
+        isolated: bool = True,
+    ) -> Judgement:
+        """What one call may do. `workspace` is its absolute path where known; `isolated`: is there a sandbox?"""
+        try:
+            judgement = self._judge(tool_name, tool_params, workspace)
+        except Exception as error:  # noqa: BLE001 - the boundary: a fault of ours must refuse, never let pass
+            finding = _invalid(f"The call could not be judged ({type(error).__name__}).", "gate.fault")
+            return Judgement(str(tool_name)[:100], None, _malformed(finding))
+        if isolated or judgement.verdict.level is not _LOW:
+            return judgement
+        verdict = judgement.verdict
+        raised = verdict.model_copy(update={"level": _MEDIUM, "findings": (_NO_SANDBOX, *verdict.findings)})
+        return Judgement(judgement.tool_name, judgement.params, raised)
+
+    def self_check(self) -> list[str]:
+        """Examples in the command tables that come out wrong; an empty list is right."""
+        return self.commands.self_check()
+
+    def _judge(self, tool_name: object, tool_params: object, workspace: str | None) -> Judgement:
+        if not isinstance(tool_name, str):
+            finding = _invalid("The name of the tool is not a text.", "tools.unknown", _TOOL_HINT)
+            return Judgement("", None, _malformed(finding))
+        name = SCRIPT_NAMES.get(tool_name, tool_name)
+        spec = TOOLS.get(name)
+        if spec is None:
+            finding = _invalid(f"Unknown tool: {quoted(tool_name, 100)}", "tools.unknown", _TOOL_HINT)
+            return Judgement(quoted(tool_name, 100)[1:-1], None, _malformed(finding))
+        params = _validated(name, spec.params, tool_params)
+        if isinstance(params, Finding):
+            return Judgement(name, None, _malformed(params))
+        return Judgement(name, params, self._rules[name](params, workspace))
+
+    def _read_file(self, params: JsonObject, workspace: str | None) -> Verdict:
+        path = params["path"]
+        relative, refusal = check_path(path, workspace=workspace)
+        if refusal is not None:
+            return verdict_of([refusal])
+        start, end = params["start_line"], params["end_line"]
+        if start is not None and end is not None and end < start:
+            return _malformed(_invalid("Parameter 'end_line' of read_file lies before 'start_line'.", "tools.params"))
+        return _SECRET_READ if secret_name(relative) else _PLAIN["read_file"]
+
+    def _write_file(self, params: JsonObject, workspace: str | None) -> Verdict:
+        relative, refusal = check_path(params["path"], workspace=workspace, writes=True)
+        content = params["content"]
+        if content_too_large(content):
+            reason = f"Parameter 'content' of write_file is larger than {MAX_FILE_BYTES // 1024**2} MB."
+            return _malformed(_invalid(reason, "sizes.content"))
+        if refusal is not None:
+            return verdict_of([refusal])
+        return verdict_of(self.risk.assess_write(relative, content))
+
+    def _execute_command(self, params: JsonObject, workspace: str | None) -> Verdict:
+        judged = self.commands.judge(params["command"], params["args"], workspace)
+        return verdict_of(judged.findings, network=judged.network, understood=judged.understood)
+
+    def _list_directory(self, params: JsonObject, workspace: str | None) -> Verdict:
+        refusal = check_path(params["path"], workspace=workspace).refusal or _check_glob(params["pattern"], "pattern")
+        return _PLAIN["list_directory"] if refusal is None else verdict_of([refusal])
+
+    def _search_files(self, params: JsonObject, workspace: str | None) -> Verdict:
+        relative, refusal = check_path(params["path"], workspace=workspace)
+        glob = params["glob"]
+        if refusal is None and glob is not None:
+            refusal = _check_glob(glob, "glob")
+        if refusal is not None:
+            return verdict_of([refusal])
+        if "\0" in params["pattern"]:
+            return _malformed(_invalid("Parameter 'pattern' of search_files holds a NUL byte.", "tools.params"))
+        secret = secret_name(relative) or (glob is not None and (secret_name(glob) or secret_name(glob.strip("*"))))
+        return _SECRET_SEARCH if secret else _PLAIN["search_files"]
+
+    def _search_web(self, params: JsonObject, workspace: str | None) -> Verdict:
+        if hidden_in(params["query"]) is not None:
+            finding = _invalid("Parameter 'query' of search_web holds an invisible character.", "tools.params")
+            return _malformed(finding)
+        return _PLAIN["search_web"]
+
+
+def _validated(name: str, model: type[ToolParams], tool_params: object) -> JsonObject | Finding:
+    """The parameters with their defaults, or what is wrong with them."""
+    if not isinstance(tool_params, Mapping):
+        return _invalid(f"The parameters of {name} are not an object.", "tools.params")
+    given = dict(cast("Mapping[Any, Any]", tool_params))
+    for key in given:
+        if not isinstance(key, str) or key not in model.model_fields:
+            takes = ", ".join(model.model_fields)
+            return _invalid(f"{name} has no parameter {quoted(str(key), 60)}.", "tools.params", f"it takes: {takes}")
+    try:
+        return model.model_validate(given).model_dump()
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"][:3])
+        return _invalid(f"Parameter {field!r} of {name}: {first['msg']}.", "tools.params")
+
+
+def _check_glob(pattern: str, field: str) -> Finding | None:
+    hidden = hidden_in(pattern)
+    if hidden is not None or "\\" in pattern:
+        reason = f"The {field} {quoted(pattern)} holds an invisible character or a backslash."
+    elif pattern.startswith("/") or climbs_out(pattern) or ".." in pattern.replace("{", "/").split("/"):
+        reason = f"The {field} {quoted(pattern)} leads out of the workspace."
+    elif glob_too_wide(pattern):
+        reason = f"The {field} {quoted(pattern)} has too many alternatives."
+    else:
+        return None
+    return Finding(level=_REFUSE, reason=reason, rule=f"paths.{field}", instead="give a simple glob such as *.py")
+
+
+def _invalid(reason: str, rule: str, instead: str | None = None) -> Finding:
+    return Finding(level=_REFUSE, reason=reason, rule=rule, instead=instead)
+
+
+def _malformed(finding: Finding) -> Verdict:
+    return verdict_of([finding], error_type=ErrorType.INVALID)
+
+
+def _fixed(level: VerdictLevel, reason: str, rule: str, *, network: bool = False) -> Verdict:
+    return verdict_of([Finding(level=level, reason=reason, rule=rule)], network=network)
+
+
+_TOOL_HINT = f"use one of: {', '.join(TOOLS)}"
+_PLAIN = {
+    "read_file": _fixed(_LOW, "Reads a file of the workspace.", "tools.read_file"),
+    "list_directory": _fixed(_LOW, "Lists a directory of the workspace.", "tools.list_directory"),
+    "search_files": _fixed(_LOW, "Searches files of the workspace.", "tools.search_files"),
+    "search_web": _fixed(_MEDIUM, "Sends the query to a search service outside.", "tools.search_web", network=True),
+}
+_SECRET_READ = _fixed(_MEDIUM, "Reads a file that usually holds secrets.", "names.secret")
+_SECRET_SEARCH = _fixed(_MEDIUM, "Searches a file that usually holds secrets.", "names.secret")

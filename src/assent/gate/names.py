@@ -1,0 +1,95 @@
+"""Names of files that someone else executes, trusts or keeps secrets in.
+
+The lists are data (`names.toml`); this module turns them into lookups. It answers questions about a spelling and
+never looks at a file: a link to a protected file is the workspace's to find, by asking here again with the real name.
+"""
+
+import fnmatch
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from .characters import plain_form
+
+
+@dataclass(frozen=True, slots=True)
+class NameGroup:
+    """Names that share a reason."""
+
+    because: str
+    directories: frozenset[str]
+    files: frozenset[str]
+    patterns: re.Pattern[str] | None
+    paths: tuple[str, ...]
+
+    def holds(self, names: tuple[str, ...]) -> bool:
+        last = names[-1]
+        if last in self.files or not self.directories.isdisjoint(names):
+            return True
+        if self.patterns is not None and self.patterns.fullmatch(last):
+            return True
+        whole = f"/{'/'.join(names)}/"
+        return any(path in whole for path in self.paths)
+
+
+def _group(entry: dict[str, Any]) -> NameGroup:
+    return NameGroup(
+        because=entry.get("because", ""),
+        directories=frozenset(entry.get("directories", ())),
+        files=frozenset(entry.get("files", ())),
+        patterns=_globs(entry.get("patterns", ())),
+        paths=tuple(f"/{path}/" for path in entry.get("paths", ())),
+    )
+
+
+def _globs(patterns: list[str] | tuple[()]) -> re.Pattern[str] | None:
+    return re.compile("|".join(f"(?:{fnmatch.translate(pattern)})" for pattern in patterns)) if patterns else None
+
+
+_DATA: dict[str, Any] = tomllib.loads(resources.files(__package__).joinpath("names.toml").read_text("utf-8"))
+_PROTECTED = tuple(_group(entry) for entry in _DATA["protected"])
+_TRUSTED = tuple(_group(entry) for entry in _DATA["trusted"])
+_SECRET = _group(_DATA["secrets"])
+_SECRET_STEMS: frozenset[str] = frozenset(_DATA["secrets"]["data_stems"])
+_SECRET_ENDINGS: frozenset[str] = frozenset(_DATA["secrets"]["data_endings"])
+_NEVER_SECRET: frozenset[str] = frozenset(_DATA["secrets"]["never"])
+_NEVER_ENDINGS: tuple[str, ...] = tuple(_DATA["secrets"]["never_endings"])
+
+
+def names_of(path: str) -> tuple[str, ...]:
+    """The parts of a path as a careless file system would compare them: case, trailing dots and spaces dropped."""
+    return tuple(
+        part if part == ".." else part.rstrip(" .") or part
+        for part in plain_form(path).replace("\\", "/").split("/")
+        if part not in ("", ".")
+    ) or (".",)
+
+
+@lru_cache(maxsize=4096)
+def protected_name(path: str) -> str | None:
+    """Why nothing but its owner may write here, or None."""
+    names = names_of(path)
+    return next((group.because for group in _PROTECTED if group.holds(names)), None)
+
+
+@lru_cache(maxsize=4096)
+def trusted_name(path: str) -> str | None:
+    """Who executes or obeys this file, or None."""
+    names = names_of(path)
+    return next((group.because for group in _TRUSTED if group.holds(names)), None)
+
+
+@lru_cache(maxsize=4096)
+def secret_name(path: str) -> bool:
+    """Whether a file of this name usually holds secrets."""
+    names = names_of(path)
+    last = names[-1]
+    if last in _NEVER_SECRET or last.endswith(_NEVER_ENDINGS):
+        return False
+    if _SECRET.holds(names):
+        return True
+    stem, _, ending = last.lstrip(".").partition(".")
+    return stem in _SECRET_STEMS and ending in _SECRET_ENDINGS

@@ -1,0 +1,267 @@
+"""Projects, sessions and messages. A message opens a run in the same transaction, so neither is ever alone."""
+
+from dataclasses import dataclass
+
+from assent.protocol.errors import NotFound
+from assent.protocol.events import ChatMessage, RunChanged
+from assent.protocol.states import AgentMode, RunState
+from assent.protocol.values import new_id
+
+from .database import Database, Transaction
+from .ledger import GENESIS, Ledger
+from .records import (
+    MessageRow,
+    ProjectRow,
+    SessionRow,
+    columns,
+    message_row,
+    project_row,
+    session_row,
+)
+
+RUNS_TOPIC = "runs"
+"""Told when a run became ready to be worked on."""
+
+TITLE_CHARACTERS = 80
+
+PROJECT_COLUMNS = columns(ProjectRow)
+SESSION_COLUMNS = columns(SessionRow)
+MESSAGE_COLUMNS = columns(MessageRow)
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """What a message became."""
+
+    message_id: str
+    session_id: str
+    run_id: str
+
+
+class Chat:
+    """The chat's transactions."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        # Owners never change, so a project once seen needs no second look. Bounded: cleared when it grows large.
+        self._owners: dict[str, str] = {}
+
+    async def create_project(self, user_id: str, name: str) -> ProjectRow:
+        def work(transaction: Transaction) -> ProjectRow:
+            project = ProjectRow(new_id("proj"), user_id, name, None, None, transaction.now)
+            transaction.change(
+                "INSERT INTO projects (id, user_id, name, created_at) VALUES (:id, :user_id, :name, :created_at)",
+                {"id": project.id, "user_id": user_id, "name": name, "created_at": project.created_at},
+            )
+            transaction.change(
+                "INSERT INTO feeds (project_id, seq, audit_seq, audit_hash) VALUES (:id, 0, 0, :genesis)",
+                {"id": project.id, "genesis": GENESIS},
+            )
+            with Ledger(transaction, project.id) as ledger:
+                ledger.audit("project_created", f"user:{user_id}", name=name)
+            return project
+
+        return await self._database.write(work)
+
+    async def projects(self, user_id: str) -> list[ProjectRow]:
+        def work(transaction: Transaction) -> list[ProjectRow]:
+            rows = transaction.all(
+                f"SELECT {PROJECT_COLUMNS} FROM projects WHERE user_id = :user_id ORDER BY created_at, id",  # noqa: S608
+                {"user_id": user_id},
+            )
+            return [project_row(row) for row in rows]
+
+        return await self._database.read(work)
+
+    async def owns(self, user_id: str, project_id: str) -> bool:
+        """Whether this project exists and is this user's: asked on every request."""
+        owner = self._owners.get(project_id)
+        if owner is None:
+            project = await self.project(project_id)
+            if project is None:
+                return False
+            if len(self._owners) > 10_000:
+                self._owners.clear()
+            owner = self._owners[project_id] = project.user_id
+        return owner == user_id
+
+    async def project(self, project_id: str) -> ProjectRow | None:
+        def work(transaction: Transaction) -> ProjectRow | None:
+            row = transaction.one(
+                f"SELECT {PROJECT_COLUMNS} FROM projects WHERE id = :id",  # noqa: S608
+                {"id": project_id},
+            )
+            return project_row(row) if row else None
+
+        return await self._database.read(work)
+
+    async def remember_machine(self, project_id: str, workspace: str | None, isolation: str | None) -> None:
+        """What the connected client says of its machine."""
+        await self._database.write(
+            lambda transaction: transaction.change(
+                "UPDATE projects SET workspace = :workspace, isolation = :isolation WHERE id = :id",
+                {"workspace": workspace, "isolation": isolation, "id": project_id},
+            )
+        )
+
+    async def create_session(self, user_id: str, project_id: str, title: str) -> SessionRow:
+        return await self._database.write(lambda transaction: _create_session(transaction, user_id, project_id, title))
+
+    async def ensure_session(self, session_id: str, user_id: str, project_id: str, title: str) -> SessionRow:
+        """The session with this id, made if it is not there yet."""
+
+        def work(transaction: Transaction) -> SessionRow:
+            transaction.change(
+                "INSERT INTO sessions (id, project_id, user_id, title, created_at) "
+                "VALUES (:id, :project_id, :user_id, :title, :now) ON CONFLICT (id) DO NOTHING",
+                {
+                    "id": session_id,
+                    "project_id": project_id,
+                    "user_id": user_id,
+                    "title": title,
+                    "now": transaction.now,
+                },
+            )
+            return load_session(transaction, session_id, user_id)
+
+        return await self._database.write(work)
+
+    async def session(self, session_id: str, *, user_id: str | None = None) -> SessionRow:
+        """With `user_id`, only if it is theirs."""
+        return await self._database.read(lambda transaction: load_session(transaction, session_id, user_id))
+
+    async def sessions(self, user_id: str, project_id: str, limit: int = 200) -> list[SessionRow]:
+        def work(transaction: Transaction) -> list[SessionRow]:
+            rows = transaction.all(
+                f"SELECT {SESSION_COLUMNS} FROM sessions WHERE project_id = :project_id AND user_id = :user_id "  # noqa: S608
+                "ORDER BY created_at DESC, id LIMIT :limit",
+                {"project_id": project_id, "user_id": user_id, "limit": limit},
+            )
+            return [session_row(row) for row in rows]
+
+        return await self._database.read(work)
+
+    async def messages(self, user_id: str, session_id: str, limit: int = 1000) -> list[MessageRow]:
+        """The newest messages of a session, oldest first."""
+
+        def work(transaction: Transaction) -> list[MessageRow]:
+            load_session(transaction, session_id, user_id)
+            rows = transaction.all(
+                f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE session_id = :session_id "  # noqa: S608
+                "ORDER BY position DESC LIMIT :limit",
+                {"session_id": session_id, "limit": limit},
+            )
+            return [message_row(row) for row in reversed(rows)]
+
+        return await self._database.read(work)
+
+    async def post(
+        self, user_id: str, project_id: str, content: str, *, session_id: str | None, mode: AgentMode
+    ) -> Posted:
+        """A user's message: stored, announced, and a run made ready for it."""
+
+        def work(transaction: Transaction) -> Posted:
+            if session_id is None:
+                title = " ".join(content.split())[:TITLE_CHARACTERS] or "Untitled"
+                session = _create_session(transaction, user_id, project_id, title)
+            else:
+                session = load_session(transaction, session_id, user_id)
+                if session.project_id != project_id:
+                    raise NotFound(f"No session {session_id!r} in this project.")
+            run_id = new_id("run")
+            with Ledger(transaction, project_id) as ledger:
+                message_id = add_message(
+                    transaction, ledger, project_id, session.id, run_id, role="user", content=content
+                )
+                _add_run(transaction, ledger, session, run_id, content, mode)
+                ledger.audit("message", f"user:{user_id}", session=session.id, run=run_id, mode=mode.value)
+            transaction.hint(RUNS_TOPIC)
+            return Posted(message_id, session.id, run_id)
+
+        return await self._database.write(work)
+
+
+def load_session(transaction: Transaction, session_id: str, user_id: str | None) -> SessionRow:
+    row = transaction.one(
+        f"SELECT {SESSION_COLUMNS} FROM sessions WHERE id = :id",  # noqa: S608
+        {"id": session_id},
+    )
+    if row is None or user_id not in (None, row["user_id"]):
+        raise NotFound(f"No session {session_id!r}.", hint="Leave session_id out to open a new one.")
+    return session_row(row)
+
+
+def add_message(
+    transaction: Transaction,
+    ledger: Ledger,
+    project_id: str,
+    session_id: str,
+    run_id: str,
+    *,
+    role: str,
+    content: str,
+) -> str:
+    """Store a message and tell the feed."""
+    message_id = new_id("msg")
+    transaction.change(
+        "INSERT INTO messages (id, project_id, session_id, run_id, role, content, position, created_at) VALUES "
+        "(:id, :project_id, :session_id, :run_id, :role, :content, "
+        "(SELECT coalesce(max(position), 0) + 1 FROM messages WHERE session_id = :session_id), :now)",
+        {
+            "id": message_id,
+            "project_id": project_id,
+            "session_id": session_id,
+            "run_id": run_id,
+            "role": role,
+            "content": content,
+            "now": transaction.now,
+        },
+    )
+    ledger.event(
+        ChatMessage(
+            timestamp=transaction.now,
+            message_id=message_id,
+            session_id=session_id,
+            run_id=run_id,
+            role="user" if role == "user" else "agent",
+            content=content,
+        )
+    )
+    return message_id
+
+
+def _create_session(transaction: Transaction, user_id: str, project_id: str, title: str) -> SessionRow:
+    session = SessionRow(new_id("sess"), project_id, user_id, title, transaction.now)
+    transaction.change(
+        "INSERT INTO sessions (id, project_id, user_id, title, created_at) "
+        "VALUES (:id, :project_id, :user_id, :title, :created_at)",
+        {
+            "id": session.id,
+            "project_id": project_id,
+            "user_id": user_id,
+            "title": title,
+            "created_at": session.created_at,
+        },
+    )
+    return session
+
+
+def _add_run(
+    transaction: Transaction, ledger: Ledger, session: SessionRow, run_id: str, prompt: str, mode: AgentMode
+) -> None:
+    transaction.change(
+        "INSERT INTO runs (id, project_id, session_id, user_id, mode, state, prompt, fence, attempts, position, "
+        "created_at, updated_at) VALUES (:id, :project_id, :session_id, :user_id, :mode, :state, :prompt, 0, 0, "
+        "(SELECT coalesce(max(position), 0) + 1 FROM runs WHERE session_id = :session_id), :now, :now)",
+        {
+            "id": run_id,
+            "project_id": session.project_id,
+            "session_id": session.id,
+            "user_id": session.user_id,
+            "mode": mode.value,
+            "state": RunState.READY.value,
+            "prompt": prompt,
+            "now": transaction.now,
+        },
+    )
+    ledger.event(RunChanged(timestamp=transaction.now, session_id=session.id, run_id=run_id, state=RunState.READY))

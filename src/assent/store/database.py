@@ -1,0 +1,55 @@
+"""What a database must offer the store, and hints that leave it after a commit.
+
+A unit of work is a plain function of a `Transaction`; the dialect decides on which thread and connection it runs.
+SQL is written once, with `:name` parameters and in the part of the language both dialects share; the few
+differences are methods here. Work must not touch the event loop, and must not keep the transaction.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+Result = TypeVar("Result")
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Hint:
+    """Something became true. Losing a hint costs latency, never correctness."""
+
+    topic: str
+    fact: object | None = None
+    """The committed rows, where the receiver lives in this process."""
+
+
+class Transaction(Protocol):
+    """One open transaction."""
+
+    @property
+    def now(self) -> str:
+        """The database's clock at the start of this transaction."""
+        ...
+
+    def one(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Row | None: ...
+
+    def all(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Row]: ...
+
+    def change(self, sql: str, parameters: Mapping[str, Any] | None = None) -> int:
+        """Execute and say how many rows it touched."""
+        ...
+
+    def change_many(self, sql: str, parameters: Sequence[Mapping[str, Any]]) -> None: ...
+
+    def hint(self, topic: str, fact: object | None = None) -> None:
+        """Say something to others once this has committed; nobody hears it otherwise."""
+        ...
+
+
+class Database(Protocol):
+    """Where transactions run."""
+
+    async def write(self, work: Callable[[Transaction], Result]) -> Result: ...
+
+    async def read(self, work: Callable[[Transaction], Result]) -> Result: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,75 @@
+"""Ends that nobody reported: an execution called off, or one past its deadline.
+
+Each function runs inside the caller's transaction and closes the question along with the execution that asked it.
+"""
+
+from assent.protocol.errors import ConflictError
+from assent.protocol.events import ExecutionCancelSignal
+from assent.protocol.states import ErrorType, ExecutionStatus
+
+from . import moves
+from .approvals import close_if_unneeded, mark_timed_out
+from .database import Transaction
+from .ledger import Ledger
+from .records import ExecutionRow
+
+
+def call_off(transaction: Transaction, execution: ExecutionRow, actor: str) -> ExecutionRow:
+    if execution.status.ended:
+        raise ConflictError(f"This execution is {execution.status} already.", state=execution.status.value)
+    with Ledger(transaction, execution.project_id) as ledger:
+        if execution.status is ExecutionStatus.EXECUTING:
+            _signal_cancel(ledger, execution, transaction.now)
+            ledger.audit("cancel_requested", actor, execution_id=execution.id)
+            return execution
+        ended = moves.end(
+            transaction,
+            ledger,
+            execution,
+            ExecutionStatus.FAILED,
+            actor=actor,
+            error="Cancelled before it ran.",
+            error_type=ErrorType.CANCELLED,
+        )
+        if execution.approval_id:
+            close_if_unneeded(transaction, ledger, execution.approval_id)
+        return ended
+
+
+def _signal_cancel(ledger: Ledger, execution: ExecutionRow, now: str) -> None:
+    ledger.event(
+        ExecutionCancelSignal(
+            timestamp=now,
+            tool_id=execution.id,
+            client_id=execution.client_id or "",
+            session_id=execution.session_id,
+        ),
+        target=execution.client_id,
+        ref=execution.id,
+    )
+
+
+def expire(transaction: Transaction, execution: ExecutionRow, connected: frozenset[str]) -> ExecutionRow:
+    with Ledger(transaction, execution.project_id) as ledger:
+        match execution.status:
+            case ExecutionStatus.AWAITING_APPROVAL:
+                after, error_type = ExecutionStatus.TIMEOUT, ErrorType.APPROVAL_TIMEOUT
+                error = "Approval timeout"
+                if execution.approval_id:
+                    mark_timed_out(transaction, ledger, execution.approval_id)
+            case ExecutionStatus.APPROVED:
+                after, error_type = ExecutionStatus.FAILED, ErrorType.NO_CLIENT
+                error = "No client was connected to run this. Start one with `assent connect`."
+            case _ if execution.client_id in connected:
+                after, error_type = ExecutionStatus.FAILED, ErrorType.EXECUTION_TIMEOUT
+                error = "The client did not report a result in time."
+                _signal_cancel(ledger, execution, transaction.now)
+            case _:
+                after, error_type = ExecutionStatus.FAILED, ErrorType.INTERRUPTED
+                error = (
+                    "The client went away while this was running; it may or may not have had its effect. "
+                    "It was not run again."
+                )
+        return moves.end(
+            transaction, ledger, execution, after, actor="server:deadline", error=error, error_type=error_type
+        )

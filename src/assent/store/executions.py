@@ -1,0 +1,391 @@
+"""Executions: begin, dispatch, settle, cancel, expire; and reading them back.
+
+Each method is one transaction. What to do with a call is decided before (by the gate and the executor) and handed in
+as a value: `Refusal`, `Clearance` or `Question`. `tests/store` holds the failure matrix for this module.
+"""
+
+import json
+from dataclasses import dataclass
+
+from assent.protocol.errors import ConflictError, NotFound
+from assent.protocol.events import ToolOutput, ToolStarted
+from assent.protocol.executions import MAX_ERROR_CHARACTERS
+from assent.protocol.states import AgentMode, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel
+
+from . import endings, moves
+from .approvals import Question, ask
+from .database import Database, Transaction
+from .history import HistoryFilter, read_page
+from .ledger import Ledger
+from .records import ExecutionRow, as_values, execution_row, placeholders
+
+REFUSALS_BEFORE_SILENCE = 3
+"""After so many refusals of the same call by a person in a session, it is refused without asking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """It may not run."""
+
+    error: str
+    error_type: ErrorType
+
+
+@dataclass(frozen=True, slots=True)
+class Clearance:
+    """It may run without asking."""
+
+    approved_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewExecution:
+    """A call as the gate left it."""
+
+    id: str
+    user_id: str
+    project_id: str
+    session_id: str
+    run_id: str | None
+    agent_id: str | None
+    mode: AgentMode
+    tool_name: str
+    tool_params: str
+    true_params: str | None
+    digest: str
+    risk_level: RiskLevel
+    findings: str
+    network: bool
+    timeout_seconds: int
+
+
+class Executions:
+    """The executions' transactions."""
+
+    def __init__(self, database: Database, *, client_wait_seconds: float, result_grace_seconds: float) -> None:
+        self._database = database
+        self._client_wait_seconds = client_wait_seconds
+        self._grace_seconds = result_grace_seconds
+
+    async def begin(
+        self, new: NewExecution, step: Refusal | Clearance | Question, *, client_id: str | None
+    ) -> ExecutionRow:
+        """Record a call and take its first steps. The same id again finds what is there and changes nothing."""
+        return await self._database.write(lambda transaction: self._begin(transaction, new, step, client_id))
+
+    async def dispatch_waiting(self, project_id: str, client_id: str) -> list[ExecutionRow]:
+        """A client is there: everything approved that waited for one goes to it, in order."""
+
+        def work(transaction: Transaction) -> list[ExecutionRow]:
+            with Ledger(transaction, project_id) as ledger:
+                return [
+                    moves.dispatch(transaction, ledger, waiting, client_id=client_id, grace_seconds=self._grace_seconds)
+                    for waiting in _with_status(transaction, project_id, ExecutionStatus.APPROVED)
+                ]
+
+        return await self._database.write(work)
+
+    async def repeat_signals(self, project_id: str, client_id: str) -> int:
+        """A client came back without knowing where it was: say again what it should be doing."""
+
+        def work(transaction: Transaction) -> int:
+            with Ledger(transaction, project_id) as ledger:
+                running = [
+                    execution
+                    for execution in _with_status(transaction, project_id, ExecutionStatus.EXECUTING)
+                    if execution.client_id == client_id
+                ]
+                for execution in running:
+                    moves.signal(ledger, execution, transaction.now)
+                return len(running)
+
+        return await self._database.write(work)
+
+    async def settle(
+        self,
+        execution_id: str,
+        *,
+        user_id: str,
+        project_id: str,
+        client_id: str | None,
+        result: str | None,
+        result_hash: str,
+        error: str | None = None,
+        error_type: ErrorType | None = None,
+    ) -> ExecutionRow:
+        """EXECUTING → COMPLETED or FAILED. The same result again is accepted again; a different one is a conflict."""
+
+        def work(transaction: Transaction) -> ExecutionRow:
+            execution = _own(transaction, execution_id, user_id, project_id)
+            if client_id and execution.client_id and client_id != execution.client_id:
+                raise ConflictError(
+                    "This execution was given to another client.",
+                    state=execution.status.value,
+                    hint="Only the client that got the signal may report its result.",
+                )
+            if execution.status.ended and execution.result_hash == result_hash:
+                return execution
+            after = ExecutionStatus.FAILED if error is not None else ExecutionStatus.COMPLETED
+            if execution.status is not ExecutionStatus.EXECUTING:
+                raise ConflictError(
+                    f"This execution is {execution.status}; it takes no result.", state=execution.status.value
+                )
+            with Ledger(transaction, project_id) as ledger:
+                return moves.end(
+                    transaction,
+                    ledger,
+                    execution,
+                    after,
+                    actor=f"client:{execution.client_id}",
+                    error=error,
+                    error_type=error_type,
+                    result=result,
+                    result_hash=result_hash,
+                )
+
+        return await self._database.write(work)
+
+    async def append_output(
+        self, execution_id: str, *, user_id: str, project_id: str, stream: str, text: str, sequence: int
+    ) -> bool:
+        """A piece of output of a running command; False when it is a repeat or comes too late."""
+
+        def work(transaction: Transaction) -> bool:
+            execution = _own(transaction, execution_id, user_id, project_id)
+            if execution.status is not ExecutionStatus.EXECUTING or sequence < execution.output_seq:
+                return False
+            transaction.change(
+                "UPDATE tool_executions SET output_seq = :next WHERE id = :id",
+                {"next": sequence + 1, "id": execution_id},
+            )
+            with Ledger(transaction, project_id) as ledger:
+                ledger.event(
+                    ToolOutput(
+                        timestamp=transaction.now,
+                        tool_id=execution_id,
+                        stream="stdout" if stream == "stdout" else "stderr",
+                        text=text,
+                        sequence=sequence,
+                        session_id=execution.session_id,
+                    )
+                )
+            return True
+
+        return await self._database.write(work)
+
+    async def cancel(self, execution_id: str, *, user_id: str, actor: str) -> ExecutionRow:
+        """Call it off: at once when it has not started, by a signal to the client when it runs."""
+
+        def work(transaction: Transaction) -> ExecutionRow:
+            execution = _own(transaction, execution_id, user_id, None)
+            return endings.call_off(transaction, execution, actor)
+
+        return await self._database.write(work)
+
+    async def cancel_run(self, run_id: str, *, actor: str) -> list[ExecutionRow]:
+        """Call off everything a run has open."""
+
+        def work(transaction: Transaction) -> list[ExecutionRow]:
+            rows = transaction.all(
+                f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE run_id = :run_id AND status IN "  # noqa: S608
+                "('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')",
+                {"run_id": run_id},
+            )
+            return [endings.call_off(transaction, execution_row(row), actor) for row in rows]
+
+        return await self._database.write(work)
+
+    async def expire(self, connected: frozenset[str]) -> tuple[list[ExecutionRow], str | None]:
+        """End everything past its deadline by the database's clock; also says when the next one is due."""
+
+        def work(transaction: Transaction) -> tuple[list[ExecutionRow], str | None]:
+            rows = transaction.all(
+                f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE deadline <= :now AND status IN "  # noqa: S608
+                "('AWAITING_APPROVAL', 'APPROVED', 'EXECUTING') ORDER BY deadline LIMIT 200",
+                {"now": transaction.now},
+            )
+            ended = [endings.expire(transaction, execution_row(row), connected) for row in rows]
+            upcoming = transaction.one(
+                "SELECT min(deadline) AS deadline FROM tool_executions WHERE status IN "
+                "('AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"
+            )
+            return ended, upcoming["deadline"] if upcoming else None
+
+        return await self._database.write(work)
+
+    async def waiting_projects(self) -> list[str]:
+        """Projects with something approved that still waits for a client."""
+
+        def work(transaction: Transaction) -> list[str]:
+            rows = transaction.all("SELECT DISTINCT project_id FROM tool_executions WHERE status = 'APPROVED'")
+            return [row["project_id"] for row in rows]
+
+        return await self._database.read(work)
+
+    async def get(self, execution_id: str, *, user_id: str) -> ExecutionRow:
+        return await self._database.read(lambda transaction: _own(transaction, execution_id, user_id, None))
+
+    async def load(self, execution_id: str) -> ExecutionRow | None:
+        """By id alone: for waiters that already know whose it is."""
+        return await self._database.read(lambda transaction: moves.load_execution(transaction, execution_id))
+
+    async def page(self, wanted: HistoryFilter) -> tuple[list[ExecutionRow], int, str | None]:
+        """A page, newest first; how many there are in all; where to go on."""
+        return await self._database.read(lambda transaction: read_page(transaction, wanted))
+
+    def _begin(
+        self,
+        transaction: Transaction,
+        new: NewExecution,
+        step: Refusal | Clearance | Question,
+        client_id: str | None,
+    ) -> ExecutionRow:
+        known = moves.load_execution(transaction, new.id)
+        if known is not None:
+            if known.user_id != new.user_id:
+                raise NotFound("No such session.")
+            return known
+        if isinstance(step, Question) and _refused_too_often(transaction, new):
+            step = Refusal(
+                "A person refused this same call three times in this session; it is not asked again.",
+                ErrorType.REFUSED,
+            )
+        row: ExecutionRow
+        with Ledger(transaction, new.project_id) as ledger:
+            match step:
+                case Refusal():
+                    row = _insert(transaction, ledger, new, ExecutionStatus.FAILED, refusal=step)
+                    moves.announce_end(ledger, row, transaction.now, acknowledge=False)
+                case Clearance():
+                    row = self._insert_cleared(transaction, ledger, new, step, client_id)
+                case Question():
+                    row = _insert(transaction, ledger, new, ExecutionStatus.AWAITING_APPROVAL, question=step)
+                    row = ask(transaction, ledger, row, step)
+        return row
+
+    def _insert_cleared(
+        self,
+        transaction: Transaction,
+        ledger: Ledger,
+        new: NewExecution,
+        step: Clearance,
+        client_id: str | None,
+    ) -> ExecutionRow:
+        # PENDING → APPROVED (→ EXECUTING) in one insert: nobody could see the states between, and this is the hot path.
+        if client_id is None:
+            deadline = moves.later(transaction.now, self._client_wait_seconds)
+            transaction.hint(moves.DEADLINES_TOPIC, deadline)
+            return _insert(transaction, ledger, new, ExecutionStatus.APPROVED, clearance=step, deadline=deadline)
+        deadline = moves.later(transaction.now, new.timeout_seconds + self._grace_seconds)
+        row = _insert(
+            transaction,
+            ledger,
+            new,
+            ExecutionStatus.EXECUTING,
+            clearance=step,
+            client_id=client_id,
+            deadline=deadline,
+        )
+        moves.signal(ledger, row, transaction.now)
+        transaction.hint(moves.DEADLINES_TOPIC, deadline)
+        return row
+
+
+def _insert(
+    transaction: Transaction,
+    ledger: Ledger,
+    new: NewExecution,
+    status: ExecutionStatus,
+    *,
+    refusal: Refusal | None = None,
+    clearance: Clearance | None = None,
+    question: Question | None = None,
+    client_id: str | None = None,
+    deadline: str | None = None,
+) -> ExecutionRow:
+    now = transaction.now
+    row = ExecutionRow(
+        id=new.id,
+        user_id=new.user_id,
+        project_id=new.project_id,
+        session_id=new.session_id,
+        run_id=new.run_id,
+        agent_id=new.agent_id,
+        mode=new.mode,
+        tool_name=new.tool_name,
+        tool_params=new.tool_params,
+        true_params=None if refusal else new.true_params,
+        digest=new.digest,
+        risk_level=new.risk_level,
+        findings=new.findings,
+        network=new.network,
+        timeout_seconds=new.timeout_seconds,
+        approval_id=None,
+        client_id=client_id,
+        result=None,
+        result_hash=None,
+        requires_approval=question is not None,
+        approved_by=clearance.approved_by if clearance else None,
+        status=status,
+        error=refusal.error[:MAX_ERROR_CHARACTERS] if refusal else None,
+        error_type=refusal.error_type if refusal else None,
+        execution_time_ms=None,
+        deadline=deadline,
+        output_seq=0,
+        created_at=now,
+        approved_at=now if clearance else None,
+        started_at=now if status is ExecutionStatus.EXECUTING else None,
+        completed_at=now if refusal else None,
+    )
+    values = as_values(row)
+    transaction.change(f"INSERT INTO tool_executions {placeholders(values)}", values)
+    ledger.event(
+        ToolStarted(
+            timestamp=now,
+            tool_id=row.id,
+            tool_name=row.tool_name,
+            tool_params=json.loads(row.tool_params),
+            risk_level=row.risk_level,
+            session_id=row.session_id,
+            run_id=row.run_id,
+        )
+    )
+    ledger.audit(
+        "requested",
+        f"agent:{row.agent_id or 'chat'}",
+        execution_id=row.id,
+        tool=row.tool_name,
+        digest=row.digest,
+        risk=row.risk_level.value,
+        status=status.value,
+        session=row.session_id,
+        approved_by=row.approved_by,
+        client=client_id,
+        error_type=row.error_type.value if row.error_type else None,
+    )
+    return row
+
+
+def _refused_too_often(transaction: Transaction, new: NewExecution) -> bool:
+    row = transaction.one(
+        "SELECT count(*) AS refusals FROM approvals WHERE session_id = :session_id AND digest = :digest "
+        "AND status = :status",
+        {"session_id": new.session_id, "digest": new.digest, "status": ApprovalStatus.REJECTED.value},
+    )
+    return row is not None and row["refusals"] >= REFUSALS_BEFORE_SILENCE
+
+
+def _own(transaction: Transaction, execution_id: str, user_id: str, project_id: str | None) -> ExecutionRow:
+    execution = moves.load_execution(transaction, execution_id)
+    if execution is None or execution.user_id != user_id or project_id not in (None, execution.project_id):
+        raise NotFound(f"No execution {execution_id!r}.", hint="See `GET /my/tools/history` for yours.")
+    return execution
+
+
+def _with_status(transaction: Transaction, project_id: str, status: ExecutionStatus) -> list[ExecutionRow]:
+    rows = transaction.all(
+        f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE project_id = :project_id "  # noqa: S608
+        "AND status = :status ORDER BY approved_at, created_at, id",
+        {"project_id": project_id, "status": status.value},
+    )
+    return [execution_row(row) for row in rows]

@@ -1,0 +1,47 @@
+"""Looking back: executions filtered and paged, newest first."""
+
+from dataclasses import dataclass
+
+from assent.protocol.states import ExecutionStatus, RiskLevel
+
+from . import moves
+from .database import Transaction
+from .records import ExecutionRow, execution_row
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFilter:
+    """Which executions to list, newest first."""
+
+    user_id: str
+    project_id: str | None = None
+    session_id: str | None = None
+    tool_name: str | None = None
+    status: ExecutionStatus | None = None
+    risk_level: RiskLevel | None = None
+    cursor: str | None = None
+    limit: int = 50
+
+
+def read_page(transaction: Transaction, wanted: HistoryFilter) -> tuple[list[ExecutionRow], int, str | None]:
+    clauses = ["user_id = :user_id"]
+    values: dict[str, str | int] = {"user_id": wanted.user_id}
+    for name in ("project_id", "session_id", "tool_name", "status", "risk_level"):
+        value = getattr(wanted, name)
+        if value is not None:
+            clauses.append(f"{name} = :{name}")
+            values[name] = str(value)
+    where = " AND ".join(clauses)
+    total = transaction.one(f"SELECT count(*) AS total FROM tool_executions WHERE {where}", values)  # noqa: S608
+    if wanted.cursor:
+        created_at, _, last_id = wanted.cursor.partition("~")
+        where += " AND (created_at < :created_at OR (created_at = :created_at AND id < :last_id))"
+        values |= {"created_at": created_at, "last_id": last_id}
+    rows = transaction.all(
+        f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE {where} "  # noqa: S608 - column names are ours
+        "ORDER BY created_at DESC, id DESC LIMIT :limit",
+        {**values, "limit": wanted.limit + 1},
+    )
+    page = [execution_row(row) for row in rows[: wanted.limit]]
+    more = len(rows) > wanted.limit
+    return page, total["total"] if total else 0, f"{page[-1].created_at}~{page[-1].id}" if more else None

@@ -1,0 +1,332 @@
+"""Rows as frozen values, and how they look on the wire.
+
+`true_params` never leaves through `to_wire`: the record shows masked parameters, only the executing client gets the
+true ones.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from assent.protocol.approvals import ApprovalRequest
+from assent.protocol.chat import Message, Project, Run, Session
+from assent.protocol.executions import Execution, ToolResponse
+from assent.protocol.states import (
+    RESPONSE_STATUS,
+    AgentMode,
+    ApprovalStatus,
+    ErrorType,
+    ExecutionStatus,
+    RiskLevel,
+    RunState,
+)
+from assent.protocol.values import JsonObject
+from assent.protocol.verdicts import Finding
+
+from .database import Row
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRow:
+    id: str
+    user_id: str
+    name: str
+    workspace: str | None
+    isolation: str | None
+    created_at: str
+
+    def to_wire(self) -> Project:
+        return Project(project_id=self.id, name=self.name, created_at=self.created_at)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    id: str
+    project_id: str
+    user_id: str
+    title: str
+    created_at: str
+
+    def to_wire(self) -> Session:
+        return Session(session_id=self.id, project_id=self.project_id, title=self.title, created_at=self.created_at)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    id: str
+    session_id: str
+    run_id: str | None
+    role: str
+    content: str
+    created_at: str
+
+    def to_wire(self) -> Message:
+        return Message(
+            message_id=self.id,
+            session_id=self.session_id,
+            run_id=self.run_id,
+            role="user" if self.role == "user" else "agent",
+            content=self.content,
+            created_at=self.created_at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    id: str
+    project_id: str
+    session_id: str
+    user_id: str
+    mode: AgentMode
+    state: RunState
+    prompt: str
+    history: str | None
+    owner: str | None
+    fence: int
+    attempts: int
+    error: str | None
+    position: int
+    created_at: str
+    updated_at: str
+
+    def to_wire(self) -> Run:
+        return Run(
+            run_id=self.id,
+            project_id=self.project_id,
+            session_id=self.session_id,
+            state=self.state,
+            mode=self.mode,
+            error=self.error,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRow:
+    id: str
+    user_id: str
+    project_id: str
+    session_id: str | None
+    agent_id: str | None
+    tool_name: str
+    tool_params: JsonObject
+    digest: str
+    risk_level: RiskLevel
+    findings: tuple[Finding, ...]
+    network: bool
+    description: str
+    status: ApprovalStatus
+    timeout_seconds: int
+    created_at: str
+    deadline: str
+    decided_at: str | None
+    decided_by: str | None
+    reason: str | None
+    scope: str | None
+    tool_ids: tuple[str, ...] = ()
+
+    def to_wire(self) -> ApprovalRequest:
+        return ApprovalRequest(
+            id=self.id,
+            user_id=self.user_id,
+            project_id=self.project_id,
+            session_id=self.session_id,
+            agent_id=self.agent_id,
+            tool_ids=list(self.tool_ids),
+            tool_name=self.tool_name,
+            tool_params=self.tool_params,
+            digest=self.digest,
+            risk_level=self.risk_level,
+            findings=list(self.findings),
+            network=self.network,
+            description=self.description,
+            status=self.status,
+            timeout_seconds=self.timeout_seconds,
+            created_at=self.created_at,
+            deadline=self.deadline,
+            decided_at=self.decided_at,
+            decided_by=self.decided_by,
+            reason=self.reason,
+            scope=self.scope,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRow:
+    id: str
+    user_id: str
+    project_id: str
+    session_id: str
+    run_id: str | None
+    agent_id: str | None
+    mode: AgentMode
+    approval_id: str | None
+    client_id: str | None
+    tool_name: str
+    tool_params: str
+    true_params: str | None
+    digest: str
+    result: str | None
+    result_hash: str | None
+    risk_level: RiskLevel
+    requires_approval: bool
+    findings: str
+    network: bool
+    approved_by: str | None
+    status: ExecutionStatus
+    error: str | None
+    error_type: ErrorType | None
+    execution_time_ms: int | None
+    timeout_seconds: int
+    deadline: str | None
+    output_seq: int
+    created_at: str
+    approved_at: str | None
+    started_at: str | None
+    completed_at: str | None
+
+    def to_wire(self) -> Execution:
+        return Execution(
+            id=self.id,
+            user_id=self.user_id,
+            project_id=self.project_id,
+            session_id=self.session_id,
+            run_id=self.run_id,
+            agent_id=self.agent_id,
+            mode=self.mode,
+            approval_id=self.approval_id,
+            client_id=self.client_id,
+            tool_name=self.tool_name,
+            tool_params=json.loads(self.tool_params),
+            digest=self.digest,
+            result=json.loads(self.result) if self.result is not None else None,
+            risk_level=self.risk_level,
+            requires_approval=self.requires_approval,
+            reasons=[finding["reason"] for finding in json.loads(self.findings)],
+            approved_by=self.approved_by,
+            status=self.status,
+            error=self.error,
+            error_type=self.error_type,
+            execution_time_ms=self.execution_time_ms,
+            created_at=self.created_at,
+            approved_at=self.approved_at,
+            completed_at=self.completed_at,
+        )
+
+    def to_response(self) -> ToolResponse:
+        """What the agent that asked is told."""
+        return ToolResponse(
+            tool_id=self.id,
+            tool_name=self.tool_name,
+            status=RESPONSE_STATUS[self.status],
+            result=json.loads(self.result) if self.result is not None else None,
+            error=self.error,
+            approval_id=self.approval_id,
+            error_type=self.error_type,
+            hint=self.hint,
+        )
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about a call the gate did not let through."""
+        if self.error_type not in (ErrorType.INVALID, ErrorType.REFUSED):
+            return None
+        findings = json.loads(self.findings)
+        return findings[0].get("instead") if findings else None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event of a project's feed, ready to be sent."""
+
+    project_id: str
+    seq: int
+    kind: str
+    target: str | None
+    ref: str | None
+    payload: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """A link of a project's audit chain."""
+
+    project_id: str
+    seq: int
+    at: str
+    actor: str
+    action: str
+    execution_id: str | None
+    approval_id: str | None
+    detail: str
+    previous_hash: str
+    hash: str
+
+
+def project_row(row: Row) -> ProjectRow:
+    return ProjectRow(**_only(row, ProjectRow))
+
+
+def session_row(row: Row) -> SessionRow:
+    return SessionRow(**_only(row, SessionRow))
+
+
+def message_row(row: Row) -> MessageRow:
+    return MessageRow(**_only(row, MessageRow))
+
+
+def audit_record(row: Row) -> AuditRecord:
+    return AuditRecord(**_only(row, AuditRecord))
+
+
+def run_row(row: Row) -> RunRow:
+    values = _only(row, RunRow)
+    values["mode"] = AgentMode(values["mode"])
+    values["state"] = RunState(values["state"])
+    return RunRow(**values)
+
+
+def approval_row(row: Row, tool_ids: tuple[str, ...] = ()) -> ApprovalRow:
+    values = {name: row[name] for name in _APPROVAL_COLUMNS}
+    values["tool_params"] = json.loads(values["tool_params"])
+    values["risk_level"] = RiskLevel(values["risk_level"])
+    values["findings"] = tuple(Finding(**finding) for finding in json.loads(values["findings"]))
+    values["network"] = bool(values["network"])
+    values["status"] = ApprovalStatus(values["status"])
+    return ApprovalRow(**values, tool_ids=tool_ids)
+
+
+def execution_row(row: Row) -> ExecutionRow:
+    values = _only(row, ExecutionRow)
+    values["mode"] = AgentMode(values["mode"])
+    values["risk_level"] = RiskLevel(values["risk_level"])
+    values["requires_approval"] = bool(values["requires_approval"])
+    values["network"] = bool(values["network"])
+    values["status"] = ExecutionStatus(values["status"])
+    values["error_type"] = ErrorType(values["error_type"]) if values["error_type"] else None
+    return ExecutionRow(**values)
+
+
+def _only(row: Row, kind: type[Any]) -> dict[str, Any]:
+    return {name: row[name] for name in kind.__dataclass_fields__}
+
+
+_APPROVAL_COLUMNS = tuple(name for name in ApprovalRow.__dataclass_fields__ if name != "tool_ids")
+
+
+def as_values(row: Any) -> dict[str, Any]:
+    """A row's fields by name, without copying what they hold."""
+    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+
+
+def columns(kind: type[Any], prefix: str = "") -> str:
+    """The columns a row of this kind is read from."""
+    names = (name for name in kind.__dataclass_fields__ if name != "tool_ids")
+    return ", ".join(f"{prefix}{name}" for name in names)
+
+
+def placeholders(values: Mapping[str, Any]) -> str:
+    """`(a, b) VALUES (:a, :b)`; the names are our own column names, never input."""
+    return f"({', '.join(values)}) VALUES ({', '.join(':' + name for name in values)})"

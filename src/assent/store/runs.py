@@ -1,0 +1,211 @@
+"""Runs: who works on one, how far it got, and how it ended.
+
+A worker holds a run by a lease and a fence. The fence rises with every claim, and every write names it: a worker that
+was paused and lost its lease changes nothing any more. Runs of one session go in order, one at a time.
+"""
+
+from assent.protocol.errors import ConflictError, NotFound
+from assent.protocol.events import ChatError, ChatText, RunChanged
+from assent.protocol.states import RunState
+
+from .chat import RUNS_TOPIC, add_message
+from .database import Database, Transaction
+from .ledger import Ledger
+from .moves import later
+from .records import RunRow, columns, run_row
+
+RUN_COLUMNS = columns(RunRow)
+
+
+def run_topic(run_id: str) -> str:
+    """Where news of one run is told."""
+    return f"run:{run_id}"
+
+
+class Runs:
+    """The runs' transactions."""
+
+    def __init__(self, database: Database, *, lease_seconds: float) -> None:
+        self._database = database
+        self._lease_seconds = lease_seconds
+
+    async def recover(self) -> int:
+        """At the start of an embedded server nobody else can be working: every run is free again."""
+
+        def work(transaction: Transaction) -> int:
+            return transaction.change(
+                "UPDATE runs SET state = 'READY', owner = NULL, lease_until = NULL WHERE state = 'RUNNING'"
+            )
+
+        return await self._database.write(work)
+
+    async def claim(self, owner: str) -> RunRow | None:
+        """Take the oldest run that is free and whose session has none before it."""
+
+        def work(transaction: Transaction) -> RunRow | None:
+            row = transaction.one(
+                f"UPDATE runs SET state = 'RUNNING', owner = :owner, lease_until = :lease, fence = fence + 1, "  # noqa: S608
+                "attempts = attempts + 1, updated_at = :now WHERE id = (SELECT candidate.id FROM runs AS candidate "
+                "WHERE (candidate.state = 'READY' OR (candidate.state = 'RUNNING' AND candidate.lease_until < :now)) "
+                "AND NOT EXISTS (SELECT 1 FROM runs AS earlier WHERE earlier.session_id = candidate.session_id "
+                "AND earlier.position < candidate.position AND earlier.state IN ('READY', 'RUNNING', 'WAITING')) "
+                f"ORDER BY candidate.created_at, candidate.id LIMIT 1) RETURNING {RUN_COLUMNS}",
+                {
+                    "owner": owner,
+                    "lease": later(transaction.now, self._lease_seconds),
+                    "now": transaction.now,
+                },
+            )
+            if row is None:
+                return None
+            run = run_row(row)
+            with Ledger(transaction, run.project_id) as ledger:
+                ledger.event(_changed(transaction, run, RunState.RUNNING))
+            return run
+
+        return await self._database.write(work)
+
+    async def renew(self, run_id: str, fence: int) -> bool:
+        """Keep a run that is really being worked on; False: it is somebody else's now."""
+
+        def work(transaction: Transaction) -> bool:
+            changed = transaction.change(
+                "UPDATE runs SET lease_until = :lease WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
+                {"lease": later(transaction.now, self._lease_seconds), "id": run_id, "fence": fence},
+            )
+            return changed == 1
+
+        return await self._database.write(work)
+
+    async def checkpoint(self, run_id: str, fence: int, history: str) -> None:
+        """Keep how far the run got, before the next step acts on it."""
+
+        def work(transaction: Transaction) -> None:
+            changed = transaction.change(
+                "UPDATE runs SET history = :history, updated_at = :now WHERE id = :id AND fence = :fence "
+                "AND state = 'RUNNING'",
+                {"history": history, "now": transaction.now, "id": run_id, "fence": fence},
+            )
+            if changed != 1:
+                raise fenced()
+
+        await self._database.write(work)
+
+    async def say(self, run: RunRow, text: str) -> None:
+        """A piece of the agent's text, as it streams."""
+
+        def work(transaction: Transaction) -> None:
+            with Ledger(transaction, run.project_id) as ledger:
+                ledger.event(ChatText(timestamp=transaction.now, session_id=run.session_id, run_id=run.id, text=text))
+
+        await self._database.write(work)
+
+    async def finish(self, run: RunRow, *, history: str | None, answer: str) -> None:
+        """RUNNING → DONE, with the agent's answer."""
+
+        def work(transaction: Transaction) -> None:
+            _end(transaction, run, RunState.DONE, history=history, error=None)
+            with Ledger(transaction, run.project_id) as ledger:
+                add_message(
+                    transaction,
+                    ledger,
+                    run.project_id,
+                    run.session_id,
+                    run.id,
+                    role="agent",
+                    content=answer,
+                )
+                ledger.event(_changed(transaction, run, RunState.DONE))
+                ledger.audit("answered", "agent:chat", run=run.id, session=run.session_id)
+
+        await self._database.write(work)
+
+    async def fail(self, run: RunRow, *, error: str, hint: str | None = None, history: str | None = None) -> None:
+        """RUNNING → FAILED, with what went wrong."""
+
+        def work(transaction: Transaction) -> None:
+            _end(transaction, run, RunState.FAILED, history=history, error=error)
+            with Ledger(transaction, run.project_id) as ledger:
+                ledger.event(
+                    ChatError(
+                        timestamp=transaction.now,
+                        session_id=run.session_id,
+                        run_id=run.id,
+                        message=error,
+                        hint=hint,
+                    )
+                )
+                ledger.event(_changed(transaction, run, RunState.FAILED))
+                ledger.audit("run_failed", "server", run=run.id, session=run.session_id, error=error[:1000])
+
+        await self._database.write(work)
+
+    async def cancel(self, run_id: str, *, user_id: str) -> RunRow:
+        """Stop a run, wherever it is; its worker notices at its next write or by the hint."""
+
+        def work(transaction: Transaction) -> RunRow:
+            run = _own(transaction, run_id, user_id)
+            if run.state in (RunState.DONE, RunState.FAILED):
+                raise ConflictError(f"This run is {run.state} already.", state=run.state.value)
+            transaction.change(
+                "UPDATE runs SET state = 'FAILED', error = 'Stopped by the user.', fence = fence + 1, owner = NULL, "
+                "lease_until = NULL, updated_at = :now WHERE id = :id",
+                {"now": transaction.now, "id": run_id},
+            )
+            with Ledger(transaction, run.project_id) as ledger:
+                ledger.event(_changed(transaction, run, RunState.FAILED))
+                ledger.audit("run_cancelled", f"user:{user_id}", run=run.id, session=run.session_id)
+            transaction.hint(run_topic(run_id))
+            transaction.hint(RUNS_TOPIC)
+            return run
+
+        return await self._database.write(work)
+
+    async def get(self, run_id: str, *, user_id: str) -> RunRow:
+        return await self._database.read(lambda transaction: _own(transaction, run_id, user_id))
+
+    async def earlier_history(self, run: RunRow) -> str | None:
+        """What the session's last run with a history left behind, for the next one to go on from."""
+
+        def work(transaction: Transaction) -> str | None:
+            row = transaction.one(
+                "SELECT history FROM runs WHERE session_id = :session_id AND position < :position "
+                "AND history IS NOT NULL ORDER BY position DESC LIMIT 1",
+                {"session_id": run.session_id, "position": run.position},
+            )
+            return row["history"] if row else None
+
+        return await self._database.read(work)
+
+
+def fenced() -> ConflictError:
+    return ConflictError("Another worker has this run now, or it was stopped.", state="fenced")
+
+
+def _changed(transaction: Transaction, run: RunRow, state: RunState) -> RunChanged:
+    return RunChanged(timestamp=transaction.now, session_id=run.session_id, run_id=run.id, state=state)
+
+
+def _own(transaction: Transaction, run_id: str, user_id: str) -> RunRow:
+    row = transaction.one(f"SELECT {RUN_COLUMNS} FROM runs WHERE id = :id", {"id": run_id})  # noqa: S608
+    if row is None or row["user_id"] != user_id:
+        raise NotFound(f"No run {run_id!r}.")
+    return run_row(row)
+
+
+def _end(transaction: Transaction, run: RunRow, state: RunState, *, history: str | None, error: str | None) -> None:
+    changed = transaction.change(
+        "UPDATE runs SET state = :state, history = coalesce(:history, history), error = :error, owner = NULL, "
+        "lease_until = NULL, updated_at = :now WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
+        {
+            "state": state.value,
+            "history": history,
+            "error": error,
+            "now": transaction.now,
+            "id": run.id,
+            "fence": run.fence,
+        },
+    )
+    if changed != 1:
+        raise fenced()
+    transaction.hint(RUNS_TOPIC)

@@ -1,0 +1,95 @@
+"""The store, opened: one object with a part for each noun."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from assent.protocol.errors import ConfigurationError
+from assent.settings import ServerSettings
+
+from .approvals import Approvals
+from .audit import Audit
+from .chat import Chat
+from .database import Database, Hint
+from .executions import Executions
+from .feed import Feed
+from .migrations import upgrade
+from .runs import Runs
+from .sqlite import SqliteDatabase, database_clock
+
+SQLITE_PREFIX = "sqlite:///"
+
+
+class Store:
+    """Everything that is kept."""
+
+    def __init__(self, database: Database, settings: ServerSettings) -> None:
+        self.database = database
+        waits = {
+            "client_wait_seconds": settings.client_wait_seconds,
+            "result_grace_seconds": settings.result_grace_seconds,
+        }
+        self.executions = Executions(database, **waits)
+        self.approvals = Approvals(database, **waits)
+        self.chat = Chat(database)
+        self.runs = Runs(database, lease_seconds=settings.lease_seconds)
+        self.feed = Feed(database)
+        self.audit = Audit(database)
+
+    @classmethod
+    async def open(
+        cls,
+        settings: ServerSettings,
+        *,
+        on_commit: Callable[[Hint], None] = lambda hint: None,
+        clock: Callable[[], str] = database_clock,
+    ) -> "Store":
+        """Open the database the settings name, bringing its tables up to date first."""
+        path = sqlite_path(settings.database)
+        _prepare(path)
+        database = SqliteDatabase(
+            path,
+            durability=settings.durability,
+            on_commit=on_commit,
+            clock=clock,
+            prepare=lambda: upgrade(f"{SQLITE_PREFIX}{path}"),
+        )
+        return cls(database, settings)
+
+    @classmethod
+    async def inspect(cls, settings: ServerSettings) -> "Store":
+        """Open for reading only, also while a server has it open."""
+        path = sqlite_path(settings.database)
+        if not path.is_file():
+            raise ConfigurationError(
+                f"There is no database at {str(path)!r}.",
+                hint="Point ASSENT_HOME or ASSENT_DATABASE_URL at the server's, or start a server first.",
+            )
+        return cls(SqliteDatabase(path, read_only=True), settings)
+
+    async def close(self) -> None:
+        await self.database.close()
+
+
+def sqlite_path(url: str) -> Path:
+    """The file of an SQLite URL; anything else is not served yet."""
+    if not url.startswith(SQLITE_PREFIX) or len(url) == len(SQLITE_PREFIX):
+        raise ConfigurationError(
+            f"Assent cannot keep its record in {url.split('://')[0]!r}.",
+            hint="Set ASSENT_DATABASE_URL to sqlite:////path/to/assent.db, or leave it out.",
+        )
+    return Path(url.removeprefix(SQLITE_PREFIX))
+
+
+def _prepare(path: Path) -> None:
+    """The record is its owner's alone: directory 0700, file 0600 (SQLite gives its WAL files the same mode)."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.fchmod(descriptor, 0o600)
+        os.close(descriptor)
+    except OSError as error:
+        raise ConfigurationError(
+            f"Cannot open the database {str(path)!r}: {error.strerror}.",
+            hint="Choose a directory you may write with ASSENT_HOME.",
+        ) from None

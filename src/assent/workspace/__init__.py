@@ -1,0 +1,30 @@
+"""The user's machine: executes a call that the gate has passed, inside one directory, in a sandbox.
+
+Start at `workspace.py`. Files are opened beneath the workspace by the kernel (`paths`, `files`, `writing`, `listing`),
+searches are bounded (`search`), commands run in bubblewrap (`commands`, `sandbox`, `bubblewrap`, `processes`), web
+searches go to the one configured provider (`web`). Nothing here decides about risk or approval.
+"""
+
+from .bubblewrap import BubblewrapSandbox
+from .commands import CommandExecutor, CommandTimeout
+from .files import FileSystemExecutor
+from .paths import PathValidator
+from .sandbox import Isolation, NoSandbox, Sandbox
+from .search import SearchExecutor
+from .web import SearchProvider, WebSearcher
+from .workspace import Workspace
+
+__all__ = [
+    "BubblewrapSandbox",
+    "CommandExecutor",
+    "CommandTimeout",
+    "FileSystemExecutor",
+    "Isolation",
+    "NoSandbox",
+    "PathValidator",
+    "Sandbox",
+    "SearchExecutor",
+    "SearchProvider",
+    "WebSearcher",
+    "Workspace",
+]

@@ -1,0 +1,103 @@
+"""execute_command: one gated argv, run in the workspace's sandbox, without a shell.
+
+`CommandExecutor` finds the program in fixed directories, adds the options that keep git and zip from running or reading
+what they should not, starts it in the sandbox, and gives back bounded output. Exit codes are the command's own; one
+that a signal ended has 128 + the signal's number; None means that we ended it. It never decides whether a command may
+run.
+"""
+
+import time
+from pathlib import Path
+
+from assent.protocol.errors import ExecutionTimeout, ToolFailure
+from assent.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
+from assent.settings import ClientSettings
+
+from .output import OnOutput, OutputKeeper
+from .processes import Ended, run_process
+from .programs import find_program
+from .sandbox import Isolation, Launch, Sandbox
+
+_GIT_SAFETY = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "--no-pager")
+_GIT_SHOWS_DIFFS = frozenset({"diff", "log", "show"})
+_NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
+_GIT_VALUE_OPTIONS = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"})
+
+
+class CommandTimeout(ExecutionTimeout):
+    """A command that ran out of time, with what it had printed until then."""
+
+    def __init__(self, message: str, *, partial: ExecuteCommandResult | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.partial = partial
+
+
+def safe_arguments(command: str, args: list[str]) -> list[str]:
+    """The arguments with what keeps a command from running or reading more than it says."""
+    if command == "git":
+        return [*_GIT_SAFETY, *_without_programs(args)]
+    if command == "zip":
+        return ["-y", *args]  # store links as links; following them packs what lies outside
+    return args
+
+
+def _without_programs(args: list[str]) -> list[str]:
+    """Put `--no-ext-diff --no-textconv` right after the subcommand that takes them."""
+    position = 0
+    while position < len(args) and args[position].startswith("-"):
+        position += 2 if args[position] in _GIT_VALUE_OPTIONS else 1
+    if position < len(args) and args[position] in _GIT_SHOWS_DIFFS:
+        return [*args[: position + 1], *_NO_PROGRAMS, *args[position + 1 :]]
+    return args
+
+
+class CommandExecutor:
+    """Runs commands of one workspace."""
+
+    def __init__(self, root: Path, sandbox: Sandbox, settings: ClientSettings) -> None:
+        self._root = root
+        self._sandbox = sandbox
+        self._settings = settings
+
+    async def run(
+        self, params: ExecuteCommandParams, *, network: bool = False, on_output: OnOutput | None = None
+    ) -> ExecuteCommandResult:
+        """Run it to its end. Raises CommandTimeout (with the output so far) when time is up."""
+        if "\x00" in params.command or any("\x00" in argument for argument in params.args):
+            raise ToolFailure("An argument holds a NUL character, which no program can be given.")
+        argv = [find_program(params.command, self._root), *safe_arguments(params.command, params.args)]
+        keeper = OutputKeeper(self._settings.max_output_bytes, on_output)
+        seconds = min(params.timeout, self._settings.command_timeout_seconds)
+        began = time.monotonic()
+        with self._sandbox.launch(argv, network=network) as launch:
+            ended = await run_process(launch, keeper, timeout=seconds)
+        result = _result(params.command, ended, keeper, launch, time.monotonic() - began)
+        if ended.timed_out:
+            raise CommandTimeout(
+                f"{params.command} ran longer than {seconds} s and was ended.",
+                partial=result,
+                hint="Give it more time with 'timeout' (at most 300), or less to do.",
+            )
+        return result
+
+
+def _result(command: str, ended: Ended, keeper: OutputKeeper, launch: Launch, seconds: float) -> ExecuteCommandResult:
+    captured = keeper.captured()
+    isolation: Isolation = launch.isolation
+    if launch.created:
+        isolation = isolation.model_copy(update={"created": tuple(launch.created)})
+    error = None
+    if ended.timed_out:
+        error = f"{command} was ended because its time was up."
+    elif ended.exit_code != 0:
+        error = f"{command} ended with exit code {ended.exit_code}."
+    return ExecuteCommandResult(
+        success=error is None,
+        error=error,
+        stdout=captured.stdout,
+        stderr=captured.stderr,
+        exit_code=ended.exit_code,
+        execution_time=round(seconds, 3),
+        truncated=captured.truncated,
+        isolation=isolation.to_json(),
+    )

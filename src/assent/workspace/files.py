@@ -1,0 +1,147 @@
+"""read_file, write_file and list_directory on the real file system.
+
+`FileSystemExecutor` runs the blocking work in a small pool of its own threads, so that a slow disk never stops the
+client. A cancelled call waits for its thread, which gives up before it changes anything. Every open goes through the
+`PathValidator`; no name is looked at first and opened later. Whether a call may run was decided before.
+"""
+
+import asyncio
+import errno
+import os
+import stat
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from assent.protocol.errors import InvalidParameters, ToolFailure
+from assent.protocol.tools import (
+    MAX_FILE_BYTES,
+    ListDirectoryParams,
+    ListDirectoryResult,
+    ReadFileParams,
+    ReadFileResult,
+    WriteFileParams,
+    WriteFileResult,
+)
+
+from .contents import count_lines, cut_lines, read_content
+from .listing import Listing
+from .paths import PathValidator, path_error
+from .writing import write_beneath
+
+T = TypeVar("T")
+
+_THREADS = 4
+
+
+class FileSystemExecutor:
+    """The file tools of one workspace."""
+
+    def __init__(self, paths: PathValidator, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
+        self._paths = paths
+        self._max_file_bytes = max_file_bytes
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="assent-files")
+
+    async def read_file(self, params: ReadFileParams) -> ReadFileResult:
+        return await self._in_thread(lambda _: self.read_now(params))
+
+    async def write_file(self, params: WriteFileParams) -> WriteFileResult:
+        return await self._in_thread(lambda stop: self.write_now(params, stop))
+
+    async def list_directory(self, params: ListDirectoryParams) -> ListDirectoryResult:
+        return await self._in_thread(lambda stop: Listing(self._paths, params, stop).run())
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    async def _in_thread(self, work: Callable[[threading.Event], T]) -> T:
+        stop = threading.Event()
+        future = asyncio.get_running_loop().run_in_executor(self._pool, work, stop)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            # The thread cannot be ended from outside; it sees `stop` and leaves nothing behind.
+            stop.set()
+            await asyncio.wait([future])
+            if not future.cancelled():
+                future.exception()  # looked at, so that it is not reported as forgotten
+            raise
+
+    def read_now(self, params: ReadFileParams) -> ReadFileResult:
+        """read_file, in this thread."""
+        if params.start_line is not None and params.end_line is not None and params.end_line < params.start_line:
+            raise InvalidParameters(f"end_line {params.end_line} comes before start_line {params.start_line}.")
+        path = params.path
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
+        fd = self._paths.open_beneath(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            data = self._read_all(fd, path)
+        except OSError as error:
+            raise path_error(path, error) from error
+        finally:
+            os.close(fd)
+        content = read_content(data, path)
+        if params.start_line is None and params.end_line is None:
+            lines = None if content.encoding == "base64" else count_lines(content.text)
+            return ReadFileResult(content=content.text, encoding=content.encoding, size=len(data), total_lines=lines)
+        if content.encoding == "base64":
+            raise InvalidParameters(f"{path!r} has no lines: it is a PDF or a picture.", hint="Leave out the range.")
+        cut = cut_lines(content.text, params.start_line or 1, params.end_line)
+        if cut.first > max(cut.total, 1):
+            raise ToolFailure(f"{path!r} has {cut.total} lines; there is no line {cut.first}.")
+        return ReadFileResult(
+            content=cut.text,
+            encoding=content.encoding,
+            size=len(data),
+            start_line=cut.first,
+            end_line=cut.last,
+            total_lines=cut.total,
+        )
+
+    def _read_all(self, fd: int, path: str) -> bytes:
+        info = os.fstat(fd)
+        refuse_odd_kind(info, path)
+        if not info.st_mode & 0o444:  # root could read it all the same; its owner said nobody may
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        if info.st_size > self._max_file_bytes:
+            raise self._too_large(path)
+        # One byte more than its size: a short answer proves the end, and the cap holds while the file grows.
+        data = os.read(fd, info.st_size + 1)
+        if len(data) == info.st_size:
+            return data
+        pieces, size = [data], len(data)
+        while piece := os.read(fd, 1 << 20):
+            pieces.append(piece)
+            size += len(piece)
+            if size > self._max_file_bytes:
+                raise self._too_large(path)
+        return b"".join(pieces)
+
+    def _too_large(self, path: str) -> ToolFailure:
+        return ToolFailure(
+            f"{path!r} is larger than {self._max_file_bytes} bytes.", hint="Use search_files, or a command like head."
+        )
+
+    def write_now(self, params: WriteFileParams, stop: threading.Event | None = None) -> WriteFileResult:
+        """write_file, in this thread."""
+        data = params.content.encode("utf-8", "surrogatepass")
+        return write_beneath(
+            self._paths,
+            params.path,
+            data,
+            append=params.mode == "append",
+            max_bytes=self._max_file_bytes,
+            stop=stop or threading.Event(),
+        )
+
+
+def refuse_odd_kind(info: os.stat_result, path: str) -> None:
+    """Only regular files are read: a FIFO blocks, a device never ends."""
+    if stat.S_ISREG(info.st_mode):
+        return
+    if stat.S_ISDIR(info.st_mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+    kind = kinds.get(stat.S_IFMT(info.st_mode), "something else")
+    raise ToolFailure(f"{path!r} is {kind}, not a regular file.")

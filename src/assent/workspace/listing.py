@@ -1,0 +1,126 @@
+"""list_directory: sorted, bounded, and never through a link.
+
+Directories are read by descriptor and their children opened from it, so a directory that is swapped for a link while
+the listing runs is not entered. A link is listed as what it leads to inside the workspace; one that leads outside or
+nowhere is listed as a file with its own size, and nothing about its target is told. Bounds: entries, depth, time.
+"""
+
+import fnmatch
+import os
+import re
+import stat
+import threading
+import time
+from datetime import UTC, datetime
+
+from assent.protocol.errors import InvalidParameters
+from assent.protocol.tools import MAX_LISTING, DirectoryEntry, ListDirectoryParams, ListDirectoryResult
+from assent.protocol.values import timestamp
+
+from .paths import PathValidator, told_of, visible
+
+_MAX_DEPTH = 64
+_MAX_NAMES = 100_000
+_MAX_SECONDS = 10.0
+_READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
+
+
+class Listing:
+    """One listing, from its parameters to its result."""
+
+    def __init__(self, paths: PathValidator, params: ListDirectoryParams, stop: threading.Event) -> None:
+        if "/" in params.pattern or "\x00" in params.pattern:
+            raise InvalidParameters(
+                f"The pattern {params.pattern!r} is for names and cannot hold a '/'.",
+                hint="Name the directory in 'path'.",
+            )
+        self._paths = paths
+        self._params = params
+        self._stop = stop
+        self._fits = re.compile(fnmatch.translate(params.pattern)).match
+        self._hidden = params.pattern.startswith(".")
+        self._deadline = time.monotonic() + _MAX_SECONDS
+        self._entries: list[DirectoryEntry] = []
+        self._truncated = False
+
+    def run(self) -> ListDirectoryResult:
+        path = self._params.path
+        with told_of(path):
+            fd = self._paths.open_raw(self._paths.relative(path), _READ_DIRECTORY)
+            try:
+                base = self._paths.real_path(fd)
+                self._read(fd, "" if base == "." else base + "/", 0)
+            finally:
+                os.close(fd)
+        return ListDirectoryResult(files=self._entries, total_count=len(self._entries), truncated=self._truncated)
+
+    def _read(self, fd: int, prefix: str, depth: int) -> None:
+        for name in self._names(fd):
+            if self._full():
+                return
+            try:
+                info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # gone since it was named
+            is_directory = stat.S_ISDIR(info.st_mode)
+            if self._fits(name):
+                self._entries.append(self._entry(name, prefix, info))
+            if self._params.recursive and is_directory and not name.startswith("."):
+                self._descend(fd, name, prefix, depth + 1)
+
+    def _names(self, fd: int) -> list[str]:
+        names: list[str] = []
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                if self._wanted(entry):
+                    names.append(entry.name)
+                if len(names) >= _MAX_NAMES:
+                    self._truncated = True
+                    break
+        names.sort()
+        return names
+
+    def _wanted(self, entry: os.DirEntry[str]) -> bool:
+        if entry.name.startswith(".") and not self._hidden:
+            return False
+        return bool(self._fits(entry.name)) or (self._params.recursive and entry.is_dir(follow_symlinks=False))
+
+    def _full(self) -> bool:
+        if len(self._entries) >= MAX_LISTING or time.monotonic() > self._deadline or self._stop.is_set():
+            self._truncated = True
+            return True
+        return False
+
+    def _descend(self, fd: int, name: str, prefix: str, depth: int) -> None:
+        if depth > _MAX_DEPTH:
+            self._truncated = True
+            return
+        try:
+            child = self._paths.open_child(fd, name, _READ_DIRECTORY)
+        except OSError:
+            return  # no permission, another mount, or swapped for a link: its entry is listed, its inside is not
+        try:
+            self._read(child, f"{prefix}{name}/", depth)
+        finally:
+            os.close(child)
+
+    def _entry(self, name: str, prefix: str, info: os.stat_result) -> DirectoryEntry:
+        if stat.S_ISLNK(info.st_mode):
+            info = self._behind(prefix + name) or info
+        return DirectoryEntry(
+            name=visible(name),
+            path=visible(prefix + name),
+            type="directory" if stat.S_ISDIR(info.st_mode) else "file",
+            size=0 if stat.S_ISDIR(info.st_mode) else info.st_size,
+            modified=timestamp(datetime.fromtimestamp(info.st_mtime, UTC)),
+        )
+
+    def _behind(self, relative: str) -> os.stat_result | None:
+        try:
+            fd = self._paths.open_raw(relative, os.O_PATH)
+        except OSError:
+            return None
+        try:
+            return os.fstat(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,129 @@
+"""Isolation of commands: what a sandbox is, what was really applied, and what remains without one.
+
+A `Sandbox` turns an argv into a `Launch`: the argv to start, its environment, and what to clean up afterwards. It says
+truthfully what it applied (`Isolation`), and that goes out with every result. `NoSandbox` isolates nothing: it gives a
+clean environment, limits and a private HOME, and says `none`. Nothing here starts the command or decides about it.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from assent.protocol.errors import ToolFailure
+from assent.protocol.values import JsonObject, Word
+
+from .programs import clean_environment, find_program
+
+LIMITS = {
+    "nproc": 256,
+    "nofile": 1024,
+    "core": 0,
+    "fsize": 2 * 1024**3,
+    "cpu": 300,
+    "data": 4 * 1024**3,
+}
+
+
+class Isolation(Word):
+    """What really stands between a command and the rest of this machine."""
+
+    isolated: bool
+    backend: Literal["bwrap", "none"]
+    fs: Literal["allowlist", "none"]
+    net: Literal["none", "host"]
+    pidns: bool
+    seccomp: bool = False
+    protected: tuple[str, ...] = ()
+    """Names of the workspace that the command could not change."""
+    created: tuple[str, ...] = ()
+    """Names something else may execute or trust, which were not there before the command and are now."""
+    limits: tuple[str, ...] = ()
+    degraded: tuple[str, ...] = ()
+    """What is weaker than it should be, in words."""
+
+    def to_json(self) -> JsonObject:
+        return self.model_dump(mode="json")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start one command."""
+
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str | None
+    isolation: Isolation
+    pass_fds: tuple[int, ...] = ()
+    status_fd: int | None = None
+    """Where the sandbox reports, to be read by us: its inner process, then the exit code."""
+    mark: str | None = None
+    """A word in the environment by which stray children are found, where there is no namespace to end."""
+    created: list[str] = field(default_factory=list[str])
+    """Filled when the launch ends."""
+
+
+class Sandbox(Protocol):
+    """Something that can hold a command."""
+
+    def isolation(self, *, network: bool = False) -> Isolation:
+        """What a command would get."""
+        ...
+
+    def launch(self, argv: list[str], *, network: bool = False) -> AbstractContextManager[Launch]:
+        """Prepare one command; leaving the context cleans up, so the command must have ended by then."""
+        ...
+
+
+def limit_argv(workspace: Path, names: tuple[str, ...]) -> list[str]:
+    """The prefix that sets limits from inside; empty where prlimit is missing."""
+    try:
+        prlimit = find_program("prlimit", workspace)
+    except ToolFailure:
+        return []
+    return [prlimit, *(f"--{name}={LIMITS[name]}" for name in names), "--"]
+
+
+class NoSandbox:
+    """No isolation, said plainly: the command runs as the user, with a clean environment and limits."""
+
+    # Not nproc: outside a user namespace it counts everything the user runs.
+    _LIMITS = ("nofile", "core", "fsize", "cpu", "data")
+
+    def __init__(self, root: Path, *, reason: str, identity: str = "") -> None:
+        self._root = root
+        self._reason = reason
+        self._identity = identity
+        self._limits = limit_argv(root, self._LIMITS)
+
+    def isolation(self, *, network: bool = False) -> Isolation:
+        # Granted or not, the network stays the host's.
+        return Isolation(
+            isolated=False,
+            backend="none",
+            fs="none",
+            net="host",
+            pidns=False,
+            limits=self._LIMITS if self._limits else (),
+            degraded=(self._reason,),
+        )
+
+    @contextmanager
+    def launch(self, argv: list[str], *, network: bool = False) -> Generator[Launch]:
+        home = tempfile.mkdtemp(prefix="assent-")
+        try:
+            (Path(home) / ".gitconfig").write_text(self._identity, encoding="utf-8")
+            mark = f"ASSENT_RUN={Path(home).name}"
+            env = clean_environment(self._root, home) | {"TMPDIR": home, "ASSENT_RUN": Path(home).name}
+            yield Launch(
+                argv=[*self._limits, *argv],
+                env=env,
+                cwd=str(self._root),
+                isolation=self.isolation(network=network),
+                mark=mark,
+            )
+        finally:
+            shutil.rmtree(home, ignore_errors=True)

@@ -1,0 +1,142 @@
+"""One project's directory on this machine, and the six tools on it.
+
+`Workspace.run` takes a call that the gate has passed, reads its parameters once more, and hands it to the executor of
+its tool. It never asks whether a call may run; it makes sure that whatever runs stays inside: paths by the kernel, commands
+by the sandbox. Errors are those of `protocol.errors`.
+"""
+
+import asyncio
+import os
+import subprocess
+import threading
+from pathlib import Path
+from typing import cast
+
+from pydantic import ValidationError
+
+from assent.protocol.errors import InvalidParameters, ToolFailure, ToolTypeError
+from assent.protocol.tools import (
+    TOOLS,
+    ExecuteCommandParams,
+    ListDirectoryParams,
+    ReadFileParams,
+    SearchFilesParams,
+    SearchWebParams,
+    ToolParams,
+    ToolResult,
+    WriteFileParams,
+)
+from assent.protocol.values import JsonObject
+from assent.settings import ClientSettings
+
+from .bubblewrap import BubblewrapSandbox
+from .commands import CommandExecutor
+from .files import FileSystemExecutor
+from .output import OnOutput
+from .paths import PathValidator
+from .programs import SYSTEM_DIRECTORIES, find_program
+from .sandbox import Isolation, NoSandbox, Sandbox
+from .search import SearchExecutor
+from .web import WebSearcher
+
+
+class Workspace:
+    """One project's directory on this machine and the six tools on it."""
+
+    def __init__(self, root: str | Path, settings: ClientSettings | None = None) -> None:
+        self._settings = settings or ClientSettings()
+        self._paths = PathValidator(root)
+        self.root = self._paths.root
+        self._files = FileSystemExecutor(self._paths, max_file_bytes=self._settings.max_file_bytes)
+        self._search = SearchExecutor(self._paths)
+        self._web = WebSearcher(self._settings)
+        self._sandbox: Sandbox | None = None
+        self._probing = threading.Lock()
+
+    @property
+    def isolation(self) -> Isolation:
+        """What commands are held by, found out once by really running something through it."""
+        return self.sandbox.isolation()
+
+    @property
+    def sandbox(self) -> Sandbox:
+        with self._probing:
+            if self._sandbox is None:
+                self._sandbox = choose_sandbox(self.root)
+            return self._sandbox
+
+    async def run(
+        self, tool_name: str, tool_params: JsonObject, *, network: bool = False, on_output: OnOutput | None = None
+    ) -> ToolResult:
+        """Execute one gated call. A cancelled call ends its processes before it returns."""
+        params = _read_params(tool_name, tool_params)
+        match params:
+            case ReadFileParams():
+                return await self._files.read_file(params)
+            case WriteFileParams():
+                return await self._files.write_file(params)
+            case ListDirectoryParams():
+                return await self._files.list_directory(params)
+            case SearchFilesParams():
+                return await self._search.search(params)
+            case SearchWebParams():
+                return await self._web.search(params)
+            case _:
+                command = cast(ExecuteCommandParams, params)
+                sandbox = self._sandbox or await asyncio.to_thread(lambda: self.sandbox)
+                executor = CommandExecutor(self.root, sandbox, self._settings)
+                return await executor.run(command, network=network, on_output=on_output)
+
+    async def close(self) -> None:
+        """Let go of the directory, the threads and the connections."""
+        await self._web.close()
+        await asyncio.to_thread(self._files.close)
+        self._paths.close()
+
+
+def _read_params(tool_name: str, tool_params: JsonObject) -> ToolParams:
+    spec = TOOLS.get(tool_name)
+    if spec is None:
+        raise ToolTypeError(f"There is no tool {tool_name!r}.", hint=f"The tools are {', '.join(TOOLS)}.")
+    try:
+        return spec.params.model_validate(tool_params)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "parameters"
+        raise InvalidParameters(f"{tool_name}: {where}: {first['msg']}.") from error
+
+
+def choose_sandbox(root: Path) -> Sandbox:
+    """The strongest isolation that really works here."""
+    identity = git_identity(root)
+    try:
+        sandbox = BubblewrapSandbox(root, identity=identity)
+    except ToolFailure as error:
+        return NoSandbox(root, reason=error.message, identity=identity)
+    reason = sandbox.probe()
+    return sandbox if reason is None else NoSandbox(root, reason=reason, identity=identity)
+
+
+def git_identity(root: Path) -> str:
+    """The user's name and address for commits, and nothing else of their git settings, as a gitconfig."""
+    try:
+        git = find_program("git", root)
+    except ToolFailure:
+        return ""
+    env = {"HOME": str(Path.home()), "PATH": ":".join(SYSTEM_DIRECTORIES), "GIT_CONFIG_NOSYSTEM": "1"}
+    lines = ["[user]"]
+    for key in ("name", "email"):
+        asked = subprocess.run(
+            [git, "config", "--global", "--get", f"user.{key}"],
+            env=env,
+            cwd=os.sep,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+        value = asked.stdout.strip()
+        if asked.returncode == 0 and value.isprintable() and not set(value) & set('"\\'):
+            lines.append(f'\t{key} = "{value}"')
+    return "\n".join(lines) + "\n"

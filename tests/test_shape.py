@@ -1,0 +1,148 @@
+"""The shape of the code: what a reader may rely on in every file, held by a test instead of by good will."""
+
+import ast
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from assent.settings import ClientSettings, ServerSettings
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "assent"
+TESTS = ROOT / "tests"
+MAX_LINES = 400
+SOUP = {"utils", "util", "helpers", "helper", "common", "misc", "core", "base", "manager", "service", "stuff"}
+LONGEST_PAUSE = 0.05
+MODULES = sorted(SOURCE.rglob("*.py"))
+TEST_FILES = sorted(TESTS.rglob("*.py"))
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=_name)
+def test_module_fits_a_reader(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= MAX_LINES, f"{_name(path)} has {len(lines)} lines; split it by noun."
+
+
+@pytest.mark.parametrize("path", MODULES, ids=_name)
+def test_module_says_what_lives_there(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), f"{_name(path)} has no docstring."
+
+
+def test_no_module_is_named_after_nothing() -> None:
+    named = [_name(path) for path in MODULES if {path.stem, path.parent.name} & SOUP]
+    assert not named
+
+
+def test_folders_are_two_levels_deep() -> None:
+    deep = [
+        _name(path)
+        for path in MODULES
+        if len(path.relative_to(SOURCE).parts) > 2 and "migrations" not in path.relative_to(SOURCE).parts
+    ]
+    assert not deep
+
+
+def test_no_module_takes_everything_from_another() -> None:
+    starred = [
+        f"{_name(path)}:{node.lineno}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
+    ]
+    assert not starred
+
+
+def pauses(source: str) -> Iterator[int]:
+    """Lines that sleep for a fixed time. `sleep(0)` and very short ones let others run and are no guess."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        called = ast.unparse(node.func)
+        duration = node.args[0]
+        if called.split(".")[-1] == "sleep" and isinstance(duration, ast.Constant):
+            value = duration.value
+            if isinstance(value, int | float) and value > LONGEST_PAUSE:
+                yield node.lineno
+
+
+def test_no_test_sleeps() -> None:
+    found = [f"{_name(path)}:{line}" for path in TEST_FILES for line in pauses(path.read_text(encoding="utf-8"))]
+    assert not found, f"Wait for the event instead: {found}"
+
+
+def test_a_sleep_would_be_found() -> None:
+    assert list(pauses("import time, asyncio\ntime.sleep(1)\nasync def f():\n  await asyncio.sleep(0.5)\n")) == [2, 4]
+    assert not list(pauses("import asyncio\nasync def f():\n  await asyncio.sleep(0)\n"))
+
+
+def test_names_of_test_files_are_unique() -> None:
+    names = [path.name for path in TEST_FILES if path.name.startswith("test_")]
+    assert len(names) == len(set(names))
+
+
+def test_every_setting_is_documented() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    for model in (ServerSettings, ClientSettings):
+        for name, field in model.model_fields.items():
+            assert field.description, f"{name} has no description."
+            assert f"`ASSENT_{name.upper()}`" in page, f"{name} is missing. hint: make schema"
+
+
+def test_settings_page_is_what_the_models_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import settings_page  # pyright: ignore[reportMissingImports]
+
+    assert (ROOT / "docs" / "settings.md").read_text(encoding="utf-8") == settings_page.settings_page()
+
+
+def test_every_variable_named_in_the_documents_exists() -> None:
+    known = {f"ASSENT_{name.upper()}" for model in (ServerSettings, ClientSettings) for name in model.model_fields}
+    known.add("ASSENT_CONFIG")
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        named = set(re.findall(r"ASSENT_[A-Z_]*[A-Z]", path.read_text(encoding="utf-8")))
+        assert named <= known, f"{_name(path)} names {sorted(named - known)}."
+
+
+def test_every_decision_is_linked() -> None:
+    index = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    pages = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("0*.md"))
+    assert pages
+    assert [name for name in pages if f"]({name})" not in index] == []
+
+
+def _links(path: Path) -> Iterator[str]:
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not target.startswith(("http://", "https://", "#", "mailto:")):
+            yield target.split("#")[0]
+
+
+def test_links_in_the_documents_lead_somewhere() -> None:
+    broken = [
+        f"{_name(path)} -> {target}"
+        for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").rglob("*.md")]
+        for target in _links(path)
+        if not (path.parent / target).exists()
+    ]
+    assert not broken
+
+
+def test_lock_file_agrees_with_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import check_lock  # pyright: ignore[reportMissingImports]
+
+    assert check_lock.complaints() == []
+
+
+def test_scripts_can_be_run() -> None:
+    for path in (ROOT / "scripts" / "setup", ROOT / "scripts" / "setup-node", ROOT / ".ci" / "run"):
+        assert os.access(path, os.X_OK), f"{_name(path)} is not executable."
+    assert sys.version_info >= (3, 11)

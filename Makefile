@@ -35,10 +35,10 @@ test: check ## everything CI runs: check, all tests on WORKERS cores, coverage a
 	@$(BIN)/python scripts/coverage_table.py
 
 check: setup schema/node_modules/.ready ## ruff, pyright, import layers, lock file and generated files
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/pyright src tests bench scripts
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python scripts/check_lock.py
 	@$(BIN)/python scripts/schema.py --check
 

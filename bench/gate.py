@@ -16,15 +16,10 @@ SECONDS = 3.0
 MAX_PASSES = 100_000
 
 
-def calls() -> list[tuple[str, dict[str, Any]]]:
-    """The cases as calls; both a full call and a bare command are understood."""
-    found: list[tuple[str, dict[str, Any]]] = []
-    for line in CASES.read_text(encoding="utf-8").splitlines():
-        if line.strip():
-            case = json.loads(line)
-            params = case.get("tool_params") or {"command": case["command"], "args": case.get("args", [])}
-            found.append((case.get("tool_name", "execute_command"), params))
-    return found
+def calls() -> list[dict[str, Any]]:
+    """The parameters of each case's command; a case without a command cannot be asked for."""
+    cases = (json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines() if line.strip())
+    return [{"command": case["argv"][0], "args": case["argv"][1:]} for case in cases if case["argv"]]
 
 
 def main() -> int:
@@ -36,8 +31,8 @@ def main() -> int:
     judged = 0
     started = time.perf_counter()
     for _ in range(MAX_PASSES):
-        for tool_name, params in cases:
-            gate.judge(tool_name, params)
+        for params in cases:
+            gate.judge("execute_command", params)
         judged += len(cases)
         if time.perf_counter() - started > SECONDS:
             break

@@ -147,6 +147,10 @@ export interface Finding {
    * What an agent could do instead.
    */
   instead: string | null;
+  /**
+   * Asked about in `full` mode too: secrets, what would run or be trusted later, the catastrophic.
+   */
+  always_asks: boolean;
 }
 export interface ApprovalRequested {
   /**
@@ -779,6 +783,10 @@ export interface ToolResponse {
   error: string | null;
   approval_id: string | null;
   error_type: ErrorType | null;
+  /**
+   * What the agent could do instead of what was refused.
+   */
+  hint: string | null;
 }
 /**
  * What every result carries.

@@ -142,6 +142,35 @@ def test_lock_file_agrees_with_the_project(monkeypatch: pytest.MonkeyPatch) -> N
     assert check_lock.complaints() == []
 
 
+@pytest.mark.promise("M")
+def test_every_part_has_a_coverage_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import coverage_table  # pyright: ignore[reportMissingImports]
+
+    measured = tuple(prefix for prefixes in coverage_table.PARTS.values() for prefix in prefixes)
+    left_out = [_name(path) for path in MODULES if not str(path.relative_to(SOURCE)).startswith(measured)]
+    assert left_out == [_name(SOURCE / "__init__.py")]
+    assert coverage_table.FLOOR >= 90
+    assert "scripts/coverage_table.py" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def test_a_part_below_the_floor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import coverage_table  # pyright: ignore[reportMissingImports]
+
+    def file(covered: int) -> dict[str, object]:
+        counts = {"num_statements": 10, "covered_lines": covered, "num_branches": 0, "covered_branches": 0}
+        return {"summary": counts, "missing_lines": list(range(covered, 10))}
+
+    files = {f"{prefix}a.py": file(10) for prefixes in coverage_table.PARTS.values() for prefix in prefixes}
+    assert coverage_table.table(files)[1] == []
+    lines, below = coverage_table.table({**files, "gate/a.py": file(8), "bus/a.py": file(9)})
+    assert below == ["gate"]
+    assert any("gate/a.py: 2 lines missed" in line for line in lines)
+    without_cli = {path: counts for path, counts in files.items() if not path.startswith("cli/")}
+    assert coverage_table.table(without_cli)[1] == ["cli"]
+
+
 def test_scripts_can_be_run() -> None:
     for path in (ROOT / "scripts" / "setup", ROOT / "scripts" / "setup-node", ROOT / ".ci" / "run"):
         assert os.access(path, os.X_OK), f"{_name(path)} is not executable."

@@ -19,7 +19,7 @@ from assent.protocol.verdicts import Finding, VerdictLevel, verdict_of
 
 NOW = "2026-11-15T12:00:00.000Z"
 DEADLINE = "2026-11-15T12:05:00.000Z"
-FINDING = {"level": "MEDIUM", "reason": "npm runs scripts", "rule": "commands.npm", "instead": None}
+FINDING = Finding(level=VerdictLevel.MEDIUM, reason="npm runs scripts", rule="commands.npm").model_dump(mode="json")
 
 EVENTS: list[dict[str, Any]] = [
     {
@@ -306,9 +306,16 @@ def test_strictest_finding_decides() -> None:
     assert refused.error_type is ErrorType.REFUSED
     assert refused.risk_level == "HIGH"
     assert refused.reasons == ["Command not allowed: rm", "writes", "reads"]
-    assert refused.message == "Command not allowed: rm\nhint: ask the user"
-    assert verdict_of([low]).message == "reads"
+    assert refused.message == "Command not allowed: rm"
+    assert refused.findings[0].instead == "ask the user"
     assert verdict_of([refuse], error_type=ErrorType.INVALID).error_type is ErrorType.INVALID
+
+
+def test_one_finding_that_always_asks_is_enough() -> None:
+    plain = Finding(level=VerdictLevel.HIGH, reason="writes", rule="a")
+    secret = Finding(level=VerdictLevel.MEDIUM, reason="holds secrets", rule="b", always_asks=True)
+    assert not verdict_of([plain]).always_asks
+    assert verdict_of([plain, secret]).always_asks
 
 
 @pytest.mark.promise("C10")

@@ -1,9 +1,9 @@
 """What `read_file` said a moment ago, as long as the file is provably the same.
 
 An answer is given again only while the file's device, inode, size, change and modification times are what they were
-before and after the read that is remembered. Files changed in the last seconds are not remembered at all: clocks of file
-systems are coarse, and a second change could look like none. Listings are never remembered: a directory does not change
-when a file in it grows. The gate has judged the call before anything here is asked.
+before and after the read that is remembered. Files changed in the last seconds are not remembered at all: clocks of
+file systems are coarse, and a second change could look like none. Listings are never remembered: a directory does not
+change when a file in it grows. The gate has judged the call before anything here is asked.
 """
 
 import os

@@ -1,8 +1,8 @@
 """The checks a signal passes before anything acts on it: the client trusts none of them blindly (C2).
 
-In order: is its time still running, is it what was approved (the digest, computed here), does the owner's own gate let it
-pass, and where the gate wants an approval, is there one. The first that fails ends it with an error whose `error_type`
-says why. Nothing here runs a tool.
+In order: is its time still running, is it what was approved (the digest, computed here), does the owner's own gate
+let it pass, and where the gate wants an approval, is there one. The first that fails ends it with an error whose
+`error_type` says why. Nothing here runs a tool.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The client's life: connect to the feed, hand events to the handler, connect again when the stream breaks.
 
-Each time it connects, what could not be delivered is sent, and the questions that wait are taken from the server's list.
-A token that is not accepted, a missing scope or an unknown project end it with a clear error: trying again would not help.
-Everything else is tried again, with growing pauses.
+Each time it connects, what could not be delivered is sent, and the questions that wait are taken from the server's
+list. A token that is not accepted, a missing scope or an unknown project end it with a clear error: trying again
+would not help. Everything else is tried again, with growing pauses.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class ClientConnection:
         self._on_event = on_event
         self._last_event_id: int | None = None
         self._failures = 0
-        self._resending: asyncio.Task[None] | None = None
+        self._catching_up: asyncio.Task[None] | None = None
 
     @property
     def client_id(self) -> str:
@@ -104,9 +104,7 @@ class ClientConnection:
     async def close(self) -> None:
         """End everything that runs for this connection, in order."""
         self.connected.clear()
-        if self._resending is not None:
-            self._resending.cancel()
-            await asyncio.gather(self._resending, return_exceptions=True)
+        await self._end_catching_up()
         await self.handler.dispose()
         await self.api.close()
         await self.workspace.close()
@@ -126,8 +124,8 @@ class ClientConnection:
                 self.handler.set_server_time(stream.server_time)
             self.connected.set()
             log.info("connected", server=self.api.server_url, project=self.project_id, again=self._failures > 0)
-            if self._resending is None:
-                self._resending = asyncio.create_task(self._catch_up())
+            await self._end_catching_up()
+            self._catching_up = asyncio.create_task(self._catch_up())
             async for number, event in stream:
                 self._failures = 0
                 self._dispatch(event)
@@ -160,8 +158,12 @@ class ClientConnection:
                 self.handler.approvals.settle(waiting.approvals, server_ahead=self.handler.server_ahead)
         except AssentError as error:
             log.warning("could not catch up", error=error.message)
-        finally:
-            self._resending = None
+
+    async def _end_catching_up(self) -> None:
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+            await asyncio.gather(self._catching_up, return_exceptions=True)
+            self._catching_up = None
 
     def _bad_frame(self, frame: Frame) -> None:
         """A signal we cannot read is still somebody's call: it must not wait for its deadline to fail."""

@@ -1,8 +1,8 @@
 """ToolHandler: what this machine does with the server's events.
 
-A signal that is addressed to this client and new gets a place, or waits for one in order; `checks` decides whether it may
-run, the workspace runs it, and it ends in exactly one report, whatever goes wrong. A call never runs twice, and nothing
-runs that the journal could not write down first. Handling an event never waits: reports follow by themselves.
+A signal that is addressed to this client and new gets a place, or waits for one in order; `checks` decides whether it
+may run, the workspace runs it, and it ends in exactly one report, whatever goes wrong. A call never runs twice, and
+nothing runs that the journal could not write down first. Handling an event never waits: reports follow by themselves.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Who this client is: its id, its state directory, and where the user's token is kept.
 
-There is one state directory for each server, project and workspace, because the journal in it must know every call that
-reached this machine and no others. Everything here is readable by its owner alone. A token that others could have
-read is refused, and a token is never logged.
+There is one state directory for each server, project and workspace, because the journal in it must know every call
+that reached this machine and no others. Everything here is readable by its owner alone. A token that others could
+have read is refused, and a token is never logged.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """Reports on their way to the server: sent until it has them, kept while it cannot be reached.
 
 A report leaves the journal only when the server took it, or said that the execution is over or unknown. A report the
-server cannot read is replaced once by a short failure, so that the agent hears of it. Output while a command runs is the
-opposite: a convenience, sent once, never waited for, because the result holds it all.
+server cannot read is replaced once by a short failure, so that the agent hears of it. Output while a command runs is
+the opposite: a convenience, sent once, never waited for, because the result holds it all.
 """
 
 import asyncio

@@ -1,8 +1,9 @@
 """Asking on a terminal: what would happen, why it asks, how risky it is, how long there is to answer.
 
 Everything shown is made safe again here, field by field, whatever the server did. Only words typed after the question
-appeared can answer it: earlier input is thrown away, and an empty line, the end of input or anything not understood is
-never an approval. HIGH takes the whole word `allow`. The loop never blocks: the terminal is read when it has something.
+appeared can answer it: earlier input is thrown away, and an empty line, the end of input or anything not understood
+is never an approval. HIGH takes the whole word `allow`. The loop never blocks: the terminal is read when it has
+something.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """How an execution ended, in the two forms it is needed: the report for the server, and the line of the history (C7).
 
-Every ending has a report: a result that cannot be written as JSON becomes a failure that says so. The history keeps small
-results only; the server has the rest.
+Every ending has a report: a result that cannot be written as JSON becomes a failure that says so. The history keeps
+small results only; the server has the rest.
 """
 
 import time

@@ -233,6 +233,12 @@ def _refspec(value: str, place: Place) -> Findings:
     return _loose(value, place)
 
 
+def _source(value: str, place: Place) -> Findings:
+    if value.startswith("@"):
+        return [place.finding(_REFUSE, f"{quoted(value)} holds arguments that cannot be seen.", "give them one by one")]
+    return _loose(value, place)
+
+
 _JUDGES: dict[Kind, Callable[[str, Place], Findings]] = {
     Kind.TEXT: _text,
     Kind.NUMBER: _number,
@@ -254,4 +260,5 @@ _JUDGES: dict[Kind, Callable[[str, Place], Findings]] = {
     Kind.ARCHIVE: _archive,
     Kind.SCRIPT: _script,
     Kind.REFSPEC: _refspec,
+    Kind.SOURCE: _source,
 }

@@ -66,7 +66,7 @@ class CommandValidator:
             wrong += [f"{line}: {got}, not {expected}" for line in lines if (got := self._level(line)) != expected]
         for unwanted, lines in table.not_match.items():
             wrong += [f"{line}: {unwanted}" for line in lines if self._level(line) == unwanted]
-        for sub in dict.fromkeys(table.subs.values()) if table.subs else ():
+        for sub in table.subs.values():
             wrong += self._check_examples(sub)
         return wrong
 
@@ -154,7 +154,8 @@ class _Judge:
             "options": [[said.spelled, said.value] for said in reading.said],
             "operands": reading.operands,
         }
-        self.findings.append(_base(table))
+        if not (table.subs and reading.operands and reading.operands[0] in table.subs):
+            self.findings.append(_base(table))
         for said in reading.said:
             self._option(said)
         for name, value in reading.unknown:
@@ -223,7 +224,7 @@ class _Judge:
         if not table.first_given_by.isdisjoint(said):
             kinds = kinds[1:]
         if len(operands) < table.least and table.answers.isdisjoint(said):
-            self._note(_HIGH, f"Without an operand {table.name} runs what it is given as input.")
+            self._note(_HIGH, table.lacking or f"Without an operand {table.name} runs what it is given as input.")
         if table.most is not None and len(operands) > table.most:
             self._note(_HIGH, table.beyond or f"{table.name} has more operands than are understood.")
         # Where an option was not understood, which operand is which is not certain either.

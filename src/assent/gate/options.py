@@ -119,7 +119,7 @@ class _Reader:
     def _long(self, arg: str) -> None:
         name, equals, value = arg.partition("=")
         glued = value if equals else None
-        option = self.options.get(name)
+        option = self.options.get(name) or ("_" in name and self.options.get(name.replace("_", "-"))) or None
         if option is None and self.table.style is Style.CONFIG:
             self._setting(name, glued)
             return
@@ -164,19 +164,29 @@ class _Reader:
             return
         if self.table.digits is not None and arg[1].isdigit() and self._digits(arg):
             return
-        if self.table.style is Style.CONFIG and len(arg) > 2:
+        if self.table.style is Style.CONFIG and not all(f"-{letter}" in self.options for letter in arg[1:]):
             self._long(f"-{arg}")
             return
-        for index in range(1, len(arg)):
-            letter = f"-{arg[index]}"
+        self._cluster(arg)
+
+    def _cluster(self, arg: str) -> None:
+        index = 1
+        while index < len(arg):
+            # zip has options of two letters, which go before those of one
+            letter = f"-{arg[index : index + 2]}"
             option = self.options.get(letter)
             if option is None:
-                self.reading.unknown.append((letter, arg[index + 1 :] or None))
+                letter = letter[:2]
+                option = self.options.get(letter)
+            after = index + len(letter) - 1
+            if option is None:
+                self.reading.unknown.append((letter, arg[after:] or None))
                 return
             if option.kind is not None:
-                self._take(option, letter, arg[index + 1 :] or None)
+                self._take(option, letter, arg[after:] or None)
                 return
             self.reading.said.append(Said(option, letter))
+            index = after
 
     def _digits(self, arg: str) -> bool:
         """`-20`, `-5q`, `-1f`: a number, then letters that are flags of their own."""

@@ -119,8 +119,10 @@ def _check_new_name(relative: str) -> Finding | None:
 
 def quoted(text: str, limit: int = 120) -> str:
     """A name inside a sentence: quoted, visible, of bearable length."""
-    shown = "".join(escaped(c) if hidden_in(c) else c for c in text[:limit])
-    return f"{shown!r}" if len(text) <= limit else f"{shown!r}…"
+    shown = text[:limit]
+    if hidden_in(shown) is not None:
+        shown = "".join(escaped(c) if hidden_in(c) else c for c in shown)
+    return f"'{shown}'" if len(text) <= limit else f"'{shown}…'"
 
 
 def _finding(rule: str, reason: str, instead: str | None = None) -> Finding:

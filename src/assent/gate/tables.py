@@ -48,6 +48,8 @@ class Kind(StrEnum):
     SCRIPT = "script"
     """A file that the command runs."""
     REFSPEC = "refspec"
+    SOURCE = "source"
+    """A file to compile; `@file` would hold further arguments."""
 
 
 class Style(StrEnum):
@@ -98,6 +100,8 @@ class CommandTable:
     """Whether the last operand may come again."""
     least: int = 0
     """Fewer operands than this is HIGH: the command would wait for input."""
+    lacking: str | None = None
+    """What it means to give fewer."""
     answers: frozenset[str] = frozenset()
     """Options that make the command answer and end, so that `least` does not matter."""
     most: int | None = None
@@ -150,6 +154,7 @@ def build_table(name: str, raw: Mapping[str, Any], shared: Shared, above: Comman
         operands=operands,
         repeats=repeats,
         least=raw.get("least", 0),
+        lacking=raw.get("lacking"),
         answers=frozenset(raw.get("answers", "").split()),
         most=raw.get("most"),
         beyond=raw.get("beyond"),

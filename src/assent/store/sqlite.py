@@ -179,9 +179,11 @@ class SqliteDatabase:
         connection.execute("SAVEPOINT unit")
         try:
             unit.result = unit.work(transaction)
-        except Exception as error:  # noqa: BLE001 - carried to the caller, whatever it is
-            connection.execute("ROLLBACK TO unit")
+        except Exception as error:
             unit.error = error
+            if not connection.in_transaction:
+                raise  # a full disk makes SQLite roll everything back: the whole batch failed
+            connection.execute("ROLLBACK TO unit")
         else:
             unit.hints = transaction.hints
         connection.execute("RELEASE unit")

@@ -43,32 +43,18 @@ _GIT_PROTECTED = ("hooks", "config", "config.worktree", "modules", "info", "work
 _STUBS = (".git", ".assent")
 
 # Not all of /etc: as root the command would own, and so could read, /etc/shadow and keys.
-_ETC = (
-    "alternatives",
+_ETC = ("alternatives", "group", "hosts", "ld.so.cache", "localtime", "mime.types", "nsswitch.conf", "passwd")
+_ETC_FOR_NETWORK = (
     "ca-certificates",
-    "ca-certificates.conf",
-    "fonts",
-    "group",
+    "gai.conf",
     "host.conf",
-    "hosts",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "locale.alias",
-    "localtime",
-    "magic",
-    "mime.types",
-    "nsswitch.conf",
-    "os-release",
-    "passwd",
     "pki/ca-trust",
     "pki/tls/certs",
     "protocols",
+    "resolv.conf",
     "services",
     "ssl/certs",
     "ssl/openssl.cnf",
-    "terminfo",
-    "timezone",
 )
 # Commands that have no business writing get a workspace they cannot write.
 _READERS = frozenset({"ls", "cat", "head", "tail", "wc", "grep", "echo", "date", "pwd", "whoami", "locate"})
@@ -155,7 +141,7 @@ class BubblewrapSandbox:
             argv=[
                 self._bwrap,
                 *self._system,
-                *(["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"] if network else ["--unshare-net"]),
+                *(_read_only("/etc", _ETC_FOR_NETWORK) if network else ["--unshare-net"]),
                 *["--file", str(identity), f"{_HOME}/.gitconfig"],
                 *mounts.arguments,
                 *["--remount-ro", "/"],
@@ -215,9 +201,8 @@ def _system_arguments(root: Path) -> list[str]:
             arguments += ["--symlink", os.readlink(name), name]
         elif os.path.isdir(name):
             arguments += ["--ro-bind", name, name]
-    for name in _ETC:
-        arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    arguments += ["--ro-bind-try", "/opt", "/opt", "--proc", "/proc", *_cover_proc(), "--dev", "/dev"]
+    arguments += [*_read_only("/etc", _ETC), "--ro-bind-try", "/opt", "/opt"]
+    arguments += ["--proc", "/proc", *_cover_proc(), "--remount-ro", "/proc", "--dev", "/dev"]
     arguments += ["--size", str(512 * 1024**2), "--perms", "1777", "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
     arguments += ["--size", str(64 * 1024**2), "--tmpfs", "/run", "--size", str(64 * 1024**2), "--tmpfs", "/var"]
     arguments += ["--perms", "1777", "--dir", "/var/tmp"]  # noqa: S108
@@ -228,20 +213,21 @@ def _system_arguments(root: Path) -> list[str]:
     return arguments
 
 
+def _read_only(directory: str, names: tuple[str, ...]) -> list[str]:
+    paths = [f"{directory}/{name}" for name in names]
+    return [argument for path in paths for argument in ("--ro-bind-try", path, path)]
+
+
 def _cover_proc() -> list[str]:
-    """As root, the command owns the kernel's switches in /proc: make read-only what is there beside processes."""
+    """As root, the command owns what the kernel tells only its owner: cover that. All of /proc is read-only anyway."""
     if os.geteuid() != 0:
         return []
     arguments: list[str] = []
     for name in sorted(os.listdir("/proc")):
         path = f"/proc/{name}"
-        if name.isdigit() or os.path.islink(path):
-            continue
-        with suppress(OSError):
+        if not name.isdigit() and not os.path.islink(path):
             mode = os.stat(path).st_mode
-            if stat.S_ISDIR(mode) or mode & 0o222:
-                arguments += ["--ro-bind", path, path]
-            elif not mode & 0o004:
+            if stat.S_ISREG(mode) and not mode & 0o004:
                 arguments += ["--ro-bind", "/dev/null", path]
     return arguments
 

@@ -1,8 +1,8 @@
 """One project's directory on this machine, and the six tools on it.
 
 `Workspace.run` takes a call that the gate has passed, reads its parameters once more, and hands it to the executor of
-its tool. It never asks whether a call may run; it makes sure that whatever runs stays inside: paths by the kernel, commands
-by the sandbox. Errors are those of `protocol.errors`.
+its tool. It never asks whether a call may run; it makes sure that whatever runs stays inside: paths by the kernel,
+commands by the sandbox. Errors are those of `protocol.errors`.
 """
 
 import asyncio

@@ -1,0 +1,104 @@
+"""`assent check`: what the gate would say of a call, and why. Runs nothing and opens nothing.
+
+The stream answers each line of its input with exactly one line, in order, whatever the line holds: what cannot be
+read as a call is refused like any other malformed call.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from rich.text import Text
+
+from assent.gate import DEFAULT_COMMANDS, Gate, GateRules, Judgement
+from assent.protocol.errors import InvalidParameters
+from assent.protocol.verdicts import Verdict, VerdictLevel
+from assent.settings import ClientSettings
+
+from .preferences import read_settings
+from .screen import RISK_STYLES, put, put_json, shown
+
+MEANING = {
+    VerdictLevel.LOW: "runs at once",
+    VerdictLevel.MEDIUM: "asks first, 5 minutes to answer",
+    VerdictLevel.HIGH: "asks first, 10 minutes to answer",
+    VerdictLevel.REFUSE: "never runs",
+}
+
+
+def check_one(tool_name: str, text: str, workspace: Path | None, *, as_json: bool) -> None:
+    """Explain one call."""
+    judgement = _gate().judge(tool_name, read_object(text), workspace=_root(workspace))
+    if as_json:
+        put_json(_line(judgement.verdict))
+        return
+    for line in _explained(judgement):
+        put(line)
+
+
+def check_stream(workspace: Path | None, lines: BinaryIO | None = None) -> None:
+    """Answer JSON lines, one each."""
+    gate, root = _gate(), _root(workspace)
+    write, flush = sys.stdout.write, sys.stdout.flush
+    for line in lines if lines is not None else sys.stdin.buffer:
+        write(f"{json.dumps(_answer(gate, line, root))}\n")
+        flush()
+
+
+def read_object(text: str | bytes) -> dict[str, Any]:
+    """A JSON object, or a sentence that says what it is instead."""
+    try:
+        value: Any = json.loads(text)
+    except RecursionError:
+        raise InvalidParameters("The JSON is nested too deeply.") from None
+    except ValueError as error:
+        raise InvalidParameters(f"Not JSON: {error}.", hint='write it like \'{"path": "README.md"}\'') from None
+    if not isinstance(value, dict):
+        raise InvalidParameters(f"A JSON object is needed, not a {type(value).__name__}.")
+    return cast("dict[str, Any]", value)
+
+
+def client_gate(settings: ClientSettings) -> Gate:
+    """The gate with this machine's own rules."""
+    commands = DEFAULT_COMMANDS if settings.allowed_commands is None else frozenset(settings.allowed_commands)
+    return Gate(GateRules(allowed_commands=commands))
+
+
+def _gate() -> Gate:
+    return client_gate(read_settings(ClientSettings))
+
+
+def _root(workspace: Path | None) -> str:
+    return os.path.realpath(workspace or Path())
+
+
+def _answer(gate: Gate, line: bytes, root: str) -> dict[str, Any]:
+    try:
+        call = read_object(line)
+    except InvalidParameters as error:
+        return {"verdict": VerdictLevel.REFUSE.value, "reasons": [error.message]}
+    # Handed on as they are, also when they are missing or of another type: the gate says what is wrong with them.
+    name, params = cast("Any", call.get("tool_name")), cast("Any", call.get("tool_params"))
+    return _line(gate.judge(name, params, workspace=root).verdict)
+
+
+def _line(verdict: Verdict) -> dict[str, Any]:
+    return {"verdict": verdict.level.value, "reasons": verdict.reasons}
+
+
+def _explained(judgement: Judgement) -> Iterable[Text]:
+    verdict = judgement.verdict
+    level = verdict.level
+    yield Text.assemble((level.value, RISK_STYLES[level.value]), f"  {shown(judgement.tool_name)}: {MEANING[level]}")
+    for finding in verdict.findings:
+        yield Text(f"  because  {shown(finding.reason)}  ({finding.level.value}, rule {shown(finding.rule)})")
+        if finding.instead:
+            yield Text(f"  instead  {shown(finding.instead)}")
+    for name, value in (judgement.params or {}).items():
+        yield Text(f"  given    {name} = {shown(json.dumps(value, ensure_ascii=False))}")
+    for name, value in (verdict.understood or {}).items():
+        yield Text(f"  read as  {shown(name)} = {shown(json.dumps(value, ensure_ascii=False))}")
+    yield Text(f"  network  {'yes: allowing it lets it use the network' if verdict.network else 'none'}")

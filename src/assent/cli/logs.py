@@ -1,0 +1,60 @@
+"""Logging, set up once for the process: structlog on the standard loggers, to stderr.
+
+One line each: time, level, event, then `key=value` with values as `repr`, so that nothing in a log can move a cursor.
+`ASSENT_LOG=json` writes JSON lines instead, for collectors. Only this module configures logging.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import MutableMapping
+from typing import Any
+
+import structlog
+from structlog.typing import Processor
+
+OURS = "assent"
+
+
+def set_up_logging(level: int, *, verbose: bool = False) -> None:
+    """Send the log to stderr. Other libraries speak only when something is wrong, unless `verbose`."""
+    as_json = os.environ.get("ASSENT_LOG", "").lower() == "json"
+    shared: list[Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        structlog.processors.format_exc_info,
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    renderer: Processor = structlog.processors.JSONRenderer(default=repr) if as_json else _line
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO if verbose else logging.WARNING)
+    logging.getLogger(OURS).setLevel(logging.DEBUG if verbose else level)
+
+
+def _line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
+    moment = str(event.pop("time", ""))
+    level = str(event.pop("level", "")).upper()
+    event.pop("logger", None)
+    text = str(event.pop("event", ""))
+    trace = event.pop("exception", None)
+    values = "".join(f" {key}={value!r}" for key, value in event.items())
+    safe = text if text.isprintable() else repr(text)
+    return f"{moment} {level:<7} {safe}{values}" + (f"\n{trace}" if trace else "")

@@ -1,0 +1,66 @@
+"""The entry: runs a command, and turns whatever goes wrong into one sentence and an exit code.
+
+This is the boundary of the program. Behind it errors are exceptions; before it there is never a traceback, except with
+`ASSENT_DEBUG=1`.
+"""
+
+import os
+import sys
+import traceback
+
+from typer.exceptions import TyperException
+
+from .commands import app
+from .exits import ExitCode
+
+
+def main() -> None:
+    """What `assent` runs."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line and give its exit code."""
+    try:
+        result = app(arguments, prog_name="assent", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has left. The interpreter must not fail again when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FAILED
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the boundary: a person gets a sentence, never a traceback
+        return _explain(error)
+    return result if isinstance(result, int) else ExitCode.OK
+
+
+def _explain(error: Exception) -> int:
+    # Imported when something went wrong: `assent --help` and `assent version` start without it.
+    from assent.protocol.errors import AssentError, UnreachableError
+
+    from .screen import complain
+
+    if os.environ.get("ASSENT_DEBUG"):
+        traceback.print_exception(error)
+    if isinstance(error, TyperException):
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "assent"
+        complain(error.format_message(), f"see `{command} --help`")
+        return ExitCode.USAGE
+    if isinstance(error, AssentError):
+        complain(error.message, error.hint)
+        return ExitCode.UNREACHABLE if isinstance(error, UnreachableError) else ExitCode.FAILED
+    if isinstance(error, OSError):
+        name = f" {error.filename!r}" if error.filename else ""
+        complain(f"The system refused{name}: {error.strerror or error}.")
+        return ExitCode.FAILED
+    complain(
+        f"Something in Assent itself went wrong ({type(error).__name__}).",
+        "run it again with ASSENT_DEBUG=1 and report what it prints",
+    )
+    return ExitCode.FAILED
+
+
+if __name__ == "__main__":
+    main()

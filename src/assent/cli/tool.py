@@ -1,0 +1,51 @@
+"""`assent tool`: one tool, here and now, as the client would run it.
+
+The owner's gate judges first and its REFUSE holds; nobody is asked, because the person typed it. Then the workspace's
+own bounds and its sandbox hold. Whatever happens, stdout gets one JSON object with `success`.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from assent.protocol.errors import AssentError
+from assent.protocol.states import ErrorType
+from assent.settings import ClientSettings
+from assent.workspace import CommandTimeout, Workspace
+
+from .check import client_gate, read_object
+from .exits import ExitCode
+from .preferences import existing_directory, read_settings
+from .screen import put_json
+
+
+def run_tool(tool_name: str, text: str, directory: Path) -> ExitCode:
+    """Run it and print the result."""
+    settings = read_settings(ClientSettings)
+    try:
+        result = asyncio.run(_run(tool_name, read_object(text), existing_directory(directory), settings))
+    except AssentError as error:
+        result = _failure(error.message, error.error_type, error.hint)
+        if isinstance(error, CommandTimeout) and error.partial is not None:
+            result["result"] = error.partial.model_dump(mode="json")
+    put_json(result)
+    return ExitCode.OK if result["success"] else ExitCode.FAILED
+
+
+async def _run(tool_name: str, params: dict[str, Any], directory: Path, settings: ClientSettings) -> dict[str, Any]:
+    workspace = Workspace(directory, settings)
+    try:
+        judgement = client_gate(settings).judge(tool_name, params, workspace=str(workspace.root))
+        verdict = judgement.verdict
+        if verdict.refused or judgement.params is None:
+            kind = verdict.error_type or ErrorType.REFUSED
+            return _failure(verdict.message, kind, verdict.findings[0].instead)
+        result = await workspace.run(judgement.tool_name, judgement.params, network=verdict.network)
+        return result.model_dump(mode="json")
+    finally:
+        await workspace.close()
+
+
+def _failure(message: str, kind: ErrorType, hint: str | None) -> dict[str, Any]:
+    failure: dict[str, Any] = {"success": False, "error": message, "error_type": kind.value}
+    return {**failure, "hint": hint} if hint else failure

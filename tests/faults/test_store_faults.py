@@ -1,0 +1,146 @@
+"""Fail the Nth database operation, N = 1, 2, … until a whole life of a call runs clean.
+
+After each failure the record must be as if the failed step had never been tried: the chain verifies, the feed has no
+gap, nothing is signalled twice, and trying the step again goes through.
+"""
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assent.settings import ServerSettings
+from assent.store import Store
+from assent.store.approvals import Question
+from assent.store.database import Transaction
+from assent.store.sqlite import SqliteDatabase, SqliteTransaction
+from harness.records import Clock, Records
+
+
+class Trouble:
+    """Counts operations and fails one of them."""
+
+    def __init__(self, fail_at: int) -> None:
+        self.fail_at = fail_at
+        self.count = 0
+
+    def tick(self) -> None:
+        self.count += 1
+        if self.count == self.fail_at:
+            raise sqlite3.OperationalError("disk I/O error")
+
+
+class TroubledTransaction(SqliteTransaction):
+    trouble: Trouble
+
+    def one(self, sql: str, parameters: Mapping[str, Any] | None = None):
+        self.trouble.tick()
+        return super().one(sql, parameters)
+
+    def all(self, sql: str, parameters: Mapping[str, Any] | None = None):
+        self.trouble.tick()
+        return super().all(sql, parameters)
+
+    def change(self, sql: str, parameters: Mapping[str, Any] | None = None):
+        self.trouble.tick()
+        return super().change(sql, parameters)
+
+    def change_many(self, sql: str, parameters: Any):
+        self.trouble.tick()
+        super().change_many(sql, parameters)
+
+
+class TroubledDatabase:
+    """A real database whose Nth operation fails inside its transaction."""
+
+    def __init__(self, database: SqliteDatabase, trouble: Trouble) -> None:
+        self._database = database
+        self._trouble = trouble
+
+    async def write(self, work: Any) -> Any:
+        return await self._database.write(lambda transaction: work(self._troubled(transaction)))
+
+    async def read(self, work: Any) -> Any:
+        return await self._database.read(work)
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    def _troubled(self, transaction: Transaction) -> TroubledTransaction:
+        assert isinstance(transaction, SqliteTransaction)
+        troubled = TroubledTransaction(transaction._connection, transaction.now)
+        troubled.hints = transaction.hints
+        troubled.trouble = self._trouble
+        return troubled
+
+
+async def life_of_a_call(records: Records) -> int:
+    """Ask, approve, settle; each step is tried again after a failure. Returns how many failures were met."""
+    failures = 0
+    call = records.call(key="exec_life")
+    steps = ["begin", "decide", "settle"]
+    approval_id = ""
+    while steps:
+        try:
+            if steps[0] == "begin":
+                row = await records.store.executions.begin(call, Question("write", 300), client_id="c1")
+                approval_id = row.approval_id or ""
+            elif steps[0] == "decide":
+                await records.store.approvals.decide(
+                    approval_id, user_id="alice", approve=True, decided_by="person:alice", client_id="c1"
+                )
+            else:
+                await records.store.executions.settle(
+                    call.id,
+                    user_id="alice",
+                    project_id=records.project.id,
+                    client_id="c1",
+                    result="{}",
+                    result_hash="h",
+                )
+        except sqlite3.OperationalError:
+            failures += 1
+        else:
+            del steps[0]
+    return failures
+
+
+@pytest.mark.promise("W11", "D")
+async def test_any_single_failure_of_the_disk_leaves_the_record_whole(tmp_path: Path) -> None:
+    fail_at = 0
+    while True:
+        fail_at += 1
+        assert fail_at < 200, "a life of a call takes far fewer operations"
+        settings = ServerSettings(home=tmp_path / str(fail_at), durability="normal")
+        clock = Clock()
+        sound = await Store.open(settings, clock=clock)
+        assert isinstance(sound.database, SqliteDatabase)
+        project = await sound.chat.create_project("alice", "demo")
+        session = await sound.chat.create_session("alice", project.id, "first")
+        troubled = Store(TroubledDatabase(sound.database, Trouble(fail_at)), settings)
+        failures = await life_of_a_call(Records(troubled, clock, settings, project, session))
+
+        row = await sound.executions.get("exec_life", user_id="alice")
+        assert row.status == "COMPLETED"
+        assert [check.fault for check in await sound.audit.verify()] == [None]
+        events = await sound.database.read(
+            lambda transaction: transaction.all("SELECT seq, kind, payload FROM events ORDER BY seq")
+        )
+        assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+        kinds = [event["kind"] for event in events]
+        assert kinds == [
+            "tool.started",
+            "tool.approval_request",
+            "tool.approval_decided",
+            "tool.execution_signal",
+            "tool.result_ack",
+            "tool.finished",
+        ]
+        assert "tool_params" not in json.loads(events[3]["payload"])
+        await sound.close()
+        if failures == 0:
+            break
+    assert fail_at > 10

@@ -1,0 +1,1 @@
+"""What several test folders share: real parts, wired for a test."""

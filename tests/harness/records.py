@@ -1,0 +1,68 @@
+"""A record to test on: a real store on a real file, with a clock the test can turn."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from assent.protocol.digests import call_digest
+from assent.protocol.states import AgentMode, RiskLevel
+from assent.protocol.values import new_id, timestamp
+from assent.settings import ServerSettings
+from assent.store import ProjectRow, SessionRow, Store
+from assent.store.database import Hint
+from assent.store.executions import NewExecution
+
+
+@dataclass
+class Clock:
+    """The database's clock, turned by hand."""
+
+    moment: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> str:
+        return timestamp(self.moment)
+
+    def turn(self, seconds: float) -> None:
+        self.moment += timedelta(seconds=seconds)
+
+
+@dataclass
+class Records:
+    """A store with one project and one session of alice's."""
+
+    store: Store
+    clock: Clock
+    settings: ServerSettings
+    project: ProjectRow
+    session: SessionRow
+    hints: list[Hint] = field(default_factory=list)
+
+    def call(
+        self,
+        *,
+        tool_name: str = "read_file",
+        key: str | None = None,
+        params: str = '{"path":"a.txt"}',
+        **changes: object,
+    ) -> NewExecution:
+        values = {
+            "id": key or new_id("exec"),
+            "user_id": "alice",
+            "project_id": self.project.id,
+            "session_id": self.session.id,
+            "run_id": None,
+            "agent_id": None,
+            "mode": AgentMode.SANDBOX,
+            "tool_name": tool_name,
+            "tool_params": params,
+            "true_params": params,
+            "digest": call_digest(tool_name, {"text": params}, self.project.id),
+            "risk_level": RiskLevel.LOW,
+            "findings": "[]",
+            "network": False,
+            "timeout_seconds": 30,
+        }
+        return NewExecution(**(values | changes))  # type: ignore[arg-type]
+
+    async def kinds(self) -> list[str]:
+        events, _ = await self.store.feed.after(self.project.id, 0, client_id="c1", limit=1000)
+        return [event.kind for event in events]

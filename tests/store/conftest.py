@@ -1,0 +1,27 @@
+"""Fixtures of the store's tests."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from assent.settings import ServerSettings
+from assent.store import Store
+from assent.store.database import Hint
+from harness.records import Clock, Records
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> ServerSettings:
+    return ServerSettings(home=tmp_path / "home", client_wait_seconds=60, result_grace_seconds=30)
+
+
+@pytest.fixture
+async def records(settings: ServerSettings) -> AsyncIterator[Records]:
+    clock = Clock()
+    hints: list[Hint] = []
+    store = await Store.open(settings, on_commit=hints.append, clock=clock)
+    project = await store.chat.create_project("alice", "demo")
+    session = await store.chat.create_session("alice", project.id, "first")
+    yield Records(store, clock, settings, project, session, hints)
+    await store.close()

@@ -1,0 +1,333 @@
+"""The state machine on rows: every edge once, no other edge, and each with its event and audit link."""
+
+import asyncio
+import json
+
+import pytest
+
+from assent.protocol.errors import ConflictError, NotFound
+from assent.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus
+from assent.store.approvals import Question
+from assent.store.executions import Clearance, Refusal
+from assent.store.history import HistoryFilter
+from harness.records import Records
+
+ASK = Question(description="write a.txt", timeout_seconds=300)
+LOW = Clearance("risk:LOW")
+
+
+async def settle(records: Records, tool_id: str, **changes: object):
+    values = {
+        "user_id": "alice",
+        "project_id": records.project.id,
+        "client_id": "c1",
+        "result": '{"success":true}',
+        "result_hash": "h1",
+    }
+    return await records.store.executions.settle(tool_id, **(values | changes))  # type: ignore[arg-type]
+
+
+async def decide(records: Records, approval_id: str | None, *, approve: bool = True, **changes: object):
+    assert approval_id is not None
+    values = {"user_id": "alice", "decided_by": "person:alice", "client_id": "c1"}
+    return await records.store.approvals.decide(approval_id, approve=approve, **(values | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.promise("W5", "W6", "W8", "W11", "D")
+async def test_a_low_call_is_signalled_at_once_and_ends_with_its_result(records: Records) -> None:
+    running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
+    assert (running.status, running.approved_by, running.requires_approval) == ("EXECUTING", "risk:LOW", False)
+    records.clock.turn(0.25)
+    ended = await settle(records, running.id)
+    assert ended.status is ExecutionStatus.COMPLETED
+    assert ended.execution_time_ms == 250
+    assert ended.completed_at == "2026-01-01T00:00:00.250Z"
+    assert ended.true_params is None
+    assert await records.kinds() == ["tool.started", "tool.result_ack", "tool.finished"]  # the old signal is not resent
+    assert (await records.store.audit.verify())[0].fault is None
+
+
+@pytest.mark.promise("W4", "D")
+async def test_a_refused_call_is_recorded_and_never_runs(records: Records) -> None:
+    row = await records.store.executions.begin(
+        records.call(), Refusal("Command not allowed: rm", ErrorType.REFUSED), client_id="c1"
+    )
+    assert (row.status, row.error, row.error_type) == ("FAILED", "Command not allowed: rm", "refused")
+    assert await records.kinds() == ["tool.started", "tool.finished"]
+    with pytest.raises(ConflictError):
+        await settle(records, row.id)
+
+
+@pytest.mark.promise("W6", "W7", "W8")
+async def test_an_approved_call_is_signalled_to_the_client_with_its_true_parameters(records: Records) -> None:
+    call = records.call(true_params='{"path":"a.txt","content":"secret"}')
+    asked = await records.store.executions.begin(call, ASK, client_id="c1")
+    assert (asked.status, asked.requires_approval) == ("AWAITING_APPROVAL", True)
+    await decide(records, asked.approval_id)
+    events, _ = await records.store.feed.after(records.project.id, 0, client_id="c1", limit=100)
+    signal = json.loads(events[-1].payload)
+    assert events[-1].kind == "tool.execution_signal"
+    assert signal["tool_params"] == {"path": "a.txt", "content": "secret"}
+    assert (signal["approved_by"], signal["client_id"], signal["digest"]) == ("person:alice", "c1", call.digest)
+    others, _ = await records.store.feed.after(records.project.id, 0, client_id="c2", limit=100)
+    assert "tool.execution_signal" not in [event.kind for event in others]
+
+
+@pytest.mark.promise("W7")
+async def test_a_rejection_ends_the_call_and_keeps_the_reason(records: Records) -> None:
+    asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    await decide(records, asked.approval_id, approve=False, reason="not now")
+    ended = await records.store.executions.get(asked.id, user_id="alice")
+    assert (ended.status, ended.error_type, ended.error) == (
+        "REJECTED",
+        "rejected",
+        "Rejected by the user: not now",
+    )
+
+
+@pytest.mark.promise("W7")
+async def test_nobody_answering_is_a_timeout_and_not_a_persons_no(records: Records) -> None:
+    asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    records.clock.turn(299)
+    assert await records.store.executions.expire(frozenset()) == ([], asked.deadline)
+    records.clock.turn(1)
+    ended, upcoming = await records.store.executions.expire(frozenset())
+    assert upcoming is None
+    assert [(row.status, row.error, row.error_type) for row in ended] == [
+        ("TIMEOUT", "Approval timeout", "approval_timeout")
+    ]
+    approval = await records.store.approvals.get(asked.approval_id or "", user_id="alice")
+    assert approval.status is ApprovalStatus.TIMEOUT
+    assert approval.decided_by is None
+
+
+@pytest.mark.promise("A")
+async def test_a_late_yes_loses_even_when_no_sweeper_has_run(records: Records) -> None:
+    asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    records.clock.turn(300)
+    with pytest.raises(ConflictError, match="ran out of time") as conflict:
+        await decide(records, asked.approval_id)
+    assert conflict.value.state == "timeout"
+    assert (await records.store.executions.get(asked.id, user_id="alice")).status == "TIMEOUT"
+
+
+@pytest.mark.promise("A")
+async def test_of_fifty_decisions_at_once_exactly_one_counts(records: Records) -> None:
+    asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    outcomes = await asyncio.gather(
+        *(decide(records, asked.approval_id, approve=number % 2 == 0) for number in range(50)),
+        return_exceptions=True,
+    )
+    assert len([outcome for outcome in outcomes if not isinstance(outcome, ConflictError)]) == 1
+    links = await records.store.audit.records(records.project.id)
+    assert len([link for link in links if link.action in ("approved", "rejected") and link.execution_id is None]) == 1
+
+
+@pytest.mark.promise("A")
+async def test_an_approval_for_other_parameters_is_refused(records: Records) -> None:
+    asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    with pytest.raises(ConflictError, match="other parameters"):
+        await decide(records, asked.approval_id, digest="0" * 64)
+    await decide(records, asked.approval_id, digest=asked.digest)
+
+
+@pytest.mark.promise("S")
+async def test_another_user_can_neither_see_nor_decide_nor_settle(records: Records) -> None:
+    asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    with pytest.raises(NotFound):
+        await decide(records, asked.approval_id, user_id="mallory")
+    with pytest.raises(NotFound):
+        await records.store.approvals.get(asked.approval_id or "", user_id="mallory")
+    with pytest.raises(NotFound):
+        await records.store.executions.get(asked.id, user_id="mallory")
+    with pytest.raises(NotFound):
+        await records.store.executions.cancel(asked.id, user_id="mallory", actor="user:mallory")
+    with pytest.raises(NotFound):
+        await settle(records, asked.id, user_id="mallory")
+    with pytest.raises(NotFound):
+        await settle(records, asked.id, project_id="proj_other")
+    assert await records.store.approvals.pending("mallory") == []
+    assert (await records.store.executions.page(HistoryFilter("mallory")))[1] == 0
+    with pytest.raises(NotFound):
+        await records.store.executions.begin(records.call(key=asked.id, user_id="mallory"), ASK, client_id=None)
+
+
+async def test_identical_calls_that_wait_join_one_approval(records: Records) -> None:
+    first = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    records.clock.turn(10)
+    second = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    other = await records.store.executions.begin(records.call(params='{"path":"b.txt"}'), ASK, client_id="c1")
+    assert first.approval_id == second.approval_id != other.approval_id
+    assert first.deadline == second.deadline
+    assert len(await records.store.approvals.pending("alice", records.project.id)) == 2
+    decided = await decide(records, first.approval_id)
+    assert set(decided.tool_ids) == {first.id, second.id}
+    for tool_id in (first.id, second.id):
+        assert (await records.store.executions.get(tool_id, user_id="alice")).status == "EXECUTING"
+
+
+async def test_joined_calls_time_out_together(records: Records) -> None:
+    for _ in range(2):
+        await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    records.clock.turn(301)
+    ended, _ = await records.store.executions.expire(frozenset())
+    assert [row.status for row in ended] == ["TIMEOUT", "TIMEOUT"]
+    assert (await records.kinds()).count("tool.approval_decided") == 1
+
+
+async def test_a_call_refused_three_times_by_a_person_is_not_asked_again(records: Records) -> None:
+    for _ in range(3):
+        asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+        assert asked.status == "AWAITING_APPROVAL"
+        await decide(records, asked.approval_id, approve=False)
+    fourth = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    assert (fourth.status, fourth.error_type) == ("FAILED", "refused")
+    assert "three times" in (fourth.error or "")
+
+
+async def test_timeouts_do_not_count_as_refusals(records: Records) -> None:
+    for _ in range(4):
+        asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+        assert asked.status == "AWAITING_APPROVAL"
+        records.clock.turn(301)
+        await records.store.executions.expire(frozenset())
+
+
+@pytest.mark.promise("W8")
+async def test_with_no_client_an_approved_call_waits_and_then_fails_as_no_client(records: Records) -> None:
+    row = await records.store.executions.begin(records.call(), LOW, client_id=None)
+    assert row.status == "APPROVED"
+    assert await records.store.executions.waiting_projects() == [records.project.id]
+    records.clock.turn(60)
+    ended, _ = await records.store.executions.expire(frozenset())
+    assert [(row.status, row.error_type) for row in ended] == [("FAILED", "no_client")]
+
+
+@pytest.mark.promise("W8")
+async def test_what_waited_goes_to_the_client_that_comes_in_order_and_once(records: Records) -> None:
+    rows = []
+    for number in range(3):
+        rows.append(await records.store.executions.begin(records.call(params=f'{{"n":{number}}}'), LOW, client_id=None))
+        records.clock.turn(1)
+    sent = await records.store.executions.dispatch_waiting(records.project.id, "c1")
+    assert [row.id for row in sent] == [row.id for row in rows]
+    assert await records.store.executions.dispatch_waiting(records.project.id, "c2") == []
+
+
+async def test_a_client_that_lost_its_place_is_told_again_what_it_should_be_doing(records: Records) -> None:
+    mine = await records.store.executions.begin(records.call(), LOW, client_id="c1")
+    await records.store.executions.begin(records.call(), LOW, client_id="c2")
+    assert await records.store.executions.repeat_signals(records.project.id, "c1") == 1
+    events, _ = await records.store.feed.after(records.project.id, 0, client_id="c1", limit=100)
+    signals = [event.ref for event in events if event.kind == "tool.execution_signal"]
+    assert signals == [mine.id, mine.id]
+
+
+async def test_the_same_result_twice_is_accepted_and_a_different_one_is_a_conflict(records: Records) -> None:
+    running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
+    first = await settle(records, running.id)
+    assert await settle(records, running.id) == first
+    with pytest.raises(ConflictError) as conflict:
+        await settle(records, running.id, result_hash="h2")
+    assert conflict.value.state == "COMPLETED"
+
+
+async def test_a_result_from_another_client_is_refused(records: Records) -> None:
+    running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
+    with pytest.raises(ConflictError, match="another client"):
+        await settle(records, running.id, client_id="c2")
+    assert (await settle(records, running.id, client_id=None)).status == "COMPLETED"
+
+
+async def test_a_result_for_a_call_that_waits_for_approval_changes_nothing(records: Records) -> None:
+    asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    with pytest.raises(ConflictError, match="takes no result"):
+        await settle(records, asked.id)
+    assert (await records.store.executions.get(asked.id, user_id="alice")).status == "AWAITING_APPROVAL"
+
+
+@pytest.mark.parametrize(("connected", "error_type"), [({"c1"}, "execution_timeout"), (set(), "interrupted")])
+async def test_a_result_that_never_comes_ends_by_the_deadline(
+    records: Records, connected: set[str], error_type: str
+) -> None:
+    await records.store.executions.begin(records.call(timeout_seconds=30), LOW, client_id="c1")
+    records.clock.turn(60)
+    ended, _ = await records.store.executions.expire(frozenset(connected))
+    assert [(row.status, row.error_type) for row in ended] == [("FAILED", error_type)]
+    assert ("tool.cancel_signal" in await records.kinds()) == bool(connected)
+
+
+async def test_the_same_id_again_finds_the_call_and_changes_nothing(records: Records) -> None:
+    first = await records.store.executions.begin(records.call(key="exec_1"), ASK, client_id="c1")
+    again = await records.store.executions.begin(records.call(key="exec_1"), LOW, client_id="c1")
+    assert again == first
+
+
+async def test_cancelling_before_it_runs_ends_it_and_withdraws_its_question(records: Records) -> None:
+    asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    joined = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    await records.store.executions.cancel(asked.id, user_id="alice", actor="user:alice")
+    assert len(await records.store.approvals.pending("alice")) == 1
+    ended = await records.store.executions.cancel(joined.id, user_id="alice", actor="user:alice")
+    assert (ended.status, ended.error_type) == ("FAILED", "cancelled")
+    assert await records.store.approvals.pending("alice") == []
+    with pytest.raises(ConflictError, match="withdrawn"):
+        await decide(records, asked.approval_id)
+    with pytest.raises(ConflictError, match="already"):
+        await records.store.executions.cancel(asked.id, user_id="alice", actor="user:alice")
+
+
+async def test_cancelling_what_runs_asks_the_client_and_waits_for_its_report(records: Records) -> None:
+    running = await records.store.executions.begin(records.call(run_id="run_1"), LOW, client_id="c1")
+    waiting = await records.store.executions.begin(records.call(run_id="run_1"), LOW, client_id=None)
+    rows = await records.store.executions.cancel_run("run_1", actor="user:alice")
+    assert {row.id: row.status.value for row in rows} == {running.id: "EXECUTING", waiting.id: "FAILED"}
+    assert "tool.cancel_signal" in await records.kinds()
+    ended = await settle(records, running.id, result=None, error="Cancelled.", error_type=ErrorType.CANCELLED)
+    assert (ended.status, ended.error_type) == ("FAILED", "cancelled")
+
+
+async def test_output_pieces_arrive_once_and_only_while_it_runs(records: Records) -> None:
+    running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
+
+    async def send(sequence: int) -> bool:
+        return await records.store.executions.append_output(
+            running.id,
+            user_id="alice",
+            project_id=records.project.id,
+            stream="stdout",
+            text=f"{sequence}\n",
+            sequence=sequence,
+        )
+
+    assert [await send(sequence) for sequence in (0, 0, 1, 0, 2)] == [True, False, True, False, True]
+    await settle(records, running.id)
+    assert not await send(3)
+    assert (await records.kinds()).count("tool.output") == 3
+
+
+@pytest.mark.promise("R8", "D")
+async def test_history_is_filtered_and_paged_without_a_gap(records: Records) -> None:
+    for number in range(7):
+        records.clock.turn(1 if number % 2 else 0)
+        await records.store.executions.begin(
+            records.call(tool_name="read_file" if number < 5 else "search_files"), LOW, client_id="c1"
+        )
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page, total, cursor = await records.store.executions.page(HistoryFilter("alice", limit=2, cursor=cursor))
+        seen += [row.id for row in page]
+        if cursor is None:
+            break
+    assert (len(seen), len(set(seen)), total) == (7, 7, 7)
+    page, total, _ = await records.store.executions.page(
+        HistoryFilter("alice", tool_name="search_files", status=ExecutionStatus.EXECUTING)
+    )
+    assert (len(page), total) == (2, 2)
+
+
+async def test_errors_are_kept_to_a_thousand_characters(records: Records) -> None:
+    running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
+    ended = await settle(records, running.id, error="x" * 5000, error_type=ErrorType.TOOL_ERROR)
+    assert len(ended.error or "") == 1000

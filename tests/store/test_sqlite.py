@@ -1,0 +1,176 @@
+"""The one writer: group commit, isolation of neighbours, the lock, the files' modes, a full disk."""
+
+import asyncio
+import sqlite3
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assent.protocol.errors import ConfigurationError
+from assent.settings import ServerSettings
+from assent.store import Store
+from assent.store.database import Hint, Transaction
+from assent.store.sqlite import SqliteDatabase
+
+
+async def opened(path: Path, **options: object) -> SqliteDatabase:
+    database = SqliteDatabase(path, **options)  # type: ignore[arg-type]
+    await database.write(lambda transaction: transaction.change("CREATE TABLE notes (id TEXT PRIMARY KEY)"))
+    return database
+
+
+def add(note: str):
+    def work(transaction: Transaction) -> str:
+        transaction.change("INSERT INTO notes (id) VALUES (:id)", {"id": note})
+        transaction.hint("added", note)
+        return note
+
+    return work
+
+
+def all_notes(transaction: Transaction) -> list[str]:
+    return [row["id"] for row in transaction.all("SELECT id FROM notes ORDER BY id")]
+
+
+async def test_a_failing_unit_takes_none_of_its_neighbours_with_it(tmp_path: Path) -> None:
+    database = await opened(tmp_path / "a.db")
+    results = await asyncio.gather(
+        *(database.write(add(note)) for note in ("a", "b", "a", "c")), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [str, str, sqlite3.IntegrityError, str]
+    assert await database.read(all_notes) == ["a", "b", "c"]
+    await database.close()
+
+
+class CountingDatabase(SqliteDatabase):
+    """Counts what really reaches the disk."""
+
+    commits = 0
+
+    def _commit(self, connection: sqlite3.Connection, batch: list[Any]) -> None:
+        self.commits += 1
+        super()._commit(connection, batch)
+
+
+async def test_units_that_wait_together_are_committed_together(tmp_path: Path) -> None:
+    database = CountingDatabase(tmp_path / "a.db")
+    await database.write(lambda transaction: transaction.change("CREATE TABLE notes (id TEXT PRIMARY KEY)"))
+    await asyncio.gather(*(database.write(add(str(number))) for number in range(200)))
+    assert len(await database.read(all_notes)) == 200
+    assert database.commits < 50
+    await database.close()
+
+
+async def test_hints_leave_only_after_the_commit_and_in_its_order(tmp_path: Path) -> None:
+    heard: list[Hint] = []
+    database = await opened(tmp_path / "a.db", on_commit=heard.append)
+    results = await asyncio.gather(
+        *(database.write(add(note)) for note in ("x", "y", "x", "z")), return_exceptions=True
+    )
+    assert isinstance(results[2], sqlite3.IntegrityError)
+    assert [hint.fact for hint in heard] == ["x", "y", "z"]
+    await database.close()
+
+
+async def test_a_cancelled_caller_does_not_undo_what_was_committed(tmp_path: Path) -> None:
+    database = await opened(tmp_path / "a.db")
+    task = asyncio.ensure_future(database.write(add("kept")))
+    await asyncio.sleep(0)
+    task.cancel()
+    await database.write(add("later"))
+    assert await database.read(all_notes) == ["kept", "later"]
+    await database.close()
+
+
+async def test_readers_cannot_write(tmp_path: Path) -> None:
+    database = await opened(tmp_path / "a.db")
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        await database.read(add("sneaked"))
+    assert await database.read(all_notes) == []
+    await database.close()
+
+
+async def test_work_after_close_is_refused_with_a_clear_error(tmp_path: Path) -> None:
+    database = await opened(tmp_path / "a.db")
+    await database.close()
+    await database.close()
+    with pytest.raises(ConfigurationError, match="closed"):
+        await database.write(add("late"))
+
+
+async def test_work_queued_before_close_is_still_committed(tmp_path: Path) -> None:
+    database = await opened(tmp_path / "a.db")
+    tasks = [asyncio.ensure_future(database.write(add(str(number)))) for number in range(5)]
+    await asyncio.sleep(0)
+    await database.close()
+    assert [await task for task in tasks] == [str(number) for number in range(5)]
+    reopened = SqliteDatabase(tmp_path / "a.db")
+    assert len(await reopened.read(all_notes)) == 5
+    await reopened.close()
+
+
+async def test_a_second_server_on_the_same_record_is_kept_out(settings: ServerSettings) -> None:
+    store = await Store.open(settings)
+    with pytest.raises(ConfigurationError, match="in use by another") as refusal:
+        await Store.open(settings)
+    assert "ASSENT_HOME" in (refusal.value.hint or "")
+    await store.close()
+    await (await Store.open(settings)).close()
+
+
+@pytest.mark.promise("D")
+async def test_the_record_is_readable_by_its_owner_alone(settings: ServerSettings) -> None:
+    store = await Store.open(settings)
+    await store.chat.create_project("alice", "demo")
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in settings.home.iterdir()}
+    assert modes.keys() >= {"assent.db", "assent.db-wal", "assent.db.lock"}
+    assert set(modes.values()) == {0o600}
+    await store.close()
+
+
+async def test_a_full_disk_fails_the_write_and_loses_nothing(tmp_path: Path) -> None:
+    database = await opened(tmp_path / "a.db")
+    await database.write(add("before"))
+    # A page limit is how SQLite itself says "disk full", without filling the machine's.
+    await database.write(lambda transaction: transaction.one("PRAGMA max_page_count = 3"))
+    results = await asyncio.gather(
+        database.write(add("neighbour")), database.write(add("x" * 100_000)), return_exceptions=True
+    )
+    assert isinstance(results[1], sqlite3.OperationalError)
+    assert "full" in str(results[1])
+    failed = [note for note, result in zip(("neighbour", "big"), results, strict=True) if isinstance(result, Exception)]
+    await database.write(lambda transaction: transaction.one("PRAGMA max_page_count = 1000000"))
+    await database.write(add("after"))
+    # A neighbour in the same commit was told that it failed, too: what a caller hears is what is there.
+    expected = ["after", "before"] if "neighbour" in failed else ["after", "before", "neighbour"]
+    assert await database.read(all_notes) == expected
+    await database.close()
+
+
+@pytest.mark.parametrize("url", ["postgresql://h/db", "sqlite://", "sqlite:///", "mysql://x"])
+async def test_an_unknown_database_is_a_clear_configuration_error(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ConfigurationError, match="cannot keep its record") as refusal:
+        await Store.open(ServerSettings(home=tmp_path, database_url=url))
+    assert "ASSENT_DATABASE_URL" in (refusal.value.hint or "")
+
+
+async def test_a_state_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    with pytest.raises(ConfigurationError, match="Cannot open the database"):
+        await Store.open(ServerSettings(home=tmp_path / "file" / "home"))
+
+
+async def test_inspecting_works_while_a_server_has_the_record_open(settings: ServerSettings) -> None:
+    store = await Store.open(settings)
+    await store.chat.create_project("alice", "demo")
+    looking = await Store.inspect(settings)
+    assert [check.fault for check in await looking.audit.verify()] == [None]
+    await looking.close()
+    await store.close()
+
+
+async def test_inspecting_a_record_that_is_not_there_says_where_to_look(settings: ServerSettings) -> None:
+    with pytest.raises(ConfigurationError, match="no database"):
+        await Store.inspect(settings)

@@ -1,0 +1,45 @@
+"""A workspace with a sibling that holds a secret, on a real disk."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from assent.settings import ClientSettings
+from assent.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Place:
+    """The workspace's directory, and one beside it that no tool may reach."""
+
+    root: Path
+    outside: Path
+
+    def file(self, name: str, content: str | bytes = "") -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+        return path
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    root, outside = tmp_path / "ws", tmp_path / "out"
+    root.mkdir()
+    outside.mkdir()
+    (outside / "secret.txt").write_text("SECRET")
+    return Place(root, outside)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> ClientSettings:
+    return ClientSettings(home=tmp_path / "home")
+
+
+@pytest.fixture
+async def workspace(place: Place, settings: ClientSettings) -> AsyncIterator[Workspace]:
+    workspace = Workspace(place.root, settings)
+    yield workspace
+    await workspace.close()

@@ -1,0 +1,285 @@
+"""read_file and list_directory: what comes back, and what is refused."""
+
+import asyncio
+import base64
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from assent.protocol.errors import (
+    AssentError,
+    InvalidParameters,
+    PathValidationError,
+    ToolFailure,
+    ToolTypeError,
+)
+from assent.protocol.tools import ListDirectoryParams, ListDirectoryResult, ReadFileParams, ReadFileResult
+from assent.protocol.values import moment
+from assent.settings import ClientSettings
+from assent.workspace import FileSystemExecutor, PathValidator, Workspace, listing
+from assent.workspace.contents import cut_lines
+
+from .conftest import Place
+
+
+async def _read(workspace: Workspace, path: str, **rest: int) -> ReadFileResult:
+    result = await workspace.run("read_file", {"path": path, **rest})
+    assert isinstance(result, ReadFileResult)
+    return result
+
+
+async def _list(workspace: Workspace, **params: object) -> ListDirectoryResult:
+    result = await workspace.run("list_directory", params)
+    assert isinstance(result, ListDirectoryResult)
+    return result
+
+
+@pytest.mark.promise("T1")
+@pytest.mark.parametrize(
+    ("data", "content", "encoding"),
+    [
+        (b"plain\n", "plain\n", "utf-8"),
+        (b"", "", "utf-8"),
+        ("é\r\n".encode(), "é\r\n", "utf-8"),
+        ("é".encode("utf-8-sig"), "é", "utf-8-sig"),
+        ("é".encode("utf-16"), "é", "utf-16"),
+        ("é".encode("utf-32"), "é", "utf-32"),
+        ("caf\xe9".encode("latin-1"), "café", "latin-1"),
+        ("\u20ac \xe9".encode("cp1252"), "€ é", "cp1252"),
+        (b"\x81\xe9", "\x81é", "latin-1"),
+        (b"%PDF-1.4 text", base64.b64encode(b"%PDF-1.4 text").decode(), "base64"),
+        (b"\x89PNG\r\n\x1a\n\x00", base64.b64encode(b"\x89PNG\r\n\x1a\n\x00").decode(), "base64"),
+        (b"RIFF\x00\x00\x00\x00WEBP", base64.b64encode(b"RIFF\x00\x00\x00\x00WEBP").decode(), "base64"),
+        (b"<svg/>", "<svg/>", "utf-8"),
+    ],
+)
+async def test_file_comes_with_the_encoding_it_was_read_in(
+    workspace: Workspace, place: Place, data: bytes, content: str, encoding: str
+) -> None:
+    place.file("x", data)
+    result = await _read(workspace, "x")
+    assert (result.content, result.encoding, result.size) == (content, encoding, len(data))
+
+
+@pytest.mark.promise("T1")
+@pytest.mark.parametrize("data", [b"\x7fELF\x00\x01", b"\xff\xfe\x00\xd8", b"ab\x00", b"\xff\x01\x02"])
+async def test_binary_file_is_refused(workspace: Workspace, place: Place, data: bytes) -> None:
+    place.file("x.bin", data)
+    with pytest.raises(ToolFailure, match="binary file"):
+        await _read(workspace, "x.bin")
+
+
+@pytest.mark.promise("T1")
+async def test_line_range_is_cut_and_the_total_told(workspace: Workspace, place: Place) -> None:
+    place.file("x", "one\ntwo\u2028still two\nthree")
+    result = await _read(workspace, "x", start_line=2, end_line=99)
+    assert result.content == "two\u2028still two\nthree"
+    assert (result.start_line, result.end_line, result.total_lines) == (2, 3, 3)
+    assert (await _read(workspace, "x", end_line=1)).content == "one\n"
+    assert (await _read(workspace, "x")).total_lines == 3
+
+
+@pytest.mark.promise("T1")
+async def test_impossible_line_range_is_an_error(workspace: Workspace, place: Place) -> None:
+    place.file("x", "one\n")
+    place.file("x.png", b"\x89PNG\r\n\x1a\n\x00")
+    with pytest.raises(ToolFailure, match="has 1 lines; there is no line 2"):
+        await _read(workspace, "x", start_line=2)
+    with pytest.raises(InvalidParameters, match="comes before"):
+        await _read(workspace, "x", start_line=3, end_line=2)
+    with pytest.raises(InvalidParameters, match="no lines"):
+        await _read(workspace, "x.png", start_line=1)
+
+
+@pytest.mark.promise("T1")
+def test_lines_past_the_end_are_empty() -> None:
+    assert cut_lines("a\nb", 5, None).text == ""
+
+
+@pytest.mark.promise("T1", "G4")
+async def test_file_over_the_limit_is_refused(place: Place, tmp_path: Path) -> None:
+    workspace = Workspace(place.root, ClientSettings(home=tmp_path, max_file_bytes=10))
+    place.file("fits", b"x" * 10)
+    place.file("over", b"x" * 11)
+    assert (await _read(workspace, "fits")).size == 10
+    with pytest.raises(ToolFailure, match="larger than 10 bytes"):
+        await _read(workspace, "over")
+    await workspace.close()
+
+
+@pytest.mark.promise("T1", "G4")
+def test_limit_holds_while_a_file_grows(place: Place) -> None:
+    paths = PathValidator(place.root)
+    files = FileSystemExecutor(paths, max_file_bytes=100)
+    read_end, write_end = os.pipe()
+    os.write(write_end, b"x" * 200)  # a size of 0 and bytes all the same, as a file that grew has
+    with pytest.raises(ToolFailure, match="larger than"):
+        files._read_rest(read_end, "x", b"")
+    os.close(read_end)
+    os.close(write_end)
+    files.close()
+    paths.close()
+
+
+@pytest.mark.promise("T1")
+async def test_large_file_is_read_whole(workspace: Workspace, place: Place) -> None:
+    place.file("big", b"0123456789abcde\n" * 65536)
+    result = await _read(workspace, "big")
+    assert (result.size, result.total_lines) == (1 << 20, 65536)
+
+
+@pytest.mark.promise("T1")
+async def test_what_is_no_regular_file_is_refused_without_waiting(workspace: Workspace, place: Place) -> None:
+    os.mkfifo(place.root / "pipe")
+    (place.root / "d").mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        # The address of a socket is short, so it is bound by its name alone.
+        here = os.open(".", os.O_RDONLY)
+        os.chdir(place.root)
+        listener.bind("sock")
+        os.fchdir(here)
+        os.close(here)
+        async with asyncio.timeout(2):
+            for path, words in (("pipe", "a FIFO"), ("d", "a directory"), ("sock", "not a regular file")):
+                with pytest.raises(ToolFailure, match=words):
+                    await _read(workspace, path)
+
+
+@pytest.mark.promise("T1", "S")
+async def test_unreadable_and_missing_files_are_said_without_the_machines_paths(
+    workspace: Workspace, place: Place
+) -> None:
+    place.file("locked", "x").chmod(0)
+    for path, words in (("locked", "No permission"), ("missing", "There is no 'missing'")):
+        with pytest.raises(ToolFailure, match=words) as caught:
+            await _read(workspace, path)
+        assert str(place.root) not in str(caught.value)
+
+
+@pytest.mark.promise("W4", "C1")
+async def test_unknown_tool_and_wrong_parameters_are_refused(workspace: Workspace) -> None:
+    with pytest.raises(ToolTypeError, match="There is no tool 'rm'"):
+        await workspace.run("rm", {})
+    with pytest.raises(InvalidParameters, match=r"read_file: cwd"):
+        await workspace.run("read_file", {"path": "x", "cwd": "/"})
+    with pytest.raises(InvalidParameters, match=r"path"):
+        await workspace.run("read_file", {})
+
+
+@pytest.mark.promise("T1")
+async def test_walk_and_kernel_read_the_same(place: Place) -> None:
+    place.file("x", "same")
+    paths = PathValidator(place.root, use_openat2=False)
+    files = FileSystemExecutor(paths)
+    assert (await files.read_file(ReadFileParams(path="x"))).content == "same"
+    files.close()
+    paths.close()
+
+
+@pytest.mark.promise("T4")
+async def test_directory_is_listed_in_order_with_sizes_and_times(workspace: Workspace, place: Place) -> None:
+    place.file("b.txt", "12345")
+    place.file("a/inner.py", "x")
+    place.file(".hidden", "x")
+    os.utime(place.root / "b.txt", (1_700_000_000.25, 1_700_000_000.25))
+    result = await _list(workspace)
+    assert [(entry.name, entry.path, entry.type) for entry in result.files] == [
+        ("a", "a", "directory"),
+        ("b.txt", "b.txt", "file"),
+    ]
+    assert (result.files[1].size, result.total_count, result.truncated) == (5, 2, False)
+    assert moment(result.files[1].modified).timestamp() == 1_700_000_000.25
+
+
+@pytest.mark.promise("T4")
+async def test_recursive_listing_goes_down_but_not_into_hidden_directories(workspace: Workspace, place: Place) -> None:
+    for name in ("src/a.py", "src/deep/b.py", ".git/config", "src/.env", "top.py", "notes.md"):
+        place.file(name)
+    found = await _list(workspace, recursive=True, pattern="*.py")
+    assert [entry.path for entry in found.files] == ["src/a.py", "src/deep/b.py", "top.py"]
+    found = await _list(workspace, recursive=True, pattern=".*")
+    assert [entry.path for entry in found.files] == [".git", "src/.env"]
+    found = await _list(workspace, path="src/deep")
+    assert [entry.path for entry in found.files] == ["src/deep/b.py"]
+
+
+@pytest.mark.promise("T4", "G1")
+async def test_links_are_listed_but_never_followed_outside(workspace: Workspace, place: Place) -> None:
+    place.file("d/x")
+    (place.root / "in").symlink_to("d")
+    (place.root / "out").symlink_to("../out")
+    (place.root / "gone").symlink_to("nowhere")
+    found = await _list(workspace, recursive=True)
+    assert [(entry.path, entry.type) for entry in found.files] == [
+        ("d", "directory"),
+        ("d/x", "file"),
+        ("gone", "file"),
+        ("in", "directory"),
+        ("out", "file"),
+    ]
+
+
+@pytest.mark.promise("T4", "G4")
+async def test_listing_stops_at_a_thousand(workspace: Workspace, place: Place) -> None:
+    for number in range(1005):
+        (place.root / f"{number:04}").touch()
+    found = await _list(workspace)
+    assert (len(found.files), found.truncated, found.files[-1].name) == (1000, True, "0999")
+
+
+@pytest.mark.promise("T4", "G4")
+async def test_bounds_of_depth_names_and_time_hold(
+    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.file("a/b/c/d/e")
+    monkeypatch.setattr(listing, "_MAX_DEPTH", 2)
+    found = await _list(workspace, recursive=True)
+    assert ([entry.path for entry in found.files], found.truncated) == (["a", "a/b", "a/b/c"], True)
+    monkeypatch.setattr(listing, "_MAX_NAMES", 1)
+    assert (await _list(workspace)).truncated
+    monkeypatch.setattr(listing, "_MAX_SECONDS", -1.0)
+    assert (await _list(workspace)).files == []
+
+
+@pytest.mark.promise("T4")
+async def test_listing_what_is_no_directory_is_an_error(workspace: Workspace, place: Place) -> None:
+    place.file("x")
+    with pytest.raises(ToolFailure, match="is a file"):
+        await _list(workspace, path="x")
+    with pytest.raises(InvalidParameters, match="cannot hold a '/'"):
+        await _list(workspace, pattern="../*")
+    with pytest.raises(PathValidationError):
+        await _list(workspace, path="..")
+
+
+@pytest.mark.promise("T4")
+def test_entry_that_vanishes_while_listing_is_left_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = PathValidator(place.root)
+    place.file("x")
+    one = listing.Listing(paths, ListDirectoryParams(), threading.Event())
+    monkeypatch.setattr(one, "_names", lambda fd: ["gone", "x"])  # pyright: ignore[reportUnknownLambdaType]
+    assert [entry.name for entry in one.run().files] == ["x"]
+    paths.close()
+
+
+@pytest.mark.promise("T4")
+def test_directory_that_cannot_be_opened_is_listed_without_its_inside(place: Place) -> None:
+    paths = PathValidator(place.root)
+    one = listing.Listing(paths, ListDirectoryParams(), threading.Event())
+    fd = os.open(place.root, os.O_RDONLY)
+    one._descend(fd, "missing", "", 1)
+    os.close(fd)
+    paths.close()
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize("tool", ["read_file", "list_directory", "search_files", "write_file"])
+@pytest.mark.parametrize("path", ["../out/secret.txt", "/etc/passwd", "{WS}-evil/x", "..", "/proc/self/environ"])
+async def test_every_tool_refuses_the_same_paths(workspace: Workspace, place: Place, tool: str, path: str) -> None:
+    params: dict[str, str] = {"path": path.replace("{WS}", str(place.root))}
+    params |= {"search_files": {"pattern": "x"}, "write_file": {"content": "x"}}.get(tool, {})
+    with pytest.raises(AssentError):
+        await workspace.run(tool, params)

@@ -36,7 +36,7 @@ test: check ## everything CI runs: check, all tests on WORKERS cores, coverage a
 
 check: setup schema/node_modules/.ready ## ruff, pyright, import layers, lock file and generated files
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/ruff format --check .
 	@$(BIN)/pyright src tests bench scripts
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python scripts/check_lock.py

@@ -5,6 +5,7 @@ compare-and-set, not here. This module never decides by itself: no default, no a
 """
 
 import asyncio
+import contextlib
 from typing import Any
 
 from assent.bus import Bus, Presence
@@ -105,10 +106,9 @@ class ApprovalManager:
                 row = await self._store.approvals.get(approval_id, user_id=user_id)
                 if row.status is not ApprovalStatus.PENDING:
                     return row.to_wire()
-                try:
-                    await asyncio.wait_for(news.wait(), LOOK_AGAIN_SECONDS)
-                except TimeoutError:
-                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_AGAIN_SECONDS):
+                        await news.wait()
                 news.clear()
         finally:
             stop()

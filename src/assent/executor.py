@@ -255,6 +255,7 @@ class ToolExecutor:
             findings=json.dumps([finding.model_dump(mode="json") for finding in verdict.findings]),
             network=verdict.network,
             timeout_seconds=timeout,
+            repeatable=caller.key is not None,
         )
 
     def _step(self, judgement: Judgement, mode: AgentMode) -> Refusal | Clearance | Question:
@@ -303,7 +304,8 @@ class ToolExecutor:
                 log.exception("deadlines could not be checked")
                 nap = 1.0
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._sweep_now.wait(), nap)
+                async with asyncio.timeout(nap):
+                    await self._sweep_now.wait()
 
     async def _sweep_once(self) -> float:
         ended, upcoming = await self._store.executions.expire(self._presence.connected())

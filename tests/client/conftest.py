@@ -1,6 +1,7 @@
 """What the client's tests share: signals, a link that records what is posted, a handler on a real workspace."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from assent.client import Journal, ToolHandler
 from assent.gate import Gate
@@ -94,8 +96,6 @@ class RecordingLink:
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def post_result(self, project_id: str, tool_id: str, report: bytes) -> ResultAck:
-        import json
-
         assert project_id == PROJECT
         async with self.changed:
             self.changed.notify_all()
@@ -213,3 +213,115 @@ async def make_handler(tmp_path: Path, root: Path, link: RecordingLink) -> Async
 @pytest.fixture
 async def handler(make_handler: HandlerFactory) -> ToolHandler:
     return await make_handler()
+
+
+@dataclass
+class Seen:
+    """A request as the stub server got it."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: Any
+
+
+class StubServer:
+    """A real HTTP server on 127.0.0.1 that says what a test tells it to, and misbehaves on request."""
+
+    def __init__(self) -> None:
+        self.requests: list[Seen] = []
+        self.answers: dict[str, list[tuple[int, Any]]] = {}
+        """By the end of the path: status and body of the next answers; the last one stays."""
+        self.streams = 0
+        self.feed: asyncio.Queue[bytes | str] = asyncio.Queue()
+        """Bytes to send on the stream; `drop` breaks the connection, `end` ends it properly."""
+        self.stream_answer: tuple[int, Any] | None = None
+        self.stream_type = "text/event-stream"
+        self.changed = asyncio.Condition()
+        self.url = ""
+        self._runner: web.AppRunner | None = None
+        self._port = 0
+
+    async def start(self) -> None:
+        app = web.Application(client_max_size=2**30)
+        app.router.add_get("/my/projects/{project}/chat/stream", self._stream)
+        app.router.add_route("*", "/{tail:.*}", self._answer)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
+        await site.start()
+        self._port = site._server.sockets[0].getsockname()[1]  # pyright: ignore
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    def event(self, number: int, event: Any) -> None:
+        self.feed.put_nowait(f"id: {number}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n".encode())
+
+    def seen(self, end: str) -> list[Seen]:
+        return [request for request in self.requests if request.path.endswith(end)]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10), self.changed:
+            await self.changed.wait_for(condition)
+
+    async def _note(self, request: web.Request) -> None:
+        body = await request.read()
+        seen = Seen(
+            request.method,
+            request.path,
+            dict(request.query),
+            dict(request.headers),
+            json.loads(body) if body else None,
+        )
+        async with self.changed:
+            self.requests.append(seen)
+            self.changed.notify_all()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        await self._note(request)
+        for end, answers in self.answers.items():
+            if request.path.endswith(end):
+                status, body = answers.pop(0) if len(answers) > 1 else answers[0]
+                if status == 0:
+                    assert request.transport is not None
+                    request.transport.abort()
+                headers = {"Location": "http://127.0.0.1:9/"} if 300 <= status < 400 else {}
+                text = body if isinstance(body, str) else json.dumps(body)
+                return web.Response(status=status or 200, text=text, content_type="application/json", headers=headers)
+        tool_id = request.path.split("/")[-2]
+        ack = {"success": True, "tool_id": tool_id, "status": "COMPLETED", "message": ""}
+        return web.json_response(ack)
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        await self._note(request)
+        if self.stream_answer is not None:
+            status, body = self.stream_answer
+            return web.json_response(body, status=status, content_type="application/problem+json")
+        response = web.StreamResponse(headers={"Content-Type": self.stream_type})
+        await response.prepare(request)
+        async with self.changed:
+            self.streams += 1
+            self.changed.notify_all()
+        while True:
+            piece = await self.feed.get()
+            if piece == "drop":
+                assert request.transport is not None
+                request.transport.abort()
+                return response
+            if piece == "end":
+                return response
+            assert isinstance(piece, bytes)
+            await response.write(piece)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[StubServer]:
+    server = StubServer()
+    await server.start()
+    yield server
+    await server.stop()

@@ -97,6 +97,7 @@ def test_other_results_are_not_remembered(tmp_path: Path, old_file: Path) -> Non
     reading = cache.before({"path": "src/a.txt"})
     assert reading is not None
     cache.put(reading, ListDirectoryResult(files=[], total_count=0))
+    cache.put(None, result("one"))
     assert cache.get({"path": "src/a.txt"}) is None
 
 

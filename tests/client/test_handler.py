@@ -1,6 +1,7 @@
 """ToolHandler on a real workspace: what is checked, what runs, what is reported."""
 
 import asyncio
+import json
 import logging
 import os
 import time
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from assent.client.reports import ending
 from assent.protocol.errors import MachineError, NotFound, RefusedError, UnreachableError
 from assent.protocol.events import ApprovalDecided, ResultAcknowledged
 from assent.protocol.states import AgentMode, ApprovalStatus, ClientResultStatus, ExecutionStatus
+from assent.protocol.tools import ReadFileResult
 from assent.protocol.values import now, timestamp
 
 
@@ -378,11 +381,22 @@ async def test_a_tool_that_never_ends_is_given_up(
 
 
 @pytest.mark.promise("C3")
-async def test_a_result_that_json_cannot_hold_is_reported(handler: Any, link: Any, signal: Any, root: Path) -> None:
+async def test_a_name_that_is_no_text_does_not_stop_the_report(
+    handler: Any, link: Any, signal: Any, root: Path
+) -> None:
     os.close(os.open(os.fsencode(root) + b"/bad-\xff.txt", os.O_CREAT | os.O_WRONLY))
     handler.handle_tool_execution_signal(signal("exec_1", "list_directory", {"path": "."}))
-    report = await link.report("exec_1")
-    assert report["status"] in ("completed", "failed")
+    assert (await link.report("exec_1"))["status"] in ("completed", "failed")
+
+
+@pytest.mark.promise("C3")
+def test_a_result_that_json_cannot_hold_is_a_failure_that_says_so() -> None:
+    half = ReadFileResult(content="half a pair: \udcff", encoding="utf-8", size=1)
+    report = json.loads(ending("exec_1", "read_file", half).report())
+    assert (report["status"], report["error_type"]) == ("failed", "internal")
+    failed = ending("exec_1", "read_file", MachineError("no \udcff"))
+    assert json.loads(failed.report())["error"] == "no ?"
+    assert failed.summary(10).error == "no ?"
 
 
 @pytest.mark.promise("C3")

@@ -75,7 +75,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.promise("C1", "C5")
+@pytest.mark.promise("C1", "C5", "X22")
 async def test_a_client_killed_while_it_acts_reports_that_and_never_runs_it_again(tmp_path: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", _CHILD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -95,7 +95,9 @@ async def test_a_client_killed_while_it_acts_reports_that_and_never_runs_it_agai
     assert (report["status"], report["error_type"], report["error"]) == ("failed", "interrupted", INTERRUPTED)
     assert json.loads(journal.report("exec_1") or b"")["status"] == "completed"
     journal.close()
-    assert Journal(tmp_path).unsent == ["exec_1", "exec_2"]
+    again = Journal(tmp_path)
+    assert again.unsent == ["exec_1", "exec_2"]
+    again.close()
 
 
 async def test_everything_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
@@ -120,6 +122,11 @@ async def test_a_large_report_has_a_file_of_its_own_until_it_is_accepted(tmp_pat
     again = Journal(tmp_path)
     assert [path.name for path in (tmp_path / "spool").iterdir()] != ["stray.json"]
     assert again.report("exec_1") == large
+    again.close()
+    with (tmp_path / "journal.jsonl").open("ab") as file:
+        file.write(b'{"step":"done","tool_id":"exec_2","report":{}}\n{"step":"accepted","tool_id":"exec_2"}\n')
+    again = Journal(tmp_path)
+    assert again.unsent == ["exec_1"]
     again.accepted("exec_1")
     assert list((tmp_path / "spool").iterdir()) == []
     again.close()
@@ -147,7 +154,9 @@ async def test_a_torn_last_line_was_never_acted_upon(tmp_path: Path) -> None:
     assert not again.knows("exec_2")
     await acted(again, "exec_3")
     again.close()
-    assert Journal(tmp_path).unsent == ["exec_1", "exec_3"]
+    last = Journal(tmp_path)
+    assert last.unsent == ["exec_1", "exec_3"]
+    last.close()
 
 
 @pytest.mark.promise("C1")
@@ -176,7 +185,7 @@ async def test_a_line_that_hides_which_call_it_was_stops_the_client(tmp_path: Pa
     Journal(tmp_path).close()
     with (tmp_path / "journal.jsonl").open("ab") as file:
         file.write(broken + b"\n" + b'{"step":"accepted","tool_id":"exec_3"}\n')
-    with pytest.raises(ConfigurationError, match="Line 2 of .* cannot be read"):
+    with pytest.raises(ConfigurationError, match=r"Line 2 of .* cannot be read"):
         Journal(tmp_path)
     (tmp_path / "journal.jsonl").unlink()
     Journal(tmp_path).close()
@@ -210,7 +219,9 @@ async def test_on_a_full_disk_nothing_is_said_to_act_and_no_line_is_torn(
     assert [line["step"] for line in lines(tmp_path)] == ["seen"]
     await acted(journal, "exec_2")
     journal.close()
-    assert Journal(tmp_path).unsent == ["exec_2"]
+    again = Journal(tmp_path)
+    assert again.unsent == ["exec_2"]
+    again.close()
 
 
 @pytest.mark.promise("C3")
@@ -278,7 +289,7 @@ async def test_ids_are_remembered_up_to_a_bound_and_open_ones_always(tmp_path: P
     await acted(journal, "exec_open", durable=False)
     await journal.done("exec_kept", REPORT, durable=False)
     for number in range(2 * KEPT_IDS + 10):
-        journal.remember(f"exec_{number}")
+        journal._remember(f"exec_{number}")
     assert len(journal._seen) <= 2 * KEPT_IDS
     assert all(journal.knows(f"exec_{number}") for number in range(KEPT_IDS + 20, 2 * KEPT_IDS + 10))
     assert not journal.knows("exec_0")
@@ -308,4 +319,18 @@ async def test_syncs_and_compaction_do_not_meet(tmp_path: Path, monkeypatch: pyt
     again = Journal(tmp_path)
     assert again.unsent == []
     assert all(again.knows(f"exec_{number}") for number in range(50))
+    again.close()
+
+
+@pytest.mark.promise("C3")
+async def test_a_call_that_was_taken_but_never_acted_may_come_again_after_a_restart(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.take("exec_1")
+    journal.take("exec_2")
+    await acted(journal, "exec_2", durable=False)
+    assert journal.knows("exec_1")
+    journal.close()
+    again = Journal(tmp_path)
+    assert not again.knows("exec_1")
+    assert again.knows("exec_2")
     again.close()

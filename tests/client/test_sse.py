@@ -1,5 +1,7 @@
 """Frames from bytes, however they are cut."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +32,7 @@ def test_cuts_and_line_ends_change_nothing(cuts: list[int], line_end: bytes) -> 
     edges = [0, *sorted(cuts), len(stream)]
     reader = FrameReader()
     frames: list[Frame] = []
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         frames += reader.feed(stream[start:end])
     assert frames == FRAMES
 

@@ -60,6 +60,7 @@ class Records:
             "findings": "[]",
             "network": False,
             "timeout_seconds": 30,
+            "repeatable": key is not None,
         }
         return NewExecution(**(values | changes))  # type: ignore[arg-type]
 

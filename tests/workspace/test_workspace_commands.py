@@ -100,7 +100,9 @@ async def test_git_works_and_commits(workspace: Workspace, repository: Place) ->
     assert "first" in (await _run(workspace, "git", "log", "--oneline")).stdout
     repository.file("a.txt", "two\n")
     assert "+two" in (await _run(workspace, "git", "diff")).stdout
-    done = subprocess.run(["git", "log", "--format=%s"], cwd=repository.root, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", "log", "--format=%s"], cwd=repository.root, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "first\n"
 
 
@@ -356,7 +358,7 @@ async def test_sandbox_that_cannot_start_is_not_taken_for_the_command(workspace:
     read_end, write_end = os.pipe()
     launch = Launch(["/bin/sh", "-c", "echo broken >&2; exit 1"], {}, "/", isolation, (write_end,), read_end)
     with pytest.raises(ToolFailure, match="sandbox could not start the command: broken"):
-        await processes.run_process(launch, OutputKeeper(1000), timeout=5)
+        await processes.run_process(launch, OutputKeeper(1000), seconds=5)
     os.close(read_end)
     os.close(write_end)
 
@@ -364,7 +366,7 @@ async def test_sandbox_that_cannot_start_is_not_taken_for_the_command(workspace:
 async def test_program_that_cannot_be_started_is_said(workspace: Workspace) -> None:
     with pytest.raises(ToolFailure, match="could not be started"):
         await processes.run_process(
-            Launch(["/nonexistent"], {}, "/", workspace.isolation), OutputKeeper(1000), timeout=5
+            Launch(["/nonexistent"], {}, "/", workspace.isolation), OutputKeeper(1000), seconds=5
         )
 
 

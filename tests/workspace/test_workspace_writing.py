@@ -131,8 +131,8 @@ async def test_directory_fifo_and_parent_are_refused(workspace: Workspace, place
     for path in ("d", "d/", ".", "pipe", "d/missing/.."):
         with pytest.raises(ToolFailure):
             await _write(workspace, path, "x")
+    place.file("file")
     with pytest.raises(ToolFailure, match="is a file, not a directory"):
-        place.file("file")
         await _write(workspace, "file/x", "x")
 
 

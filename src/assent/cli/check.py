@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import typer
 from rich.text import Text
 
 from assent.gate import DEFAULT_COMMANDS, Gate, GateRules, Judgement
@@ -31,7 +32,11 @@ MEANING = {
 
 def check_one(tool_name: str, text: str, workspace: Path | None, *, as_json: bool) -> None:
     """Explain one call."""
-    judgement = _gate().judge(tool_name, read_object(text), workspace=_root(workspace))
+    try:
+        params = read_object(text)
+    except InvalidParameters as error:
+        raise typer.BadParameter(error.message, param_hint="JSON") from error
+    judgement = _gate().judge(tool_name, params, workspace=_root(workspace))
     if as_json:
         put_json(_line(judgement.verdict))
         return

@@ -46,7 +46,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, TyperException):
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "assent"
-        complain(error.format_message(), f"see `{command} --help`")
+        complain(f"{error.format_message().rstrip('.')}.", f"see `{command} --help`")
         return ExitCode.USAGE
     if isinstance(error, AssentError):
         complain(error.message, error.hint)

@@ -8,9 +8,10 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -21,7 +22,8 @@ from assent.protocol.errors import CallerError, ConfigurationError
 from assent.settings import ClientSettings
 
 from .preferences import read_settings
-from .screen import shown
+
+UP = "up"
 
 
 class Note(BaseModel):
@@ -40,6 +42,8 @@ class Place:
     server_url: str
     token: str
     home: Path
+    name: str
+    """What the memory of projects calls it: the server of `assent up` may have another port each time."""
 
     def api(self) -> ServerApi:
         return ServerApi(self.server_url, self.token)
@@ -51,13 +55,15 @@ def find_place(server_url: str | None = None) -> Place:
     named = "server_url" in settings.model_fields_set
     note = None if named else running_note(settings.home)
     if note is not None and settings.token is None:
-        return Place(note.server_url, note.token, settings.home)
+        return Place(note.server_url, note.token, settings.home, UP)
     token = settings.token.get_secret_value() if settings.token is not None else load_token(settings.home)
     if not token:
         raise ConfigurationError(
             "There is no token.", hint=f"set ASSENT_TOKEN, or {TOKEN_HINT} --save; or start everything with `assent up`"
         )
-    return Place(note.server_url if note is not None else settings.server_url, token, settings.home)
+    if note is not None:
+        return Place(note.server_url, token, settings.home, UP)
+    return Place(settings.server_url, token, settings.home, settings.server_url)
 
 
 # The note of a running `assent up`
@@ -87,7 +93,7 @@ def running_note(home: Path) -> Note | None:
 
 
 @contextlib.contextmanager
-def leave_note(home: Path, note: Note) -> Iterator[None]:
+def leave_note(home: Path, note: Note) -> Generator[None]:
     """Say where the server is for as long as the block runs."""
     private_directory(home)
     path = _note_path(home)
@@ -107,70 +113,70 @@ def leave_note(home: Path, note: Note) -> Iterator[None]:
 # Which project belongs to a directory
 
 
-def known_project(home: Path, server_url: str, directory: Path) -> str | None:
+def known_project(place: Place, directory: Path) -> str | None:
     """The project this directory had the last time."""
-    return _known(home).get(_key(server_url, directory))
+    return _known(place.home).get(f"{place.name} {directory}")
 
 
-def remember_project(home: Path, server_url: str, directory: Path, project_id: str) -> None:
-    private_directory(home)
-    known = {**_known(home), _key(server_url, directory): project_id}
-    path = home / "projects.json"
+def remember_project(place: Place, directory: Path, project_id: str) -> None:
+    """Keep it for the next time."""
+    private_directory(place.home)
+    known = {**_known(place.home), f"{place.name} {directory}": project_id}
+    path = place.home / "projects.json"
     draft = path.with_name(f".projects.{os.getpid()}")
-    draft.write_text(json.dumps(known, indent=1), encoding="utf-8")
+    draft.write_text(json.dumps(known, indent=1), encoding="utf-8", errors="surrogateescape")
     draft.replace(path)
 
 
 def _known(home: Path) -> dict[str, str]:
     try:
-        value = json.loads((home / "projects.json").read_text(encoding="utf-8"))
+        value: Any = json.loads((home / "projects.json").read_text(encoding="utf-8", errors="surrogateescape"))
     except (OSError, ValueError):
-        return {}  # kept for convenience only: without it a new project is made
-    return {str(key): str(item) for key, item in value.items()} if isinstance(value, dict) else {}
+        return {}  # kept for convenience only: without it a directory gets a new project
+    items = cast("dict[Any, Any]", value).items() if isinstance(value, dict) else ()
+    return {str(key): str(item) for key, item in items}
 
 
-def _key(server_url: str, directory: Path) -> str:
-    return f"{server_url} {directory}"
-
-
-async def project_for(api: ServerApi, home: Path, directory: Path, *, where: str, always_own: bool = False) -> Project:
-    """The project of a directory: the one it had, else the user's only one, else a new one named after it.
-
-    With `always_own` another directory's project is never taken. `where` names the server in the memory.
-    """
+async def own_project(api: ServerApi, place: Place, directory: Path) -> Project:
+    """For `assent up`: the directory's own project, never another's; made at the first start."""
     projects = (await api.list_projects()).projects
-    known = known_project(home, where, directory)
-    for project in projects:
-        if project.project_id == known:
-            return project
-    if projects and not always_own:
-        if len(projects) > 1:
-            raise ambiguous(projects)
-        return projects[0]
-    project = await api.create_project(directory.name or "workspace")
-    remember_project(home, where, directory, project.project_id)
-    return project
+    return _remembered(projects, place, directory) or await _new_project(api, place, directory)
 
 
-async def only_project(api: ServerApi, home: Path, directory: Path, *, where: str) -> Project:
-    """The project to talk about from here: the directory's, else the user's only one."""
+async def project_to_serve(api: ServerApi, place: Place, directory: Path) -> Project:
+    """For `assent connect`: the directory's own, else the user's only one, else a new one named after it."""
     projects = (await api.list_projects()).projects
-    known = known_project(home, where, directory)
-    for project in projects:
-        if project.project_id == known:
-            return project
-    if len(projects) == 1:
-        return projects[0]
+    if projects:
+        return _remembered(projects, place, directory) or _only(projects)
+    return await _new_project(api, place, directory)
+
+
+async def project_to_watch(api: ServerApi, place: Place, directory: Path) -> Project:
+    """For `assent chat`: the directory's own, else the user's only one."""
+    projects = (await api.list_projects()).projects
     if not projects:
         raise CallerError(
             "You have no project on this server yet.", hint="connect a directory with `assent connect --workspace DIR`"
         )
-    raise ambiguous(projects)
+    return _remembered(projects, place, directory) or _only(projects)
 
 
-def ambiguous(projects: list[Project]) -> CallerError:
-    listed = ", ".join(f"{shown(project.project_id)} ({shown(project.name)})" for project in projects[:10])
-    more = f" and {len(projects) - 10} more" if len(projects) > 10 else ""
-    return CallerError(
-        f"You have {len(projects)} projects, so say which one.", hint=f"add --project ID, one of: {listed}{more}"
+def _remembered(projects: list[Project], place: Place, directory: Path) -> Project | None:
+    known = known_project(place, directory)
+    return next((project for project in projects if project.project_id == known), None)
+
+
+def _only(projects: list[Project]) -> Project:
+    if len(projects) == 1:
+        return projects[0]
+    listed = ", ".join(f"{project.project_id} ({project.name})" for project in projects[:10])
+    raise CallerError(
+        f"You have {len(projects)} projects, so say which one.",
+        hint=f"add --project ID: {listed}{', …' if len(projects) > 10 else ''}",
     )
+
+
+async def _new_project(api: ServerApi, place: Place, directory: Path) -> Project:
+    project = await api.create_project(directory.name or "workspace")
+    remember_project(place, directory, project.project_id)
+    return project

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, SettingsError
 
-from assent.protocol.errors import ConfigurationError
+from assent.protocol.errors import CallerError, ConfigurationError
 
 Settings = TypeVar("Settings", bound=BaseSettings)
 
@@ -42,5 +42,5 @@ def existing_directory(directory: Path) -> Path:
     absolute = Path(os.path.realpath(directory.expanduser()))
     if not absolute.is_dir():
         what = "is not a directory" if absolute.exists() else "does not exist"
-        raise ConfigurationError(f"The directory {str(directory)!r} {what}.", hint="name the project's directory")
+        raise CallerError(f"The directory {str(directory)!r} {what}.", hint="name the project's directory")
     return absolute

@@ -19,12 +19,12 @@ RISK_STYLES = {"LOW": "green", "MEDIUM": "yellow", "HIGH": "bold red", "REFUSE":
 
 def shown(text: str) -> str:
     """Text from elsewhere, safe on a terminal; lines and tabs stay."""
-    return "\n".join("\t".join(safe_text(part) for part in line.split("\t")) for line in text.split("\n"))
+    return safe_text(text, lines=True)
 
 
 def shortened(text: str, limit: int = 100) -> str:
     """One safe line of at most `limit` characters that says when something is left out."""
-    line = " ".join(shown(text).split())
+    line = safe_text(" ".join(text.split()))
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 

@@ -87,11 +87,14 @@ class ApprovalDesk:
         """Somebody decided, here or elsewhere."""
         self._end(event.approval_id, event.status, event.decided_by)
 
-    def settle(self, waiting: list[ApprovalRequest], *, server_ahead: float = 0.0) -> None:
-        """Take the server's list as the truth: what is not on it is over, what is new is asked."""
+    def settle(
+        self, waiting: list[ApprovalRequest], *, known: list[ApprovalRequested], server_ahead: float = 0.0
+    ) -> None:
+        """Take the server's list as the truth: what was `known` before it was asked for and is not on it is over."""
         still = {request.id for request in waiting}
-        for approval_id in [approval_id for approval_id in self._pending if approval_id not in still]:
-            self._end(approval_id, ApprovalStatus.CANCELLED, None)
+        for event in known:
+            if event.approval_id not in still:
+                self._end(event.approval_id, ApprovalStatus.CANCELLED, None)
         for request in waiting:
             if request.project_id == self._project_id and request.status is ApprovalStatus.PENDING:
                 self.request(_as_event(request), server_ahead=server_ahead)
@@ -161,19 +164,18 @@ class ApprovalDesk:
                 if approval_id not in self._pending:
                     return
                 try:
-                    status = await self._decide(waiting)
-                    self._end(approval_id, status, "you")
+                    self._settled(approval_id, await self._decide(waiting), "you")
                     return
                 except UnreachableError as error:
                     log.warning("decision not delivered", approval_id=approval_id, error=error.message)
                     if attempt + 1 < self._tries:
                         await asyncio.sleep(pause(attempt))
                 except ConflictError as error:
-                    self._end(approval_id, _status(error.state), None)
+                    self._settled(approval_id, _status(error.state), "somebody faster")
                     return
                 except CallerError as error:
                     log.error("decision not taken", approval_id=approval_id, error=error.message)
-                    self._end(approval_id, ApprovalStatus.CANCELLED, None)
+                    self._settled(approval_id, ApprovalStatus.CANCELLED, None)
                     return
                 except AssentError as error:
                     log.error("decision refused", approval_id=approval_id, error=error.message)
@@ -183,6 +185,10 @@ class ApprovalDesk:
             self._say("The server cannot be reached; your answer is sent when it can.")
         finally:
             waiting.posting = False
+
+    def _settled(self, approval_id: str, status: ApprovalStatus, decided_by: str | None) -> None:
+        self._end(approval_id, status, decided_by)
+        self._say(_told(status, decided_by))
 
     async def _decide(self, waiting: PendingApproval) -> ApprovalStatus:
         event, answer = waiting.event, waiting.answer

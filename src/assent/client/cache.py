@@ -69,9 +69,9 @@ class ReadCache:
         identity = _identity(key[0])
         return None if identity is None else Reading(key, identity, self._generation)
 
-    def put(self, reading: Reading, result: ToolResult) -> None:
+    def put(self, reading: Reading | None, result: ToolResult) -> None:
         """Remember a result, unless the file changed while it was read or too shortly before."""
-        if not isinstance(result, ReadFileResult) or reading.generation != self._generation:
+        if reading is None or reading.generation != self._generation or not isinstance(result, ReadFileResult):
             return
         size = 4 * len(result.content)
         changed = max(reading.identity[3], reading.identity[4]) / 1e9

@@ -154,8 +154,9 @@ class ClientConnection:
             await self.handler.outbox.resend()
             self.handler.approvals.resend()
             if self._interactive:
-                waiting = await self.api.approvals()
-                self.handler.approvals.settle(waiting.approvals, server_ahead=self.handler.server_ahead)
+                known = self.handler.pending_approvals
+                waiting = (await self.api.approvals()).approvals
+                self.handler.approvals.settle(waiting, known=known, server_ahead=self.handler.server_ahead)
         except AssentError as error:
             log.warning("could not catch up", error=error.message)
 
@@ -192,10 +193,14 @@ def connect_client(
     token = settings.token.get_secret_value() if settings.token is not None else load_token(settings.home)
     if not token:
         raise ConfigurationError("There is no token.", hint=f"set ASSENT_TOKEN, or {TOKEN_HINT}")
-    workspace = Workspace(workspace_dir, settings)
-    identity = open_identity(settings.home, settings.server_url, project_id, workspace.root)
+    identity = open_identity(settings.home, settings.server_url, project_id, Path(workspace_dir).resolve())
     api = ServerApi(settings.server_url, token, client_id=identity.client_id)
     journal = Journal(identity.directory)
+    try:
+        workspace = Workspace(workspace_dir, settings)
+    except BaseException:
+        journal.close()
+        raise
     commands = DEFAULT_COMMANDS if settings.allowed_commands is None else frozenset(settings.allowed_commands)
     handler = ToolHandler(
         settings=settings,

@@ -90,6 +90,8 @@ class ToolHandler:
         self._cache = ReadCache(workspace.root, settings.cache_seconds) if settings.cache_enabled else None
         self._queue: dict[str, ExecutionSignal] = {}
         self._active: dict[str, ActiveExecution] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._history: deque[ClientResult] = deque(maxlen=HISTORY)
         self._disposed = False
@@ -154,7 +156,7 @@ class ToolHandler:
             log.warning("repeated signal ignored", tool_id=tool_id)
             self.outbox.again(tool_id)
             return
-        self._journal.remember(tool_id)
+        self._journal.take(tool_id)
         log.info("signal received", tool_id=tool_id, tool=event.tool_name, approved_by=event.approved_by)
         if event.tool_name not in TOOLS:
             self._fail(tool_id, event.tool_name, ToolTypeError(f"This client has no tool {event.tool_name[:100]!r}."))
@@ -170,7 +172,7 @@ class ToolHandler:
     def handle_unreadable_signal(self, tool_id: str) -> None:
         """A signal for this client that cannot be understood: it never runs, and the server is told."""
         if not self._disposed and not self._journal.knows(tool_id):
-            self._journal.remember(tool_id)
+            self._journal.take(tool_id)
             self._fail(tool_id, "", ToolTypeError("This client could not understand the signal; nothing was run."))
 
     def handle_tool_cancel_signal(self, event: ExecutionCancelSignal) -> None:
@@ -197,9 +199,8 @@ class ToolHandler:
             self._cancel(tool_id, "The client was closed before this was run.")
         for tool_id in [*self._active]:
             self._cancel(tool_id, "The client was closed while this ran; part of its effect may remain.")
-        while self._active:
-            # Until the processes are gone, however long that takes: none may outlive the client.
-            await asyncio.wait([active.task for active in self._active.values()], return_when=asyncio.FIRST_COMPLETED)
+        # Until the processes are gone, however long that takes: none may outlive the client.
+        await self._idle.wait()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=LAST_POST_SECONDS)
             for task in late:
@@ -210,6 +211,7 @@ class ToolHandler:
     # Places and order (C3)
 
     def _start(self, event: ExecutionSignal) -> None:
+        self._idle.clear()
         self._active[event.tool_id] = ActiveExecution(event, self._spawn(self._execute(event)))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -222,6 +224,8 @@ class ToolHandler:
         del self._active[tool_id]
         if self._queue and not self._disposed:
             self._start(self._queue.pop(next(iter(self._queue))))
+        elif not self._active:
+            self._idle.set()
 
     def _cancel(self, tool_id: str, why: str) -> None:
         active = self._active.get(tool_id)
@@ -284,8 +288,7 @@ class ToolHandler:
             return known
         reading = cache.before(event.tool_params)
         result = await self._run(event, changes=changes, network=verdict.network)
-        if reading is not None:
-            cache.put(reading, result)
+        cache.put(reading, result)
         return result
 
     async def _run(self, event: ExecutionSignal, *, changes: bool, network: bool) -> ToolResult:

@@ -52,6 +52,7 @@ class Journal:
         self._acting: dict[str, bytes] = {}
         self._unsent: dict[str, Unsent] = {}
         self._seen: dict[str, None] = {}
+        self._taken: set[str] = set()
         self._file = -1
         self._size = self._compacted = 0
         self._syncing = 0
@@ -65,13 +66,11 @@ class Journal:
 
     def knows(self, tool_id: str) -> bool:
         """Whether this call reached this machine before."""
-        return tool_id in self._seen
+        return tool_id in self._seen or tool_id in self._taken
 
-    def remember(self, tool_id: str) -> None:
-        """Count a call as seen, before anything of it is written."""
-        self._seen[tool_id] = None
-        if len(self._seen) > 2 * KEPT_IDS:
-            self._forget()
+    def take(self, tool_id: str) -> None:
+        """Count a call as known while this process lives; one that never acts may be signalled to the next."""
+        self._taken.add(tool_id)
 
     @property
     def unsent(self) -> list[str]:
@@ -92,7 +91,7 @@ class Journal:
     async def acting(self, tool_id: str, tool_name: str, digest: str, *, durable: bool) -> None:
         """Write that a tool is about to act. Raises when that cannot be written: then it must not act."""
         line = _line(step="acting", tool_id=tool_id, tool_name=tool_name, digest=digest, at=now())
-        self._seen[tool_id] = None
+        self._remember(tool_id)
         try:
             self._append(line)
             # Before the sync: a compaction meanwhile must carry it over.
@@ -108,7 +107,7 @@ class Journal:
 
     async def done(self, tool_id: str, report: bytes, *, durable: bool) -> None:
         """Keep a report until the server has it. A full disk costs its safety across a crash, not the report."""
-        self._seen[tool_id] = None
+        self._remember(tool_id)
         unsent = Unsent(report)
         try:
             if len(report) > SPOOL_BYTES:
@@ -148,6 +147,12 @@ class Journal:
         self._file = -1
 
     # Writing
+
+    def _remember(self, tool_id: str) -> None:
+        self._taken.discard(tool_id)
+        self._seen[tool_id] = None
+        if len(self._seen) > 2 * KEPT_IDS:
+            self._forget()
 
     def _append(self, line: bytes) -> None:
         if self._broken or self._file < 0:

@@ -23,5 +23,5 @@ log = cast(
             structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True),
         ],
         wrapper_class=BoundLogger,
-    ),
+    ).bind(),  # bound once, or every line would build its logger anew
 )

@@ -72,7 +72,7 @@ class TerminalPrompt:
         return cls(sys.stdin.fileno(), Console(stderr=True, markup=False, emoji=False, highlight=False))
 
     def say(self, sentence: str) -> None:
-        self._print(Text(safe_text(sentence)))
+        self._print(Text(safe_text(sentence, lines=True)))
 
     async def ask(self, question: Question) -> Answer | None:
         if question.closed.done():
@@ -134,14 +134,18 @@ class TerminalPrompt:
         self._print(Text.assemble("\n", (f"{risk.value} ", _STYLE[risk]), (safe_text(event.tool_name), "bold")))
         self._print(Text(_quoted(event.description)))
         for name, value in event.tool_params.items():
-            self._print(Text.assemble((f"  {safe_text(name)}:\n", "dim"), _quoted(_written(value))))
+            self._print_named(safe_text(name), value if isinstance(value, str) else repr(value))
         for finding in event.findings:
-            self._print(Text.assemble(("  why:\n", "dim"), _quoted(finding.reason)))
+            self._print_named("why", finding.reason)
         self._print(Text("  network: it may use the network" if event.network else "  network: none"))
         if event.agent_id is not None:
             self._print(Text(f"  agent: {safe_text(event.agent_id)}"))
         self._print(Text(f"  time left: {_clock(seconds)}"))
         self._ask_again(risk)
+
+    def _print_named(self, name: str, text: str) -> None:
+        shown = f"\n{_quoted(text)}" if "\n" in text else f" {safe_text(text)}"
+        self._print(Text.assemble((f"  {name}:", "dim"), shown))
 
     def _ask_again(self, risk: RiskLevel) -> None:
         allow = "allow" if risk is RiskLevel.HIGH else "a"
@@ -162,13 +166,9 @@ def _understood(line: str, risk: RiskLevel) -> Answer | None:
     return None
 
 
-def _written(value: object) -> str:
-    return value if isinstance(value, str) else repr(value)
-
-
 def _quoted(text: str) -> str:
     """Safe text, each line marked, so that none can pass for a line of ours."""
-    return "\n".join(f"  | {safe_text(line)}" for line in text.split("\n"))
+    return "\n".join(f"  | {line}" for line in safe_text(text, lines=True).split("\n"))
 
 
 def _clock(seconds: float) -> str:

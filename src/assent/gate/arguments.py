@@ -8,13 +8,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..protocol.verdicts import Finding, VerdictLevel
+from assent.protocol.verdicts import Finding, VerdictLevel
+
 from .characters import hidden_in_prose
 from .names import protected_name, secret_name, trusted_name
 from .paths import RELATIVE_HINT, check_path, climbs_out, quoted
 from .tables import CommandTable, Kind
 
-_NUMBER = re.compile(r"[+-]?[0-9]{1,19}(?:[A-Za-z]{0,3})?")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}(?:\.[0-9]{1,9})?[A-Za-z]{0,3}")
 _WORD = re.compile(r"[A-Za-z0-9_+:.,%-]*")
 _VARIABLE = re.compile(r"\$(?:[A-Z_{(]|env:)|%[A-Za-z_]+%")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://)")
@@ -38,8 +39,10 @@ class Place:
     def rule(self) -> str:
         return f"commands.{self.table.name.replace(' ', '.')}.{self.option or 'operand'}"
 
-    def finding(self, level: VerdictLevel, reason: str, instead: str | None = None) -> Finding:
-        return Finding(level=level, reason=reason, rule=self.rule, instead=instead)
+    def finding(
+        self, level: VerdictLevel, reason: str, instead: str | None = None, *, always_asks: bool = False
+    ) -> Finding:
+        return Finding(level=level, reason=reason, rule=self.rule, instead=instead, always_asks=always_asks)
 
 
 Findings = list[Finding]
@@ -72,12 +75,12 @@ def _word(value: str, place: Place) -> Findings:
 
 def _refusal(value: str, place: Place, *, writes: bool = False) -> Finding | None:
     """Why a path may not be used by a command, or None."""
-    if value.startswith("~") or ("$" in value or "%" in value) and _VARIABLE.match(value):
+    if value.startswith("~") or (value.startswith(("$", "%")) and _VARIABLE.match(value)):
         # Literal for us; but whoever wrote it meant a place outside.
         return place.finding(_REFUSE, f"{quoted(value)} names a home directory or variable.", RELATIVE_HINT)
-    refusal = check_path(value, workspace=place.workspace).refusal
+    relative, refusal = check_path(value, workspace=place.workspace)
     if refusal is None and writes:
-        reason = protected_name(value)
+        reason = protected_name(relative)
         if reason is not None:
             return place.finding(_REFUSE, f"{quoted(value)} may not be written. {reason}")
     return refusal
@@ -97,7 +100,7 @@ def _path_read(value: str, place: Place) -> Findings:
     if refusal is not None:
         return [refusal]
     if secret_name(value):
-        return [place.finding(_MEDIUM, f"{quoted(value)} usually holds secrets.")]
+        return [place.finding(_MEDIUM, f"{quoted(value)} usually holds secrets.", always_asks=True)]
     return NOTHING
 
 
@@ -107,7 +110,7 @@ def _path_write(value: str, place: Place) -> Findings:
         return [refusal]
     trusted = trusted_name(value)
     if trusted is not None:
-        return [place.finding(_HIGH, f"Writes {quoted(value)}. {trusted}")]
+        return [place.finding(_HIGH, f"Writes {quoted(value)}. {trusted}", always_asks=True)]
     return [place.finding(_HIGH, f"Writes {quoted(value)}.")]
 
 
@@ -149,8 +152,7 @@ def _remote(value: str, place: Place) -> Findings:
 
 def is_remote(value: str) -> bool:
     """Whether a repository lies on another machine."""
-    found = _URL.match(value)
-    return found is not None if found else bool(_SCP.fullmatch(value) and not value.startswith(("/", ".")))
+    return bool(_URL.match(value) or (_SCP.fullmatch(value) and not value.startswith(("/", "."))))
 
 
 def _file_list(value: str, place: Place) -> Findings:
@@ -175,7 +177,7 @@ def _date(value: str, place: Place) -> Findings:
 
 
 def _module(value: str, place: Place) -> Findings:
-    option = place.table.modules.get(value.lower().partition(".")[0]) or place.table.modules.get(value.lower())
+    option = place.table.modules.get(value.partition(".")[0])
     if option is None:
         return NOTHING
     return [place.finding(option.level, option.because or f"Runs the module {quoted(value)}.")]
@@ -227,9 +229,15 @@ def _script(value: str, place: Place) -> Findings:
     return _path_name(value, place)
 
 
+def _glob(value: str, place: Place) -> Findings:
+    if secret_name(value) or secret_name(value.strip("*")):
+        return [place.finding(_MEDIUM, f"{quoted(value)} asks for files that usually hold secrets.", always_asks=True)]
+    return _text(value, place)
+
+
 def _refspec(value: str, place: Place) -> Findings:
     if value.startswith(("+", ":")):
-        return [place.finding(_HIGH, f"{quoted(value)} overwrites or deletes a branch elsewhere.")]
+        return [place.finding(_HIGH, f"{quoted(value)} overwrites or deletes a branch elsewhere.", always_asks=True)]
     return _loose(value, place)
 
 
@@ -261,4 +269,5 @@ _JUDGES: dict[Kind, Callable[[str, Place], Findings]] = {
     Kind.SCRIPT: _script,
     Kind.REFSPEC: _refspec,
     Kind.SOURCE: _source,
+    Kind.GLOB: _glob,
 }

@@ -6,20 +6,21 @@ It decides from argv and tables alone and never from the joined text.
 """
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from ..protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
-from ..protocol.values import JsonObject
-from ..protocol.verdicts import Finding, VerdictLevel
+from assent.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
+from assent.protocol.values import JsonObject
+from assent.protocol.verdicts import Finding, VerdictLevel
+
 from .arguments import Place, is_remote, judge_value
 from .options import Reading, Said, Unreadable, read
 from .paths import quoted
 from .tables import CommandTable, Kind, Style, load_tables
 
 DEFAULT_COMMANDS = frozenset(
-    "grep find locate ls cat head tail wc gcc python python3 node npm git zip unzip tar echo date pwd whoami".split()
-)
+    ("grep", "find", "locate", "ls", "cat", "head", "tail", "wc", "gcc", "python", "python3", "node", "npm", "git")
+) | frozenset(("zip", "unzip", "tar", "echo", "date", "pwd", "whoami"))
 ALIASES = {"python3": "python"}
 LONG_COMMAND_BYTES = 8 * 1024
 
@@ -50,11 +51,16 @@ class CommandValidator:
         too_much = _check_amount(command, args)
         if too_much is not None and too_much.level is _REFUSE:
             return CommandFindings([too_much])
-        table = self.tables.get(ALIASES.get(command, command))
+        table = self.tables.get(ALIASES.get(command, command)) or self._family(command)
         judged = _without_table(command, args, workspace) if table is None else _judge_table(table, args, workspace)
         if too_much is not None:
             judged.findings.append(too_much)
         return judged
+
+    def _family(self, command: str) -> CommandTable | None:
+        """`mkfs.ext4` is as forbidden as `mkfs`, whatever the configuration allows."""
+        table = self.tables.get(command.partition(".")[0])
+        return table if table is not None and table.level is _REFUSE else None
 
     def self_check(self) -> list[str]:
         """Every example in the tables that does not come out as it says; an empty list is right."""
@@ -71,8 +77,10 @@ class CommandValidator:
         return wrong
 
     def _level(self, line: str) -> str:
+        """Judged as if the command were allowed: the tables also know some that are not."""
         command, *args = shlex.split(line)
-        findings = self.judge(command, args).findings
+        table = self.tables[ALIASES.get(command, command)]
+        findings = _judge_table(table, args, None).findings
         return max((finding.level for finding in findings), key=lambda level: level.rank).value
 
 
@@ -87,14 +95,10 @@ def _not_allowed(command: str, allowed: frozenset[str]) -> Finding:
 
 
 def _check_amount(command: str, args: Sequence[str]) -> Finding | None:
-    """Too many or too long arguments; a NUL byte, which no program can be given."""
+    """Too many or too long arguments."""
     if len(args) > MAX_ARGUMENTS:
         return _amount(_REFUSE, f"{len(args)} arguments are more than {MAX_ARGUMENTS}.", "split the call")
-    size = len(command)
-    for arg in args:
-        size += len(arg) + 1
-        if "\0" in arg:
-            return _amount(_REFUSE, f"The argument {quoted(arg, 60)} holds a NUL byte.")
+    size = len(command) + sum(len(arg) + 1 for arg in args)
     if size > LONG_COMMAND_BYTES // 4:
         size = sum(len(arg.encode("utf-8", "surrogatepass")) + 1 for arg in (command, *args))
     if size > MAX_ARGUMENT_BYTES:
@@ -138,7 +142,11 @@ def _rule(table: CommandTable) -> str:
 class _Judge:
     """Collects findings over one reading, and over the reading of its subcommand."""
 
-    def __init__(self, table: CommandTable, reading: Reading, workspace: str | None) -> None:
+    def __init__(
+        self, table: CommandTable, reading: Reading, workspace: str | None, given: Set[str] = frozenset()
+    ) -> None:
+        self.given = given
+        """Options given before the subcommand."""
         self.table = table
         self.reading = reading
         self.workspace = workspace
@@ -170,7 +178,11 @@ class _Judge:
         if option.level is not _LOW or option.because:
             reason = f"{said.spelled}: {option.because or 'changes what the command does'}"
             rule = f"{_rule(table)}.{option.name}"
-            self.findings.append(Finding(level=option.level, reason=reason, rule=rule, instead=option.instead))
+            self.findings.append(
+                Finding(
+                    level=option.level, reason=reason, rule=rule, instead=option.instead, always_asks=option.always_asks
+                )
+            )
         if said.abbreviated:
             reason = f"{said.spelled} is an abbreviation, perhaps of {option.name}."
             self.findings.append(
@@ -179,9 +191,17 @@ class _Judge:
         if said.value is not None and option.kind is not None:
             place = Place(table, self.workspace, said.spelled)
             self.findings += judge_value(option.kind, said.value, place)
-            module = table.modules.get(said.value) if option.kind is Kind.MODULE else None
-            self.network = self.network or (module is not None and module.network)
+            if option.kind is Kind.MODULE:
+                self._module(said.value)
+            self.network = self.network or (option.kind is Kind.REMOTE and is_remote(said.value))
         self.network = self.network or option.network
+
+    def _module(self, name: str) -> None:
+        module = self.table.modules.get(name.partition(".")[0])
+        if module is not None and module.network:
+            self.network = (
+                self.network or self.reading.rest[:1] == [] or self.reading.rest[0] not in module.offline_with
+            )
 
     def _unknown(self, name: str, value: str | None) -> None:
         level = max(_MEDIUM, self.table.level, key=lambda item: item.rank)
@@ -206,16 +226,25 @@ class _Judge:
                 self.findings += judge_value(Kind.LOOSE, arg, self.place)
             return True
         inner = read(sub, reading.rest) if table.stops_at_operand else Reading(operands=reading.operands[1:])
-        judge = _Judge(sub, inner, self.workspace)
-        judge.given = {said.option.name for said in reading.said}
+        self._inner(sub, inner)
+        if table.style is Style.CONFIG:
+            self._doubtful_subcommands()
+        return True
+
+    def _inner(self, sub: CommandTable, reading: Reading) -> None:
+        judge = _Judge(sub, reading, self.workspace, given={said.option.name for said in self.reading.said})
         judge.run()
         self.findings += judge.findings
         self.network = self.network or judge.network
         self.understood = {**self.understood, "subcommand": judge.understood}
-        return True
 
-    given: set[str] | frozenset[str] = frozenset()
-    """Options given before the subcommand."""
+    def _doubtful_subcommands(self) -> None:
+        """npm gives an option it does not know the next word; the subcommand is then a later one."""
+        swallowed = sum(value is None for _, value in self.reading.unknown)
+        for name in self.reading.operands[1 : 1 + swallowed]:
+            sub = self.table.subs.get(name)
+            if sub is not None:
+                self._inner(sub, Reading())
 
     def _operands(self) -> None:
         table, operands = self.table, self.reading.operands
@@ -226,7 +255,7 @@ class _Judge:
         if len(operands) < table.least and table.answers.isdisjoint(said):
             self._note(_HIGH, table.lacking or f"Without an operand {table.name} runs what it is given as input.")
         if table.most is not None and len(operands) > table.most:
-            self._note(_HIGH, table.beyond or f"{table.name} has more operands than are understood.")
+            self._note(_HIGH, table.beyond or f"{table.name} has more operands than are understood.", always_asks=True)
         # Where an option was not understood, which operand is which is not certain either.
         doubtful = bool(self.reading.unknown) or any(item.abbreviated for item in self.reading.said)
         for index, operand in enumerate(operands):
@@ -246,9 +275,10 @@ class _Judge:
             self.network = True
         self.findings += judge_value(kind, operand, self.place)
 
-    def _note(self, level: VerdictLevel, reason: str) -> None:
+    def _note(self, level: VerdictLevel, reason: str, *, always_asks: bool = False) -> None:
         level = max(level, self.table.level, key=lambda item: item.rank)
-        self.findings.append(Finding(level=level, reason=reason, rule=f"{_rule(self.table)}.operands"))
+        rule = f"{_rule(self.table)}.operands"
+        self.findings.append(Finding(level=level, reason=reason, rule=rule, always_asks=always_asks))
 
 
 _BASES: dict[tuple[str, VerdictLevel], Finding] = {}
@@ -260,6 +290,8 @@ def _base(table: CommandTable) -> Finding:
     found = _BASES.get(key)
     if found is None:
         reason = table.because or f"{table.name} {table.does}."
-        found = Finding(level=table.level, reason=reason, rule=_rule(table), instead=table.instead)
+        found = Finding(
+            level=table.level, reason=reason, rule=_rule(table), instead=table.instead, always_asks=table.always_asks
+        )
         _BASES[key] = found
     return found

@@ -5,16 +5,18 @@ pass, because a verdict is the strictest of its findings. Pure: the same call gi
 and on the client. It never raises; what it cannot judge it refuses.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from pydantic import ValidationError
 
-from ..protocol.states import ErrorType
-from ..protocol.tools import MAX_FILE_BYTES, SCRIPT_NAMES, TOOLS, ToolParams
-from ..protocol.values import JsonObject
-from ..protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
+from assent.protocol.states import ErrorType
+from assent.protocol.tools import MAX_FILE_BYTES, SCRIPT_NAMES, TOOLS, ToolParams
+from assent.protocol.values import JsonObject
+from assent.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
+
 from .characters import hidden_in
 from .commands import DEFAULT_COMMANDS, CommandValidator
 from .names import secret_name
@@ -141,8 +143,6 @@ class Gate:
             refusal = _check_glob(glob, "glob")
         if refusal is not None:
             return verdict_of([refusal])
-        if "\0" in params["pattern"]:
-            return _malformed(_invalid("Parameter 'pattern' of search_files holds a NUL byte.", "tools.params"))
         secret = secret_name(relative) or (glob is not None and (secret_name(glob) or secret_name(glob.strip("*"))))
         return _SECRET_SEARCH if secret else _PLAIN["search_files"]
 
@@ -163,18 +163,40 @@ def _validated(name: str, model: type[ToolParams], tool_params: object) -> JsonO
             takes = ", ".join(model.model_fields)
             return _invalid(f"{name} has no parameter {quoted(str(key), 60)}.", "tools.params", f"it takes: {takes}")
     try:
-        return model.model_validate(given).model_dump()
+        params = model.model_validate(given).model_dump()
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"][:3])
         return _invalid(f"Parameter {field!r} of {name}: {first['msg']}.", "tools.params")
+    return _unspeakable(name, params) or params
+
+
+def _unspeakable(name: str, params: JsonObject) -> Finding | None:
+    """Text that no file system or program can be given: half a character, or a NUL byte outside a file's content."""
+    for field, value in params.items():
+        for text in cast("list[Any]", value) if isinstance(value, list) else (value,):
+            if not isinstance(text, str):
+                continue
+            if "\0" in text and field != "content":
+                return _invalid(f"Parameter {field!r} of {name} holds a NUL byte.", "tools.params")
+            if not text.isascii() and not _encodable(text):
+                return _invalid(f"Parameter {field!r} of {name} is not valid Unicode.", "tools.params")
+    return None
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_glob(pattern: str, field: str) -> Finding | None:
     hidden = hidden_in(pattern)
     if hidden is not None or "\\" in pattern:
         reason = f"The {field} {quoted(pattern)} holds an invisible character or a backslash."
-    elif pattern.startswith("/") or climbs_out(pattern) or ".." in pattern.replace("{", "/").split("/"):
+    elif pattern.startswith("/") or climbs_out(pattern) or ".." in _GLOB_PIECES.split(pattern):
         reason = f"The {field} {quoted(pattern)} leads out of the workspace."
     elif glob_too_wide(pattern):
         reason = f"The {field} {quoted(pattern)} has too many alternatives."
@@ -191,10 +213,12 @@ def _malformed(finding: Finding) -> Verdict:
     return verdict_of([finding], error_type=ErrorType.INVALID)
 
 
-def _fixed(level: VerdictLevel, reason: str, rule: str, *, network: bool = False) -> Verdict:
-    return verdict_of([Finding(level=level, reason=reason, rule=rule)], network=network)
+def _fixed(level: VerdictLevel, reason: str, rule: str, *, network: bool = False, always_asks: bool = False) -> Verdict:
+    finding = Finding(level=level, reason=reason, rule=rule, always_asks=always_asks)
+    return verdict_of([finding], network=network)
 
 
+_GLOB_PIECES = re.compile(r"[/{},]")
 _TOOL_HINT = f"use one of: {', '.join(TOOLS)}"
 _PLAIN = {
     "read_file": _fixed(_LOW, "Reads a file of the workspace.", "tools.read_file"),
@@ -202,5 +226,5 @@ _PLAIN = {
     "search_files": _fixed(_LOW, "Searches files of the workspace.", "tools.search_files"),
     "search_web": _fixed(_MEDIUM, "Sends the query to a search service outside.", "tools.search_web", network=True),
 }
-_SECRET_READ = _fixed(_MEDIUM, "Reads a file that usually holds secrets.", "names.secret")
-_SECRET_SEARCH = _fixed(_MEDIUM, "Searches a file that usually holds secrets.", "names.secret")
+_SECRET_READ = _fixed(_MEDIUM, "Reads a file that usually holds secrets.", "names.secret", always_asks=True)
+_SECRET_SEARCH = _fixed(_MEDIUM, "Searches a file that usually holds secrets.", "names.secret", always_asks=True)

@@ -49,7 +49,9 @@ def _globs(patterns: list[str] | tuple[()]) -> re.Pattern[str] | None:
     return re.compile("|".join(f"(?:{fnmatch.translate(pattern)})" for pattern in patterns)) if patterns else None
 
 
-_DATA: dict[str, Any] = tomllib.loads(resources.files(__package__).joinpath("names.toml").read_text("utf-8"))
+_DATA: dict[str, Any] = tomllib.loads(
+    resources.files(__name__.rpartition(".")[0]).joinpath("names.toml").read_text("utf-8")
+)
 _PROTECTED = tuple(_group(entry) for entry in _DATA["protected"])
 _TRUSTED = tuple(_group(entry) for entry in _DATA["trusted"])
 _SECRET = _group(_DATA["secrets"])

@@ -141,7 +141,9 @@ class _Reader:
             value = self.args[self.at]
             if all(option.kind is not None for option in meant):
                 self.at += 1
-        self.reading.said.extend(Said(option, name, value if option.kind else None, True) for option in meant)
+        self.reading.said.extend(
+            Said(option, name, value if option.kind else None, abbreviated=True) for option in meant
+        )
 
     def _setting(self, name: str, glued: str | None) -> None:
         """npm: `--no-x`, `--key=value`, or `--key value` for a key that we do not know."""

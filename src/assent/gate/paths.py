@@ -8,7 +8,8 @@ that one call means the same everywhere.
 import re
 from typing import NamedTuple
 
-from ..protocol.verdicts import Finding, VerdictLevel
+from assent.protocol.verdicts import Finding, VerdictLevel
+
 from .characters import LOOKALIKE_SLASHES, escaped, hidden_in, plain_form
 
 MAX_NAME_BYTES = 255

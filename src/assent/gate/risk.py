@@ -6,7 +6,8 @@ warning, text of the named extensions is MEDIUM, everything else HIGH. It sees n
 
 import re
 
-from ..protocol.verdicts import Finding, VerdictLevel
+from assent.protocol.verdicts import Finding, VerdictLevel
+
 from .names import names_of, protected_name, trusted_name
 from .paths import quoted
 from .secrets import MASK_PREFIX
@@ -34,7 +35,8 @@ class RiskAssessor:
         findings = [self._by_name(path, last)]
         if MASK_PREFIX in content:
             reason = "The content holds a mask in place of a secret; writing it would replace the real secret."
-            findings.append(_finding(VerdictLevel.HIGH, reason, "masked", "edit the file without its secret lines"))
+            instead = "edit the file without its secret lines"
+            findings.append(_finding(VerdictLevel.HIGH, reason, "masked", instead, always_asks=True))
         if "\0" in content:
             findings.append(_finding(VerdictLevel.HIGH, "The content holds NUL bytes: it is not text.", "binary"))
         return findings
@@ -42,7 +44,7 @@ class RiskAssessor:
     def _by_name(self, path: str, last: str) -> Finding:
         trusted = trusted_name(path)
         if trusted is not None:
-            return _finding(VerdictLevel.HIGH, f"Writes {quoted(path)}. {trusted}", "trusted")
+            return _finding(VerdictLevel.HIGH, f"Writes {quoted(path)}. {trusted}", "trusted", always_asks=True)
         stem, dot, ending = last.rpartition(".")
         if dot and stem and f".{ending}" in MEDIUM_EXTENSIONS:
             return _finding(VerdictLevel.MEDIUM, "Writes a text file.", "text")
@@ -50,5 +52,7 @@ class RiskAssessor:
         return _finding(VerdictLevel.HIGH, f"Writes a {what}.", "other")
 
 
-def _finding(level: VerdictLevel, reason: str, rule: str, instead: str | None = None) -> Finding:
-    return Finding(level=level, reason=reason, rule=f"write.{rule}", instead=instead)
+def _finding(
+    level: VerdictLevel, reason: str, rule: str, instead: str | None = None, *, always_asks: bool = False
+) -> Finding:
+    return Finding(level=level, reason=reason, rule=f"write.{rule}", instead=instead, always_asks=always_asks)

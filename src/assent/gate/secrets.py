@@ -6,7 +6,7 @@ and runs only when its needle occurs. If masking itself fails the text is withhe
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -22,72 +22,97 @@ class Format:
     """A secret that is known by its form; group 1, if any, is the part that is masked."""
 
     kind: str
-    needles: tuple[str, ...]
-    """Lower-case; the pattern is tried only when one of them occurs."""
     pattern: re.Pattern[str]
 
 
-def _format(kind: str, needles: str, pattern: str, flags: int = 0) -> Format:
-    return Format(kind, tuple(needles.split(" ")), re.compile(pattern, flags))
+def _format(kind: str, pattern: str, flags: int = 0) -> Format:
+    return Format(kind, re.compile(pattern, flags))
 
 
-_FORMATS = (
-    _format("aws-key", "akia asia abia acca", _B + r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    _format("github-token", "ghp_ gho_ ghu_ ghs_ ghr_", _B + r"gh[pousr]_[A-Za-z0-9]{30,255}"),
-    _format("github-token", "github_pat_", _B + r"github_pat_[A-Za-z0-9_]{22,255}"),
-    _format("gitlab-token", "gl", _B + r"gl(?:pat|dt|rt|ptt|ft|soat|imt|agent|cbt|oas)-[A-Za-z0-9_.-]{20,255}"),
-    _format("slack-token", "xox xapp-", _B + r"(?:xox[abceoprs]-[A-Za-z0-9-]{10,255}|xapp-\d-[A-Za-z0-9-]{10,255})"),
-    _format("slack-webhook", "hooks.slack.com", r"hooks\.slack\.com/(?:services|workflows)/([A-Za-z0-9_/-]{20,255})"),
-    _format("stripe-key", "k_live_ k_test_ whsec_", _B + r"(?:[sr]k_(?:live|test)_|whsec_)[A-Za-z0-9+/=]{10,255}"),
-    _format("anthropic-key", "sk-ant-", _B + r"sk-ant-[A-Za-z0-9_-]{20,255}"),
-    _format("openai-key", "sk-", _B + r"sk-(?:(?:proj|svcacct|admin|None)-[A-Za-z0-9_-]{20,255}|[A-Za-z0-9]{32,255})"),
-    _format("google-key", "aiza", _B + r"AIza[0-9A-Za-z_-]{35}"),
-    _format("google-token", "ya29. gocspx-", _B + r"(?:ya29\.[A-Za-z0-9_-]{20,1024}|GOCSPX-[A-Za-z0-9_-]{20,64})"),
-    _format("npm-token", "npm_", _B + r"npm_[A-Za-z0-9]{36,64}"),
-    _format("pypi-token", "pypi-", _B + r"pypi-[A-Za-z0-9_-]{50,512}"),
-    _format("huggingface-token", "hf_", _B + r"hf_[A-Za-z0-9]{30,64}"),
-    _format("sendgrid-key", "sg.", _B + r"SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{16,64}"),
-    _format("digitalocean-token", "do", _B + r"do[opr]_v1_[a-f0-9]{64}"),
-    _format("shopify-token", "shp", _B + r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}"),
-    _format("vault-token", "hvs. hvb.", _B + r"hv[sb]\.[A-Za-z0-9_-]{24,255}"),
-    _format("telegram-token", ":aa", r"(?<![0-9])[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])"),
-    _format("age-key", "age-secret-key-", r"AGE-SECRET-KEY-1[A-Z0-9]{58}"),
-    _format("linear-key", "lin_api_", _B + r"lin_api_[A-Za-z0-9]{40,64}"),
-    _format("jwt", "eyj", _B + r"eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+"),
-    _format(
-        "private-key",
-        "private key",
-        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-        r"((?:\\[rn]|[\s\"'+,])*+(?:(?:[A-Za-z0-9+/=_]{16,}+|(?:Proc-Type|DEK-Info|Version|Comment)[^\n]{0,200}\n)"
-        r"(?:\\[rn]|[\s\"'+,])*+)++[A-Za-z0-9+/=]*+)",
+# Behind an underscore or a dash come at least 16 characters: one cheap look rules all of these out at once.
+_UNDERSCORE = re.compile(r"_[A-Za-z0-9+/]{16}")
+_UNDERSCORE_FORMATS = (
+    _format("github-token", _B + r"gh[pousr]_[A-Za-z0-9]{30,255}"),
+    _format("github-token", _B + r"github_pat_[A-Za-z0-9_]{22,255}"),
+    _format("stripe-key", _B + r"(?:[sr]k_(?:live|test)_|whsec_)[A-Za-z0-9+/=]{16,255}"),
+    _format("npm-token", _B + r"npm_[A-Za-z0-9]{36,64}"),
+    _format("huggingface-token", _B + r"hf_[A-Za-z0-9]{30,64}"),
+    _format("digitalocean-token", _B + r"do[opr]_v1_[a-f0-9]{64}"),
+    _format("shopify-token", _B + r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}"),
+    _format("linear-key", _B + r"lin_api_[A-Za-z0-9]{40,64}"),
+)
+_DASH = re.compile(r"-[A-Za-z0-9_.-]{16}")
+_DASH_FORMATS = (
+    _format("gitlab-token", _B + r"gl(?:pat|dt|rt|ptt|ft|soat|imt|agent|cbt|oas)-[A-Za-z0-9_.-]{20,255}"),
+    _format("slack-token", _B + r"(?:xox[abceoprs]-[A-Za-z0-9-]{10,255}|xapp-\d-[A-Za-z0-9-]{10,255})"),
+    _format("anthropic-key", _B + r"sk-ant-[A-Za-z0-9_-]{20,255}"),
+    _format("openai-key", _B + r"sk-(?:(?:proj|svcacct|admin|None)-[A-Za-z0-9_-]{20,255}|[A-Za-z0-9]{32,255})"),
+    _format("google-token", _B + r"GOCSPX-[A-Za-z0-9_-]{20,64}"),
+    _format("pypi-token", _B + r"pypi-[A-Za-z0-9_-]{50,512}"),
+    _format("age-key", r"AGE-SECRET-KEY-1[A-Z0-9]{58}"),
+)
+# Tried only when the literal occurs, as it is written here.
+_LITERAL_FORMATS = (
+    ("AKIA", _format("aws-key", _B + r"AKIA[A-Z0-9]{16}(?![A-Za-z0-9])")),
+    ("ASIA", _format("aws-key", _B + r"ASIA[A-Z0-9]{16}(?![A-Za-z0-9])")),
+    ("AIza", _format("google-key", _B + r"AIza[0-9A-Za-z_-]{35}")),
+    ("ya29.", _format("google-token", _B + r"ya29\.[A-Za-z0-9_-]{20,1024}")),
+    ("SG.", _format("sendgrid-key", _B + r"SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{16,64}")),
+    ("hvs.", _format("vault-token", _B + r"hvs\.[A-Za-z0-9_-]{24,255}")),
+    (":AA", _format("telegram-token", r"(?<![0-9])[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])")),
+    ("eyJ", _format("jwt", _B + r"eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+")),
+    ("slack.com/", _format("slack-webhook", r"hooks\.slack\.com/(?:services|workflows)/([A-Za-z0-9_/-]{20,255})")),
+    ("://", _format("url-password", r"://[^\s/:@\"'<>]{0,128}:([^\s/@\"'<>]{1,256})@")),
+    (
+        "PRIVATE KEY",
+        _format(
+            "private-key",
+            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+            r"((?:\\[rn]|[\s\"'+,])*+(?:(?:[A-Za-z0-9+/=_]{16,}+|(?:Proc-Type|DEK-Info|Version|Comment)[^\n]{0,200}\n)"
+            r"(?:\\[rn]|[\s\"'+,])*+)++[A-Za-z0-9+/=]*+)",
+        ),
     ),
-    _format("url-password", "://", r"://[^\s/:@\"'<>]{0,128}:([^\s/@\"'<>]{1,256})@"),
-    _format(
-        "netrc-password",
+)
+# As above, but the literal is looked for in the lower-case text.
+_LOWER_FORMATS = (
+    (
+        "auth",
+        _format(
+            "authorization",
+            r"authorization[\"']?\s{0,8}[:=]\s{0,8}[\"']?(?:basic|bearer|token|digest|apikey)\s{1,8}"
+            r"([A-Za-z0-9._~+/=-]{8,4096})",
+            re.IGNORECASE,
+        ),
+    ),
+    ("auth", _format("npm-auth", r"_auth\s{0,8}=\s{0,8}[\"']?([A-Za-z0-9+/=]{8,1024})")),
+    (
+        "bearer",
+        _format(
+            "bearer",
+            r"\bbearer\s{1,8}(?=[A-Za-z._~+/-]{0,200}[0-9])([A-Za-z0-9._~+/-]{20,4096}=*)",
+            re.IGNORECASE,
+        ),
+    ),
+    (
         "password",
-        r"\b(?:login|machine|default)\s{1,20}(?:\S{1,256}\s{1,20}){0,3}?password\s{1,20}([^\s=:]{3,256})",
+        _format(
+            "netrc-password",
+            r"\b(?:login|machine|default)\s{1,20}(?:\S{1,256}\s{1,20}){0,3}?password\s{1,20}([^\s=:\[][^\s=:]{2,255})",
+        ),
     ),
-    _format(
-        "authorization",
-        "authorization",
-        r"authorization[\"']?\s{0,8}[:=]\s{0,8}[\"']?(?:basic|bearer|token|digest|apikey)\s{1,8}([A-Za-z0-9._~+/=-]{8,4096})",
-        re.IGNORECASE,
-    ),
-    _format("bearer", "bearer", r"\bbearer\s{1,8}(?=[A-Za-z._~+/-]{0,200}[0-9])([A-Za-z0-9._~+/-]{20,4096}=*)", re.IGNORECASE),
-    _format("npm-auth", "_auth", r"_auth\s{0,8}=\s{0,8}[\"']?([A-Za-z0-9+/=]{8,1024})"),
 )
 
 # Names. The regex finds a telling word and an assignment behind it; `_named` looks at what stands around it.
-_NAME_NEEDLES = ("key", "token", "secret", "passw", "pwd", "passphrase", "credential")
+_NAME_WORDS = ("key", "token", "secret", "password", "passwd", "pwd", "passphrase", "credential")
 _ASSIGNMENT = re.compile(
     r"(?i:key|token|secret|password|passwd|pwd|passphrase|credential)"
     r"(?P<suffix>s|[0-9_]{1,4}|_[A-Z][A-Z0-9_]{0,30})?"
-    r"(?P<close>[\"'\]]{0,2})(?P<left>[ \t]{0,8})(?P<sign>=>|:=|=(?!=)|:(?![:/]))(?P<right>[ \t]{0,8})"
+    r"(?P<close>[\\\"'\]]{0,3})(?P<left>[ \t]{0,8})(?P<sign>=>|:=|=(?!=)|:(?![:/]))(?P<right>[ \t]{0,8})"
 )
 _VALUE = re.compile(
-    r"\"(?P<double>[^\"\\\n]{1,2048})\"|'(?P<single>[^'\\\n]{1,2048})'|(?P<bare>[^\s\"'`,;<>(){}\[\]|&]{4,2048})"
+    r"\\\"(?P<escaped>[^\"\\\n]{1,1024})\\\"|\"(?P<double>[^\"\\\n]{1,1024})\"|'(?P<single>[^'\\\n]{1,1024})'|(?P<bare>[^\s\"'`,;<>(){}\[\]|&]{4,1024})"
 )
-_NAME_LEFT = re.compile(r"[A-Za-z0-9_.-]*\Z")
+_NAME_BACKWARDS = re.compile(r"[A-Za-z0-9_.-]*+")
 _STRONG = re.compile(
     r"(?i)(?:passw(?:or)?d|passphrase|pwd|secrets?|credentials?|(?:^|[_.-])tokens?|"
     r"(?:auth|access|refresh|api|bot|id|session|bearer|client|deploy|github|gitlab|npm|slack|csrf|private|user|app|"
@@ -96,9 +121,12 @@ _STRONG = re.compile(
     r"storage|admin|app|consumer|deploy|webhook|jwt|session)[_-]?keys?)[0-9_]*$"
 )
 _UPPER = re.compile(r"[A-Z][A-Z0-9_]*")
-_ABOUT = re.compile(r"(?i)_?(?:name|id|url|uri|file|path|dir|type|length|size|len|count|ttl|expiry|expires|alg|format)$")
+_ABOUT = re.compile(
+    r"(?i)_?(?:name|id|url|uri|file|path|dir|type|length|size|len|count|ttl|expiry|expires|alg|format)$"
+)
 _PASSWORD = re.compile(r"(?i)passw(?:or)?d|passphrase|pwd|secret|credential")
 _REFERENCE = re.compile(r"[A-Za-z_$][A-Za-z_$]*(?:\.[A-Za-z_$][\w$]*)*[?!]?")
+_TYPE = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*[0-9]?[?]?")
 _PLAIN_VALUE = re.compile(r"[0-9_.,:%-]+|(?:true|false|null|none|undefined|nil|yes|no)|[.~]{0,2}/.*", re.IGNORECASE)
 _PLACEHOLDER = re.compile(
     r"[<${%#*]|\[masked:|x{3,}|\*{3,}|\.{3}|your[-_ ]|my[-_]|example|placeholder|change[-_]?me|dummy|redacted|todo|"
@@ -143,15 +171,28 @@ def _mask_field(key: str, value: Any, depth: int) -> Any:
 
 
 def _mask(text: str) -> str:
+    if len(text) < 8:
+        return text
+    masked = text
+    if _UNDERSCORE.search(text):
+        masked = _apply(_UNDERSCORE_FORMATS, masked)
+    if _DASH.search(text):
+        masked = _apply(_DASH_FORMATS, masked)
+    for literal, form in _LITERAL_FORMATS:
+        if literal in text:
+            masked = form.pattern.sub(_replacer(form.kind), masked)
     lower = text.lower()
-    for form in _FORMATS:
-        for needle in form.needles:
-            if needle in lower:
-                text = form.pattern.sub(_replacer(form.kind), text)
-                break
-    for needle in _NAME_NEEDLES:
-        if needle in lower:
-            return _mask_named(text)
+    for literal, form in _LOWER_FORMATS:
+        if literal in lower:
+            masked = form.pattern.sub(_replacer(form.kind), masked)
+    if any(word in lower for word in _NAME_WORDS):
+        masked = _mask_named(masked)
+    return masked
+
+
+def _apply(formats: tuple[Format, ...], text: str) -> str:
+    for form in formats:
+        text = form.pattern.sub(_replacer(form.kind), text)
     return text
 
 
@@ -184,7 +225,7 @@ def _mask_named(text: str) -> str:
     """Mask values that stand behind a telling name."""
     pieces: list[str] = []
     done = 0
-    for match in _ASSIGNMENT.finditer(text):
+    for match in _assignments(text):
         if match.start() < done:
             continue
         value = _VALUE.match(text, match.end())
@@ -199,16 +240,39 @@ def _mask_named(text: str) -> str:
     return "".join((*pieces, text[done:]))
 
 
+def _assignments(text: str) -> Iterator[re.Match[str]]:
+    """Assignments in order. Words are found by plain search, which is faster than any pattern."""
+    lower = text.lower()
+    if len(lower) != len(text):  # some letters change their length with their case
+        yield from _ASSIGNMENT.finditer(text)
+        return
+    upcoming = {word: lower.find(word) for word in _NAME_WORDS}
+    upcoming = {word: at for word, at in upcoming.items() if at >= 0}
+    while upcoming:
+        word = min(upcoming, key=upcoming.__getitem__)
+        at = upcoming[word]
+        match = _ASSIGNMENT.match(text, at)
+        if match is not None:
+            yield match
+        following = lower.find(word, at + 1)
+        if following < 0:
+            del upcoming[word]
+        else:
+            upcoming[word] = following
+
+
 def _kind(matched: str) -> str:
     lower = matched.lower()
-    return next(word for word in ("password", "token", "secret", "key", "credential", "") if word in lower) or "password"
+    return (
+        next(word for word in ("password", "token", "secret", "key", "credential", "") if word in lower) or "password"
+    )
 
 
 def _is_secret(text: str, match: re.Match[str], value: str, found: re.Match[str], *, quoted: bool) -> bool:
     """Whether a value behind a telling name is a secret, rather than code about one."""
-    left = _NAME_LEFT.search(text[max(0, match.start() - 64) : match.start()])
+    backwards = _NAME_BACKWARDS.match(text[max(0, match.start() - 64) : match.start()][::-1])
     word = match.group()[: match.start("close") - match.start()]
-    name = (left.group() if left else "") + word
+    name = (backwards.group()[::-1] if backwards else "") + word
     if len(value) < 4 or _PLACEHOLDER.match(value) or _PLAIN_VALUE.fullmatch(value) or _ABOUT.search(name):
         return False
     upper = _UPPER.fullmatch(name.lstrip(".-_")) is not None
@@ -238,7 +302,7 @@ def _bare_secret(name: str, value: str, after: str, match: re.Match[str], *, upp
         if reference and (after in (",", ")") if after else False):
             return False
         return (upper and len(value) >= 6) or not reference or (bool(_PASSWORD.search(name)) and "." not in value)
-    if reference:
+    if reference or _TYPE.fullmatch(value):
         return False
     return len(value) >= 6 and _has_variety(value)
 

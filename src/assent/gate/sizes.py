@@ -4,7 +4,7 @@ The parameter models hold the simple limits; here are those that count bytes rat
 is reached refuses, it never softens.
 """
 
-from ..protocol.tools import MAX_FILE_BYTES
+from assent.protocol.tools import MAX_FILE_BYTES
 
 MAX_GLOB_BRACES = 8
 

@@ -6,12 +6,12 @@ A table says of every option how many values it takes, what kind of value, and w
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from importlib import resources
 from typing import Any
 
-from ..protocol.verdicts import VerdictLevel
+from assent.protocol.verdicts import VerdictLevel
 
 
 class Kind(StrEnum):
@@ -48,6 +48,8 @@ class Kind(StrEnum):
     SCRIPT = "script"
     """A file that the command runs."""
     REFSPEC = "refspec"
+    GLOB = "glob"
+    """A pattern of file names whose content is read."""
     SOURCE = "source"
     """A file to compile; `@file` would hold further arguments."""
 
@@ -79,8 +81,12 @@ class Option:
     because: str | None = None
     instead: str | None = None
     network: bool = False
+    always_asks: bool = False
+    """Asked about in `full` mode too."""
     stops: bool = False
     """Everything after it belongs to the program it starts."""
+    offline_with: frozenset[str] = frozenset()
+    """First arguments with which a module needs no network."""
     until: bool = False
     """Takes all arguments up to `;` or `+`."""
 
@@ -115,6 +121,7 @@ class CommandTable:
     because: str | None = None
     instead: str | None = None
     network: bool = False
+    always_asks: bool = False
     after: Kind = Kind.LOOSE
     subs: Mapping[str, "CommandTable"] = field(default_factory=dict[str, "CommandTable"])
     modules: Mapping[str, Option] = field(default_factory=dict[str, Option])
@@ -129,7 +136,9 @@ Shared = Mapping[str, Mapping[str, Any]]
 def load_tables() -> dict[str, CommandTable]:
     """Read every packaged table."""
     tables: dict[str, CommandTable] = {}
-    for entry in sorted(resources.files(__package__).joinpath("tables").iterdir(), key=lambda item: item.name):
+    for entry in sorted(
+        resources.files(__name__.rpartition(".")[0]).joinpath("tables").iterdir(), key=lambda item: item.name
+    ):
         if entry.name.endswith(".toml"):
             data = tomllib.loads(entry.read_text("utf-8"))
             shared: Shared = data.pop("shared", {})
@@ -164,6 +173,7 @@ def build_table(name: str, raw: Mapping[str, Any], shared: Shared, above: Comman
         because=raw.get("because"),
         instead=raw.get("instead"),
         network=raw.get("network", False),
+        always_asks=raw.get("always_asks", False),
         after=Kind(raw.get("after", Kind.LOOSE)),
         settings=frozenset(raw.get("settings", "").split()),
         match={key: tuple(lines) for key, lines in raw.get("match", {}).items()},
@@ -184,8 +194,7 @@ def _with_subs(table: CommandTable, raw: Mapping[str, Any], shared: Shared) -> C
             subs[name] = build_table(f"{table.name} {name}", entry, shared, table)
     if not subs:
         return table
-    values = {name: getattr(table, name) for name in table.__dataclass_fields__}
-    return CommandTable(**{**values, "subs": subs})
+    return replace(table, subs=subs)
 
 
 def _options(raw: Mapping[str, Any]) -> dict[str, Option]:
@@ -213,8 +222,10 @@ def _risky(entry: Mapping[str, Any]) -> Iterable[tuple[str, Option]]:
                 because=entry.get("because"),
                 instead=entry.get("instead"),
                 network=entry.get("network", False),
+                always_asks=entry.get("always_asks", False),
                 stops=entry.get("stops", False),
                 until=entry.get("until", False),
+                offline_with=frozenset(entry.get("offline_with", "").split()),
             ),
         )
 

@@ -57,6 +57,8 @@ class NewExecution:
     findings: str
     network: bool
     timeout_seconds: int
+    repeatable: bool
+    """Whether the id was derived from the call, so that it may be there already."""
 
 
 class Executions:
@@ -240,7 +242,7 @@ class Executions:
         step: Refusal | Clearance | Question,
         client_id: str | None,
     ) -> ExecutionRow:
-        known = moves.load_execution(transaction, new.id)
+        known = moves.load_execution(transaction, new.id) if new.repeatable else None
         if known is not None:
             if known.user_id != new.user_id:
                 raise NotFound("No such session.")

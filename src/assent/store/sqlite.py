@@ -27,6 +27,9 @@ from .database import Hint, Row, Transaction
 
 Result = TypeVar("Result")
 
+StorageError = sqlite3.OperationalError
+"""What a full or failing disk raises; nothing of the unit was kept."""
+
 MAX_BATCH = 256
 """Most units in one commit: bounds how long the first of them waits."""
 
@@ -165,6 +168,9 @@ class SqliteDatabase:
     def _commit(self, connection: sqlite3.Connection, batch: list[_Unit]) -> None:
         try:
             connection.execute("BEGIN IMMEDIATE")
+            if len(batch) == 1:
+                self._attempt_alone(connection, batch[0])
+                return
             for unit in batch:
                 self._attempt(connection, unit)
             connection.execute("COMMIT")
@@ -173,6 +179,19 @@ class SqliteDatabase:
                 connection.execute("ROLLBACK")
             for unit in batch:
                 unit.error, unit.hints = unit.error or error, []
+
+    def _attempt_alone(self, connection: sqlite3.Connection, unit: _Unit) -> None:
+        """Without neighbours the transaction itself is the savepoint."""
+        transaction = SqliteTransaction(connection, self._clock())
+        try:
+            unit.result = unit.work(transaction)
+        except Exception as error:  # noqa: BLE001 - carried to the caller, whatever it is
+            unit.error = error
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        else:
+            unit.hints = transaction.hints
+            connection.execute("COMMIT")
 
     def _attempt(self, connection: sqlite3.Connection, unit: _Unit) -> None:
         transaction = SqliteTransaction(connection, self._clock())

@@ -124,9 +124,13 @@ class BubblewrapSandbox:
                 )
                 return
             missing = [name for name in PROTECTED if not _exists(root_fd, name)]
-            with self._stubs.hold(root_fd, [name for name in _STUBS if not (is_git and name == ".git")]):
-                launch = self._prepare(argv, _protect(self._root, root_fd, is_git=is_git), network, held)
+            held.enter_context(self._stubs.hold(root_fd, [name for name in _STUBS if not (is_git and name == ".git")]))
+            loose = held.enter_context(self._loose.hold(root_fd))
+            launch = self._prepare(argv, _protect(self._root, root_fd, loose, is_git=is_git), network, held)
+            try:
                 yield launch
+            finally:
+                held.pop_all
             # `git init` is the one way to a repository; anything else that appeared is told.
             expected = (".git",) if is_git else ()
             launch.created.extend(name for name in missing if _exists(root_fd, name) and name not in expected)

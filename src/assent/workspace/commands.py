@@ -70,7 +70,7 @@ class CommandExecutor:
         seconds = min(params.timeout, self._settings.command_timeout_seconds)
         began = time.monotonic()
         with self._sandbox.launch(argv, network=network) as launch:
-            ended = await run_process(launch, keeper, timeout=seconds)
+            ended = await run_process(launch, keeper, seconds=seconds)
         result = _result(params.command, ended, keeper, launch, time.monotonic() - began)
         if ended.timed_out:
             raise CommandTimeout(

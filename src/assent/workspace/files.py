@@ -26,6 +26,7 @@ from assent.protocol.tools import (
 )
 
 from .contents import count_lines, cut_lines, read_content
+from .disguises import refuse_hidden_secret
 from .listing import Listing
 from .paths import PathValidator, path_error
 from .writing import write_beneath
@@ -94,8 +95,10 @@ class FileSystemExecutor:
 
     def read_now(self, params: ReadFileParams) -> ReadFileResult:
         """read_file, in this thread."""
-        fd = self._paths.open_beneath(params.path, _READ)
+        relative = self._paths.relative(params.path)
+        fd = self._paths.open_beneath(relative, _READ)
         try:
+            refuse_hidden_secret(relative, self._paths.real_path(fd))
             data = self._read_all(fd, params.path)
         except OSError as error:
             raise path_error(params.path, error) from error

@@ -190,11 +190,14 @@ class PathValidator:
         return _Walk(self._root_fd).open(relative, flags, mode)
 
     def open_cached(self, relative: str, flags: int) -> int | None:
-        """`open_raw` for the event loop: only when the kernel needs no disk for it. None says nothing of the path."""
+        """`open_raw` for the event loop: only without links and when the kernel needs no disk for it.
+
+        None says nothing about the path: ask the other way.
+        """
         if not self.uses_openat2:
             return None
         try:
-            return _openat2(self._root_fd, relative, flags, 0, _RESOLVE | _CACHED, tries=1)
+            return _openat2(self._root_fd, relative, flags, 0, _RESOLVE | _NO_SYMLINKS | _CACHED, tries=1)
         except OSError:
             return None
 

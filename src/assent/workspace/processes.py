@@ -2,7 +2,8 @@
 
 A `Launch` goes in; output comes out through a keeper; the exit code is None when we ended it. Whatever happens (time
 is up, the task is cancelled) no process of the command is left when `run_process` returns: with a namespace its first
-process is killed and waited for, without one the process group is, and then all that carry the launch's mark.
+process is killed and waited for, without one the process group is, and then all that carry the launch's mark. The end
+of a process is told by its descriptor, not by its pipes: a child that keeps them open holds nothing up.
 """
 
 import asyncio
@@ -10,8 +11,10 @@ import errno
 import os
 import re
 import signal
+import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import IO
 
 from assent.protocol.errors import ToolFailure
 
@@ -22,6 +25,7 @@ _CHUNK = 65536
 _DRAIN_SECONDS = 2.0
 _DEATH_SECONDS = 10.0
 _SWEEPS = 20
+_INNER = re.compile(r'"child-pid":\s*(\d+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,40 +36,38 @@ class Ended:
     timed_out: bool
 
 
-async def run_process(launch: Launch, keeper: OutputKeeper, *, timeout: float) -> Ended:  # noqa: ASYNC109 - ends a tree, not a task
-    """Run to the end, to the timeout, or to cancellation."""
-    process = await _start(launch)
-    drains = [
-        asyncio.ensure_future(_drain(process.stdout, "stdout", keeper)),
-        asyncio.ensure_future(_drain(process.stderr, "stderr", keeper)),
-    ]
+async def run_process(launch: Launch, keeper: OutputKeeper, *, seconds: float) -> Ended:
+    """Run to the end, until the time is up, or to cancellation."""
+    process = _start(launch)
     tree = _Tree(process, launch)
+    drains = [_Drain(process.stdout, "stdout", keeper), _Drain(process.stderr, "stderr", keeper)]
     timed_out = False
     try:
         try:
-            async with asyncio.timeout(timeout):
-                await process.wait()
+            async with asyncio.timeout(seconds):
+                await tree.exited.wait()
         except TimeoutError:
             timed_out = True
     finally:
         # Also after a normal end: what the command left running in the background ends with it.
         await _finish(tree, drains)
-    code = process.returncode
-    if timed_out or code is None:
+    if timed_out:
         return Ended(None, timed_out)
     if not tree.started:
         said = keeper.captured().stderr.strip()[:300]
         raise ToolFailure(f"The sandbox could not start the command: {said or 'it gave no reason'}.")
+    code = process.returncode
     return Ended(128 - code if code < 0 else code, timed_out=False)
 
 
-async def _start(launch: Launch) -> asyncio.subprocess.Process:
+def _start(launch: Launch) -> subprocess.Popen[bytes]:
     try:
-        return await asyncio.create_subprocess_exec(
-            *launch.argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+        return subprocess.Popen(
+            launch.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
             env=launch.env,
             cwd=launch.cwd,
             pass_fds=launch.pass_fds,
@@ -77,14 +79,37 @@ async def _start(launch: Launch) -> asyncio.subprocess.Process:
         raise ToolFailure(f"The command could not be started: {error.strerror}.") from error
 
 
-async def _drain(stream: asyncio.StreamReader | None, name: StreamName, keeper: OutputKeeper) -> None:
-    assert stream is not None  # noqa: S101 - both are pipes
-    while data := await stream.read(_CHUNK):
-        keeper.feed(name, data)
-    keeper.feed(name, b"", final=True)
+class _Drain:
+    """Reads one pipe as data comes, so that the command never waits for us."""
+
+    def __init__(self, pipe: IO[bytes] | None, name: StreamName, keeper: OutputKeeper) -> None:
+        assert pipe is not None  # noqa: S101 - both were asked for
+        self._pipe = pipe
+        self._name: StreamName = name
+        self._keeper = keeper
+        self.ended = asyncio.Event()
+        os.set_blocking(pipe.fileno(), False)
+        asyncio.get_running_loop().add_reader(pipe.fileno(), self._read)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._pipe.fileno(), _CHUNK)
+        except BlockingIOError:
+            return
+        if data:
+            self._keeper.feed(self._name, data)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        if not self.ended.is_set():
+            asyncio.get_running_loop().remove_reader(self._pipe.fileno())
+            self._pipe.close()
+            self.ended.set()
+            self._keeper.feed(self._name, b"", final=True)
 
 
-async def _finish(tree: "_Tree", drains: list[asyncio.Task[None]]) -> None:
+async def _finish(tree: "_Tree", drains: list[_Drain]) -> None:
     """End the tree and collect the output, even when cancelled again meanwhile."""
     work = asyncio.ensure_future(_end(tree, drains))
     cancelled = False
@@ -98,33 +123,45 @@ async def _finish(tree: "_Tree", drains: list[asyncio.Task[None]]) -> None:
         raise asyncio.CancelledError
 
 
-async def _end(tree: "_Tree", drains: list[asyncio.Task[None]]) -> None:
-    await tree.end()
-    # Everyone who held a pipe is dead, so both ends come at once; the bound is for what we do not foresee.
-    _, late = await asyncio.wait(drains, timeout=_DRAIN_SECONDS)
-    for drain in late:
-        drain.cancel()
-    await asyncio.gather(*drains, return_exceptions=True)
+async def _end(tree: "_Tree", drains: list[_Drain]) -> None:
+    try:
+        await tree.end()
+        # Everyone who held a pipe is dead, so both ends come at once; the bound is for what we do not foresee.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                for drain in drains:
+                    await drain.ended.wait()
+    finally:
+        for drain in drains:
+            drain.close()
 
 
 class _Tree:
     """All processes of one command."""
 
-    def __init__(self, process: asyncio.subprocess.Process, launch: Launch) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], launch: Launch) -> None:
         self._process = process
         self._launch = launch
-        self._pid = process.pid
         self._told = ""
         self._inner: int | None = None
         self._may_kill_inner = False
+        self.exited = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        # Nobody else waits for our child, so its number is its own until we do.
+        self._main = os.pidfd_open(process.pid)
+        self._loop.add_reader(self._main, self._has_exited)
         if launch.status_fd is not None:
             os.set_blocking(launch.status_fd, False)
-            asyncio.get_running_loop().add_reader(launch.status_fd, self._listen)
+            self._loop.add_reader(launch.status_fd, self._listen)
 
     @property
     def started(self) -> bool:
         """Whether the sandbox came as far as the command, and told how it ended."""
         return self._launch.status_fd is None or '"exit-code"' in self._told
+
+    def _has_exited(self) -> None:
+        self._loop.remove_reader(self._main)
+        self.exited.set()
 
     def _listen(self) -> None:
         """Read what the sandbox reports. Its first process is held by descriptor at once, before it can be gone."""
@@ -132,52 +169,42 @@ class _Tree:
             return
         with suppress(BlockingIOError):
             self._told += os.read(self._launch.status_fd, _CHUNK).decode("ascii", "replace")
-        found = re.search(r'"child-pid":\s*(\d+)', self._told)
+        found = _INNER.search(self._told)
         if found and self._inner is None:
             pid = int(found[1])
             with suppress(ProcessLookupError):
                 self._inner = os.pidfd_open(pid)
                 # Once its parent is gone the number alone no longer proves whose process it is.
-                self._may_kill_inner = _parent_of(pid) == self._pid
+                self._may_kill_inner = _parent_of(pid) == self._process.pid
 
     async def end(self) -> None:
-        self._listen()
+        """Kill what is left and wait until it is gone."""
         try:
-            self._kill_group()
-            await self._process.wait()
+            self._listen()
+            with suppress(ProcessLookupError, PermissionError):
+                # The leader has a session of its own, so its number is the group's.
+                os.killpg(self._process.pid, signal.SIGKILL)
+            await self.exited.wait()
+            self._process.wait()
             self._listen()
             if self._inner is not None:
                 await _until_dead(self._inner, kill=self._may_kill_inner)
+            if self._launch.mark is not None:
+                await _sweep(self._launch.mark)
         finally:
+            self._loop.remove_reader(self._main)
+            os.close(self._main)
             if self._launch.status_fd is not None:
-                asyncio.get_running_loop().remove_reader(self._launch.status_fd)
+                self._loop.remove_reader(self._launch.status_fd)
             if self._inner is not None:
                 os.close(self._inner)
-                self._inner = None
-        if self._launch.mark is not None:
-            await self._sweep(self._launch.mark)
-
-    def _kill_group(self) -> None:
-        """The process group: its leader has a session of its own, so its number is the group's."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._pid, signal.SIGKILL)
-
-    async def _sweep(self, mark: str) -> None:
-        for _ in range(_SWEEPS):
-            strays = _marked(mark.encode())
-            for pid in strays:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            if not strays:
-                return
-            await asyncio.sleep(0.01)
 
 
 def _parent_of(pid: int) -> int | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
-    except (OSError, IndexError, ValueError):
+    except OSError:
         return None
 
 
@@ -195,6 +222,18 @@ async def _until_dead(pidfd: int, *, kill: bool) -> None:
                 await dead.wait()
     finally:
         loop.remove_reader(pidfd)
+
+
+async def _sweep(mark: str) -> None:
+    """Kill every process that carries the mark, and what it started meanwhile."""
+    for _ in range(_SWEEPS):
+        strays = _marked(mark.encode())
+        for pid in strays:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if not strays:
+            return
+        await asyncio.sleep(0.01)
 
 
 def _marked(mark: bytes) -> list[int]:

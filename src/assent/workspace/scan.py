@@ -13,6 +13,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pathspec
@@ -22,7 +23,21 @@ _MAX_DEPTH = 64
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-Ignores = list[tuple[str, pathspec.GitIgnoreSpec]]
+
+@dataclass(frozen=True)
+class Ignore:
+    """One .gitignore. `strip` and `add` turn a path told from the searched directory into one told from the file's."""
+
+    spec: pathspec.GitIgnoreSpec
+    strip: str = ""
+    add: str = ""
+
+    def opinion(self, path: str, is_directory: bool) -> bool | None:
+        told = self.add + path.removeprefix(self.strip) + ("/" if is_directory else "")
+        return self.spec.check_file(told).include
+
+
+Ignores = list[Ignore]
 
 
 class Scan:
@@ -41,7 +56,9 @@ class Scan:
             found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
         for name, is_directory in found:
             path = prefix + name
-            if (name.startswith(".") and not self._hidden) or _ignored(path, is_directory, ignores):
+            if (name.startswith(".") and not self._hidden) or _ignored(
+                path, is_directory=is_directory, ignores=ignores
+            ):
                 continue
             if not is_directory and self._globs and not any(fits(name) for fits in self._globs):
                 continue
@@ -92,16 +109,15 @@ def _ignores_in(fd: int, prefix: str) -> Ignores:
         if not stat.S_ISREG(os.fstat(file_fd).st_mode):
             return []
         text = file.read(1 << 20).decode("utf-8", "replace")
-    return [(prefix, pathspec.GitIgnoreSpec.from_lines(text.splitlines()))]
+    return [Ignore(pathspec.GitIgnoreSpec.from_lines(text.splitlines()), strip=prefix)]
 
 
-def _ignored(path: str, is_directory: bool, ignores: Ignores) -> bool:
+def _ignored(path: str, *, is_directory: bool, ignores: Ignores) -> bool:
     """The deepest .gitignore with an opinion decides."""
-    for prefix, spec in reversed(ignores):
-        below = path.removeprefix(prefix) + ("/" if is_directory else "")
-        include = spec.check_file(below).include
-        if include is not None:
-            return include
+    for ignore in reversed(ignores):
+        opinion = ignore.opinion(path, is_directory)
+        if opinion is not None:
+            return opinion
     return False
 
 
@@ -114,11 +130,12 @@ def _ignores_above(fd: int, above: list[str]) -> Ignores:
         except OSError:
             continue
         try:
-            prefix = "/".join(above[len(above) - steps :])
-            found += [(f"\x00{prefix}", spec) for _, spec in _ignores_in(upper, "")]
+            add = "/".join(above[len(above) - steps :]) + "/"
+            found += [Ignore(ignore.spec, add=add) for ignore in _ignores_in(upper, "")]
         finally:
             os.close(upper)
-    return found
+    # A directory that is ignored but was asked for by name is searched all the same.
+    return [] if _ignored("", is_directory=False, ignores=found) else found
 
 
 def main() -> int:

@@ -20,10 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assent.gate import secret_name
 from assent.protocol.errors import ExecutionTimeout, InvalidParameters, ToolFailure
 from assent.protocol.tools import SearchFilesParams, SearchFilesResult, SearchMatch
 from assent.protocol.values import JsonObject
 
+from .disguises import refuse_hidden_secret
 from .paths import PathValidator, told_of, visible
 from .programs import find_program
 
@@ -32,8 +34,6 @@ _MAX_LINE = 2000
 _MAX_FILE = "32M"
 _MAX_RECORD = 48 * 1024 * 1024  # one line of the searcher's answer; a file is smaller, its escapes may not be
 _MAX_BRACES = 64
-# The gate asks before such a file is read; a search must not read it unasked.
-SECRET_NAMES = (".env*", "*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", "id_ecdsa*", ".netrc", ".npmrc")
 _SCAN = Path(__file__).with_name("scan.py")
 
 
@@ -74,6 +74,7 @@ class SearchExecutor:
         with told_of(params.path):
             place = self._open(relative, params.path)
         try:
+            refuse_hidden_secret(relative, place.real)
             if self._ripgrep is not None:
                 argv, work = _ripgrep_argv(self._ripgrep, params, globs, place), b""
             else:
@@ -129,7 +130,7 @@ def expand_glob(glob: str | None) -> list[str]:
         current = waiting.pop()
         found = re.search(r"\{([^{}]*)\}", current)
         if found is None:
-            done.append(current)
+            done.append(_whole(current, glob))
         else:
             waiting.extend(current[: found.start()] + part + current[found.end() :] for part in found[1].split(","))
         if len(done) + len(waiting) > _MAX_BRACES:
@@ -137,19 +138,27 @@ def expand_glob(glob: str | None) -> list[str]:
     return sorted(set(done))
 
 
+def _whole(glob: str, given: str) -> str:
+    """Refuse what one searcher takes for an error and the other for a name."""
+    if set(re.sub(r"\[[!^]?+.[^\]]*\]", "", glob)) & set("[{}"):
+        raise InvalidParameters(f"The glob {given!r} has a bracket that is not closed.")
+    return glob
+
+
 def _name_filter(globs: list[str], place: _Place) -> Callable[[str], bool]:
     """Whether a found path is one we may tell of."""
     fits = [re.compile(fnmatch.translate(glob)).match for glob in globs]
-    secret = [re.compile(fnmatch.translate(name)).match for name in SECRET_NAMES]
     hidden = any(glob.startswith(".") for glob in globs)
+    asked_for_secrets = secret_name(place.real)  # named by the call itself, so the gate has seen it
 
     def wanted(found: str) -> bool:
-        if place.is_file:  # named by the call itself, so the gate has seen it
+        if place.is_file:
             return True
         parts = found.removeprefix("./").split("/")
         if any(part.startswith(".") for part in parts[:-1]) or (parts[-1].startswith(".") and not hidden):
             return False
-        if any(match(parts[-1].lower()) for match in secret):
+        # The gate asks before such a file is read; a search must not read it unasked.
+        if not asked_for_secrets and secret_name(place.path_of(found)):
             return False
         return not fits or any(match(parts[-1]) for match in fits)
 

@@ -139,4 +139,6 @@ def git_identity(root: Path) -> str:
         value = asked.stdout.strip()
         if asked.returncode == 0 and value.isprintable() and not set(value) & set('"\\'):
             lines.append(f'\t{key} = "{value}"')
+    # What git would leave running in the background is killed with it, half done; so it runs in front.
+    lines += ["[gc]", "\tautoDetach = false", "[maintenance]", "\tautoDetach = false"]
     return "\n".join(lines) + "\n"

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from assent.protocol.errors import ExecutionCancelled, PathValidationError, ToolFailure
 from assent.protocol.tools import WriteFileResult
 
+from .disguises import refuse_hidden_target
 from .paths import PathValidator, path_error, visible
 
 _CHUNK = 1 << 20
-_APPEND_TRIES = 3
+_TRIES = 20
 _PROTECTED = frozenset({".git", ".assent", "git~1", "assent~1"})
 _FORBIDDEN_ENDINGS = (".exe", ".bin", ".so", ".dll", ".dylib", ".sys")
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY
@@ -57,16 +58,16 @@ def write_beneath(
     refuse_protected(relative, path)
     if len(data) > max_bytes:
         raise ToolFailure(f"The content for {path!r} is larger than {max_bytes} bytes.")
-    for _ in range(_APPEND_TRIES):
+    for _ in range(_TRIES):
         with _Writer(paths, relative, path) as writer:
             try:
                 target = writer.find()
-                size = writer.replace(target, data, append=append, max_bytes=max_bytes, stop=stop)
+                size = writer.replace(target, data, append=append, max_bytes=max_bytes, stop=stop) if target else None
             except OSError as error:
                 raise path_error(path, error) from error
-            if size is not None:
+            if target is not None and size is not None:
                 return WriteFileResult(path=visible(target.real), size=size)
-    raise ToolFailure(f"{path!r} kept changing while it was appended to.", hint="Try again.")
+    raise ToolFailure(f"{path!r} kept changing while it was written.", hint="Try again.")
 
 
 class _Writer:
@@ -95,8 +96,8 @@ class _Writer:
         self._fds.append(fd)
         return fd
 
-    def find(self) -> _Target:
-        """Pin the directory of the file `path` really leads to."""
+    def find(self) -> _Target | None:
+        """Pin the directory of the file `path` really leads to. None: it was replaced while we looked."""
         try:
             old_fd = self._open(self._relative, os.O_PATH)
         except FileNotFoundError:
@@ -104,9 +105,14 @@ class _Writer:
         old = os.fstat(old_fd)
         self._may_replace(old_fd, old)
         real = self._paths.real_path(old_fd)
-        refuse_protected(real, self._path)
+        self._may_be_real(real)
         parent, _, name = real.rpartition("/")
-        return _Target(self._open(parent or ".", _DIRECTORY), name, real, old_fd, old)
+        target = _Target(self._open(parent or ".", _DIRECTORY), name, real, old_fd, old)
+        return target if _same_file(target, old) else None
+
+    def _may_be_real(self, real: str) -> None:
+        refuse_protected(real, self._path)
+        refuse_hidden_target(self._relative, real)
 
     def _may_replace(self, fd: int, info: os.stat_result) -> None:
         if stat.S_ISDIR(info.st_mode):
@@ -125,7 +131,7 @@ class _Writer:
         dir_fd = self._make_directories(parent)
         real_parent = self._paths.real_path(dir_fd)
         real = name if real_parent == "." else f"{real_parent}/{name}"
-        refuse_protected(real, self._path)
+        self._may_be_real(real)
         with suppress(FileNotFoundError):
             os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
             raise PathValidationError(f"{self._path!r} is a link to something that is not there.")
@@ -209,6 +215,14 @@ def _take_over(fd: int, old: os.stat_result) -> None:
     with suppress(PermissionError):  # only root may give files away
         os.fchown(fd, old.st_uid, old.st_gid)
     os.fchmod(fd, stat.S_IMODE(old.st_mode) & 0o777)
+
+
+def _same_file(target: _Target, old: os.stat_result) -> bool:
+    try:
+        now = os.stat(target.name, dir_fd=target.dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return (now.st_dev, now.st_ino) == (old.st_dev, old.st_ino)
 
 
 def _unchanged(target: _Target) -> bool:

@@ -1,0 +1,97 @@
+"""Why a run failed, in one sentence a user understands, with what to do about it.
+
+Everything that can go wrong between us and a model ends here. Texts of providers are shortened and masked: they may
+quote keys, and they are shown in the chat.
+"""
+
+from dataclasses import dataclass
+
+from pydantic_ai.exceptions import (
+    AgentRunError,
+    ContentFilterError,
+    IncompleteToolCall,
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelContextWindowExceededError,
+    ModelHTTPError,
+    ModelNotFoundError,
+    ModelRateLimitError,
+    UnexpectedModelBehavior,
+    UsageLimitExceeded,
+)
+
+from assent.gate import mask_text
+from assent.protocol.errors import AssentError
+
+DETAIL_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What the user is told."""
+
+    error: str
+    hint: str | None = None
+
+
+class StepLimit(Exception):
+    """The run took more steps than it may."""
+
+
+def explain(error: Exception, *, model: str, step_limit: int, model_seconds: float) -> Failure:
+    """The sentence and the hint for what ended a run."""
+    match error:
+        case AssentError():
+            return Failure(error.message, error.hint)
+        case StepLimit() | UsageLimitExceeded():
+            return Failure(
+                f"The agent stopped after {step_limit} steps without an answer.",
+                "Ask for less at once, or say how to go on.",
+            )
+        case TimeoutError():
+            return Failure(
+                f"The model {model!r} did not answer within {model_seconds:g} seconds.", "Send the message again."
+            )
+        case ModelAPIError():
+            return _of_provider(error, model)
+        case ContentFilterError():
+            return Failure(f"The model {model!r} refused to answer.", "Word the message differently.")
+        case IncompleteToolCall() | UnexpectedModelBehavior():
+            return Failure(
+                f"The model {model!r} answered in a way that cannot be used: {_detail(error)}",
+                "Send the message again, or choose another model with ASSENT_MODEL.",
+            )
+        case AgentRunError():
+            return Failure(f"The model {model!r} could not answer: {_detail(error)}", "Send the message again.")
+        case _:
+            return Failure(
+                f"The agent could not go on: something failed inside the server ({type(error).__name__}).",
+                "Send the message again; the server's log has the details.",
+            )
+
+
+def _of_provider(error: ModelAPIError, model: str) -> Failure:
+    match error:
+        case ModelAuthenticationError() | ModelHTTPError(status_code=401 | 403):
+            return Failure(f"The provider of {model!r} did not accept the key.", "Check the key of the provider.")
+        case ModelRateLimitError() | ModelHTTPError(status_code=429):
+            return Failure(
+                f"The provider of {model!r} is asked too often just now.", "Wait a little and send it again."
+            )
+        case ModelContextWindowExceededError():
+            return Failure(f"This conversation is too long for {model!r}.", "Start a new session.")
+        case ModelNotFoundError() | ModelHTTPError(status_code=404):
+            return Failure(f"The provider does not know the model {model!r}.", "Correct ASSENT_MODEL.")
+        case ModelHTTPError():
+            return Failure(
+                f"The provider of {model!r} answered with status {error.status_code}.", "Send the message again later."
+            )
+        case _:
+            return Failure(f"The model {model!r} could not be reached: {_detail(error)}", "Check the connection.")
+
+
+def _detail(error: Exception) -> str:
+    """The beginning of a message, without secrets and on one line."""
+    text = " ".join(mask_text(str(error)).split()) or type(error).__name__
+    text = text.split(" Consider raising ")[0]  # advice for developers, not for users
+    return text if len(text) <= DETAIL_CHARACTERS else text[: DETAIL_CHARACTERS - 1] + "…"

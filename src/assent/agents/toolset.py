@@ -1,0 +1,176 @@
+"""The six tools as a pydantic-ai toolset: every call goes to the executor, and nowhere else.
+
+Nothing is validated or approved here. The framework's own argument check is switched off, because the gate must see
+(and the record must hold) what the model really sent. A refusal, rejection or failure reaches the model as a failed
+call with its reason, never as a result.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from pydantic_ai import RunContext, ToolDefinition
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+
+from assent.executor import Caller, ToolExecutor
+from assent.protocol.executions import ToolResponse
+from assent.protocol.states import AgentMode, ErrorType, ResponseStatus
+from assent.protocol.tools import TOOLS
+from assent.protocol.values import JsonObject
+
+CHAT_AGENT_ID = "chat"
+RETRIES = 1
+"""How often a model may mend the parameters of a call before they count as a failure."""
+MODEL_CHARACTERS = 100_000
+"""The most of one result that a model is shown; the record has the whole."""
+_SHORTER = ((60_000, 400), (20_000, 150), (6_000, 50), (1_000, 20), (100, 5))
+"""Tried in order until a long result fits: characters of a text, items of a list."""
+_UNREADABLE = "unreadable_arguments"
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """On whose behalf the agent calls tools."""
+
+    run_id: str
+    session_id: str
+    mode: AgentMode
+
+
+class _Unchecked:
+    """Takes whatever a model sends as arguments and leaves the judgement to the gate."""
+
+    def validate_json(
+        self,
+        input: str | bytes | bytearray,  # noqa: A002 - the framework's name
+        *,
+        allow_partial: bool | Literal["off", "on", "trailing-strings"] = False,
+        **kwargs: Any,
+    ) -> JsonObject:
+        try:
+            value: Any = json.loads(input)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            return {_UNREADABLE: str(input)[:MODEL_CHARACTERS]}
+        return cast(JsonObject, value)
+
+    def validate_python(
+        self,
+        input: Any,  # noqa: A002 - the framework's name
+        *,
+        allow_partial: bool | Literal["off", "on", "trailing-strings"] = False,
+        **kwargs: Any,
+    ) -> JsonObject:
+        return cast(JsonObject, input) if isinstance(input, dict) else {_UNREADABLE: str(input)[:MODEL_CHARACTERS]}
+
+
+class AssentToolset(AbstractToolset[Calling]):
+    """Forwards tool calls to the executor and waits for their end, however long a person takes."""
+
+    def __init__(self, executor: ToolExecutor, *, agent_id: str = CHAT_AGENT_ID) -> None:
+        self._executor = executor
+        self._agent_id = agent_id
+        self._tools = {
+            spec.name: ToolsetTool(
+                toolset=self,
+                tool_def=ToolDefinition(
+                    name=spec.name,
+                    description=spec.description,
+                    parameters_json_schema=spec.params.model_json_schema(),
+                    # What changes things runs alone and in the model's order; reads run side by side.
+                    sequential=spec.changes_things,
+                    metadata={"risk_level": spec.risk_level.value, "requires_approval": spec.requires_approval},
+                ),
+                max_retries=RETRIES,
+                args_validator=_Unchecked(),
+            )
+            for spec in TOOLS.values()
+        }
+
+    @property
+    def id(self) -> str:
+        return "assent"
+
+    async def get_tools(self, ctx: RunContext[Calling]) -> dict[str, ToolsetTool[Calling]]:
+        return self._tools
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Calling], tool: ToolsetTool[Calling]
+    ) -> str:
+        """The result as JSON text. Raises ToolFailed, or ModelRetry when the parameters can still be mended."""
+        calling = ctx.deps
+        caller = Caller(run_id=calling.run_id, agent_id=self._agent_id, mode=calling.mode, key=ctx.tool_call_id)
+        response = await self._executor.execute_tool(name, tool_args, calling.session_id, caller=caller)
+        if response.status is ResponseStatus.COMPLETED:
+            return shown_to_model(response.result or {})
+        message = failure(response)
+        if _UNREADABLE in tool_args:
+            message = f"The arguments of {name} are not a JSON object.\nhint: send one object with its parameters"
+        if response.error_type is ErrorType.INVALID and ctx.retry < RETRIES:
+            raise ModelRetry(message)
+        raise ToolFailed(message)
+
+    async def record_unknown(self, calls: Sequence[ToolCallPart], calling: Calling) -> None:
+        """Put calls of tools that do not exist on record. The framework answers them without asking us."""
+        for call in calls:
+            if call.tool_name not in TOOLS:
+                unchecked = _Unchecked()
+                args = call.args
+                params = (
+                    unchecked.validate_json(args) if isinstance(args, str) else unchecked.validate_python(args or {})
+                )
+                caller = Caller(calling.run_id, self._agent_id, calling.mode, call.tool_call_id)
+                await self._executor.execute_tool(call.tool_name, params, calling.session_id, caller=caller)
+
+
+def failure(response: ToolResponse) -> str:
+    """What an agent is told of a call that did not complete: the reason, what to do, and what there is all the same."""
+    lines = [response.error or f"The call ended as {response.status.value}."]
+    advice = response.hint or _ADVICE.get(response.error_type)
+    if advice:
+        lines.append(f"hint: {advice}")
+    if response.result:
+        lines.append(shown_to_model(response.result))
+    return "\n".join(lines)
+
+
+_ADVICE: dict[ErrorType | None, str] = {
+    ErrorType.REJECTED: "the user said no; do not ask for the same again, choose another way or ask what they prefer",
+    ErrorType.APPROVAL_TIMEOUT: "nobody answered in time and nothing ran; say so and let the user decide",
+    ErrorType.NO_CLIENT: "no machine of the user is connected; say so, nothing can run until it is",
+    ErrorType.INTERRUPTED: "find out whether it had its effect before you try again",
+    ErrorType.CANCELLED: "the user called it off",
+}
+
+
+def shown_to_model(result: JsonObject) -> str:
+    """A result as JSON text. Text, not an object: no client may smuggle in what a framework would take for more."""
+    text = _dump(result)
+    for characters, items in _SHORTER:
+        if len(text) <= MODEL_CHARACTERS:
+            break
+        text = _dump({**_shorten(result, characters, items), "shortened": "Parts were left out; ask for less at once."})
+    return (
+        text if len(text) <= MODEL_CHARACTERS else f"A result of {len(_dump(result)):,} characters, too long to show."
+    )
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _shorten(value: Any, characters: int, items: int) -> Any:
+    if isinstance(value, str) and len(value) > characters:
+        half = characters // 2
+        return f"{value[:half]}\n… {len(value) - 2 * half:,} characters left out …\n{value[-half:]}"
+    if isinstance(value, dict):
+        members = cast(JsonObject, value)
+        return {key: _shorten(member, characters, items) for key, member in members.items()}
+    if isinstance(value, list):
+        elements = cast(list[Any], value)
+        return [_shorten(element, characters, items) for element in elements[:items]]
+    return value

@@ -1,0 +1,154 @@
+"""RunWorker: takes runs that are ready and has the chat agent work on them, in the background.
+
+Runs belong to a worker by a lease, which is renewed only for tasks that are alive. Stopping the worker fails nothing:
+its runs stay as they are and are taken up again at the next start. A run that keeps bringing its process down is given
+up after a few attempts. The loops here never die of an error; they log it and look again.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+from pydantic_ai.models import Model
+
+from assent.bus import Bus
+from assent.executor import ToolExecutor
+from assent.protocol.errors import ConflictError
+from assent.protocol.values import new_id
+from assent.settings import ServerSettings
+from assent.store import RunRow, Store
+from assent.store.chat import RUNS_TOPIC
+from assent.store.runs import run_topic
+
+from .chat import ChatAgent
+from .models import resolve_model
+
+log = structlog.stdlib.get_logger(__name__)
+
+LOOK_AGAIN_SECONDS = 2.0
+"""How often the worker looks for runs by itself, in case a hint got lost."""
+MAX_ATTEMPTS = 5
+MAX_RUNS = 1000
+"""Runs held at once. Most of them wait for a person and cost little; see `concurrency` for those that do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A run in work."""
+
+    run: RunRow
+    task: asyncio.Task[None]
+    stop_listening: Callable[[], None]
+
+
+class RunWorker:
+    """Works on runs in the background of one server."""
+
+    def __init__(
+        self,
+        store: Store,
+        bus: Bus,
+        executor: ToolExecutor,
+        settings: ServerSettings,
+        *,
+        model: Model | str | None = None,
+        concurrency: int = 8,
+    ) -> None:
+        """`model`: left out, the one of the settings. `concurrency`: conversations with the model at once."""
+        chosen = settings.model if model is None else model
+        self._store = store
+        self._bus = bus
+        self._agent = ChatAgent(
+            store,
+            executor,
+            resolve_model(chosen) if isinstance(chosen, str) else chosen,
+            model_calls_at_once=concurrency,
+        )
+        self._renew_seconds = settings.lease_seconds / 3
+        self._owner = new_id("worker")
+        self._held: dict[str, _Held] = {}
+        self._loops: list[asyncio.Task[None]] = []
+        self._look = asyncio.Event()
+        self._renew = asyncio.Event()
+        self._stop_listening: Callable[[], None] = lambda: None
+
+    async def start(self) -> None:
+        """Free what a crash left behind, and begin to work."""
+        freed = await self._store.runs.recover()
+        if freed:
+            log.info("runs taken up again", count=freed)
+        self._stop_listening = self._bus.listen(RUNS_TOPIC, lambda fact: self._look.set())
+        self._loops = [
+            asyncio.create_task(self._repeat(self._claim, self._look, LOOK_AGAIN_SECONDS), name="assent-claim"),
+            asyncio.create_task(self._repeat(self._keep, self._renew, self._renew_seconds), name="assent-renew"),
+        ]
+
+    async def stop(self) -> None:
+        """Let go of everything; no run fails by it."""
+        self._stop_listening()
+        held = [held.task for held in self._held.values()]
+        for task in [*self._loops, *held]:
+            task.cancel()
+        await asyncio.gather(*self._loops, *held, return_exceptions=True)
+        self._loops.clear()
+
+    async def _repeat(self, look: Callable[[], Awaitable[None]], soon: asyncio.Event, seconds: float) -> None:
+        while True:
+            soon.clear()
+            try:
+                await look()
+            except Exception:
+                # The boundary: a loop that ended at the first database error would leave every later run undone.
+                log.exception("the worker could not look at its runs")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await soon.wait()
+
+    async def _claim(self) -> None:
+        while len(self._held) < MAX_RUNS:
+            run = await self._store.runs.claim(self._owner)
+            if run is None:
+                return
+            self._take(run)
+
+    def _take(self, run: RunRow) -> None:
+        task = asyncio.create_task(self._work(run), name=f"assent-{run.id}")
+        # News of a run is only ever that it was stopped; the lease says whether it still is ours.
+        stop_listening = self._bus.listen(run_topic(run.id), lambda fact: self._renew.set())
+        self._held[run.id] = _Held(run, task, stop_listening)
+        task.add_done_callback(lambda done: self._release(run))
+        log.info("run started", run_id=run.id, attempt=run.attempts, resumed=run.history is not None)
+
+    def _release(self, run: RunRow) -> None:
+        held = self._held.get(run.id)
+        if held is not None and held.run.fence == run.fence:
+            held.stop_listening()
+            del self._held[run.id]
+        self._look.set()
+
+    async def _keep(self) -> None:
+        """Renew the leases of what is really being worked on; let go of what is no longer ours."""
+        for held in list(self._held.values()):
+            if not held.task.done() and not await self._store.runs.renew(held.run.id, held.run.fence):
+                held.task.cancel()
+
+    async def _work(self, run: RunRow) -> None:
+        try:
+            if run.attempts > MAX_ATTEMPTS:
+                await self._give_up(run)
+            else:
+                await self._agent.work(run)
+        except ConflictError:
+            log.info("run stopped, or taken over by another worker", run_id=run.id)
+        except Exception:
+            # The boundary: not even the failure could be written. The lease runs out, and somebody tries again.
+            log.exception("run could not be worked on", run_id=run.id)
+
+    async def _give_up(self, run: RunRow) -> None:
+        await self._store.runs.fail(
+            run,
+            error=f"This message was given up: the server stopped {run.attempts - 1} times while working on it.",
+            hint="Send it again in other words; the server's log says more.",
+        )

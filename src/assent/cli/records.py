@@ -1,0 +1,97 @@
+"""Looking back and deciding from the shell: history, approvals, and the proof that the record is whole.
+
+History and approvals ask the server. `audit verify` opens the database itself, for reading only, because a proof that
+the server gives of itself proves little. Deciding shows what is decided first, and is bound to exactly that.
+"""
+
+from collections.abc import Mapping
+
+from rich.text import Text
+
+from assent.client import ServerApi
+from assent.protocol.approvals import ApprovalRequest, ConfirmBody
+from assent.protocol.errors import NotFound
+from assent.protocol.executions import Execution
+from assent.protocol.values import moment, now
+
+from .places import find_place
+from .screen import RISK_STYLES, put, put_json, say, shortened, shown
+from .transcript import call_summary
+
+
+async def list_history(filters: Mapping[str, str | int | None], *, server_url: str | None, as_json: bool) -> None:
+    """Executions, newest first."""
+    async with find_place(server_url).api() as api:
+        page = await api.history({name: value for name, value in filters.items() if value is not None})
+    if as_json:
+        put_json(page.model_dump(mode="json"))
+        return
+    for execution in page.executions:
+        put(_execution_line(execution))
+    if not page.executions:
+        say("Nothing yet.")
+    elif page.next_cursor is not None:
+        say(f"{len(page.executions)} of {page.total_count}; go on with --cursor '{shown(page.next_cursor)}'")
+
+
+def _execution_line(execution: Execution) -> Text:
+    risk = execution.risk_level.value
+    line = Text(f"{execution.created_at[:19].replace('T', ' ')}  {execution.status.value:<17} ")
+    line.append(f"{risk:<6}", RISK_STYLES[risk])
+    line.append(f"  {shortened(call_summary(execution.tool_name, execution.tool_params))}")
+    if execution.error:
+        line.append(f"\n  {execution.error_type or 'error'}: {shortened(execution.error, 200)}")
+    line.append(f"  {execution.id}", "dim")
+    return line
+
+
+async def list_approvals(*, server_url: str | None, as_json: bool) -> None:
+    """What waits for a decision."""
+    async with find_place(server_url).api() as api:
+        waiting = await api.approvals()
+    if as_json:
+        put_json(waiting.model_dump(mode="json"))
+        return
+    for request in waiting.approvals:
+        for line in _approval_lines(request):
+            put(line)
+    if not waiting.approvals:
+        say("Nothing waits for you.")
+    else:
+        say("Decide with `assent approvals approve ID` or `assent approvals reject ID --reason WHY`.")
+
+
+def _approval_lines(request: ApprovalRequest) -> list[Text]:
+    risk = request.risk_level.value
+    left = max(0, round((moment(request.deadline) - moment(now())).total_seconds()))
+    head = Text.assemble((f"{risk} ", RISK_STYLES[risk]), f"{shown(request.id)}  {left // 60}:{left % 60:02d} left")
+    lines = [head, *(Text(f"  {shown(line)}") for line in request.description.split("\n"))]
+    lines += [Text(f"  why: {shown(finding.reason)}") for finding in request.findings]
+    lines.append(Text(f"  network: {'it may use the network' if request.network else 'none'}"))
+    return lines
+
+
+async def decide(approval_id: str, *, approve: bool, reason: str | None, server_url: str | None, as_json: bool) -> None:
+    """Answer one question, bound to what was shown."""
+    async with find_place(server_url).api() as api:
+        request = await _waiting(api, approval_id)
+        if not as_json:
+            for line in _approval_lines(request):
+                say(line)
+        body = ConfirmBody(
+            decision="approved" if approve else "rejected",
+            reason=None if approve else reason,
+            digest=request.digest if approve else None,
+        )
+        answer = await api.confirm(approval_id, body)
+    if as_json:
+        put_json(answer.model_dump(mode="json"))
+    else:
+        put(shown(answer.message))
+
+
+async def _waiting(api: ServerApi, approval_id: str) -> ApprovalRequest:
+    for request in (await api.approvals()).approvals:
+        if request.id == approval_id:
+            return request
+    raise NotFound(f"No approval {approval_id!r} waits for you.", hint="`assent approvals` lists what waits")

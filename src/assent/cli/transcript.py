@@ -1,0 +1,162 @@
+"""How a conversation looks on a terminal, and as JSON lines.
+
+The agent's text goes to stdout as it streams; tool calls, their results shortened, and errors go to stderr. Every word
+that came from elsewhere passes `shown`. A transcript only tells; it decides nothing.
+"""
+
+import sys
+from typing import Any, Protocol, cast
+
+from rich.text import Text
+
+from assent.protocol.events import (
+    ApprovalRequested,
+    ChatError,
+    ChatMessage,
+    ChatText,
+    FeedEvent,
+    ToolFinished,
+    ToolOutput,
+    ToolStarted,
+)
+from assent.protocol.states import ExecutionStatus
+from assent.protocol.values import JsonObject
+
+from .screen import RISK_STYLES, complain, put_json, say, shortened, shown
+
+OUTPUT_LINES = 5
+
+
+class Transcript(Protocol):
+    """Tells a person or a program what happens."""
+
+    def show(self, event: FeedEvent) -> None: ...
+
+    def end_turn(self) -> None: ...
+
+
+class JsonTranscript:
+    """Each event as a line of JSON."""
+
+    def show(self, event: FeedEvent) -> None:
+        put_json(event.model_dump(mode="json"))
+
+    def end_turn(self) -> None:
+        pass
+
+
+class TerminalTranscript:
+    """For people."""
+
+    def __init__(self, *, can_ask: bool) -> None:
+        self._can_ask = can_ask
+        self._streamed = ""
+        self._output_of: set[str] = set()
+
+    def show(self, event: FeedEvent) -> None:
+        match event:
+            case ChatText():
+                self._stream(event.text)
+            case ChatMessage(role="agent"):
+                if event.content.strip() not in self._streamed:
+                    self._break()
+                    self._stream(event.content)
+            case ToolStarted():
+                self._note("→ ", call_summary(event.tool_name, event.tool_params), event.risk_level.value)
+            case ToolOutput():
+                self._output(event)
+            case ToolFinished():
+                self._finished(event)
+            case ApprovalRequested() if not self._can_ask:
+                self._waits(event)
+            case ChatError():
+                self._break()
+                complain(event.message, event.hint)
+            case _:
+                pass
+
+    def end_turn(self) -> None:
+        self._break()
+        self._streamed = ""
+        self._output_of.clear()
+
+    def _stream(self, text: str) -> None:
+        self._streamed += text
+        sys.stdout.write(shown(text))
+        sys.stdout.flush()
+
+    def _break(self) -> None:
+        """Messages start on a line of their own."""
+        if self._streamed and not self._streamed.endswith("\n"):
+            self._stream("\n")
+
+    def _note(self, mark: str, text: str, risk: str | None = None) -> None:
+        self._break()
+        level = ("", "") if risk is None else (f" [{risk}]", RISK_STYLES[risk])
+        say(Text.assemble((f"{mark}{shortened(text, 300)}", "dim"), level))
+
+    def _output(self, event: ToolOutput) -> None:
+        self._break()
+        self._output_of.add(event.tool_id)
+        for line in event.text.splitlines():
+            say(Text(f"  | {shown(line)}", style="dim"))
+
+    def _finished(self, event: ToolFinished) -> None:
+        if event.status is ExecutionStatus.COMPLETED:
+            summary = result_summary(event.tool_name, event.result or {})
+            self._note("← ", f"{event.tool_name}: {summary}")
+            if event.tool_id not in self._output_of:
+                for line in output_lines(event.result or {}):
+                    say(Text(f"  | {line}", style="dim"))
+            return
+        self._note("← ", f"{event.tool_name}: {event.status.value.lower()}: {event.error}")
+
+    def _waits(self, event: ApprovalRequested) -> None:
+        self._break()
+        say(f"Waits for approval ({event.risk_level.value}): {shortened(event.description, 300)}")
+        say(f"hint: `assent approvals approve {shown(event.approval_id)}` or `reject`, or answer on the chat page")
+
+
+def call_summary(tool_name: str, params: JsonObject) -> str:
+    """A call in one line, not yet safe to print."""
+    if tool_name == "execute_command":
+        arguments: Any = params.get("args")
+        words = cast("list[Any]", arguments) if isinstance(arguments, list) else []
+        detail = " ".join(_word(word) for word in [params.get("command"), *words])
+    else:
+        detail = str(next((params[name] for name in ("path", "query") if name in params), ""))
+        if tool_name == "search_files":
+            detail = f"{_word(params.get('pattern'))} in {detail or '.'}"
+    return f"{tool_name} {detail}".rstrip()
+
+
+def _word(value: Any) -> str:
+    text = str(value)
+    return text if text and " " not in text else repr(text)
+
+
+def result_summary(tool_name: str, result: JsonObject) -> str:
+    """A result in one line, not yet safe to print."""
+    match tool_name:
+        case "read_file":
+            return f"{result.get('size', '?')} bytes"
+        case "write_file":
+            return f"{result.get('path')}, now {result.get('size', '?')} bytes"
+        case "execute_command":
+            return f"exit code {result.get('exit_code')}"
+        case "list_directory":
+            return f"{result.get('total_count', '?')} entries"
+        case "search_files":
+            return f"{result.get('total_count', '?')} matches"
+        case "search_web":
+            return f"{len(result.get('results') or [])} results"
+        case _:
+            return str(result)
+
+
+def output_lines(result: JsonObject) -> list[str]:
+    """The last lines of a command's output, safe to print."""
+    text = f"{result.get('stdout') or ''}{result.get('stderr') or ''}"
+    lines = [shortened(line, 200) for line in text.splitlines()]
+    left_out = len(lines) - OUTPUT_LINES
+    return [f"… {left_out} lines before …", *lines[-OUTPUT_LINES:]] if left_out > 0 else lines

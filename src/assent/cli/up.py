@@ -1,0 +1,167 @@
+"""`assent up`: server, client, agent and chat page for one directory, in one process, on this machine alone.
+
+The server listens on 127.0.0.1. Where a server of this state directory is already up, the directory joins it. The
+parts are those of `serve`, `connect` and `chat`; nothing is approved here that would be asked there.
+"""
+
+import asyncio
+import getpass
+import socket
+from contextlib import AsyncExitStack
+from pathlib import Path
+from urllib.parse import quote
+
+from assent.client import ClientConnection, connect_client
+from assent.protocol.errors import AssentError, ConfigurationError
+from assent.server import Listening, issue_token, serve
+from assent.settings import DEFAULT_PORT, ClientSettings, ServerSettings
+
+from .chat import Chat, converse, desk_for
+from .exits import ExitCode
+from .places import UP, Note, Place, leave_note, own_project, running_note
+from .preferences import existing_directory, read_settings
+from .screen import put_json, say
+from .stopping import on_stop
+from .terminal import Terminal
+from .tokens import DAY, DEFAULT_SCOPES
+from .transcript import TerminalTranscript
+
+HOST = "127.0.0.1"
+TOKEN_SECONDS = 365 * DAY
+"""Longer than anybody leaves it running; it is kept only in the note, which ends with the process."""
+
+
+class _Server:
+    """The server as a task beside everything else."""
+
+    def __init__(self, settings: ServerSettings, port: int) -> None:
+        ready: asyncio.Future[Listening] = asyncio.get_running_loop().create_future()
+        self._ready = ready
+        self.task = asyncio.create_task(serve(settings, HOST, port, ready=ready.set_result), name="assent-server")
+
+    async def __aenter__(self) -> Listening:
+        await asyncio.wait({self.task, self._ready}, return_when=asyncio.FIRST_COMPLETED)
+        if self.task.done():
+            self.task.result()
+        return self._ready.result()
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._ready.done():
+            self._ready.result().stop()
+        else:
+            self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+async def up(directory: Path, *, port: int | None, with_chat: bool, as_json: bool) -> ExitCode:
+    """Run everything until stopped."""
+    workspace = existing_directory(directory)
+    stop = asyncio.Event()
+    with on_stop(stop.set):
+        working = asyncio.create_task(_up(workspace, port=port, with_chat=with_chat and not as_json, as_json=as_json))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        ended = working.done()
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
+    if ended:
+        working.result()  # raises what went wrong
+    say("Stopped.")
+    return ExitCode.OK
+
+
+async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bool) -> None:
+    settings = read_settings(ServerSettings)
+    user = _user()
+    async with AsyncExitStack() as ends:
+        note = running_note(settings.home)
+        link: str | None = None
+        if note is None:
+            listening = await ends.enter_async_context(_Server(settings, _port(port)))
+            note = Note(server_url=listening.url, token=issue_token(settings, user, DEFAULT_SCOPES, TOKEN_SECONDS))
+            ends.enter_context(leave_note(settings.home, note))
+            link = f"{listening.url}/sign-in?code={quote(listening.parts.sign_in.new_code(user))}"
+        place = Place(note.server_url, note.token, settings.home, UP)
+        api = await ends.enter_async_context(place.api())
+        project = await own_project(api, place, workspace)
+        client_settings = read_settings(ClientSettings, server_url=place.server_url, token=place.token)
+        connection = await ends.enter_async_context(connect_client(client_settings, project.project_id, workspace))
+        client = asyncio.create_task(connection.run(), name="assent-client")
+        ends.push_async_callback(_end, client)
+        await _connected(connection, client)
+        _announce(connection, link, settings.model, as_json=as_json)
+        terminal = Terminal.here() if with_chat else None
+        if terminal is None:
+            await client
+            return
+        desk = desk_for(api, project.project_id, terminal)
+        conversation = Chat(api, project.project_id, TerminalTranscript(can_ask=True), desk=desk)
+        async with conversation:
+            await converse(conversation, terminal)
+
+
+async def _end(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _connected(connection: ClientConnection, client: "asyncio.Task[None]") -> None:
+    connected = asyncio.create_task(connection.connected.wait())
+    await asyncio.wait({client, connected}, return_when=asyncio.FIRST_COMPLETED)
+    if client.done():
+        connected.cancel()
+        client.result()
+
+
+def _announce(connection: ClientConnection, link: str | None, model: str, *, as_json: bool) -> None:
+    isolation = connection.workspace.isolation
+    if as_json:
+        put_json(
+            {
+                "server_url": connection.api.server_url,
+                "sign_in_url": link,
+                "project_id": connection.project_id,
+                "client_id": connection.client_id,
+                "workspace": str(connection.workspace.root),
+                "isolation": isolation.backend,
+                "model": model,
+            }
+        )
+        return
+    say(f"Assent is up for {connection.workspace.root}")
+    if link is not None:
+        say(f"  chat page  {link}")
+        say("             (signs you in once, within 10 minutes)")
+    else:
+        say(f"  joined the server that is already up at {connection.api.server_url}")
+    agent = (
+        "offline: understands a few phrases such as `list src`; ASSENT_MODEL names a model"
+        if model == "offline"
+        else model
+    )
+    say(f"  agent      {agent}")
+    say(f"  project    {connection.project_id}")
+    if not isolation.isolated:
+        say("  warning    there is no sandbox on this machine, so every command asks")
+
+
+def _port(wanted: int | None) -> int:
+    """The port that was named; else the usual one when it is free; else any."""
+    if wanted is not None:
+        return wanted
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, DEFAULT_PORT))
+        except OSError:
+            return 0
+    return DEFAULT_PORT
+
+
+def _user() -> str:
+    """Whose server this is: the person who started it."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # no such entry, as in some containers
+        return "me"

@@ -1,0 +1,67 @@
+"""create_app: the routes, the one middleware, and the parts behind them.
+
+Without `parts` the app opens its own when it starts and closes them when it stops; with them, whoever opened them
+closes them. Routes come from the lists in their modules; there is no other way in.
+"""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from assent.protocol.errors import AssentError
+from assent.settings import ServerSettings
+from assent.store.sqlite import StorageError
+
+from .isolation import UserIsolationMiddleware
+from .listing import ROUTES
+from .openapi import openapi_document
+from .parts import Parts, open_parts
+from .problems import handle
+from .routing import PlainRoute, Route
+
+
+def create_app(settings: ServerSettings, *, parts: Parts | None = None) -> FastAPI:
+    """The application, ready for any ASGI server."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        if parts is not None:
+            yield
+            return
+        app.state.parts = opened = await open_parts(settings)
+        try:
+            yield
+        finally:
+            await opened.close()
+
+    app = FastAPI(
+        title="Assent",
+        lifespan=lifespan,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.parts = parts
+    app.state.description = json.dumps(openapi_document()).encode()
+    for route in ROUTES:
+        _add(app, route)
+    for kind in (AssentError, StorageError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, handle)
+    app.add_middleware(UserIsolationMiddleware, settings=settings, routes=ROUTES)
+    return app
+
+
+def _add(app: FastAPI, route: Route) -> None:
+    app.router.add_api_route(
+        route.path,
+        route.endpoint,
+        methods=[route.method],
+        response_model=None,
+        route_class_override=PlainRoute,
+        include_in_schema=False,
+    )

@@ -1,0 +1,113 @@
+"""What waits for a decision, and the decision (R4, R5, R8, R9).
+
+The first decision counts; a later one is told what holds and who decided (409). A decision is only ever a person's:
+an agent's token does not get this far.
+"""
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from assent.protocol.approvals import ApprovalList, ApproveBody, ConfirmBody, DecisionAnswer, RejectBody
+from assent.protocol.values import Identifier, Word
+from assent.store import ApprovalRow
+
+from .bodies import read_body, read_query
+from .isolation import no_project
+from .routing import ANY_SCOPE, APPROVE, JsonAnswer, Route, parts_of, principal_of
+
+
+class ApprovalsQuery(Word):
+    project_id: Identifier | None = Field(default=None, description="Only those of this project.")
+
+
+async def approve(request: Request) -> Response:
+    body = await read_body(request, ApproveBody)
+    return await _decide(request, approve=True, digest=body.digest)
+
+
+async def reject(request: Request) -> Response:
+    body = await read_body(request, RejectBody, printable=True)
+    return await _decide(request, approve=False, reason=body.reason)
+
+
+async def confirm(request: Request) -> Response:
+    body = await read_body(request, ConfirmBody, printable=True)
+    return await _decide(request, approve=body.decision == "approved", reason=body.reason, digest=body.digest)
+
+
+async def list_approvals(request: Request) -> Response:
+    parts, user_id = parts_of(request), principal_of(request).user_id
+    query = read_query(request, ApprovalsQuery)
+    if query.project_id is not None and not await parts.store.chat.owns(user_id, query.project_id):
+        raise no_project(query.project_id)
+    waiting = await parts.approvals.get_pending_approvals(user_id, query.project_id)
+    return JsonAnswer(ApprovalList(approvals=waiting, total_count=len(waiting)))
+
+
+async def _decide(request: Request, *, approve: bool, reason: str | None = None, digest: str | None = None) -> Response:
+    row: ApprovalRow = await parts_of(request).approvals.decide(
+        request.path_params["approval_id"],
+        principal_of(request).user_id,
+        approve=approve,
+        reason=reason,
+        digest=digest,
+        project_id=request.path_params.get("project_id"),
+    )
+    message = f"{len(row.tool_ids)} calls go on." if approve else f"{len(row.tool_ids)} calls were ended."
+    return JsonAnswer(DecisionAnswer(success=True, approval_id=row.id, status=row.status, message=message))
+
+
+_ERRORS = (400, 404, 409, 413, 415, 503)
+
+ROUTES = (
+    Route(
+        "POST",
+        "/my/projects/{project_id}/approvals/{approval_id}/approve",
+        approve,
+        "Approve",
+        "Lets exactly what was shown run. With `digest`, only if that is what waits. A decision that came too late or "
+        "second is a 409 whose `state` says what holds.",
+        "approvals",
+        APPROVE,
+        body="ApproveBody",
+        answer="DecisionAnswer",
+        errors=_ERRORS,
+    ),
+    Route(
+        "POST",
+        "/my/projects/{project_id}/approvals/{approval_id}/reject",
+        reject,
+        "Reject",
+        "Nothing runs; the agent is told, with the reason.",
+        "approvals",
+        APPROVE,
+        body="RejectBody",
+        answer="DecisionAnswer",
+        errors=_ERRORS,
+    ),
+    Route(
+        "POST",
+        "/my/approvals/{approval_id}/confirm",
+        confirm,
+        "Decide",
+        "Approve or reject without naming the project.",
+        "approvals",
+        APPROVE,
+        body="ConfirmBody",
+        answer="DecisionAnswer",
+        errors=_ERRORS,
+    ),
+    Route(
+        "GET",
+        "/my/approvals",
+        list_approvals,
+        "What waits for a decision",
+        "Oldest first.",
+        "approvals",
+        ANY_SCOPE,
+        query=ApprovalsQuery,
+        answer="ApprovalList",
+        errors=(400, 404),
+    ),
+)

@@ -1,0 +1,168 @@
+"""Projects, messages, sessions and runs (R0, R1).
+
+A posted message is stored with its run in one transaction and answered at once; who works on it is the worker's
+business. Nothing here waits for an agent.
+"""
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from assent.protocol.chat import (
+    Cancelled,
+    MessageAccepted,
+    MessageBody,
+    MessageList,
+    ProjectBody,
+    ProjectList,
+    SessionList,
+)
+from assent.protocol.errors import NotFound, RefusedError
+from assent.protocol.states import AgentMode, Scope
+from assent.protocol.values import Identifier, Word
+
+from .bodies import read_body, read_query
+from .problems import Unavailable
+from .routing import ANY_SCOPE, CHAT, JsonAnswer, Route, parts_of, principal_of
+
+
+class MessagesQuery(Word):
+    session_id: Identifier = Field(description="Whose messages.")
+    limit: int = Field(default=1000, ge=1, le=1000, description="How many of the newest.")
+
+
+async def create_project(request: Request) -> Response:
+    body = await read_body(request, ProjectBody, printable=True)
+    project = await parts_of(request).store.chat.create_project(principal_of(request).user_id, body.name)
+    return JsonAnswer(project.to_wire(), 201)
+
+
+async def list_projects(request: Request) -> Response:
+    rows = await parts_of(request).store.chat.projects(principal_of(request).user_id)
+    return JsonAnswer(ProjectList(projects=[row.to_wire() for row in rows], total_count=len(rows)))
+
+
+async def post_message(request: Request) -> Response:
+    parts, principal = parts_of(request), principal_of(request)
+    body = await read_body(request, MessageBody, printable=True)
+    if parts.worker is None:
+        raise Unavailable(
+            "This server has no agent to work on messages.", hint="Install one: `pip install 'assent[agents]'`."
+        )
+    if body.mode is AgentMode.FULL and not principal.may_approve:
+        # Full mode answers the agent's questions beforehand, so only who may answer them may choose it.
+        raise RefusedError(
+            "Full mode needs a token that may approve.",
+            hint="Use a person's token with the scope `approve`, or leave `mode` out.",
+        )
+    posted = await parts.store.chat.post(
+        principal.user_id,
+        request.path_params["project_id"],
+        body.content,
+        session_id=body.session_id,
+        mode=body.mode or AgentMode.SANDBOX,
+    )
+    accepted = MessageAccepted(message_id=posted.message_id, session_id=posted.session_id, run_id=posted.run_id)
+    return JsonAnswer(accepted, 202)
+
+
+async def list_messages(request: Request) -> Response:
+    store, user_id = parts_of(request).store, principal_of(request).user_id
+    query = read_query(request, MessagesQuery)
+    session = await store.chat.session(query.session_id, user_id=user_id)
+    if session.project_id != request.path_params["project_id"]:
+        raise NotFound(f"No session {query.session_id!r}.", hint="Leave session_id out to open a new one.")
+    rows = await store.chat.messages(user_id, query.session_id, query.limit)
+    return JsonAnswer(MessageList(messages=[row.to_wire() for row in rows], total_count=len(rows)))
+
+
+async def list_sessions(request: Request) -> Response:
+    rows = await parts_of(request).store.chat.sessions(principal_of(request).user_id, request.path_params["project_id"])
+    return JsonAnswer(SessionList(sessions=[row.to_wire() for row in rows], total_count=len(rows)))
+
+
+async def cancel_run(request: Request) -> Response:
+    store, user_id = parts_of(request).store, principal_of(request).user_id
+    run_id: str = request.path_params["run_id"]
+    run = await store.runs.get(run_id, user_id=user_id)
+    if run.project_id != request.path_params["project_id"]:
+        raise NotFound(f"No run {run_id!r}.")
+    await store.runs.cancel(run_id, user_id=user_id)
+    # After the run: its worker can begin nothing new any more, so nothing open is left behind.
+    called_off = await store.executions.cancel_run(run_id, actor=f"user:{user_id}")
+    return JsonAnswer(Cancelled(success=True, message=f"Stopped, and {len(called_off)} open calls with it."))
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/my/projects/{project_id}/chat/messages",
+        post_message,
+        "Post a message",
+        "Stores the message and starts an agent on it in the background; the answer comes on the feed. Without "
+        "`session_id` a new session is opened. `mode: full` needs a token that may approve.",
+        "chat",
+        CHAT,
+        body="MessageBody",
+        answer="MessageAccepted",
+        status=202,
+        errors=(400, 404, 413, 415, 503),
+    ),
+    Route(
+        "GET",
+        "/my/projects/{project_id}/chat/messages",
+        list_messages,
+        "Messages of a session",
+        "The newest messages of one session, oldest first.",
+        "chat",
+        CHAT,
+        query=MessagesQuery,
+        answer="MessageList",
+        errors=(400, 404),
+    ),
+    Route(
+        "GET",
+        "/my/projects/{project_id}/chat/sessions",
+        list_sessions,
+        "Sessions of a project",
+        "Newest first.",
+        "chat",
+        CHAT,
+        answer="SessionList",
+        errors=(404,),
+    ),
+    Route(
+        "POST",
+        "/my/projects/{project_id}/chat/runs/{run_id}/cancel",
+        cancel_run,
+        "Stop a run",
+        "Stops the agent's run and calls off everything it has open.",
+        "chat",
+        CHAT,
+        answer="Cancelled",
+        errors=(404, 409, 503),
+    ),
+    Route(
+        "POST",
+        "/my/projects",
+        create_project,
+        "Create a project",
+        "A project has one workspace, one feed and any number of sessions.",
+        "projects",
+        frozenset({Scope.CHAT, Scope.EXECUTE}),
+        body="ProjectBody",
+        answer="Project",
+        status=201,
+        errors=(400, 413, 415, 503),
+    ),
+    Route(
+        "GET",
+        "/my/projects",
+        list_projects,
+        "Your projects",
+        "Oldest first.",
+        "projects",
+        ANY_SCOPE,
+        answer="ProjectList",
+    ),
+)

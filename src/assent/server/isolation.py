@@ -1,0 +1,279 @@
+"""UserIsolationMiddleware: the one place every request passes before a route sees it.
+
+In order: is the host ours, who is asking, is the route there and open to them, is the project theirs, is the body JSON
+and small enough (counted while it is read). Another user's project and one that does not exist are the same 404. Plain
+ASGI, so that it costs next to nothing and sees every byte. It never trusts anything in a request but a verified token.
+"""
+
+import re
+import time
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from assent.protocol.errors import NotFound, RefusedError
+from assent.settings import ServerSettings
+
+from .auth import TOKEN_HINT, Principal
+from .parts import Parts
+from .problems import (
+    MethodNotAllowed,
+    Misdirected,
+    TooLarge,
+    Unauthenticated,
+    WrongForm,
+    WrongMediaType,
+    problem_response,
+)
+from .routing import Route
+from .signin import COOKIE
+
+log = structlog.stdlib.get_logger(__name__)
+
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+BARE_POLICY = "default-src 'none'; frame-ancestors 'none'"
+IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+JSON_HINT = "Send Content-Type: application/json."
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+_EVERYWHERE = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+_PRIVATE = [*_EVERYWHERE, (b"cache-control", b"no-store"), (b"content-security-policy", BARE_POLICY.encode())]
+_PUBLIC = [*_EVERYWHERE, (b"cache-control", b"no-cache"), (b"content-security-policy", PAGE_POLICY.encode())]
+
+
+class Headers:
+    """A request's headers, as far as they decide anything. Those that must be alone are refused when given twice."""
+
+    __slots__ = ("_found",)
+
+    ALONE = frozenset({b"host", b"authorization", b"content-type", b"content-length", b"origin", b"last-event-id"})
+
+    def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
+        found: dict[bytes, bytes] = {}
+        for name, value in raw:
+            if name in found:
+                if name in self.ALONE:
+                    raise WrongForm(f"The header {name.decode('latin-1')!r} is given twice.", hint="Send it once.")
+                value = found[name] + b"; " + value
+            found[name] = value
+        self._found = found
+
+    def get(self, name: bytes) -> str:
+        return self._found.get(name, b"").decode("latin-1")
+
+
+class UserIsolationMiddleware:
+    """See the module."""
+
+    def __init__(self, app: ASGIApp, *, settings: ServerSettings, routes: Iterable[Route]) -> None:
+        self._app = app
+        self._hosts = frozenset(host.lower() for host in settings.allowed_hosts)
+        self._ordinary_bytes = settings.max_body_bytes
+        self._file_bytes = settings.max_payload_bytes
+        self._table: dict[int, list[tuple[tuple[str, ...], dict[str, Route]]]] = {}
+        for route in routes:
+            same_length = self._table.setdefault(len(route.segments), [])
+            known = next((methods for segments, methods in same_length if segments == route.segments), None)
+            if known is None:
+                same_length.append((route.segments, {route.method: route}))
+            else:
+                known[route.method] = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # nothing here speaks WebSocket
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        began = time.perf_counter()
+        guarded = _Guarded(send, _PRIVATE if _is_private(scope["path"]) else _PUBLIC)
+        try:
+            receive = await self._admit(scope, receive)
+            await self._app(scope, receive, guarded)
+        except Exception as error:  # the boundary: whatever went wrong, the user gets a problem and not a closed line
+            if guarded.status:
+                raise
+            await problem_response(error)(scope, receive, guarded)
+        if scope["method"] not in SAFE_METHODS:
+            _log_request(scope, guarded.status, began)
+
+    async def _admit(self, scope: Scope, receive: Receive) -> Receive:
+        headers = Headers(scope["headers"])
+        host = self._check_host(headers)
+        path: str = scope["path"]
+        private = _is_private(path)
+        principal: Principal | None = None
+        if private:
+            parts: Parts = scope["app"].state.parts
+            principal = await self._authenticate(parts, headers, scope["method"], host)
+            scope["assent.principal"] = principal
+        route, segments = self._find(scope["method"], path, private=private)
+        scope["assent.route"] = route
+        if private and principal is not None and route is not None:
+            principal.require(route.scopes or frozenset())
+            await _check_project(scope["app"].state.parts, principal, route, segments)
+        if scope["method"] in SAFE_METHODS:
+            return receive
+        limit = self._file_bytes if route is not None and route.carries_file else self._ordinary_bytes
+        _check_body(headers, limit, needs_json=route is not None and route.body is not None)
+        return _limited(receive, limit)
+
+    def _check_host(self, headers: Headers) -> str:
+        host = headers.get(b"host")
+        name = host.lower()
+        name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+        if name not in self._hosts and "*" not in self._hosts:
+            raise Misdirected(
+                f"This server does not answer to the host {name[:100]!r}.",
+                hint="Use its own address, or add the name to ASSENT_ALLOWED_HOSTS.",
+            )
+        return host
+
+    async def _authenticate(self, parts: Parts, headers: Headers, method: str, host: str) -> Principal:
+        authorization = headers.get(b"authorization")
+        if authorization:
+            kind, _, token = authorization.partition(" ")
+            if kind.lower() != "bearer" or not token.strip():
+                raise Unauthenticated("The Authorization header is not a bearer token.", hint=TOKEN_HINT)
+            return await parts.verifier.verify(token.strip())
+        cookie = _cookie(headers.get(b"cookie"))
+        if cookie is None:
+            raise Unauthenticated("This needs a token.", hint=f"Send `Authorization: Bearer …`. {TOKEN_HINT}")
+        _check_same_origin(headers, method, host)
+        return await parts.sessions.verify(cookie)
+
+    def _find(self, method: str, path: str, *, private: bool) -> tuple[Route | None, tuple[str, ...]]:
+        """The route of a path. Below `/my` there is nothing but what is listed; elsewhere the router decides."""
+        segments = tuple(path.split("/"))
+        allowed: list[str] = []
+        for template, methods in self._table.get(len(segments), ()):
+            if _fits(template, segments):
+                route = methods.get(method)
+                if route is not None:
+                    return route, segments
+                allowed.extend(methods)
+        if allowed:
+            raise MethodNotAllowed(method[:20], sorted(set(allowed)))
+        if private:
+            raise NotFound("There is nothing here.", hint="See /openapi.json for what there is.")
+        return None, segments
+
+
+class _Guarded:
+    """Adds the headers every answer carries, and remembers the status."""
+
+    __slots__ = ("_headers", "_send", "status")
+
+    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
+        self._send = send
+        self._headers = headers
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), *self._headers]
+        await self._send(message)
+
+
+def _fits(template: tuple[str, ...], segments: tuple[str, ...]) -> bool:
+    pairs = zip(template, segments, strict=True)
+    return all(part == given or (part[:1] == "{" and given != "") for part, given in pairs)
+
+
+def _is_private(path: str) -> bool:
+    return path == "/my" or path.startswith("/my/")
+
+
+def _cookie(header: str) -> str | None:
+    for part in header.split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == COOKIE and value:
+            return value
+    return None
+
+
+def _check_same_origin(headers: Headers, method: str, host: str) -> None:
+    """A browser sends the cookie along with requests other pages make; those are not the user's."""
+    hint = "Use the page this server serves, or a bearer token."
+    site = headers.get(b"sec-fetch-site")
+    if site and site not in (("same-origin", "none") if method in SAFE_METHODS else ("same-origin",)):
+        raise RefusedError("Another page made this request.", hint=hint)
+    if method in SAFE_METHODS:
+        return
+    origin = headers.get(b"origin")
+    if origin and urlsplit(origin).netloc.lower() != host.lower():
+        raise RefusedError("Another page made this request.", hint=hint)
+    if not origin and not site:
+        raise RefusedError("This request does not say which page made it.", hint=hint)
+    if _media_type(headers) != "application/json":
+        raise WrongMediaType("A request with the page's cookie must be JSON.", hint=JSON_HINT)
+
+
+async def _check_project(parts: Parts, principal: Principal, route: Route, segments: tuple[str, ...]) -> None:
+    if "{project_id}" not in route.segments:
+        return
+    project_id = segments[route.segments.index("{project_id}")]
+    if not IDENTIFIER.fullmatch(project_id) or not await parts.store.chat.owns(principal.user_id, project_id):
+        raise no_project(project_id)
+
+
+def no_project(project_id: str) -> NotFound:
+    """The same words for a project that is not there and for one that is somebody else's."""
+    return NotFound(f"No project {project_id[:100]!r}.", hint="See `GET /my/projects` for yours.")
+
+
+def _media_type(headers: Headers) -> str:
+    return headers.get(b"content-type").partition(";")[0].strip().lower()
+
+
+def _check_body(headers: Headers, limit: int, *, needs_json: bool) -> None:
+    length = headers.get(b"content-length")
+    if length.isdigit() and int(length) > limit:
+        raise _too_large(limit)
+    empty = length in ("", "0") and not headers.get(b"transfer-encoding")
+    if _media_type(headers) != "application/json" and (needs_json or not empty):
+        raise WrongMediaType("The body must be JSON.", hint=JSON_HINT)
+
+
+def _limited(receive: Receive, limit: int) -> Receive:
+    left = limit
+
+    async def counted() -> Message:
+        nonlocal left
+        message = await receive()
+        if message["type"] == "http.request":
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise _too_large(limit)
+        return message
+
+    return counted
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"The body is larger than {limit} bytes.", hint="Send less, or in several requests.")
+
+
+def _log_request(scope: Scope, status: int, began: float) -> None:
+    route: Route | None = scope.get("assent.route")
+    principal: Principal | None = scope.get("assent.principal")
+    log.info(
+        "request",
+        method=scope["method"],
+        route=route.path if route else None,
+        user=principal.user_id if principal else None,
+        status=status,
+        ms=round((time.perf_counter() - began) * 1000, 1),
+    )

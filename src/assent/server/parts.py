@@ -1,0 +1,106 @@
+"""The parts a running server is made of, opened in order and closed in reverse.
+
+Everything a route needs hangs here; nothing is global, so that two servers can live in one process. Without the
+`agents` extra there is no worker, and a chat message is answered with how to install one.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import structlog
+
+from assent.approvals import ApprovalManager
+from assent.bus import Bus, MemoryBus, Presence
+from assent.executor import ToolExecutor
+from assent.gate import DEFAULT_COMMANDS, Gate, GateRules
+from assent.settings import ServerSettings
+from assent.store import Store
+
+from .auth import TokenVerifier, session_verifier
+from .signin import SignIn
+from .streams import StreamManager
+
+try:
+    from assent.agents.worker import RunWorker
+except ImportError:  # installed without the `agents` extra
+    RunWorker = None  # type: ignore[assignment,misc]
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Worker(Protocol):
+    """What works on runs."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """An open server."""
+
+    settings: ServerSettings
+    store: Store
+    bus: Bus
+    presence: Presence
+    executor: ToolExecutor
+    approvals: ApprovalManager
+    streams: StreamManager
+    verifier: TokenVerifier
+    sessions: TokenVerifier
+    worker: Worker | None
+    sign_in: SignIn = field(default_factory=SignIn)
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the server is asked to stop: whoever only waits answers at once."""
+
+    def begin_closing(self) -> None:
+        """End what would never end by itself: streams, and requests that wait."""
+        self.closing.set()
+        self.streams.close()
+
+    async def close(self) -> None:
+        self.begin_closing()
+        if self.worker is not None:
+            await self.worker.stop()
+        await self.executor.stop()
+        await self.store.close()
+
+
+async def open_parts(settings: ServerSettings) -> Parts:
+    """Open everything the settings name; what is wrong with them is a ConfigurationError."""
+    verifier, sessions = TokenVerifier.of(settings), session_verifier(settings)
+    bus, presence = MemoryBus(), Presence()
+    store = await Store.open(settings, on_commit=lambda hint: bus.publish(hint.topic, hint.fact))
+    async with contextlib.AsyncExitStack() as undo:
+        undo.push_async_callback(store.close)
+        allowed = DEFAULT_COMMANDS if settings.allowed_commands is None else frozenset(settings.allowed_commands)
+        gate = Gate(GateRules(allowed_commands=allowed))
+        executor = ToolExecutor(store, bus, presence, gate, settings)
+        await executor.start()
+        undo.push_async_callback(executor.stop)
+        worker = await _start_worker(store, bus, executor, settings)
+        undo.pop_all()
+    log.info("server opened", agent=worker is not None)
+    return Parts(
+        settings=settings,
+        store=store,
+        bus=bus,
+        presence=presence,
+        executor=executor,
+        approvals=ApprovalManager(store, bus, presence),
+        streams=StreamManager(store, bus, presence, executor, settings),
+        verifier=verifier,
+        sessions=sessions,
+        worker=worker,
+    )
+
+
+async def _start_worker(*parts: Any) -> Worker | None:
+    if RunWorker is None:
+        return None
+    worker: Worker = RunWorker(*parts)
+    await worker.start()
+    return worker

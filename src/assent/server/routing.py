@@ -1,0 +1,81 @@
+"""What a route is: where, who may call it, what goes in and what comes out.
+
+The routes are listed once, in the modules beside this one; from that list the app is built, `isolation` takes who may
+pass, and `openapi` makes the description. A path below `/my` that is not in the list does not exist.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from assent.protocol.states import Scope
+
+from .auth import Principal
+from .parts import Parts
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+ANY_SCOPE = frozenset(Scope)
+CHAT = frozenset({Scope.CHAT})
+APPROVE = frozenset({Scope.APPROVE})
+EXECUTE = frozenset({Scope.EXECUTE})
+
+
+@dataclass(frozen=True)
+class Route:
+    """One route. `body` is the name of the word it takes, as `schema/` calls it."""
+
+    method: str
+    path: str
+    endpoint: Endpoint
+    summary: str
+    description: str
+    tag: str
+    scopes: frozenset[Scope] | None = None
+    """Any of these opens it; None for what needs no token."""
+    body: str | None = None
+    carries_file: bool = False
+    """Whether a body may be as large as a file."""
+    query: type[BaseModel] | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    """Request headers it reads, with what they mean."""
+    answer: str | None = None
+    """The word it answers with; None for what is not JSON."""
+    answer_type: str = "application/json"
+    status: int = 200
+    errors: tuple[int, ...] = ()
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        return tuple(self.path.split("/"))
+
+
+class PlainRoute(APIRoute):
+    """Calls the endpoint with the request and nothing between: bodies and queries are read by `bodies`."""
+
+    def get_route_handler(self) -> Callable[[Request], Any]:
+        return cast(Callable[[Request], Any], self.endpoint)
+
+
+class JsonAnswer(Response):
+    """A word of the protocol as the body."""
+
+    media_type = "application/json"
+
+    def __init__(self, word: BaseModel, status_code: int = 200) -> None:
+        super().__init__(word.model_dump_json().encode(), status_code)
+
+
+def parts_of(request: Request) -> Parts:
+    """The server this request came to."""
+    return request.app.state.parts
+
+
+def principal_of(request: Request) -> Principal:
+    """Who is asking; `isolation` has put it there."""
+    return request.scope["assent.principal"]

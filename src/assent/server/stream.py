@@ -1,0 +1,139 @@
+"""The feed's route (R2): who reads, from where, and the bytes.
+
+A stream that says which client it is, or that could execute and does not say otherwise, is offered executions; every
+other only watches. However it ends, its reader is taken out of the list of those who are here.
+"""
+
+import asyncio
+import contextlib
+from typing import Annotated
+
+import structlog
+from pydantic import Field, StringConstraints
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Send
+from starlette.types import Scope as AsgiScope
+
+from assent.bus import ConnectedClient
+from assent.protocol.errors import RefusedError
+from assent.protocol.states import Scope
+from assent.protocol.values import Identifier, Word, new_id
+
+from .auth import TOKEN_HINT, Principal
+from .bodies import read_query
+from .problems import WrongForm
+from .routing import Route, parts_of, principal_of
+from .streams import FIRST_BYTES, FeedStream, Reader
+
+log = structlog.stdlib.get_logger(__name__)
+
+STALLED_SECONDS = 60.0
+"""A reader that takes nothing for so long is gone; it may come back with its Last-Event-ID."""
+LARGEST_NUMBER = 2**53
+
+
+class StreamQuery(Word):
+    last_event_id: str | None = Field(
+        default=None, max_length=20, description="Where to go on, for those who cannot send the header Last-Event-ID."
+    )
+    client: Identifier | None = Field(default=None, description="The id of the client that will execute.")
+    workspace: Annotated[str, StringConstraints(max_length=4096)] | None = Field(
+        default=None, description="The directory on the client's machine."
+    )
+    isolation: Annotated[str, StringConstraints(max_length=40, pattern=r"^[A-Za-z0-9_.+-]*$")] | None = Field(
+        default=None, description="Which isolation commands get there; `none` when there is none."
+    )
+    execute: bool = Field(default=True, description="`false` to only watch.")
+
+
+class FeedResponse(Response):
+    """Sends a stream until its reader goes away or the server closes it."""
+
+    def __init__(self, stream: FeedStream) -> None:
+        self._stream = stream
+        self.background = None
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        stream = self._stream
+        gone = asyncio.create_task(_watch(receive, stream))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            chunk = FIRST_BYTES
+            while chunk:
+                async with asyncio.timeout(STALLED_SECONDS):
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                chunk = await stream.next()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except TimeoutError:
+            log.info("reader took nothing any more", seconds=STALLED_SECONDS)
+        finally:
+            stream.close()
+            gone.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await gone
+
+
+async def stream(request: Request) -> Response:
+    principal, query = principal_of(request), read_query(request, StreamQuery)
+    project_id: str = request.path_params["project_id"]
+    last = _last_event_id(request.headers.get("last-event-id") or query.last_event_id)
+    client = _client(principal, query, project_id)
+    reader = Reader(principal.user_id, project_id, client, last)
+    return FeedResponse(await parts_of(request).streams.open(reader))
+
+
+async def _watch(receive: Receive, stream: FeedStream) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    stream.close()
+
+
+def _last_event_id(text: str | None) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()) or int(text) > LARGEST_NUMBER:
+        raise WrongForm(
+            f"Last-Event-ID is not the number of an event: {text[:40]!r}.",
+            hint="Send the `id:` of the last event you got, or nothing to start now.",
+        )
+    return int(text)
+
+
+def _client(principal: Principal, query: StreamQuery, project_id: str) -> ConnectedClient | None:
+    may_execute = Scope.EXECUTE in principal.scopes
+    if query.client is not None and query.execute:
+        if not may_execute:
+            raise RefusedError("A client that executes needs a token with the scope `execute`.", hint=TOKEN_HINT)
+        if query.workspace is not None and not query.workspace.isprintable():
+            raise WrongForm("`workspace` holds control characters.", hint="Send the path of a directory.")
+        return ConnectedClient(query.client, project_id, True, query.workspace, query.isolation)  # noqa: FBT003
+    if may_execute and query.execute:
+        return ConnectedClient(new_id("anon"), project_id, declared=False)
+    return None
+
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"x-accel-buffering", b"no"),
+]
+
+ROUTES = (
+    Route(
+        "GET",
+        "/my/projects/{project_id}/chat/stream",
+        stream,
+        "The feed",
+        "Server-sent events: every event has an `id:`, its kind in `event:` and JSON in `data:` (`FeedEvent`). With "
+        "`Last-Event-ID` everything since is replayed first, without a gap or a repeat; without, it starts now. A "
+        "number that was never given starts now too; something that is no number is a 400. A comment line comes at "
+        "least every heartbeat. With `client`, executions of the project are signalled on this stream.",
+        "feed",
+        frozenset({Scope.CHAT, Scope.APPROVE, Scope.EXECUTE}),
+        query=StreamQuery,
+        headers=(("Last-Event-ID", "The `id:` of the last event that was received."),),
+        answer="FeedEvent",
+        answer_type="text/event-stream",
+        errors=(400, 404, 429, 503),
+    ),
+)

@@ -1,0 +1,253 @@
+"""Tool calls from elsewhere, clients' results, and looking back (R3, R6, R7, R8).
+
+`execute` and `result` are the hot path: bytes in, one call, bytes out. A call the gate refuses is an answer with the
+status `failed`, not an HTTP error; an HTTP error means the request itself was wrong.
+"""
+
+import asyncio
+import re
+from typing import cast
+
+from pydantic import Field, TypeAdapter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from assent.executor import Caller
+from assent.protocol.chat import Cancelled
+from assent.protocol.errors import NotFound
+from assent.protocol.executions import (
+    CompletedReport,
+    ExecuteRequest,
+    ExecutionPage,
+    FailedReport,
+    OutputChunk,
+    ResultAck,
+    ResultReport,
+)
+from assent.protocol.states import ExecutionStatus, RiskLevel, Scope
+from assent.protocol.tools import tool_catalogue
+from assent.protocol.values import Identifier, Word
+from assent.store import ExecutionRow
+from assent.store.history import HistoryFilter
+
+from .bodies import read_body, read_query, read_union
+from .isolation import IDENTIFIER, no_project
+from .problems import WrongForm
+from .routing import ANY_SCOPE, EXECUTE, JsonAnswer, Route, parts_of, principal_of
+
+REPORT: "TypeAdapter[CompletedReport | FailedReport]" = TypeAdapter(ResultReport)
+CURSOR = re.compile(r"[0-9TZ:.-]{24}~[A-Za-z0-9_.-]{1,64}")
+AGENT_OR_CHAT = frozenset({Scope.AGENT, Scope.CHAT})
+
+
+class StatusQuery(Word):
+    wait: float = Field(default=0, ge=0, description="Seconds to wait for its end.")
+
+
+class HistoryQuery(Word):
+    project_id: Identifier | None = Field(default=None, description="Only of this project.")
+    session_id: Identifier | None = Field(default=None, description="Only of this session.")
+    tool_name: str | None = Field(default=None, max_length=100, description="Only of this tool.")
+    status: ExecutionStatus | None = Field(default=None, description="Only in this state.")
+    risk_level: RiskLevel | None = Field(default=None, description="Only of this level.")
+    cursor: str | None = Field(default=None, max_length=100, description="`next_cursor` of the page before.")
+    limit: int = Field(default=50, ge=1, le=200, description="How many on a page.")
+
+
+async def execute(request: Request) -> Response:
+    parts, user_id = parts_of(request), principal_of(request).user_id
+    body = await read_body(request, ExecuteRequest)
+    if not await parts.store.chat.owns(user_id, body.project_id):
+        raise no_project(body.project_id)
+    session = await parts.executor.agent_session(user_id, body.project_id, body.session_id)
+    row = await parts.executor.call(
+        body.tool_name,
+        body.tool_params,
+        session,
+        caller=Caller(agent_id=body.agent_id, key=body.idempotency_key),
+        until_asked=True,
+    )
+    return JsonAnswer(row.to_response())
+
+
+async def post_result(request: Request) -> Response:
+    report = cast(CompletedReport | FailedReport, await read_union(request, REPORT))
+    tool_id: str = request.path_params["tool_id"]
+    row = await parts_of(request).executor.settle(
+        tool_id,
+        report,
+        user_id=principal_of(request).user_id,
+        project_id=request.path_params["project_id"],
+        client_id=_client_of(request),
+    )
+    ack = ResultAck(success=True, tool_id=tool_id, status=row.status, message="Result stored.")
+    return JsonAnswer(ack)
+
+
+async def post_output(request: Request) -> Response:
+    chunk = await read_body(request, OutputChunk)
+    await parts_of(request).store.executions.append_output(
+        request.path_params["tool_id"],
+        user_id=principal_of(request).user_id,
+        project_id=request.path_params["project_id"],
+        stream=chunk.stream,
+        text=chunk.text,
+        sequence=chunk.sequence,
+    )
+    return Response(status_code=204)
+
+
+async def available(request: Request) -> Response:
+    return JsonAnswer(tool_catalogue())
+
+
+async def get_tool(request: Request) -> Response:
+    parts = parts_of(request)
+    query = read_query(request, StatusQuery)
+    longest = parts.settings.max_wait_seconds
+    if not query.wait <= longest:
+        raise WrongForm(f"`wait` is at most {longest} seconds.", hint="Ask again when it is over.")
+    row = await parts.store.executions.get(request.path_params["tool_id"], user_id=principal_of(request).user_id)
+    if query.wait and not row.status.ended:
+        row = await _wait(request, row, query.wait)
+    return JsonAnswer(row.to_wire())
+
+
+async def history(request: Request) -> Response:
+    parts, user_id = parts_of(request), principal_of(request).user_id
+    query = read_query(request, HistoryQuery)
+    if query.project_id is not None and not await parts.store.chat.owns(user_id, query.project_id):
+        raise no_project(query.project_id)
+    if query.cursor is not None and not CURSOR.fullmatch(query.cursor):
+        raise WrongForm("`cursor` is not one we gave.", hint="Pass `next_cursor` of the page before, unchanged.")
+    rows, total, cursor = await parts.store.executions.page(HistoryFilter(user_id=user_id, **query.model_dump()))
+    return JsonAnswer(ExecutionPage(executions=[row.to_wire() for row in rows], total_count=total, next_cursor=cursor))
+
+
+async def cancel_tool(request: Request) -> Response:
+    store, user_id = parts_of(request).store, principal_of(request).user_id
+    tool_id: str = request.path_params["tool_id"]
+    project_id = request.path_params.get("project_id")
+    row = await store.executions.get(tool_id, user_id=user_id)
+    if project_id not in (None, row.project_id):
+        raise NotFound(f"No execution {tool_id!r}.", hint="See `GET /my/tools/history` for yours.")
+    row = await store.executions.cancel(tool_id, user_id=user_id, actor=f"user:{user_id}")
+    message = "Called off." if row.status.ended else "The client was told to stop it."
+    return JsonAnswer(Cancelled(success=True, message=message))
+
+
+async def _wait(request: Request, row: ExecutionRow, seconds: float) -> ExecutionRow:
+    """Wait for the end, but not beyond the server's own."""
+    parts = parts_of(request)
+    waiting = asyncio.ensure_future(parts.executor.wait(row, seconds))
+    closing = asyncio.ensure_future(parts.closing.wait())
+    try:
+        await asyncio.wait({waiting, closing}, return_when=asyncio.FIRST_COMPLETED)
+        return waiting.result() if waiting.done() else row
+    finally:
+        waiting.cancel()
+        closing.cancel()
+
+
+def _client_of(request: Request) -> str | None:
+    client_id = request.headers.get("assent-client")
+    if client_id is not None and not IDENTIFIER.fullmatch(client_id):
+        raise WrongForm("The header Assent-Client is not a client's id.", hint="Send the id of the stream's `client`.")
+    return client_id
+
+
+_CLIENT_HEADER = (("Assent-Client", "Which client reports; only the one that got the signal may."),)
+_CANCEL = "At once when it has not started; when it runs, its client is told to stop it and reports what happened."
+
+ROUTES = (
+    Route(
+        "POST",
+        "/my/tools/execute",
+        execute,
+        "Call a tool",
+        "The way in for an agent that runs elsewhere. LOW answers with the result; MEDIUM and HIGH answer "
+        "`awaiting_approval` at once: follow it with `GET /my/tools/{tool_id}?wait=`. A refused call is an answer with "
+        "the status `failed`. The same `idempotency_key` in the same session never runs twice.",
+        "tools",
+        AGENT_OR_CHAT,
+        body="ExecuteRequest",
+        carries_file=True,
+        answer="ToolResponse",
+        errors=(400, 404, 413, 415, 503),
+    ),
+    Route(
+        "POST",
+        "/my/projects/{project_id}/tools/{tool_id}/result",
+        post_result,
+        "Report a result",
+        "What the client that executed it sends. The same result again is accepted again; another one is a 409.",
+        "tools",
+        EXECUTE,
+        body="ResultReport",
+        carries_file=True,
+        headers=_CLIENT_HEADER,
+        answer="ResultAck",
+        errors=(400, 404, 409, 413, 415, 503),
+    ),
+    Route(
+        "POST",
+        "/my/projects/{project_id}/tools/{tool_id}/output",
+        post_output,
+        "Report output as it comes",
+        "A piece of a running command's output, for the feed. Repeats and latecomers are dropped silently.",
+        "tools",
+        EXECUTE,
+        body="OutputChunk",
+        status=204,
+        errors=(400, 404, 413, 415, 503),
+    ),
+    Route(
+        "GET",
+        "/my/projects/{project_id}/tools/available",
+        available,
+        "The tools there are",
+        "The catalogue, with JSON Schema of each tool's parameters.",
+        "tools",
+        ANY_SCOPE,
+        answer="ToolCatalogue",
+        errors=(404,),
+    ),
+    Route(
+        "GET",
+        "/my/tools/history",
+        history,
+        "Executions, newest first",
+        "Filtered and paged; also refused ones are there.",
+        "tools",
+        ANY_SCOPE,
+        query=HistoryQuery,
+        answer="ExecutionPage",
+        errors=(400, 404),
+    ),
+    Route(
+        "GET",
+        "/my/tools/{tool_id}",
+        get_tool,
+        "One execution",
+        "With `wait`, answers when it has ended or the time is over, whichever comes first.",
+        "tools",
+        ANY_SCOPE,
+        query=StatusQuery,
+        answer="Execution",
+        errors=(400, 404),
+    ),
+    *(
+        Route(
+            "POST",
+            path,
+            cancel_tool,
+            "Call an execution off",
+            _CANCEL,
+            "tools",
+            frozenset({Scope.CHAT, Scope.APPROVE, Scope.AGENT}),
+            answer="Cancelled",
+            errors=(404, 409, 503),
+        )
+        for path in ("/my/tools/{tool_id}/cancel", "/my/projects/{project_id}/tools/{tool_id}/cancel")
+    ),
+)

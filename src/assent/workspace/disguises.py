@@ -1,0 +1,34 @@
+"""What a link hides: the gate judged the name that was asked for, the kernel opened what it leads to.
+
+Where the two differ, the gate's own tables are asked again with the real name. A file may not be read or written
+under a name that looks more harmless than it is: it has to be asked for by its own name, and so be judged by it.
+"""
+
+from assent.gate import RiskAssessor, secret_name, trusted_name
+from assent.protocol.errors import PathValidationError
+from assent.protocol.verdicts import VerdictLevel
+
+from .paths import visible
+
+_HINT = "Ask for the file by its own name."
+
+
+def refuse_hidden_secret(asked: str, real: str) -> None:
+    """Refuse to read a file that holds secrets under a name that does not say so."""
+    if asked != real and secret_name(real) and not secret_name(asked):
+        raise PathValidationError(f"{asked!r} is a link to {visible(real)!r}, which may hold secrets.", hint=_HINT)
+
+
+def refuse_hidden_target(asked: str, real: str) -> None:
+    """Refuse to write a file under a name that asks for less than its own would."""
+    if asked == real:
+        return
+    before, after = _level(asked), _level(real)
+    worse = after.rank > before.rank or (trusted_name(real) is not None and trusted_name(asked) is None)
+    if worse or after is VerdictLevel.REFUSE:
+        raise PathValidationError(f"{asked!r} is a link to {visible(real)!r}, which is judged more strictly.", hint=_HINT)
+
+
+def _level(path: str) -> VerdictLevel:
+    findings = RiskAssessor().assess_write(path, "")
+    return max((finding.level for finding in findings), key=lambda level: level.rank)

@@ -1,0 +1,204 @@
+"""The real program in processes of its own: run to its end, kept running, or driven on a terminal."""
+
+import json
+import os
+import pty
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = [sys.executable, "-m", "assent.cli.main"]
+PATIENCE = 60.0
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """The tests' own environment with this state directory and nothing else of Assent's settings."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("ASSENT_")}
+    return {**plain, "ASSENT_HOME": str(home), "TERM": "xterm", "COLUMNS": "100", **more}
+
+
+class Background:
+    """A process that stays; its output is read line by line."""
+
+    def __init__(self, arguments: tuple[str, ...], env: dict[str, str], cwd: Path | None) -> None:
+        self.process = subprocess.Popen(
+            [*PROGRAM, *arguments],
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def line(self, *, of: str = "stdout") -> str:
+        """The next line; empty when the process has ended."""
+        stream = self.process.stdout if of == "stdout" else self.process.stderr
+        assert stream is not None
+        return stream.readline()
+
+    def line_with(self, words: str, *, of: str = "stdout") -> str:
+        """The next line that holds these words."""
+        seen: list[str] = []
+        while line := self.line(of=of):
+            seen.append(line)
+            if words in line:
+                return line
+        raise AssertionError(f"{words!r} was never said: {seen} {self.process.communicate()[1]}")
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        """Ask it to stop: its exit code and what it said."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            out, err = self.process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        return self.process.returncode, out, err
+
+
+class OnTerminal:
+    """A process on a terminal of its own, driven like a person would."""
+
+    def __init__(self, arguments: tuple[str, ...], env: dict[str, str], cwd: Path | None) -> None:
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [*PROGRAM, *arguments],
+            env=env,
+            cwd=cwd,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            # The terminal must be the process's own, so that Ctrl-C on it arrives.
+            preexec_fn=_own_terminal,
+        )
+        os.close(theirs)
+        self.seen = ""
+        self._read_to = 0
+
+    def expect(self, words: str) -> str:
+        """Wait until these words appear after all that was expected before; gives what was said up to them."""
+        until = time.monotonic() + PATIENCE
+        while (found := self.seen.find(words, self._read_to)) < 0:
+            ready, _, _ = select.select([self._ours], [], [], max(0.0, until - time.monotonic()))
+            data = b""
+            if ready:
+                try:
+                    data = os.read(self._ours, 65536)
+                except OSError:
+                    data = b""
+            assert data, f"{words!r} never appeared in: {self.seen[self._read_to :]!r}"
+            self.seen += data.decode("utf-8", "replace").replace("\r\n", "\n")
+        said = self.seen[self._read_to : found + len(words)]
+        self._read_to = found + len(words)
+        return said
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def wait(self) -> int:
+        """Until it ends; what it still says is kept in `seen`."""
+        while True:
+            try:
+                data = os.read(self._ours, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            self.seen += data.decode("utf-8", "replace").replace("\r\n", "\n")
+        return self.process.wait(PATIENCE)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._ours)
+
+
+def _own_terminal() -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+class Program:
+    """`assent`, with one state directory."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._kept: list[Background] = []
+        self._terminals: list[OnTerminal] = []
+
+    def run(
+        self, *arguments: str, stdin: str | bytes | None = None, cwd: Path | None = None, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [*PROGRAM, *arguments],
+            env=environment(self.home, **env),
+            cwd=cwd,
+            input=stdin.encode() if isinstance(stdin, str) else (stdin or b""),
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def json(self, *arguments: str, **env: str) -> Any:
+        done = self.run(*arguments, **env)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def start(self, *arguments: str, cwd: Path | None = None, **env: str) -> Background:
+        kept = Background(arguments, environment(self.home, **env), cwd)
+        self._kept.append(kept)
+        return kept
+
+    def on_terminal(self, *arguments: str, cwd: Path | None = None, **env: str) -> OnTerminal:
+        terminal = OnTerminal(arguments, environment(self.home, **env), cwd)
+        self._terminals.append(terminal)
+        return terminal
+
+    def close(self) -> None:
+        for terminal in self._terminals:
+            terminal.close()
+        # The last started first: a client before its server.
+        for kept in reversed(self._kept):
+            kept.stop()
+
+
+@pytest.fixture
+def assent(tmp_path: Path) -> Generator[Program]:
+    """The program with a fresh state directory; what it started is ended."""
+    program = Program(tmp_path / "home")
+    yield program
+    program.close()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A small project."""
+    directory = tmp_path / "app"
+    directory.mkdir()
+    (directory / "package.json").write_text('{"name": "app", "version": "1.2.3"}\n', encoding="utf-8")
+    return directory
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    def find() -> int:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return probe.getsockname()[1]
+
+    return find

@@ -1,0 +1,139 @@
+"""`assent check`: what the gate would say, for one call or for lines of JSON, running nothing."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.promise("L6")
+
+READ = {"tool_name": "read_file", "tool_params": {"path": "README.md"}}
+REMOVE = {"tool_name": "execute_command", "tool_params": {"command": "rm", "args": ["-rf", "/"]}}
+
+
+def verdicts(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_each_line_gets_one_answer_in_order(assent: Any) -> None:
+    write = {"tool_name": "write_file", "tool_params": {"path": "a.md", "content": "x"}}
+    script = {"tool_name": "write_file", "tool_params": {"path": "a.sh", "content": "x"}}
+    done = assent.run("check", "--json", stdin="\n".join(json.dumps(call) for call in (READ, write, script, REMOVE)))
+    assert done.returncode == 0
+    assert [answer["verdict"] for answer in verdicts(done.stdout)] == ["LOW", "MEDIUM", "HIGH", "REFUSE"]
+    assert "Command not allowed: rm" in verdicts(done.stdout)[3]["reasons"]
+    assert all(set(answer) == {"verdict", "reasons"} and answer["reasons"] for answer in verdicts(done.stdout))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"not json",
+        b"[]",
+        b"null",
+        b"7",
+        b'{"tool_name": "read_file"}',
+        b'{"tool_params": {}}',
+        b'{"tool_name": 7, "tool_params": {"path": "x"}}',
+        b'{"tool_name": "read_file", "tool_params": [1]}',
+        b'{"tool_name": "read_file", "tool_params": {"path": 7}}',
+        b'{"tool_name": "no_such_tool", "tool_params": {}}',
+        b'{"tool_name": "read_file", "tool_params": {"path": "\xff"}}',
+        b'{"tool_name": "read_file", "tool_params": {"path": "\\ud800"}}',
+        b'{"tool_name": "read_file", "tool_params": {"path": ' + b"9" * 5000 + b"}}",
+        b"[" * 100_000,
+        b'{"tool_name": "read_file", "tool_params": {"path": "a\\u0000b"}}',
+    ],
+    ids=lambda line: line[:40].decode("ascii", "replace"),
+)
+def test_malformed_line_is_refused_with_a_reason(line: bytes) -> None:
+    from assent.cli.check import _answer, _gate
+
+    answer = _answer(_gate(), line, "/nowhere")
+    assert answer["verdict"] == "REFUSE"
+    assert answer["reasons"]
+    assert all(isinstance(reason, str) for reason in answer["reasons"])
+
+
+def test_stream_goes_on_after_malformed_lines(assent: Any) -> None:
+    good = json.dumps(READ).encode()
+    done = assent.run("check", "--json", stdin=b"\n".join([good, b"\xff\xfe", b"", b"{", good]) + b"\n")
+    assert [answer["verdict"] for answer in verdicts(done.stdout)] == ["LOW", "REFUSE", "REFUSE", "REFUSE", "LOW"]
+    assert "Traceback" not in done.stderr
+
+
+def test_answer_comes_before_the_next_question(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "assent.cli.main", "check", "--json"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "ASSENT_HOME": str(tmp_path)},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process:
+        for _ in range(3):
+            process.stdin.write(json.dumps(READ) + "\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["verdict"] == "LOW"
+        process.stdin.close()
+    assert process.returncode == 0
+
+
+def test_thousands_of_lines_take_seconds(assent: Any) -> None:
+    began = time.monotonic()
+    done = assent.run("check", "--json", stdin="\n".join([json.dumps(READ), json.dumps(REMOVE)] * 2500))
+    assert len(done.stdout.splitlines()) == 5000
+    assert time.monotonic() - began < 20
+
+
+def test_workspace_decides_which_absolute_paths_are_inside(assent: Any, tmp_path: Path, workspace: Path) -> None:
+    call = json.dumps({"tool_name": "read_file", "tool_params": {"path": str(workspace / "a.txt")}})
+    assert (
+        verdicts(assent.run("check", "--json", "--workspace", str(workspace), stdin=call).stdout)[0]["verdict"] == "LOW"
+    )
+    elsewhere = assent.run("check", "--json", "--workspace", str(tmp_path / "other"), stdin=call)
+    assert verdicts(elsewhere.stdout)[0]["verdict"] == "REFUSE"
+
+
+def test_person_is_told_level_reasons_reading_and_network(assent: Any) -> None:
+    done = assent.run("check", "execute_command", '{"command": "find", "args": [".", "-delete"]}')
+    assert done.returncode == 0
+    first = done.stdout.splitlines()[0]
+    assert first.startswith(("HIGH", "REFUSE"))
+    assert "because" in done.stdout
+    assert "-delete" in done.stdout
+    assert "network  none" in done.stdout
+    assert "\x1b[" not in done.stdout
+
+
+def test_one_call_as_json_is_one_line(assent: Any) -> None:
+    done = assent.run("check", "read_file", '{"path": "a"}', "--json")
+    assert verdicts(done.stdout) == [{"verdict": "LOW", "reasons": ["Reads a file of the workspace."]}]
+
+
+def test_what_an_agent_wrote_cannot_move_the_cursor(assent: Any) -> None:
+    done = assent.run("check", "write_file", json.dumps({"path": "a.md", "content": "\x1b[2Jgone\u202e"}))
+    assert "\x1b" not in done.stdout
+    assert "\u202e" not in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [(), ("read_file",), ("read_file", "--json"), ("read_file", "{")])
+def test_half_a_call_is_wrong_usage(assent: Any, arguments: tuple[str, ...]) -> None:
+    done = assent.run("check", *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "hint: see `assent check --help`" in done.stderr
+
+
+def test_allowed_commands_are_this_machines(assent: Any) -> None:
+    call = '{"command": "git", "args": ["status"]}'
+    done = assent.run("check", "execute_command", call, "--json", ASSENT_ALLOWED_COMMANDS="ls")
+    assert verdicts(done.stdout)[0] == {"verdict": "REFUSE", "reasons": ["Command not allowed: git"]}

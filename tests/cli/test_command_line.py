@@ -1,0 +1,180 @@
+"""The command line as a whole: help, version, and errors as sentences with a hint."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMANDS = ["up", "serve", "token", "connect", "chat", "check", "tool", "history", "approvals", "version"]
+NESTED = [["approvals", "approve"], ["approvals", "reject"], ["audit", "verify"]]
+HEAVY = ("fastapi", "sqlalchemy", "uvicorn", "pydantic_ai", "aiohttp", "jwt")
+
+
+@pytest.mark.promise("L8")
+def test_version_is_printed(assent: Any) -> None:
+    from importlib.metadata import version
+
+    assert assent.run("version").stdout == f"assent {version('assent')}\n"
+    assert assent.json("version", "--json") == {"version": version("assent")}
+
+
+def test_help_names_every_command(assent: Any) -> None:
+    for arguments in ((), ("--help",)):
+        done = assent.run(*arguments)
+        assert done.returncode == 0
+        assert all(f"\n  {name} " in done.stdout for name in [*COMMANDS, "audit"])
+
+
+@pytest.mark.parametrize("command", [[name] for name in COMMANDS] + NESTED, ids=" ".join)
+def test_every_command_has_help_with_an_example(assent: Any, command: list[str]) -> None:
+    done = assent.run(*command, "--help")
+    assert done.returncode == 0
+    assert "Example:" in done.stdout
+    assert f"assent {command[0]}" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_light_commands_import_no_server_library() -> None:
+    script = (
+        "import sys; from assent.cli.main import run; run(['--help']); run(['version']);"
+        "run(['check', 'read_file', '{\"path\": \"a\"}']);"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["no-such-command"], "no-such-command"),
+        (["check", "--no-such-option"], "--no-such-option"),
+        (["token"], "--user"),
+        (["serve", "--port", "banana"], "--port"),
+        (["serve", "--port", "70000"], "--port"),
+        (["history", "--status", "NEVER"], "NEVER"),
+        (["approvals", "--json", "approve", "x"], "approve"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_is_one_sentence_with_a_hint(assent: Any, arguments: list[str], words: str) -> None:
+    done = assent.run(*arguments)
+    assert done.returncode == 2
+    first, second = done.stderr.splitlines()
+    assert first.startswith("error: ")
+    assert words in first
+    assert second.startswith("hint: see `assent")
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "command"),
+    [
+        ("ASSENT_CONCURRENCY", "many", ["check", "read_file", '{"path": "a"}']),
+        ("ASSENT_CONCURRENCY", "0", ["tool", "read_file", '{"path": "a"}']),
+        ("ASSENT_LEASE_SECONDS", "x", ["audit", "verify"]),
+    ],
+)
+def test_wrong_setting_names_the_variable(assent: Any, variable: str, value: str, command: list[str]) -> None:
+    done = assent.run(*command, **{variable: value})
+    assert done.returncode == 1
+    assert variable in done.stderr.splitlines()[0]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "there is no such file"), (b"= broken", "cannot be read"), (b"\xff", "cannot be read")],
+)
+def test_wrong_settings_file_is_one_sentence(assent: Any, tmp_path: Path, content: bytes | None, words: str) -> None:
+    path = tmp_path / "assent.toml"
+    if content is not None:
+        path.write_bytes(content)
+    done = assent.run("check", "read_file", '{"path": "a"}', ASSENT_CONFIG=str(path))
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_settings_come_from_the_file(assent: Any, tmp_path: Path) -> None:
+    path = tmp_path / "assent.toml"
+    path.write_text('allowed_commands = ["ls"]\n', encoding="utf-8")
+    done = assent.run("check", "execute_command", '{"command": "git"}', "--json", ASSENT_CONFIG=str(path))
+    assert json.loads(done.stdout)["verdict"] == "REFUSE"
+
+
+def test_reader_that_leaves_ends_it_quietly(assent: Any, tmp_path: Path) -> None:
+    lines = json.dumps({"tool_name": "read_file", "tool_params": {"path": "a"}}) + "\n"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "assent.cli.main", "check", "--json"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "ASSENT_HOME": str(tmp_path)},
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    with process:
+        _, err = process.communicate(lines * 10)
+    assert (process.returncode, err) == (1, "")
+
+
+def test_colour_is_never_needed_or_forced(assent: Any, workspace: Path) -> None:
+    plain = assent.run("check", "read_file", '{"path": "a"}')
+    assert plain.stdout.startswith("LOW  read_file: runs at once")
+    assert "\x1b[" not in plain.stdout
+    terminal = assent.on_terminal("check", "read_file", '{"path": "a"}', NO_COLOR="1")
+    assert terminal.wait() == 0
+    assert "\x1b[3" not in terminal.seen
+
+
+def test_unknown_fault_is_a_sentence_unless_debugging(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    from assent.cli import check, main
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(check, "check_one", fail)
+    assert main.run(["check", "read_file", "{}"]) == 1
+    told = capsys.readouterr().err
+    assert "Something in Assent itself went wrong (RuntimeError)." in told
+    assert "ASSENT_DEBUG=1" in told
+    assert "Traceback" not in told
+    monkeypatch.setenv("ASSENT_DEBUG", "1")
+    assert main.run(["check", "read_file", "{}"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_refusal_of_the_system_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    from assent.cli import check, main
+
+    def fail(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", "somewhere")
+
+    monkeypatch.setattr(check, "check_one", fail)
+    assert main.run(["check", "read_file", "{}"]) == 1
+    assert "error: The system refused 'somewhere': Permission denied." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["serve"], ["up"], ["token", "--user", "a"], ["audit", "verify"]], ids=" ".join)
+def test_missing_server_extra_is_said(tmp_path: Path, command: list[str]) -> None:
+    script = (
+        "import sys\n"
+        "for name in ('fastapi', 'starlette', 'uvicorn', 'sqlalchemy', 'alembic', 'jwt'): sys.modules[name] = None\n"
+        "from assent.cli.main import run\n"
+        f"sys.exit(run({command!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "ASSENT_HOME": str(tmp_path)},
+    )
+    assert done.returncode == 1
+    assert done.stderr == "error: This needs the server.\nhint: pip install 'assent[server]'\n"

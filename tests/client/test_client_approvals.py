@@ -1,0 +1,285 @@
+"""Questions at the client: timers, asking one at a time, answers that arrive, and silence that never approves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from assent.client import Answer, ApprovalDesk, Question
+from assent.protocol.approvals import ApprovalRequest
+from assent.protocol.errors import (
+    CallerError,
+    ConflictError,
+    RefusedError,
+    UnreachableError,
+)
+from assent.protocol.events import ApprovalDecided, ApprovalRequested
+from assent.protocol.states import ApprovalStatus, RiskLevel
+from assent.protocol.values import now
+
+PROJECT = "project_1"
+
+
+class ScriptedPrompt:
+    """Answers as it is told, and records what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.said: list[str] = []
+        self.closed: list[str] = []
+        self.answers: asyncio.Queue[Answer | None] = asyncio.Queue()
+        self.at_once = 0
+
+    async def ask(self, question: Question) -> Answer | None:
+        self.asked.append(question.event.approval_id)
+        self.at_once += 1
+        assert self.at_once == 1
+        try:
+            typing = asyncio.ensure_future(self.answers.get())
+            await asyncio.wait({typing, question.closed}, return_when=asyncio.FIRST_COMPLETED)
+            if question.closed.done():
+                typing.cancel()
+                self.closed.append(question.closed.result())
+                return None
+            return typing.result()
+        finally:
+            self.at_once -= 1
+
+    def say(self, sentence: str) -> None:
+        self.said.append(sentence)
+
+
+@pytest.fixture
+def prompt() -> ScriptedPrompt:
+    return ScriptedPrompt()
+
+
+@pytest.fixture
+async def desk(link: Any, prompt: ScriptedPrompt) -> AsyncIterator[ApprovalDesk]:
+    desk = ApprovalDesk(link, PROJECT, prompt, timeout_seconds=300, tries=3)
+    yield desk
+    await desk.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def decided(approval_id: str, status: ApprovalStatus, by: str | None = "bob") -> ApprovalDecided:
+    return ApprovalDecided(
+        timestamp=now(),
+        approval_id=approval_id,
+        tool_ids=[],
+        status=status,
+        decided_by=by,
+        reason=None,
+        session_id=None,
+    )
+
+
+@pytest.mark.promise("C4", "X4")
+async def test_an_answer_is_posted_with_the_digest_that_was_shown(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+) -> None:
+    desk.request(request_event("approval_1", digest="e" * 64))
+    prompt.answers.put_nowait(Answer(allow=True))
+    await until(lambda: not desk.pending)
+    desk.request(request_event("approval_2"))
+    prompt.answers.put_nowait(Answer(allow=False, reason="not now"))
+    await until(lambda: not desk.pending)
+    assert link.decisions == [("approval_1", "approved", "e" * 64), ("approval_2", "rejected", "not now")]
+    assert [past.status.value for past in desk.history] == ["approved", "rejected"]
+    assert prompt.said == ["Allowed by you.", "Denied by you."]
+    desk.request(request_event("approval_1"))
+    assert desk.pending == []
+
+
+@pytest.mark.promise("C4")
+async def test_questions_come_one_at_a_time_in_order(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, request_event: Any
+) -> None:
+    for number in (1, 2, 3):
+        desk.request(request_event(f"approval_{number}"))
+    for _ in range(3):
+        prompt.answers.put_nowait(Answer(allow=True))
+    await until(lambda: not desk.pending)
+    assert prompt.asked == ["approval_1", "approval_2", "approval_3"]
+
+
+@pytest.mark.promise("C4", "C10")
+async def test_silence_ends_a_question_without_an_answer(link: Any, prompt: ScriptedPrompt, request_event: Any) -> None:
+    desk = ApprovalDesk(link, PROJECT, prompt, timeout_seconds=0.02, tries=3)
+    desk.request(request_event("approval_1"))
+    desk.request(request_event("approval_2", risk_level=RiskLevel.HIGH))
+    await until(lambda: not desk.pending)
+    await until(lambda: bool(prompt.closed))
+    assert [past.status for past in desk.history] == [ApprovalStatus.TIMEOUT] * 2
+    assert prompt.closed[0] == "Nobody answered in time; nothing was run."
+    assert link.decisions == []
+    await desk.close()
+
+
+@pytest.mark.promise("C4", "C6")
+async def test_a_question_is_never_kept_past_the_servers_deadline(link: Any, request_event: Any) -> None:
+    desk = ApprovalDesk(link, PROJECT, None, timeout_seconds=300, tries=3)
+    event: ApprovalRequested = request_event("approval_1")
+    assert 298 < desk._seconds(event, 0) <= 300
+    assert 98 < desk._seconds(event, 200) <= 100
+    high = event.model_copy(update={"risk_level": RiskLevel.HIGH, "timeout_seconds": 600})
+    assert 598 < desk._seconds(high, -400) <= 600
+    desk.request(event, server_ahead=400)
+    await until(lambda: not desk.pending)
+    await desk.close()
+
+
+@pytest.mark.promise("C4")
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (ApprovalStatus.APPROVED, "Allowed by bob."),
+        (ApprovalStatus.REJECTED, "Denied by bob."),
+        (ApprovalStatus.CANCELLED, "This question is no longer open."),
+    ],
+)
+async def test_a_question_decided_elsewhere_closes_here_and_the_next_follows(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any, status: ApprovalStatus, told: str
+) -> None:
+    desk.request(request_event("approval_1"))
+    desk.request(request_event("approval_2"))
+    await until(lambda: prompt.asked == ["approval_1"])
+    desk.decided(decided("approval_1", status))
+    await until(lambda: prompt.asked == ["approval_1", "approval_2"])
+    assert prompt.closed == [told]
+    assert link.decisions == []
+
+
+@pytest.mark.promise("C5")
+async def test_a_decision_is_tried_three_times_then_kept_for_the_next_connection(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+) -> None:
+    link.failures = [UnreachableError("down")] * 3
+    desk.request(request_event("approval_1"))
+    prompt.answers.put_nowait(Answer(allow=True))
+    await until(lambda: bool(prompt.said))
+    assert link.decisions == []
+    assert len(desk.pending) == 1
+    desk.request(request_event("approval_2"))
+    await until(lambda: prompt.asked == ["approval_1", "approval_2"])
+    desk.resend()
+    await until(lambda: len(desk.pending) == 1)
+    assert [decision[:2] for decision in link.decisions] == [("approval_1", "approved")]
+
+
+@pytest.mark.promise("C5")
+async def test_a_kept_decision_whose_question_ended_is_not_posted(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+) -> None:
+    link.failures = [UnreachableError("down")]
+    desk.request(request_event("approval_1"))
+    prompt.answers.put_nowait(Answer(allow=True))
+    await until(lambda: not link.failures)
+    desk.decided(decided("approval_1", ApprovalStatus.REJECTED))
+    await until(lambda: desk._asker is None)
+    assert link.decisions == []
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ConflictError("Somebody was faster.", state="rejected"), ApprovalStatus.REJECTED),
+        (ConflictError("Somebody was faster.", state="EXECUTING"), ApprovalStatus.CANCELLED),
+        (CallerError("Another digest waits."), ApprovalStatus.CANCELLED),
+    ],
+)
+async def test_an_answer_too_late_is_told_what_holds(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any, error: Exception, status: ApprovalStatus
+) -> None:
+    link.failures = [error]
+    desk.request(request_event("approval_1"))
+    prompt.answers.put_nowait(Answer(allow=True))
+    await until(lambda: not desk.pending)
+    assert [past.status for past in desk.history] == [status]
+    assert len(prompt.said) == 1
+
+
+async def test_a_token_that_may_not_approve_leaves_the_question_open(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+) -> None:
+    link.failures = [RefusedError("The token has no scope `approve`.")]
+    desk.request(request_event("approval_1"))
+    prompt.answers.put_nowait(Answer(allow=True))
+    await until(lambda: bool(prompt.said))
+    assert "no scope" in prompt.said[0]
+    assert len(desk.pending) == 1
+    desk.resend()
+    assert link.decisions == []
+
+
+@pytest.mark.promise("C8")
+async def test_no_answer_and_closing_post_nothing(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+) -> None:
+    desk.request(request_event("approval_1"))
+    prompt.answers.put_nowait(None)
+    desk.request(request_event("approval_2"))
+    await until(lambda: len(prompt.asked) == 2)
+    await desk.close()
+    assert desk.pending == []
+    assert [past.status for past in desk.history] == [ApprovalStatus.REJECTED] * 2
+    assert link.decisions == []
+
+
+async def test_the_servers_list_is_the_truth(link: Any, request_event: Any, prompt: ScriptedPrompt) -> None:
+    desk = ApprovalDesk(link, PROJECT, prompt, timeout_seconds=300, tries=3)
+    desk.request(request_event("approval_1"))
+    event = request_event("approval_2")
+    listed = ApprovalRequest(
+        id="approval_2",
+        user_id="alice",
+        project_id=PROJECT,
+        tool_ids=["exec_2"],
+        status=ApprovalStatus.PENDING,
+        created_at=event.timestamp,
+        **event.model_dump(
+            include={
+                "session_id",
+                "agent_id",
+                "tool_name",
+                "tool_params",
+                "digest",
+                "risk_level",
+                "findings",
+                "network",
+                "description",
+                "timeout_seconds",
+                "deadline",
+            }
+        ),
+    )
+    others = [
+        listed.model_copy(update={"id": "approval_3", "project_id": "project_2"}),
+        listed.model_copy(update={"id": "approval_4", "status": ApprovalStatus.APPROVED}),
+        listed.model_copy(update={"id": "approval_5", "tool_ids": []}),
+    ]
+    known = desk.pending
+    desk.request(request_event("approval_newer"))
+    desk.settle([listed, *others], known=known)
+    assert [(waiting.approval_id, waiting.tool_id) for waiting in desk.pending] == [
+        ("approval_newer", "exec_1"),
+        ("approval_2", "exec_2"),
+        ("approval_5", ""),
+    ]
+    assert [past.approval_id for past in desk.history] == ["approval_1"]
+    await desk.close()
+
+
+async def test_without_a_prompt_nobody_is_asked(link: Any, request_event: Any) -> None:
+    desk = ApprovalDesk(link, PROJECT, None, timeout_seconds=300, tries=1)
+    desk.request(request_event("approval_1"))
+    assert len(desk.pending) == 1
+    desk._say("nobody hears this")
+    await desk.close()
+    assert link.decisions == []

@@ -1,0 +1,171 @@
+"""Reports on their way: tried, kept, sent again, never lost and never in the way."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assent.client import Journal
+from assent.client.outbox import LiveOutput, Outbox, pause
+from assent.protocol.errors import CallerError, ConfigurationError, ConflictError, NotFound, UnreachableError
+
+REPORT = b'{"status":"completed","result":{}}'
+PROJECT = "project_1"
+
+
+@pytest.fixture
+async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
+    journal = Journal(tmp_path / "state")
+    yield journal
+    journal.close()
+
+
+@pytest.fixture
+async def outbox(link: Any, journal: Journal) -> AsyncIterator[Outbox]:
+    outbox = Outbox(link, PROJECT, journal, 3)
+    yield outbox
+    await outbox.close()
+
+
+@pytest.mark.promise("C5")
+async def test_a_result_is_tried_three_times(link: Any, journal: Journal, outbox: Outbox) -> None:
+    link.failures = [UnreachableError("down")] * 2
+    await journal.done("exec_1", REPORT, durable=False)
+    assert await outbox.send("exec_1")
+    assert [tool_id for tool_id, _ in link.results] == ["exec_1"]
+    assert journal.unsent == []
+
+
+@pytest.mark.promise("C5")
+async def test_what_fails_three_times_is_kept_and_sent_on_reconnection(
+    link: Any, journal: Journal, outbox: Outbox
+) -> None:
+    link.failures = [UnreachableError("down")] * 3
+    await journal.done("exec_1", REPORT, durable=False)
+    await journal.done("exec_2", REPORT, durable=False)
+    assert not await outbox.send("exec_1")
+    assert (link.failures, link.results) == ([], [])
+    await outbox.resend()
+    assert [tool_id for tool_id, _ in link.results] == ["exec_1", "exec_2"]
+    assert await outbox.send("exec_1")
+    assert len(link.results) == 2
+
+
+@pytest.mark.promise("C5")
+async def test_sending_again_stops_where_the_server_is_still_away(link: Any, journal: Journal, outbox: Outbox) -> None:
+    link.failures = [UnreachableError("down")] * 3
+    await journal.done("exec_1", REPORT, durable=False)
+    await journal.done("exec_2", REPORT, durable=False)
+    await outbox.resend()
+    assert (link.failures, link.results) == ([], [])
+    assert journal.unsent == ["exec_1", "exec_2"]
+
+
+@pytest.mark.promise("C5")
+async def test_what_is_kept_is_also_tried_while_the_stream_stays_up(
+    link: Any, journal: Journal, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assent.client.outbox.TRY_AGAIN_SECONDS", 0.01)
+    link.failures = [ConfigurationError("The token is not valid.")] * 2
+    await journal.done("exec_1", REPORT, durable=False)
+    assert not await outbox.send("exec_1")
+    await link.report("exec_1")
+
+
+@pytest.mark.parametrize("answer", [NotFound("unknown"), ConflictError("over", state="TIMEOUT")])
+async def test_a_result_nobody_wants_any_more_is_dropped(
+    link: Any, journal: Journal, outbox: Outbox, answer: Exception
+) -> None:
+    link.failures = [answer]
+    await journal.done("exec_1", REPORT, durable=False)
+    assert await outbox.send("exec_1")
+    assert journal.unsent == []
+    assert link.results == []
+
+
+async def test_a_result_the_server_cannot_read_is_replaced_once_by_a_failure(
+    link: Any, journal: Journal, outbox: Outbox
+) -> None:
+    link.failures = [CallerError("result: too large")]
+    await journal.done("exec_1", REPORT, durable=False)
+    assert await outbox.send("exec_1", REPORT)
+    report = await link.report("exec_1")
+    assert (report["status"], report["error_type"]) == ("failed", "internal")
+    assert "too large" in report["error"]
+    link.failures = [CallerError("no"), CallerError("no again")]
+    await journal.done("exec_2", REPORT, durable=False)
+    assert await outbox.send("exec_2")
+    assert journal.unsent == []
+
+
+async def test_one_report_is_not_sent_twice_at_once(link: Any, journal: Journal, outbox: Outbox) -> None:
+    await journal.done("exec_1", REPORT, durable=False)
+    async with link.changed:
+        first = asyncio.create_task(outbox.send("exec_1"))
+        await asyncio.sleep(0)
+        assert not await outbox.send("exec_1")
+        outbox.again("exec_1")
+        assert not outbox.settled("exec_1")
+        await outbox.resend()
+    assert await first
+    assert len(link.results) == 1
+
+
+@pytest.mark.parametrize("attempt", range(12))
+def test_pauses_grow_to_a_limit(attempt: int) -> None:
+    assert 0.05 * min(2**attempt, 150) / 2 < pause(attempt, 0.1, 15) <= min(15, 0.1 * 2**attempt)
+
+
+# Output while a command runs
+
+
+async def test_output_is_gathered_and_keeps_its_order(link: Any) -> None:
+    live = LiveOutput(link, PROJECT, "exec_1")
+    for stream, text in (("stdout", "a"), ("stdout", "b"), ("stderr", "c"), ("stdout", "d"), ("stdout", "")):
+        live(stream, text)  # pyright: ignore[reportArgumentType]
+    await link.until(lambda: len(link.output) == 3)
+    assert [(chunk.stream, chunk.text, chunk.sequence) for chunk in link.output] == [
+        ("stdout", "ab", 0),
+        ("stderr", "c", 1),
+        ("stdout", "d", 2),
+    ]
+    live("stdout", "e")
+    await link.until(lambda: len(link.output) == 4)
+    assert link.output[-1].sequence == 3
+
+
+async def test_pieces_are_small_and_their_sum_is_bounded(link: Any) -> None:
+    live = LiveOutput(link, PROJECT, "exec_1")
+    live("stdout", "é" * 40_000)
+    live("stderr", "x" * 2_000_000)
+    await link.until(lambda: sum(len(chunk.text) for chunk in link.output) == 1024 * 1024)
+    assert max(len(chunk.text.encode()) for chunk in link.output) <= 64 * 1024
+    live("stdout", "more")
+    assert live._waiting == []
+
+
+async def test_lost_output_is_not_sent_again(link: Any) -> None:
+    link.output_failure = UnreachableError("down")
+    live = LiveOutput(link, PROJECT, "exec_1")
+    live("stdout", "a")
+    await link.until(lambda: len(link.output) == 1)
+    link.output_failure = None
+    live("stdout", "b")
+    await link.until(lambda: len(link.output) == 2)
+    assert [chunk.text for chunk in link.output] == ["a", "b"]
+
+
+async def test_the_end_of_a_command_ends_its_relay(link: Any) -> None:
+    live = LiveOutput(link, PROJECT, "exec_1")
+    live.stop()
+    live("stdout", "late")
+    other = LiveOutput(link, PROJECT, "exec_2")
+    other("stdout", "never sent")
+    task = other._task
+    other.stop()
+    assert task is not None
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert link.output == []

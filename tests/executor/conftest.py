@@ -1,0 +1,20 @@
+"""Fixtures of the executor's tests."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from assent.settings import ServerSettings
+from harness.desk import Desk, open_desk
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> ServerSettings:
+    return ServerSettings(home=tmp_path / "home", durability="normal")
+
+
+@pytest.fixture
+async def desk(settings: ServerSettings) -> AsyncIterator[Desk]:
+    async with open_desk(settings) as desk:
+        yield desk

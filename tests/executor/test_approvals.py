@@ -1,0 +1,62 @@
+"""ApprovalManager: the signatures of the spec, deciding once, waiting."""
+
+import asyncio
+
+import pytest
+
+from assent.protocol.errors import NotFound
+from assent.protocol.states import ApprovalStatus, RiskLevel
+from assent.settings import ServerSettings
+from harness.desk import Desk
+
+pytestmark = pytest.mark.promise("A")
+
+PARAMS = {"path": "a.txt", "content": "hello"}
+
+
+async def test_a_question_can_be_asked_listed_and_answered(desk: Desk) -> None:
+    request = await desk.approvals.request_tool_approval(
+        "alice", "write_file", PARAMS, RiskLevel.MEDIUM, 300, agent_id="a1", session_id=desk.session.id
+    )
+    assert (request.status, request.project_id, request.agent_id) == ("pending", desk.project.id, "a1")
+    assert [pending.id for pending in await desk.approvals.get_pending_approvals("alice")] == [request.id]
+    waiting = asyncio.create_task(desk.approvals.wait_for_decision(request.id, "alice"))
+    await asyncio.sleep(0)
+    assert await desk.approvals.approve_tool(request.id, "alice")
+    decided = await waiting
+    assert (decided.status, decided.decided_by, decided.scope) == (ApprovalStatus.APPROVED, "person:alice", "once")
+    assert await desk.approvals.get_pending_approvals("alice") == []
+
+
+async def test_a_question_without_a_session_goes_to_the_first_project(desk: Desk) -> None:
+    request = await desk.approvals.request_tool_approval("alice", "write_file", PARAMS, RiskLevel.HIGH, 600)
+    assert request.project_id == desk.project.id
+    with pytest.raises(NotFound, match="no project"):
+        await desk.approvals.request_tool_approval("bob", "write_file", PARAMS, RiskLevel.HIGH, 600)
+
+
+async def test_the_first_decision_wins_and_a_later_one_is_told_so(desk: Desk) -> None:
+    request = await desk.approvals.request_tool_approval("alice", "write_file", PARAMS, RiskLevel.MEDIUM, 300)
+    assert await desk.approvals.reject_tool(request.id, "alice", "no")
+    assert not await desk.approvals.approve_tool(request.id, "alice")
+    assert (await desk.approvals.wait_for_decision(request.id, "alice")).status == "rejected"
+
+
+async def test_another_users_approval_does_not_exist(desk: Desk) -> None:
+    request = await desk.approvals.request_tool_approval("alice", "write_file", PARAMS, RiskLevel.MEDIUM, 300)
+    for attempt in (
+        desk.approvals.approve_tool(request.id, "mallory"),
+        desk.approvals.reject_tool(request.id, "mallory"),
+        desk.approvals.wait_for_decision(request.id, "mallory"),
+    ):
+        with pytest.raises(NotFound):
+            await attempt
+
+
+async def test_an_unanswered_question_times_out_for_whoever_waits(
+    desk: Desk, settings: ServerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assent.approvals.LOOK_AGAIN_SECONDS", 0.1)
+    request = await desk.approvals.request_tool_approval("alice", "write_file", PARAMS, RiskLevel.MEDIUM, 1)
+    decided = await desk.approvals.wait_for_decision(request.id, "alice")
+    assert (decided.status, decided.decided_by) == (ApprovalStatus.TIMEOUT, None)

@@ -1,0 +1,284 @@
+"""A call's whole way inside the server: judged, asked, signalled, settled, and what every end looks like."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from assent.bus import ConnectedClient
+from assent.executor import Caller
+from assent.protocol.errors import ConflictError, NotFound
+from assent.protocol.executions import FailedReport
+from assent.protocol.states import AgentMode, ErrorType, ResponseStatus
+from assent.settings import ServerSettings
+from harness.desk import Desk, completed, open_desk
+
+READ = ("read_file", {"path": "a.txt"})
+WRITE = ("write_file", {"path": "a.txt", "content": "hello"})
+
+
+@pytest.mark.promise("W3", "W6", "W9", "W10", "W11", "W12")
+async def test_a_low_read_comes_back_with_its_result(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed(content="hi", encoding="utf-8", size=2)) as signals:
+        response = await desk.executor.execute_tool(*READ, desk.session.id)
+    assert response.status is ResponseStatus.COMPLETED
+    assert response.result == {"success": True, "content": "hi", "encoding": "utf-8", "size": 2}
+    assert (response.error, response.approval_id) == (None, None)
+    assert signals[0]["approved_by"] == "risk:LOW"
+
+
+@pytest.mark.promise("W4", "G2", "S")
+async def test_a_command_outside_the_list_is_refused_and_recorded(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed()) as signals:
+        response = await desk.executor.execute_tool(
+            "execute_command", {"command": "rm", "args": ["-rf", "/"]}, desk.session.id
+        )
+    assert (response.status, response.error) == ("failed", "Command not allowed: rm")
+    assert response.hint is not None
+    assert signals == []
+    row = await desk.store.executions.get(response.tool_id, user_id="alice")
+    assert (row.status, row.error_type) == ("FAILED", "refused")
+
+
+@pytest.mark.promise("W4")
+@pytest.mark.parametrize(
+    ("tool_name", "params"),
+    [
+        ("delete_everything", {}),
+        ("read_file", {}),
+        ("read_file", {"path": 7}),
+        ("read_file", {"path": "a", "approved": True}),
+        ("read_file", {"path": "x" * 10_000_000}),
+        ("read_file", {"path": "a\0b"}),
+        ("read_file", {"path": float("nan")}),
+        ("read_file", {"path": {1, 2}}),
+        ("write_file", {"path": "a.txt", "content": "x" * (100 * 1024 * 1024 + 1)}),
+        ("execute_command", {"command": "ls", "timeout": 301}),
+        ("execute_command", {"command": "ls", "env": {"PATH": "/tmp"}}),
+    ],
+)
+async def test_a_malformed_call_fails_with_a_clear_error_and_is_recorded(
+    desk: Desk, tool_name: str, params: dict[str, Any]
+) -> None:
+    response = await desk.executor.execute_tool(tool_name, params, desk.session.id)
+    assert response.status == "failed"
+    assert response.error_type in ("invalid", "refused")
+    assert response.error
+    row = await desk.store.executions.get(response.tool_id, user_id="alice")
+    assert len(row.tool_params) < 100_000
+
+
+@pytest.mark.promise("W7", "A")
+async def test_a_write_runs_only_after_a_person_said_yes(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed(path="a.txt", size=5)) as signals:
+        call = asyncio.create_task(desk.executor.execute_tool(*WRITE, desk.session.id))
+        approval = await desk.next_approval()
+        assert (approval.risk_level, approval.timeout_seconds) == ("MEDIUM", 300)
+        assert signals == []
+        assert await desk.approvals.approve_tool(approval.id, "alice")
+        assert not await desk.approvals.reject_tool(approval.id, "alice")
+        response = await call
+    assert (response.status, response.approval_id) == ("completed", approval.id)
+    assert (signals[0]["approved_by"], signals[0]["digest"]) == ("person:alice", approval.digest)
+
+
+@pytest.mark.promise("W7", "W12")
+async def test_a_rejection_reaches_the_agent_with_its_reason(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed()) as signals:
+        call = asyncio.create_task(desk.executor.execute_tool(*WRITE, desk.session.id))
+        approval = await desk.next_approval()
+        assert await desk.approvals.reject_tool(approval.id, "alice", "use docs/ instead")
+        response = await call
+    assert (response.status, response.error_type) == ("rejected", "rejected")
+    assert "use docs/ instead" in (response.error or "")
+    assert signals == []
+
+
+@pytest.mark.promise("W7", "G6")
+async def test_an_unanswered_question_times_out_and_nothing_runs(settings: ServerSettings) -> None:
+    short = settings.model_copy(update={"medium_approval_seconds": 1})
+    async with open_desk(short) as desk, desk.client(lambda signal: completed()) as signals:
+        response = await desk.executor.execute_tool(*WRITE, desk.session.id)
+    assert (response.status, response.error) == ("timeout", "Approval timeout")
+    assert response.error_type is ErrorType.APPROVAL_TIMEOUT
+    assert signals == []
+
+
+@pytest.mark.promise("W7")
+async def test_a_deadline_that_passed_while_the_server_was_down_fires_after_the_restart(
+    settings: ServerSettings,
+) -> None:
+    short = settings.model_copy(update={"medium_approval_seconds": 1})
+    async with open_desk(short) as desk:
+        row = await desk.executor.call(*WRITE, desk.session, until_asked=True)
+    async with open_desk(short) as desk:
+        ended = await desk.executor.wait(row, 10)
+    assert ended.status == "TIMEOUT"
+
+
+@pytest.mark.promise("W8")
+async def test_without_a_client_the_call_fails_as_no_client(settings: ServerSettings) -> None:
+    async with open_desk(settings.model_copy(update={"client_wait_seconds": 0.2})) as desk:
+        response = await desk.executor.execute_tool(*READ, desk.session.id)
+    assert (response.status, response.error_type) == ("failed", "no_client")
+
+
+@pytest.mark.promise("W8")
+async def test_a_call_waits_for_a_client_to_come(desk: Desk) -> None:
+    call = asyncio.create_task(desk.executor.execute_tool(*READ, desk.session.id))
+    while not await desk.store.executions.waiting_projects():
+        await asyncio.sleep(0)
+    async with desk.client(lambda signal: completed(content="late")):
+        response = await call
+    assert response.status == "completed"
+
+
+async def test_an_anonymous_stream_executes_only_while_no_client_says_who_it_is(desk: Desk) -> None:
+    anonymous = ConnectedClient("anon", desk.project.id, declared=False)
+    leave = desk.presence.connect(anonymous)
+    assert desk.presence.choose(desk.project.id) == anonymous
+    async with desk.client(lambda signal: completed()):
+        chosen = desk.presence.choose(desk.project.id)
+        assert chosen is not None
+        assert chosen.client_id == "c1"
+        assert {client.client_id for client in desk.presence.clients(desk.project.id)} == {"anon", "c1"}
+    leave()
+    leave()
+    assert desk.presence.choose(desk.project.id) is None
+
+
+@pytest.mark.promise("G7")
+async def test_full_mode_does_not_ask_but_still_refuses(desk: Desk) -> None:
+    full = Caller(mode=AgentMode.FULL)
+    async with desk.client(lambda signal: completed(path="a.txt", size=5)) as signals:
+        response = await desk.executor.execute_tool(*WRITE, desk.session.id, caller=full)
+        refused = await desk.executor.execute_tool("read_file", {"path": "../secret"}, desk.session.id, caller=full)
+    assert (response.status, signals[0]["approved_by"], signals[0]["mode"]) == ("completed", "mode:full", "full")
+    assert refused.status == "failed"
+
+
+async def test_without_isolation_nothing_is_low(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed(), isolation="none"):
+        row = await desk.executor.call(*READ, desk.session, until_asked=True)
+    assert row.status == "AWAITING_APPROVAL"
+
+
+async def test_what_the_machine_said_is_remembered_while_no_client_is_connected(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed(), workspace="/home/alice/ws", isolation="none"):
+        pass
+    row = await desk.executor.call("read_file", {"path": "/home/alice/ws/a.txt"}, desk.session, until_asked=True)
+    assert row.status == "AWAITING_APPROVAL"
+    refused = await desk.executor.call("read_file", {"path": "/home/alice/ws-evil/a.txt"}, desk.session)
+    assert refused.error_type == "refused"
+
+
+async def test_the_same_key_is_the_same_call(desk: Desk) -> None:
+    caller = Caller(run_id="run_1", key="call_1")
+    async with desk.client(lambda signal: completed(content="once")) as signals:
+        first = await desk.executor.execute_tool(*READ, desk.session.id, caller=caller)
+        again = await desk.executor.execute_tool(*READ, desk.session.id, caller=caller)
+    assert first == again
+    assert len(signals) == 1
+
+
+@pytest.mark.promise("D")
+async def test_secrets_in_a_result_are_masked_before_anyone_sees_them(desk: Desk) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    big = "x" * 300_000
+    for padding in ("", big):
+        async with desk.client(lambda signal, padding=padding: completed(content=f"token {secret} {padding}")):
+            response = await desk.executor.execute_tool(*READ, desk.session.id)
+        assert secret not in str(response.result)
+        row = await desk.store.executions.get(response.tool_id, user_id="alice")
+        assert secret not in (row.result or "")
+
+
+@pytest.mark.promise("D")
+async def test_secrets_in_parameters_reach_the_client_but_not_the_record(desk: Desk) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    async with desk.client(lambda signal: completed(path="a.txt", size=1)) as signals:
+        call = asyncio.create_task(
+            desk.executor.execute_tool("write_file", {"path": "a.txt", "content": f"key {secret}"}, desk.session.id)
+        )
+        approval = await desk.next_approval()
+        assert secret not in approval.model_dump_json()
+        await desk.approvals.approve_tool(approval.id, "alice")
+        response = await call
+    assert secret in signals[0]["tool_params"]["content"]
+    row = await desk.store.executions.get(response.tool_id, user_id="alice")
+    assert secret not in row.tool_params
+    assert row.true_params is None
+
+
+async def test_a_failed_report_keeps_its_kind(desk: Desk) -> None:
+    async with desk.client(
+        lambda signal: FailedReport(status="failed", error="No such file: 'a.txt'.", error_type=ErrorType.TOOL_ERROR)
+    ):
+        response = await desk.executor.execute_tool(*READ, desk.session.id)
+    assert (response.status, response.error, response.error_type) == ("failed", "No such file: 'a.txt'.", "tool_error")
+
+
+async def test_a_wait_with_a_limit_returns_what_holds_then(desk: Desk) -> None:
+    row = await desk.executor.call(*WRITE, desk.session, until_asked=True)
+    assert (await desk.executor.wait(row, 0.05)).status == "AWAITING_APPROVAL"
+    approval = await desk.next_approval()
+    await desk.approvals.reject_tool(approval.id, "alice")
+    assert (await desk.executor.wait(row)).status == "REJECTED"
+    ended = await desk.store.executions.get(row.id, user_id="alice")
+    assert await desk.executor.wait(ended) is ended
+
+
+async def test_a_lost_hint_costs_time_but_not_the_answer(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assent.executor.LOOK_AGAIN_SECONDS", 0.05)
+    row = await desk.executor.call(*WRITE, desk.session, until_asked=True)
+    waiting = asyncio.create_task(desk.executor.wait(row))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(desk.bus, "publish", lambda topic, fact=None: None)
+    await desk.approvals.reject_tool(row.approval_id or "", "alice")
+    assert (await waiting).status == "REJECTED"
+
+
+async def test_a_hint_that_says_nothing_makes_the_waiter_look(desk: Desk) -> None:
+    row = await desk.executor.call(*WRITE, desk.session, until_asked=True)
+    waiting = asyncio.create_task(desk.executor.wait(row))
+    await asyncio.sleep(0.01)
+    desk.bus.publish(f"execution:{row.id}")
+    await desk.approvals.reject_tool(row.approval_id or "", "alice")
+    assert (await waiting).status == "REJECTED"
+
+
+async def test_calls_from_elsewhere_share_a_session_and_foreign_sessions_are_not_found(desk: Desk) -> None:
+    first = await desk.executor.agent_session("alice", desk.project.id, None)
+    assert await desk.executor.agent_session("alice", desk.project.id, None) == first
+    assert (await desk.executor.agent_session("alice", desk.project.id, desk.session.id)).id == desk.session.id
+    for user, session in (("mallory", desk.session.id), ("alice", "sess_unknown")):
+        with pytest.raises(NotFound):
+            await desk.executor.agent_session(user, desk.project.id, session)
+    with pytest.raises(NotFound):
+        await desk.executor.execute_tool(*READ, "sess_unknown")
+
+
+async def test_a_result_for_a_finished_execution_is_a_conflict(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed(content="x")):
+        response = await desk.executor.execute_tool(*READ, desk.session.id)
+    with pytest.raises(ConflictError):
+        await desk.executor.settle(
+            response.tool_id, completed(content="y"), user_id="alice", project_id=desk.project.id, client_id="c1"
+        )
+
+
+async def test_deadlines_are_checked_again_after_a_database_error(
+    settings: ServerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_desk(settings.model_copy(update={"client_wait_seconds": 0.1})) as desk:
+        expire = desk.store.executions.expire
+        failures = iter([True, False])
+
+        async def sometimes(connected: frozenset[str]) -> Any:
+            if next(failures, False):
+                raise OSError("disk I/O error")
+            return await expire(connected)
+
+        monkeypatch.setattr(desk.store.executions, "expire", sometimes)
+        response = await desk.executor.execute_tool(*READ, desk.session.id)
+    assert response.error_type == "no_client"

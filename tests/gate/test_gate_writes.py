@@ -1,0 +1,198 @@
+"""Writes: the level by extension, by what the file is for, and by what the content holds."""
+
+import pytest
+
+from assent.gate import MASK_PREFIX, Gate, RiskAssessor, secret_name
+from assent.protocol.tools import MAX_FILE_BYTES
+from assent.protocol.verdicts import Verdict
+
+pytestmark = pytest.mark.promise("T2", "G5")
+
+GATE = Gate()
+
+
+def write(path: str, content: str = "x", mode: str = "write") -> Verdict:
+    return GATE.judge("write_file", {"path": path, "content": content, "mode": mode}).verdict
+
+
+@pytest.mark.parametrize("extension", ["txt", "md", "json", "py", "js", "ts", "jsx", "tsx", "TXT", "Py"])
+def test_text_of_the_named_extensions_is_medium(extension: str) -> None:
+    assert write(f"src/file.{extension}").level == "MEDIUM"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["a.sh", "a.conf", "a.yml", "a.html", "a.css", "a", "LICENSE", ".txt", ".md", "a.txt~", "a.c", "a.rs", "a.mjs"],
+)
+def test_every_other_extension_is_high(path: str) -> None:
+    assert write(path).level == "HIGH"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a.exe",
+        "a.bin",
+        "a.so",
+        "a.so.1.2",
+        "a.dll",
+        "a.dylib",
+        "a.sys",
+        "A.EXE",
+        "a.ExE",
+        "x/a.com",
+        "a.pyc",
+        "a.jar",
+        "a.o",
+        "a.wasm",
+        "a.node",
+        "a.class",
+        "a.ｅｘｅ",
+    ],  # noqa: RUF001
+)
+def test_program_file_is_refused(path: str) -> None:
+    assert write(path).refused
+
+
+@pytest.mark.parametrize("path", ["a.exe.txt", "notes.so.md", "exe.py", "so.json"])
+def test_only_the_last_extension_counts(path: str) -> None:
+    assert write(path).level == "MEDIUM"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/config",
+        ".GIT/config",
+        "sub/.git/hooks/x",
+        ".git",
+        "a/../.git/x",
+        ".assent/policy.toml",
+        ".Assent/x.json",
+        "/home/u/ws/.git/config",
+    ],
+)
+@pytest.mark.promise("S")
+def test_protected_file_is_refused(path: str) -> None:
+    call = {"path": path, "content": ""}
+    assert GATE.judge("write_file", call, workspace="/home/u/ws").verdict.refused
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".vscode/settings.json",
+        ".vscode/tasks.json",
+        ".VSCode/settings.json",
+        ".idea/x.json",
+        "package.json",
+        "app/package.json",
+        "Makefile",
+        "conftest.py",
+        "tests/conftest.py",
+        "sitecustomize.py",
+        ".npmrc",
+        ".envrc",
+        ".husky/pre-commit.js",
+        ".github/workflows/ci.json",
+        ".mcp.json",
+        ".claude/settings.json",
+        "CLAUDE.md",
+        "AGENTS.md",
+        ".cursor/mcp.json",
+        ".gitattributes",
+        ".gitmodules",
+        ".bashrc",
+        "setup.py",
+        "vite.config.ts",
+        "node_modules/x/index.js",
+        ".venv/lib/x.py",
+        "CMakeLists.txt",
+        ".github/copilot-instructions.md",
+        "nodemon.json",
+        ".gitlab-ci.yml",
+        "gulpfile.js",
+        ".eslintrc.js",
+        ".env",
+        ".ssh/config.txt",
+        ".devcontainer/devcontainer.json",
+    ],
+)
+def test_file_that_something_executes_or_trusts_is_high_with_a_warning(path: str) -> None:
+    verdict = write(path)
+    assert verdict.level == "HIGH"
+    assert verdict.findings[0].rule == "write.trusted"
+    assert verdict.findings[0].reason.endswith(".")
+
+
+@pytest.mark.parametrize("path", ["src/app.py", "config.json", "docs/github.md", "src/workflows/run.py", "makefile.py"])
+def test_ordinary_source_is_not_taken_for_a_trusted_file(path: str) -> None:
+    assert write(path).level == "MEDIUM"
+
+
+def test_append_is_judged_like_write() -> None:
+    assert write("a.py", mode="append").level == "MEDIUM"
+    assert write(".git/config", mode="append").refused
+
+
+def test_content_with_our_own_mask_is_high() -> None:
+    verdict = write("a.json", f'{{"token": "{MASK_PREFIX}token]"}}')
+    assert verdict.level == "HIGH"
+    assert "replace the real secret" in verdict.findings[0].reason
+
+
+def test_content_with_nul_bytes_is_high() -> None:
+    assert write("a.txt", "a\0b").level == "HIGH"
+
+
+@pytest.mark.promise("G4")
+def test_content_over_the_limit_is_refused_by_bytes_not_characters() -> None:
+    assert write("a.txt", "a" * MAX_FILE_BYTES).level == "MEDIUM"
+    for content in ("a" * (MAX_FILE_BYTES + 1), "€" * (MAX_FILE_BYTES // 3 + 1)):
+        verdict = write("a.txt", content)
+        assert verdict.refused
+        assert verdict.error_type == "invalid"
+        assert "content" in verdict.message
+
+
+def test_assessor_answers_for_a_path_by_itself() -> None:
+    assert RiskAssessor().assess_write("a.md", "")[0].level == "MEDIUM"
+
+
+@pytest.mark.promise("T1")
+@pytest.mark.parametrize(
+    ("path", "secret"),
+    [
+        (".env", True),
+        (".env.local", True),
+        ("app/.env.production", True),
+        ("prod.env", True),
+        ("a.pem", True),
+        ("server.key", True),
+        ("id_rsa", True),
+        (".ssh/config", True),
+        (".netrc", True),
+        (".npmrc", True),
+        ("credentials", True),
+        (".aws/credentials", True),
+        ("config/credentials.json", True),
+        ("secrets.yaml", True),
+        ("SECRETS.YAML", True),
+        ("service-account-x.json", True),
+        ("terraform.tfvars", True),
+        (".ENV", True),
+        (".env.example", False),
+        ("id_rsa.pub", False),
+        ("secrets.py", False),
+        ("credentials.ts", False),
+        ("docs/secrets.md", False),
+        ("environment.py", False),
+        ("keyboard.json", False),
+        ("README.md", False),
+    ],
+)
+def test_file_that_holds_secrets_is_known_by_its_name(path: str, secret: bool) -> None:
+    assert secret_name(path) is secret
+    expected = "MEDIUM" if secret else "LOW"
+    assert GATE.judge("read_file", {"path": path}).verdict.level == expected
+    assert GATE.judge("search_files", {"path": path, "pattern": "x"}).verdict.level == expected

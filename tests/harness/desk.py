@@ -1,0 +1,106 @@
+"""A server's heart without HTTP: store, bus, presence, gate, executor and approvals, wired as the server wires them."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from assent.approvals import ApprovalManager
+from assent.bus import ConnectedClient, MemoryBus, Presence
+from assent.executor import ToolExecutor
+from assent.gate import Gate
+from assent.protocol.approvals import ApprovalRequest
+from assent.protocol.executions import CompletedReport, FailedReport
+from assent.settings import ServerSettings
+from assent.store import ProjectRow, SessionRow, Store, StoredEvent
+from assent.store.ledger import feed_topic
+
+Report = CompletedReport | FailedReport
+Answer = Callable[[dict[str, Any]], Awaitable[Report] | Report]
+
+
+def completed(**result: object) -> CompletedReport:
+    return CompletedReport(status="completed", result={"success": True, **result})
+
+
+@dataclass
+class Desk:
+    """Everything up to the wire."""
+
+    store: Store
+    bus: MemoryBus
+    presence: Presence
+    executor: ToolExecutor
+    approvals: ApprovalManager
+    project: ProjectRow
+    session: SessionRow
+
+    @asynccontextmanager
+    async def client(
+        self, answer: Answer, *, client_id: str = "c1", workspace: str = "/ws", isolation: str = "bwrap"
+    ) -> AsyncGenerator[list[dict[str, Any]]]:
+        """A connected client that answers signals; yields the signals it got."""
+        signals: list[dict[str, Any]] = []
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def act(signal: dict[str, Any]) -> None:
+            report = answer(signal)
+            if not isinstance(report, CompletedReport | FailedReport):
+                report = await report
+            await self.executor.settle(
+                signal["tool_id"], report, user_id="alice", project_id=self.project.id, client_id=client_id
+            )
+
+        def hear(fact: object | None) -> None:
+            assert isinstance(fact, tuple)
+            for event in fact:
+                assert isinstance(event, StoredEvent)
+                if event.kind == "tool.execution_signal" and event.target == client_id:
+                    signals.append(json.loads(event.payload))
+                    task = asyncio.create_task(act(signals[-1]))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+
+        stop = self.bus.listen(feed_topic(self.project.id), hear)
+        here = ConnectedClient(client_id, self.project.id, declared=True, workspace=workspace, isolation=isolation)
+        leave = self.presence.connect(here)
+        await self.executor.client_connected(here, resumed=False)
+        try:
+            yield signals
+        finally:
+            leave()
+            stop()
+            for task in tasks:
+                task.cancel()
+
+    async def next_approval(self) -> ApprovalRequest:
+        """The oldest approval that waits, as soon as there is one."""
+        news = asyncio.Event()
+        stop = self.bus.listen(feed_topic(self.project.id), lambda fact: news.set())
+        try:
+            while not (pending := await self.approvals.get_pending_approvals("alice")):
+                async with asyncio.timeout(10):
+                    await news.wait()
+                news.clear()
+            return pending[0]
+        finally:
+            stop()
+
+
+@asynccontextmanager
+async def open_desk(settings: ServerSettings) -> AsyncGenerator[Desk]:
+    bus, presence = MemoryBus(), Presence()
+    store = await Store.open(settings, on_commit=lambda hint: bus.publish(hint.topic, hint.fact))
+    executor = ToolExecutor(store, bus, presence, Gate(), settings)
+    approvals = ApprovalManager(store, bus, presence)
+    projects = await store.chat.projects("alice")
+    project = projects[0] if projects else await store.chat.create_project("alice", "demo")
+    session = await store.chat.ensure_session("sess_first", "alice", project.id, "first")
+    await executor.start()
+    try:
+        yield Desk(store, bus, presence, executor, approvals, project, session)
+    finally:
+        await executor.stop()
+        await store.close()

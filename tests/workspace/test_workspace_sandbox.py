@@ -1,0 +1,292 @@
+"""What a command cannot do: probes from inside the real sandbox. Each runs Python there and looks at the outside."""
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assent.protocol.errors import PathValidationError, ToolFailure
+from assent.protocol.tools import ExecuteCommandResult
+from assent.workspace import BubblewrapSandbox, NoSandbox, Workspace
+from assent.workspace import bubblewrap as bubblewrap_module
+from assent.workspace import workspace as workspace_module
+from assent.workspace.bubblewrap import only_reads
+
+from .conftest import Place
+
+pytestmark = pytest.mark.promise("T3", "S")
+
+
+async def _python(workspace: Workspace, script: str, *, network: bool = False) -> ExecuteCommandResult:
+    params = {"command": "python", "args": ["-c", script]}
+    result = await workspace.run("execute_command", params, network=network)
+    assert isinstance(result, ExecuteCommandResult)
+    return result
+
+
+async def _refused(workspace: Workspace, *scripts: str) -> None:
+    """Each script must end in an OSError."""
+    probe = (
+        "import json, os, socket, subprocess, sys\n"
+        "for script in json.loads(sys.argv[1]):\n"
+        "    try: exec(script)\n"
+        "    except OSError as error: print('KEPT OUT', script, error)\n"
+        "    else: print('DONE', script)\n"
+    )
+    params = {"command": "python", "args": ["-c", probe, json.dumps(scripts)]}
+    result = await workspace.run("execute_command", params)
+    assert isinstance(result, ExecuteCommandResult)
+    assert result.success, result.stderr
+    assert "DONE" not in result.stdout, result.stdout
+    assert result.stdout.count("KEPT OUT") == len(scripts)
+
+
+async def test_nothing_outside_can_be_read_or_written(workspace: Workspace, place: Place) -> None:
+    (place.root / "link").symlink_to(place.outside)
+    outside, home = place.outside, Path.home()
+    await _refused(
+        workspace,
+        f"open({str(outside / 'secret.txt')!r}).read()",
+        f"open({str(outside / 'new')!r}, 'w')",
+        "open('link/secret.txt').read()",
+        "open('link/new', 'w')",
+        f"os.listdir({str(home / '.ssh')!r})",
+        f"open({str(home / '.bashrc')!r}, 'a')",
+        "open('/etc/shadow').read()",
+        "open('/usr/bin/evil', 'w')",
+        "open('/evil', 'w')",
+        "open('/etc/passwd', 'a')",
+        "os.listdir('/sys/kernel')",
+    )
+    assert [path.name for path in outside.iterdir()] == ["secret.txt"]
+
+
+async def test_kernel_switches_cannot_be_written_even_by_root(workspace: Workspace) -> None:
+    await _refused(
+        workspace,
+        "os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY)",
+        "os.open('/proc/sysrq-trigger', os.O_WRONLY)",
+        "os.open('/proc/sys/user/max_user_namespaces', os.O_WRONLY)",
+        "os.open('/proc/self/uid_map', os.O_WRONLY)",
+        "os.open('/proc/kmsg', os.O_RDONLY | os.O_NONBLOCK)",
+        "os.mkdir('/sys/fs/cgroup/x')",
+        "os.open('/dev/vda', os.O_RDONLY)",
+        "os.setuid(12345)",
+        "os.mknod('dev', 0o60600, os.makedev(254, 0))",
+        "os.chroot('/tmp')",
+    )
+
+
+async def test_no_new_namespace_can_be_made(workspace: Workspace) -> None:
+    script = "import ctypes; libc = ctypes.CDLL(None); print(libc.unshare(0x10000000), libc.unshare(0x20000))"
+    assert (await _python(workspace, script)).stdout == "-1 -1\n"
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+async def test_network_is_off_unless_it_was_granted(workspace: Workspace, listener: int) -> None:
+    connect = f"socket.create_connection(('127.0.0.1', {listener}), 2)"
+    await _refused(workspace, connect)
+    granted = await _python(workspace, f"import socket; {connect}; print('connected')", network=True)
+    assert granted.stdout == "connected\n"
+    assert granted.isolation["net"] == "host"
+    names = await _python(workspace, "import os; print(os.path.exists('/etc/resolv.conf'))", network=True)
+    assert names.stdout == f"{Path('/etc/resolv.conf').exists()}\n"
+
+
+async def test_unix_sockets_of_the_machine_are_out_of_reach(workspace: Workspace, place: Place) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"\0assent-{os.getpid()}")
+        server.listen()
+        await _refused(
+            workspace,
+            f"socket.socket(socket.AF_UNIX).connect('\\0assent-{os.getpid()}')",
+            "socket.socket(socket.AF_UNIX).connect('/run/dbus/system_bus_socket')",
+            "socket.socket(socket.AF_UNIX).connect('/var/run/docker.sock')",
+        )
+
+
+async def test_environment_holds_nothing_of_the_clients(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSENT_TOKEN", "tell-nobody")
+    monkeypatch.setenv("LD_PRELOAD_X", "tell-nobody")
+    script = "import os; print(dict(os.environ), open('/proc/1/environ').read(), open('/proc/self/environ').read())"
+    result = await _python(workspace, script)
+    assert result.success, result.stderr
+    assert "tell-nobody" not in result.stdout
+    assert "GIT_CONFIG_NOSYSTEM" in result.stdout
+
+
+async def test_other_processes_are_invisible(workspace: Workspace) -> None:
+    script = "import os; print(len([name for name in os.listdir('/proc') if name.isdigit()]))"
+    assert int((await _python(workspace, script)).stdout) <= 3
+    await _refused(workspace, f"os.kill({os.getpid()}, 0)")
+
+
+async def test_home_and_tmp_are_private_and_forgotten(workspace: Workspace) -> None:
+    script = (
+        "import os, pathlib; home = pathlib.Path.home(); print(home, os.listdir('/tmp'), (home / 'x').exists())\n"
+        "(home / 'x').write_text('x'); pathlib.Path('/tmp/x').write_text('x')"
+    )
+    for _ in range(2):
+        result = await _python(workspace, script)
+        assert result.success, result.stderr
+        assert result.stdout.endswith("False\n")
+        assert "'x'" not in result.stdout
+
+
+async def test_protected_names_cannot_be_changed_or_made(workspace: Workspace, place: Place) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=place.root, check=True)
+    place.file(".vscode/settings.json", "{}")
+    place.file(".envrc", "x")
+    await _refused(
+        workspace,
+        "open('.git/hooks/pre-commit', 'w')",
+        "open('.git/config', 'a')",
+        "open('.vscode/tasks.json', 'w')",
+        "open('.envrc', 'a')",
+        "os.rename('.git', 'old')",
+        "os.rename('.vscode', 'old')",
+        "os.unlink('.envrc')",
+        "open('.assent/policy.toml', 'w')",
+        "os.rmdir('.assent')",
+    )
+    assert not (place.root / ".assent").exists()
+    assert {".git", ".vscode", ".envrc"} <= {path.name for path in place.root.iterdir()}
+
+
+async def test_repository_cannot_be_made_by_anything_but_git(workspace: Workspace, place: Place) -> None:
+    await _refused(workspace, "open('.git/config', 'w')", "os.rename('.git', 'x')")
+    assert list(place.root.iterdir()) == []
+
+
+async def test_trusted_file_that_appears_is_told(workspace: Workspace, place: Place) -> None:
+    result = await _python(workspace, "import os; os.mkdir('.vscode'); open('.vscode/tasks.json', 'w')")
+    assert result.isolation["created"] == [".vscode"]
+
+
+async def test_protected_link_is_refused_or_told(workspace: Workspace, place: Place) -> None:
+    (place.root / ".claude").symlink_to("elsewhere")
+    result = await _python(workspace, "pass")
+    assert ".claude is a link and was not protected." in result.isolation["degraded"]
+    (place.root / ".git").symlink_to("../out")
+    with pytest.raises(PathValidationError, match="is a link"):
+        await _python(workspace, "pass")
+
+
+async def test_reading_commands_cannot_write_at_all(workspace: Workspace, place: Place) -> None:
+    place.file("x", "x")
+    result = await workspace.run("execute_command", {"command": "find", "args": [".", "-name", "x"]})
+    assert isinstance(result, ExecuteCommandResult)
+    assert (result.stdout, result.isolation["protected"]) == ("./x\n", ["."])
+    assert [path.name for path in place.root.iterdir()] == ["x"]
+    result = await workspace.run("execute_command", {"command": "find", "args": [".", "-name", "x", "-delete"]})
+    assert not (place.root / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "reads"),
+    [
+        (["/usr/bin/ls"], True),
+        (["/usr/bin/find", ".", "-name", "x"], True),
+        (["/usr/bin/find", ".", "-fprintf", "x"], False),
+        (["/usr/bin/find", ".", "-execdir", "x"], False),
+        (["/usr/bin/git", "status"], False),
+        (["/usr/bin/tar", "tf", "x"], False),
+    ],
+)
+def test_only_commands_that_must_write_get_a_writable_workspace(argv: list[str], reads: bool) -> None:
+    assert only_reads(argv) is reads
+
+
+async def test_limits_are_set_inside(workspace: Workspace) -> None:
+    script = "import resource as r; print(r.getrlimit(r.RLIMIT_NPROC)[0], r.getrlimit(r.RLIMIT_CORE)[0])"
+    assert (await _python(workspace, script)).stdout == "256 0\n"
+    assert (await _python(workspace, "x = bytearray(6 * 1024**3)")).exit_code == 1
+
+
+async def test_command_cannot_reach_the_status_pipe(workspace: Workspace) -> None:
+    result = await _python(workspace, "import os; print(sorted(os.listdir('/proc/self/fd')))")
+    assert result.stdout == "['0', '1', '2', '3']\n"  # 3 is the listing itself
+
+
+def test_isolation_says_what_was_applied(workspace: Workspace) -> None:
+    isolation = workspace.isolation
+    assert (isolation.isolated, isolation.backend, isolation.fs, isolation.pidns) == (True, "bwrap", "allowlist", True)
+    told: dict[str, Any] = isolation.to_json()
+    assert json.loads(json.dumps(told)) == told
+    assert told["seccomp"] is False
+    assert any("root" in words for words in isolation.degraded) is (os.geteuid() == 0)
+
+
+def test_missing_or_broken_bubblewrap_is_said_and_not_pretended(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BubblewrapSandbox, "probe", lambda self: "bubblewrap does not work here: no")
+    isolation = workspace_module.choose_sandbox(place.root).isolation(network=True)
+    assert (isolation.isolated, isolation.backend, isolation.net) == (False, "none", "host")
+    assert isolation.degraded == ("bubblewrap does not work here: no",)
+
+    def missing(name: str, root: Path) -> str:
+        raise ToolFailure(f"{name} is not installed on this machine.")
+
+    monkeypatch.setattr(bubblewrap_module, "find_program", missing)
+    monkeypatch.setattr(workspace_module, "find_program", missing)
+    assert workspace_module.choose_sandbox(place.root).isolation().degraded == (
+        "bwrap is not installed on this machine.",
+    )
+
+
+def test_probe_really_runs_something(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox = BubblewrapSandbox(place.root)
+    assert sandbox.probe() is None
+    assert list(place.root.iterdir()) == []
+    monkeypatch.setattr(sandbox, "_system", ["--no-such-option"])
+    assert "no-such-option" in (sandbox.probe() or "")
+    monkeypatch.setattr(sandbox, "_bwrap", "/nonexistent")
+    assert "did not start" in (sandbox.probe() or "")
+
+
+def test_machine_without_prlimit_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str, root: Path) -> str:
+        raise ToolFailure(f"{name} is not installed on this machine.")
+
+    monkeypatch.setattr("assent.workspace.sandbox.find_program", missing)
+    isolation = BubblewrapSandbox(place.root).isolation()
+    assert isolation.limits == ()
+    assert any("prlimit" in words for words in isolation.degraded)
+    assert NoSandbox(place.root, reason="x").isolation().limits == ()
+
+
+def test_stub_stays_while_another_command_needs_it(place: Place) -> None:
+    sandbox = BubblewrapSandbox(place.root)
+    with sandbox.launch(["/usr/bin/python"]):
+        with sandbox.launch(["/usr/bin/python"]):
+            assert (place.root / ".assent").is_dir()
+        assert (place.root / ".assent").is_dir()
+        (place.root / ".assent" / "policy.toml").write_text("")  # the user, from outside
+    assert (place.root / ".assent" / "policy.toml").exists()
+    assert not (place.root / ".git").exists()
+
+
+def test_workspace_that_cannot_hold_a_stub_is_an_error(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox = BubblewrapSandbox(place.root)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(bubblewrap_module.os, "mkdir", full)
+    with pytest.raises(ToolFailure, match="could not be protected"), sandbox.launch(["/usr/bin/python"]):
+        pass
+
+
+def test_ordinary_user_needs_nothing_covered_in_proc(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
+    monkeypatch.setattr(bubblewrap_module.os, "geteuid", lambda: 1000)
+    assert bubblewrap_module._cover_proc() == []
+    assert BubblewrapSandbox(place.root).isolation().degraded == ()

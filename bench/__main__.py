@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .measure import Plan, percentile
-from .processes import DidNotStart, python
+from .processes import DidNotStart, cpu_seconds, python
 from .sides import Task, assent_side, mcp_side, workspace
 
 RESULTS = Path(__file__).resolve().parent / "results" / "local"
@@ -43,7 +43,8 @@ def sides(*, only_mcp: bool) -> Generator[dict[str, Task]]:
 
 
 def sample(task: Task, plan: Plan) -> dict[str, Any]:
-    """One load process, from start to end."""
+    """One load process, from start to end, and what the processes that answered it used meanwhile."""
+    before = {part: cpu_seconds(pid) for part, pid in task["pids"].items()}
     done = subprocess.run(
         python("bench.load"),
         input=json.dumps({**task, "plan": vars(plan)}),
@@ -54,7 +55,11 @@ def sample(task: Task, plan: Plan) -> dict[str, Any]:
     )
     if done.returncode != 0:
         raise DidNotStart(f"The load on {task['target']} failed:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout)
+    taken: dict[str, Any] = json.loads(done.stdout)
+    used = {part: cpu_seconds(pid) - before[part] for part, pid in task["pids"].items()}
+    used["caller"] = taken.pop("cpu_seconds")
+    taken["cpu_ms_per_call"] = {part: 1000 * seconds / plan.calls for part, seconds in used.items()}
+    return taken
 
 
 def take_turns(tasks: dict[str, Task], plan: Plan, rounds: int) -> Samples:
@@ -79,28 +84,45 @@ def summary(samples: Samples) -> Summary:
             "p99_ms": statistics.median(percentile(taken["latencies_ms"], 99) for taken in rounds),
             "calls_per_second": statistics.median(taken["calls_per_second"] for taken in rounds),
             "loaded_p99_ms": statistics.median(percentile(taken["loaded_latencies_ms"], 99) for taken in rounds),
+            **{f"{part}_cpu_ms": _cpu(rounds, part) for part in ("server", "client", "caller")},
         }
     return found
 
 
+def _cpu(rounds: list[dict[str, Any]], part: str) -> float:
+    """What a part used for a call; 0 when this side has no such part."""
+    return statistics.median(taken["cpu_ms_per_call"].get(part, 0.0) for taken in rounds)
+
+
+COLUMNS = {
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
+    "calls_per_second": "calls/s",
+    "loaded_p99_ms": "p99 loaded",
+    "server_cpu_ms": "server CPU",
+    "client_cpu_ms": "client CPU",
+    "caller_cpu_ms": "caller CPU",
+}
+
+
 def table(found: Summary, plan: Plan) -> str:
+    def row(name: str, numbers: dict[str, float]) -> str:
+        return f"{name:<8}" + "".join(f"{numbers[key]:>12.2f}" for key in COLUMNS)
+
     lines = [
         "",
-        f"LOW read_file, about 1 KB, over loopback; 1 in flight, then {plan.in_flight}",
-        f"{'':<10}{'p50 ms':>10}{'p99 ms':>10}{'calls/s':>10}{'p99 ms at ' + str(plan.in_flight):>14}",
+        f"LOW read_file, about 1 KB, over loopback; p50 and p99 with 1 in flight, calls/s with {plan.in_flight}",
+        " " * 8 + "".join(f"{title:>12}" for title in COLUMNS.values()),
+        *(row(name, numbers) for name, numbers in found.items()),
     ]
-    for name, numbers in found.items():
-        lines.append(
-            f"{name:<10}{numbers['p50_ms']:>10.2f}{numbers['p99_ms']:>10.2f}"
-            f"{numbers['calls_per_second']:>10.0f}{numbers['loaded_p99_ms']:>14.1f}"
-        )
     if {"assent", "mcp"} <= found.keys():
-        ratios = {key: found["assent"][key] / found["mcp"][key] for key in found["mcp"]}
+        ratios = {key: found["assent"][key] / found["mcp"][key] for key in COLUMNS if found["mcp"][key]}
         lines.append(
-            f"{'ratio':<10}{ratios['p50_ms']:>10.2f}{ratios['p99_ms']:>10.2f}"
-            f"{ratios['calls_per_second']:>10.2f}{ratios['loaded_p99_ms']:>14.2f}"
+            f"{'ratio':<8}" + "".join(f"{ratios[key]:>12.2f}" if key in ratios else " " * 12 for key in COLUMNS)
         )
         lines.append("ratio = assent / mcp; wanted: p50 at most 1.0, calls/s at least 2.0")
+    if os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
+        lines.append("The machine is busy with other things: believe the CPU columns, not the clock.")
     return "\n".join([*lines, ""])
 
 

@@ -21,6 +21,11 @@ class Plan:
     together: int = 1500
     in_flight: int = 32
 
+    @property
+    def calls(self) -> int:
+        """All calls of a sample."""
+        return self.warm_up + self.one_at_a_time + self.in_flight + self.together
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -32,6 +37,8 @@ class Sample:
     """With `in_flight` at once."""
     loaded_latencies_ms: list[float]
     """Each call while so many were in flight."""
+    cpu_seconds: float
+    """What the calling process itself used for all calls of the plan."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -39,6 +46,7 @@ class Sample:
 
 async def measure(call: Caller, plan: Plan) -> Sample:
     """Run the plan; stops at the first call that goes wrong, since a wrong answer has no speed."""
+    used = time.process_time()
     for number in range(plan.warm_up):
         await call(number)
     latencies = [await _timed(call, number) for number in range(plan.one_at_a_time)]
@@ -57,7 +65,7 @@ async def measure(call: Caller, plan: Plan) -> Sample:
         for _ in range(plan.in_flight):
             group.create_task(worker())
     elapsed = time.perf_counter() - started
-    return Sample(latencies, plan.together / elapsed, loaded)
+    return Sample(latencies, plan.together / elapsed, loaded, time.process_time() - used)
 
 
 async def _timed(call: Caller, number: int) -> float:

@@ -38,7 +38,7 @@ def mcp_side(state: Path, files: list[str]) -> Generator[Task]:
     command = python("bench.mcp_server", str(port), str(state / "workspace"))
     with running("The MCP server", command, log=log) as process:
         wait_for_http(url, process, log)
-        yield {"target": "mcp", "url": url, "files": files}
+        yield {"target": "mcp", "url": url, "files": files, "pids": {"server": process.pid}}
 
 
 @contextlib.contextmanager
@@ -46,7 +46,12 @@ def assent_side(state: Path, files: list[str]) -> Generator[Task]:
     """Server and client in processes of their own; yields what the load process needs to know."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    shared = {"ASSENT_SECRET": secrets.token_hex(32), "ASSENT_HOME": str(state / "server")}
+    shared = {
+        "ASSENT_SECRET": secrets.token_hex(32),
+        "ASSENT_HOME": str(state / "server"),
+        # How soon the first call gives up when the client did not come; no measured call waits for a client.
+        "ASSENT_CLIENT_WAIT_SECONDS": "15",
+    }
     log = state / "assent-server.log"
     command = assent("serve", "--host", "127.0.0.1", "--port", str(port))
     with running("The Assent server", command, log=log, environment=shared) as server:
@@ -62,7 +67,8 @@ def assent_side(state: Path, files: list[str]) -> Generator[Task]:
         }
         client_log = state / "assent-client.log"
         with running("The Assent client", connect, log=client_log, environment=theirs) as client:
-            task = {"target": "assent", "url": url, "token": agent, "project_id": project_id, "files": files}
+            task: Task = {"target": "assent", "url": url, "token": agent, "project_id": project_id, "files": files}
+            task["pids"] = {"server": server.pid, "client": client.pid}
             first_answer(task, client, client_log)
             yield task
 

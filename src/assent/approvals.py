@@ -16,7 +16,8 @@ from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.states import ApprovalStatus, RiskLevel
 from assent.protocol.verdicts import Finding, VerdictLevel, verdict_of
 from assent.store import ApprovalRow, Store
-from assent.store.approvals import NewApproval, approval_topic
+from assent.store.approvals import NewApproval
+from assent.store.questions import approval_topic
 
 LOOK_AGAIN_SECONDS = 2.0
 """How often a waiter looks for itself, in case a hint got lost."""

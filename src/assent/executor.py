@@ -30,9 +30,9 @@ from assent.protocol.values import JsonObject, moment, new_id
 from assent.protocol.verdicts import VerdictLevel
 from assent.settings import ServerSettings
 from assent.store import ExecutionRow, SessionRow, Store
-from assent.store.approvals import Question
 from assent.store.executions import Clearance, NewExecution, Refusal
 from assent.store.moves import DEADLINES_TOPIC, execution_topic
+from assent.store.questions import Question
 
 log = structlog.stdlib.get_logger(__name__)
 

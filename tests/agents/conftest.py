@@ -15,7 +15,7 @@ async def room(tmp_path: Path) -> AsyncIterator[Room]:
 
 
 @pytest.fixture
-async def offline(room: Room) -> AsyncIterator[Room]:
+async def offline(room: Room) -> Room:
     """The room with a worker already at work."""
     await room.worker().start()
-    yield room
+    return room

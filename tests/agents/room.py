@@ -114,14 +114,17 @@ class Room:
 
 
 @asynccontextmanager
-async def open_room(home: Path, root: Path, **settings: Any) -> AsyncGenerator[Room]:
-    """The room with its client connected; workers are the test's to start, and are stopped at the end."""
+async def open_room(home: Path, root: Path, *, connect: bool = True, **settings: Any) -> AsyncGenerator[Room]:
+    """The room, with its client if wanted; workers are the test's to start, and are stopped at the end."""
     chosen = ServerSettings(home=home, durability="normal", **settings)
     root.mkdir(exist_ok=True)
     async with open_desk(chosen) as desk:
         room = Room(desk, root, chosen, Workspace(root))
         try:
-            async with desk.client(room.act, workspace=str(root)):
+            if connect:
+                async with desk.client(room.act, workspace=str(root)):
+                    yield room
+            else:
                 yield room
         finally:
             for worker in room.workers:

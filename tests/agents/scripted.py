@@ -7,6 +7,7 @@ from typing import Any
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
+Piece = str | DeltaToolCalls
 Turn = str | list[tuple[str, Any, str]]
 """What to say, or which tools to call: name, arguments (an object, or text as it is), id."""
 
@@ -14,7 +15,7 @@ Turn = str | list[tuple[str, Any, str]]
 def scripted(turn: Callable[[int, list[ModelMessage]], Turn]) -> FunctionModel:
     """A model whose n-th response of the run (from 0) is `turn(n, messages)`."""
 
-    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Piece]:
         said = turn(sum(isinstance(message, ModelResponse) for message in messages), messages)
         if isinstance(said, str):
             yield said

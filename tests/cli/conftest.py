@@ -1,8 +1,11 @@
 """The real program in processes of its own: run to its end, kept running, or driven on a terminal."""
 
+import contextlib
+import io
 import json
 import os
 import pty
+import re
 import select
 import signal
 import socket
@@ -12,11 +15,15 @@ import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from assent.cli.main import run
+
 PROGRAM = [sys.executable, "-m", "assent.cli.main"]
 PATIENCE = 60.0
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -83,7 +90,9 @@ class OnTerminal:
             preexec_fn=_own_terminal,
         )
         os.close(theirs)
+        self.raw = ""
         self.seen = ""
+        """The same without colour."""
         self._read_to = 0
 
     def expect(self, words: str) -> str:
@@ -98,10 +107,14 @@ class OnTerminal:
                 except OSError:
                     data = b""
             assert data, f"{words!r} never appeared in: {self.seen[self._read_to :]!r}"
-            self.seen += data.decode("utf-8", "replace").replace("\r\n", "\n")
+            self._hear(data)
         said = self.seen[self._read_to : found + len(words)]
         self._read_to = found + len(words)
         return said
+
+    def _hear(self, data: bytes) -> None:
+        self.raw += data.decode("utf-8", "replace").replace("\r\n", "\n")
+        self.seen = COLOUR.sub("", self.raw)
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
@@ -115,7 +128,7 @@ class OnTerminal:
                 break
             if not data:
                 break
-            self.seen += data.decode("utf-8", "replace").replace("\r\n", "\n")
+            self._hear(data)
         return self.process.wait(PATIENCE)
 
     def close(self) -> None:
@@ -154,8 +167,19 @@ class Program:
         )
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
+    def here(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """The same in this process: quicker, for commands that neither stay nor read their input."""
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            mock.patch.dict(os.environ, environment(self.home, **env), clear=True),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            code = run(list(arguments))
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
     def json(self, *arguments: str, **env: str) -> Any:
-        done = self.run(*arguments, **env)
+        done = self.here(*arguments, **env)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -202,3 +226,54 @@ def free_port() -> Callable[[], int]:
             return probe.getsockname()[1]
 
     return find
+
+
+class Site:
+    """A server, and a client that executes for one project, both in processes of their own."""
+
+    def __init__(self, base: Path) -> None:
+        self.program = Program(base / "home")
+        self.workspace = base / "site"
+        self.workspace.mkdir()
+        (self.workspace / "package.json").write_text('{"name": "site", "version": "1.2.3"}\n', encoding="utf-8")
+        serving = self.program.start("serve", "--port", "0", "--json")
+        self.url: str = json.loads(serving.line())["url"]
+        self.token: str = self.program.here("token", "--user", "alice").stdout.strip()
+        client = self.program.start(
+            "connect", "--server", self.url, "--workspace", str(self.workspace), "--json", ASSENT_TOKEN=self.token
+        )
+        self.connected: dict[str, str] = json.loads(client.line())
+        self.project_id = self.connected["project_id"]
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"ASSENT_SERVER_URL": self.url, "ASSENT_TOKEN": self.token}
+
+    def run(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return self.program.run(*arguments, **{**self.env, **more})
+
+    def here(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return self.program.here(*arguments, **{**self.env, **more})
+
+    def json(self, *arguments: str) -> Any:
+        return self.program.json(*arguments, **self.env)
+
+    def start(self, *arguments: str) -> Background:
+        return self.program.start(*arguments, **self.env)
+
+    def on_terminal(self, *arguments: str) -> OnTerminal:
+        return self.program.on_terminal(*arguments, **self.env)
+
+    def waiting(self, name: str) -> tuple[Background, str]:
+        """A chat that waits for the approval of a write to this file, and the approval's id."""
+        kept = self.start("chat", f"write {name}: hello")
+        kept.line_with("Waits for approval", of="stderr")
+        hint = kept.line_with("assent approvals approve", of="stderr")
+        return kept, hint.split("approve ")[1].split("`")[0]
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Generator[Site]:
+    made = Site(tmp_path_factory.mktemp("site"))
+    yield made
+    made.program.close()

@@ -104,7 +104,7 @@ def test_workspace_decides_which_absolute_paths_are_inside(assent: Any, tmp_path
 
 
 def test_person_is_told_level_reasons_reading_and_network(assent: Any) -> None:
-    done = assent.run("check", "execute_command", '{"command": "find", "args": [".", "-delete"]}')
+    done = assent.here("check", "execute_command", '{"command": "find", "args": [".", "-delete"]}')
     assert done.returncode == 0
     first = done.stdout.splitlines()[0]
     assert first.startswith(("HIGH", "REFUSE"))
@@ -115,19 +115,19 @@ def test_person_is_told_level_reasons_reading_and_network(assent: Any) -> None:
 
 
 def test_one_call_as_json_is_one_line(assent: Any) -> None:
-    done = assent.run("check", "read_file", '{"path": "a"}', "--json")
+    done = assent.here("check", "read_file", '{"path": "a"}', "--json")
     assert verdicts(done.stdout) == [{"verdict": "LOW", "reasons": ["Reads a file of the workspace."]}]
 
 
 def test_what_an_agent_wrote_cannot_move_the_cursor(assent: Any) -> None:
-    done = assent.run("check", "write_file", json.dumps({"path": "a.md", "content": "\x1b[2Jgone\u202e"}))
+    done = assent.here("check", "write_file", json.dumps({"path": "a.md", "content": "\x1b[2Jgone\u202e"}))
     assert "\x1b" not in done.stdout
     assert "\u202e" not in done.stdout
 
 
 @pytest.mark.parametrize("arguments", [(), ("read_file",), ("read_file", "--json"), ("read_file", "{")])
 def test_half_a_call_is_wrong_usage(assent: Any, arguments: tuple[str, ...]) -> None:
-    done = assent.run("check", *arguments)
+    done = assent.here("check", *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert "hint: see `assent check --help`" in done.stderr
@@ -135,5 +135,5 @@ def test_half_a_call_is_wrong_usage(assent: Any, arguments: tuple[str, ...]) -> 
 
 def test_allowed_commands_are_this_machines(assent: Any) -> None:
     call = '{"command": "git", "args": ["status"]}'
-    done = assent.run("check", "execute_command", call, "--json", ASSENT_ALLOWED_COMMANDS="ls")
+    done = assent.here("check", "execute_command", call, "--json", ASSENT_ALLOWED_COMMANDS="ls")
     assert verdicts(done.stdout)[0] == {"verdict": "REFUSE", "reasons": ["Command not allowed: git"]}

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.promise("L7")
 
 def run(assent: Any, name: str, params: object, workspace: Path) -> tuple[int, dict[str, Any]]:
     text = params if isinstance(params, str) else json.dumps(params)
-    done = assent.run("tool", name, text, "--workspace", str(workspace))
+    done = assent.here("tool", name, text, "--workspace", str(workspace))
     assert "Traceback" not in done.stderr
     return done.returncode, json.loads(done.stdout)
 

@@ -68,7 +68,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def decided(approval_id: str, status: ApprovalStatus, by: str | None = "bob") -> ApprovalDecided:
+def decided(approval_id: str, status: ApprovalStatus, by: str | None = "person:bob") -> ApprovalDecided:
     return ApprovalDecided(
         timestamp=now(),
         approval_id=approval_id,

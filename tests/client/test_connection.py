@@ -61,7 +61,7 @@ def reports(server: Any) -> dict[str, Any]:
     return {request.path.split("/")[-2]: request.body for request in server.seen("/result")}
 
 
-@pytest.mark.promise("W8", "W9", "W10", "W11", "R2", "R3")
+@pytest.mark.promise("W8", "W9", "W10", "W11", "R2", "R3", "X6")
 async def test_a_signal_on_the_feed_becomes_a_posted_result(start: Any, server: Any, signal: Any, root: Path) -> None:
     events: list[int] = []
     running = await start(on_event=lambda number, event: events.append(number))

@@ -14,8 +14,8 @@ import pytest
 
 from assent.settings import ServerSettings
 from assent.store import Store
-from assent.store.approvals import Question
 from assent.store.database import Transaction
+from assent.store.questions import Question
 from assent.store.sqlite import SqliteDatabase, SqliteTransaction
 from harness.records import Clock, Records
 

@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +38,10 @@ def argv_of(case: dict[str, Any]) -> list[str]:
     return [arg.replace("{WS}", WORKSPACE) for arg in case["argv"]]
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in CASES])
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case["id"]) for case in CASES if case["id"] not in NEEDS_A_DISK]
+)
 def test_labelled_line_is_never_below_its_floor(case: dict[str, Any]) -> None:
-    if case["id"] in NEEDS_A_DISK:
-        pytest.skip("decided by the workspace against the real file system")
     floor = case.get("floor", case["expect"])
     assert RANKS[judge(argv_of(case)).level.value] >= RANKS[floor], case["why"]
 
@@ -48,6 +50,26 @@ def test_everyday_lines_are_not_rated_above_what_they_deserve() -> None:
     everyday = [case for case in CASES if case["id"].startswith("ok-")]
     above = [c["id"] for c in everyday if RANKS[judge(argv_of(c)).level.value] > RANKS[c["expect"]]]
     assert len(above) <= 0.03 * len(everyday), above
+
+
+LINES: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("cases").joinpath("lines.toml").read_text())
+
+
+@pytest.mark.parametrize("line", LINES["refuse"])
+def test_attack_is_refused(line: str) -> None:
+    assert level(line) == "REFUSE"
+
+
+@pytest.mark.parametrize("line", LINES["not_low"])
+def test_doubtful_line_asks(line: str) -> None:
+    assert level(line) != "LOW"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"), [(line, name.upper()) for name in ("low", "medium", "high") for line in LINES[name]]
+)
+def test_everyday_line_has_its_level(line: str, expected: str) -> None:
+    assert level(line) == expected, judge(shlex.split(line)).reasons
 
 
 def test_every_example_in_the_tables_comes_out_as_written() -> None:
@@ -62,9 +84,8 @@ def test_every_default_command_has_a_table_with_examples() -> None:
 
 def test_a_wrong_example_is_reported() -> None:
     validator = CommandValidator()
-    table = validator.tables["ls"]
-    object.__setattr__(table, "match", {"REFUSE": ("ls",)})
-    object.__setattr__(table, "not_match", {"LOW": ("ls -l",)})
+    table = replace(validator.tables["ls"], match={"REFUSE": ("ls",)}, not_match={"LOW": ("ls -l",)})
+    validator.tables = {"ls": table}
     assert validator.self_check() == ["ls: LOW, not REFUSE", "ls -l: LOW"]
 
 
@@ -251,6 +272,13 @@ def test_harmless_line_is_low(line: str) -> None:
         ("npm test --node-opt=x", "REFUSE"),
         ("npm -c id x", "REFUSE"),
         ("npm audit", "MEDIUM"),
+        ("npm --NODE_OPTIONS=x test", "REFUSE"),
+        ("npm --no-global ls", "HIGH"),
+        ("npm i -f", "HIGH"),
+        ("grep --regex x a", "MEDIUM"),
+        ("grep --fil /etc/passwd", "REFUSE"),
+        ("grep --file", "REFUSE"),
+        ("ls --block-size=K", "LOW"),
         # python and node
         ("python -B -m unittest discover -s tests", "MEDIUM"),
         ("python -m pytest tests/test_a.py::test_b -k 'a and b'", "MEDIUM"),
@@ -394,6 +422,32 @@ def test_network_need_is_known(line: str, network: bool) -> None:
     verdict = judge(shlex.split(line))
     assert verdict.network is network
     assert any("network" in reason for reason in verdict.reasons) is network
+
+
+@pytest.mark.promise("G7")
+@pytest.mark.parametrize(
+    ("line", "always"),
+    [
+        ("git reset --hard", True),
+        ("git push -f origin main", True),
+        ("git push origin +main", True),
+        ("git config alias.x y", True),
+        ("git remote add a https://example.org/x.git", True),
+        ("git credential fill", True),
+        ("npm publish", True),
+        ("npm config list", True),
+        ("find . -delete", True),
+        ("cat .env", True),
+        ("find . -fprint package.json", True),
+        ("git commit -m x", False),
+        ("npm test", False),
+        ("python a.py", False),
+        ("gcc a.c", False),
+        ("python -c x", False),
+    ],
+)
+def test_what_cannot_be_taken_back_is_asked_in_full_mode_too(line: str, always: bool) -> None:
+    assert judge(shlex.split(line)).always_asks is always
 
 
 def test_arguments_are_explained_as_they_were_read() -> None:

@@ -47,8 +47,8 @@ def test_every_other_extension_is_high(path: str) -> None:
         "a.wasm",
         "a.node",
         "a.class",
-        "a.ｅｘｅ",
-    ],  # noqa: RUF001
+        "a.\uff45\uff58\uff45",
+    ],
 )
 def test_program_file_is_refused(path: str) -> None:
     assert write(path).refused
@@ -122,6 +122,7 @@ def test_file_that_something_executes_or_trusts_is_high_with_a_warning(path: str
     verdict = write(path)
     assert verdict.level == "HIGH"
     assert verdict.findings[0].rule == "write.trusted"
+    assert verdict.always_asks
     assert verdict.findings[0].reason.endswith(".")
 
 

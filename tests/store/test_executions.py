@@ -7,9 +7,9 @@ import pytest
 
 from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus
-from assent.store.approvals import Question
 from assent.store.executions import Clearance, Refusal
 from assent.store.history import HistoryFilter
+from assent.store.questions import Question
 from harness.records import Records
 
 ASK = Question(description="write a.txt", timeout_seconds=300)

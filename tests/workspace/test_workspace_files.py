@@ -159,6 +159,19 @@ async def test_unreadable_and_missing_files_are_said_without_the_machines_paths(
         assert str(place.root) not in str(caught.value)
 
 
+@pytest.mark.promise("T1", "S")
+async def test_link_does_not_hide_that_a_file_holds_secrets(workspace: Workspace, place: Place) -> None:
+    place.file(".env", "KEY=1")
+    place.file("plain.txt", "x")
+    (place.root / "notes.txt").symlink_to(".env")
+    (place.root / "other.txt").symlink_to("plain.txt")
+    for tool, params in (("read_file", {}), ("search_files", {"pattern": "KEY"})):
+        with pytest.raises(PathValidationError, match="may hold secrets"):
+            await workspace.run(tool, {"path": "notes.txt", **params})
+    assert (await _read(workspace, ".env")).content == "KEY=1"
+    assert (await _read(workspace, "other.txt")).content == "x"
+
+
 @pytest.mark.promise("W4", "C1")
 async def test_unknown_tool_and_wrong_parameters_are_refused(workspace: Workspace) -> None:
     with pytest.raises(ToolTypeError, match="There is no tool 'rm'"):

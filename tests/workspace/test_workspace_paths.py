@@ -224,7 +224,8 @@ def test_unseen_characters_become_visible() -> None:
     assert visible("a\x1b\u202e\udcff\U000e0041é") == "a\\x1b\\u202e\\xff\\U000e0041é"
 
 
-def _racing(swap: Callable[[], object], attempt: Callable[[], None], tries: int) -> None:
+def _racing(swap: Callable[[], object], attempt: Callable[[], None], tries: int, seen: set[str]) -> None:
+    """Try against a racer; longer, within a bound, when both outcomes have not been seen yet."""
     stop = threading.Event()
 
     def run() -> None:
@@ -234,7 +235,9 @@ def _racing(swap: Callable[[], object], attempt: Callable[[], None], tries: int)
     racer = threading.Thread(target=run)
     racer.start()
     try:
-        for _ in range(tries):
+        for count in range(tries * 20):
+            if count >= tries and len(seen) > 1:
+                break
             attempt()
     finally:
         stop.set()
@@ -262,7 +265,7 @@ def test_swapped_link_never_lets_a_read_out(paths: PathValidator, place: Place) 
         except AssentError as error:
             seen.add(type(error).__name__)
 
-    _racing(_exchange(place.root), read, 3000 if paths.uses_openat2 else 1000)
+    _racing(_exchange(place.root), read, 3000 if paths.uses_openat2 else 1000, seen)
     files.close()
     assert "SECRET" not in seen
     assert seen - {"inside"}, "the race never happened"
@@ -280,8 +283,9 @@ def test_swapped_link_never_lets_a_write_out(paths: PathValidator, place: Place)
         except AssentError as error:
             outcomes.add(type(error).__name__)
 
-    _racing(_exchange(place.root), write, 3000 if paths.uses_openat2 else 500)
+    _racing(_exchange(place.root), write, 3000 if paths.uses_openat2 else 500, outcomes)
     files.close()
+    assert len(outcomes) > 1, "the race never happened"
     assert (place.outside / "secret.txt").read_text() == "SECRET"
     assert os.listdir(place.outside) == ["secret.txt"]
     assert not [name for _, _, names in os.walk(place.root) for name in names if name.endswith(".tmp")]

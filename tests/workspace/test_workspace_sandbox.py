@@ -1,5 +1,6 @@
 """What a command cannot do: probes from inside the real sandbox. Each runs Python there and looks at the outside."""
 
+import errno
 import json
 import os
 import socket
@@ -15,7 +16,7 @@ from assent.protocol.tools import ExecuteCommandResult
 from assent.workspace import BubblewrapSandbox, NoSandbox, Workspace
 from assent.workspace import bubblewrap as bubblewrap_module
 from assent.workspace import workspace as workspace_module
-from assent.workspace.bubblewrap import only_reads
+from assent.workspace.protection import only_reads
 
 from .conftest import Place
 
@@ -180,6 +181,7 @@ async def test_protected_link_is_refused_or_told(workspace: Workspace, place: Pl
     (place.root / ".git").symlink_to("../out")
     with pytest.raises(PathValidationError, match="is a link"):
         await _python(workspace, "pass")
+    assert Workspace(place.root).isolation.isolated
 
 
 async def test_reading_commands_cannot_write_at_all(workspace: Workspace, place: Place) -> None:
@@ -275,15 +277,35 @@ def test_stub_stays_while_another_command_needs_it(place: Place) -> None:
     assert not (place.root / ".git").exists()
 
 
+def test_name_that_a_running_command_could_swap_is_not_mounted(place: Place) -> None:
+    sandbox = BubblewrapSandbox(place.root)
+    with sandbox.launch(["/usr/bin/python"]):
+        place.file(".vscode/tasks.json")  # as the first command could
+        with sandbox.launch(["/usr/bin/python"]) as second:
+            assert ".vscode" not in second.isolation.protected
+            assert any(words.startswith(".vscode could be made") for words in second.isolation.degraded)
+    with sandbox.launch(["/usr/bin/python"]) as third:
+        assert ".vscode" in third.isolation.protected
+
+
 def test_workspace_that_cannot_hold_a_stub_is_an_error(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox = BubblewrapSandbox(place.root)
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(bubblewrap_module.os, "mkdir", full)
+    monkeypatch.setattr(os, "mkdir", full)
     with pytest.raises(ToolFailure, match="could not be protected"), sandbox.launch(["/usr/bin/python"]):
         pass
+
+
+def test_read_only_workspace_needs_no_stub(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "mkdir", read_only)
+    with BubblewrapSandbox(place.root).launch(["/usr/bin/python"]) as launch:
+        assert launch.isolation.protected == ()
 
 
 def test_ordinary_user_needs_nothing_covered_in_proc(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:

@@ -67,6 +67,12 @@ async def test_ignored_hidden_secret_and_binary_files_are_left_out(searcher: Sea
     assert [path for path, _, _ in await _search(searcher, "needle", path="sub/deep")] == []
 
 
+async def test_directory_of_secrets_is_searched_when_it_is_asked_for(searcher: SearchExecutor, place: Place) -> None:
+    place.file(".aws/credentials", "needle")
+    assert await _search(searcher, "needle") == []
+    assert await _search(searcher, "needle", path=".aws") == [(".aws/credentials", 1, "needle")]
+
+
 async def test_glob_chooses_names_and_does_not_overrule_ignoring(searcher: SearchExecutor, place: Place) -> None:
     place.file(".gitignore", "*.js\n")
     for name in ("a.ts", "b/c.tsx", "d.js", "e.md", ".eslintrc", ".env"):

@@ -118,6 +118,44 @@ async def test_link_inside_is_written_through(workspace: Workspace, place: Place
     assert (place.root / "real/x").read_text() == "new"
 
 
+@pytest.mark.promise("G1", "S")
+@pytest.mark.parametrize("real", ["package.json", ".github/workflows/ci.yml", "run.sh", "Makefile"])
+async def test_link_cannot_make_a_file_look_more_harmless(workspace: Workspace, place: Place, real: str) -> None:
+    place.file(real, "old")
+    (place.root / "notes.txt").symlink_to(real)
+    (place.root / "docs").symlink_to(".github")
+    with pytest.raises(PathValidationError, match="judged more strictly"):
+        await _write(workspace, "notes.txt", "new")
+    assert (place.root / real).read_text() == "old"
+    if real.startswith(".github"):
+        with pytest.raises(PathValidationError, match="judged more strictly"):
+            await _write(workspace, "docs/workflows/new.md", "x")
+
+
+async def test_file_that_is_replaced_while_it_is_written_is_found_again(place: Place) -> None:
+    """Two writers of one file: each puts its whole content, none puts it under another name."""
+    paths = PathValidator(place.root)
+    files = FileSystemExecutor(paths)
+    place.file("x", "old")
+    params = [WriteFileParams(path="x", content=str(number)) for number in range(100)]
+    await asyncio.gather(*(files.write_file(one) for one in params))
+    assert _everything(place.root) == ["x"]
+    files.close()
+    paths.close()
+
+
+def test_replaced_file_is_not_mistaken_for_its_successor(place: Place) -> None:
+    fd = os.open(place.root, os.O_PATH)
+    old = place.file("x").stat()
+    target = writing._Target(fd, "x", "x", None, old)
+    assert writing._same_file(target, old)
+    place.file("y").rename(place.root / "x")
+    assert not writing._same_file(target, old)
+    (place.root / "x").unlink()
+    assert not writing._same_file(target, old)
+    os.close(fd)
+
+
 @pytest.mark.promise("G1")
 async def test_hard_link_to_outside_is_replaced_not_written(workspace: Workspace, place: Place) -> None:
     os.link(place.outside / "secret.txt", place.root / "h")

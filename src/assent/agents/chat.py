@@ -29,7 +29,7 @@ from assent.protocol.states import AgentMode
 from assent.store import RunRow, Store
 
 from . import history
-from .failures import StepLimit, explain
+from .failures import StepLimit, explain, trace
 from .speech import Speech
 from .toolset import AssentToolset, Calling
 
@@ -177,7 +177,7 @@ class ChatAgent:
 
     async def _fail(self, run: RunRow, error: Exception, course: "_Course") -> None:
         failure = explain(error, model=self._model_name, step_limit=self._step_limit, model_seconds=self._model_seconds)
-        log.warning("run failed", run_id=run.id, error=failure.error, exc_info=error)
+        log.warning("run failed", run_id=run.id, error=failure.error, trace=trace(error) if failure.ours else None)
         messages = course.agent_run.all_messages() if course.agent_run is not None else []
         await self._store.runs.fail(
             run, error=failure.error, hint=failure.hint, history=history.dump(messages) if messages else None

@@ -4,6 +4,7 @@ Everything that can go wrong between us and a model ends here. Texts of provider
 quote keys, and they are shown in the chat.
 """
 
+import traceback
 from dataclasses import dataclass
 
 from pydantic_ai.exceptions import (
@@ -24,6 +25,7 @@ from assent.gate import mask_text
 from assent.protocol.errors import AssentError
 
 DETAIL_CHARACTERS = 300
+TRACE_CHARACTERS = 8000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Failure:
 
     error: str
     hint: str | None = None
+    ours: bool = False
+    """Whether it is a fault of this server, worth a traceback in its log."""
 
 
 class StepLimit(Exception):
@@ -67,7 +71,14 @@ def explain(error: Exception, *, model: str, step_limit: int, model_seconds: flo
             return Failure(
                 f"The agent could not go on: something failed inside the server ({type(error).__name__}).",
                 "Send the message again; the server's log has the details.",
+                ours=True,
             )
+
+
+def trace(error: BaseException) -> str:
+    """Where an error came from, for the log: plain text, because a renderer that prints every local variable of a
+    framework's frames takes seconds, and holds up the server meanwhile."""
+    return "".join(traceback.format_exception(error))[-TRACE_CHARACTERS:]
 
 
 def _of_provider(error: ModelAPIError, model: str) -> Failure:

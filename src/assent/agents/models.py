@@ -7,7 +7,6 @@ traceback, and never with a key in it.
 
 import re
 
-from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model
 
 from assent.gate import mask_text
@@ -34,9 +33,7 @@ def resolve_model(name: str) -> Model:
         raise ConfigurationError(
             f"The model {name!r} needs a package that is not installed.", hint=_install_hint(error)
         ) from error
-    except UserError as error:
-        raise ConfigurationError(f"The model {name!r} cannot be used.", hint=_told(error)) from error
-    except Exception as error:  # the boundary: each provider has errors of its own for missing settings
+    except Exception as error:  # the boundary: each provider has errors of its own for a missing key or setting
         raise ConfigurationError(f"The model {name!r} cannot be used.", hint=_told(error)) from error
 
 

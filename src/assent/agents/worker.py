@@ -23,6 +23,7 @@ from assent.store.chat import RUNS_TOPIC
 from assent.store.runs import run_topic
 
 from .chat import ChatAgent
+from .failures import trace
 from .models import resolve_model
 
 log = structlog.stdlib.get_logger(__name__)
@@ -99,9 +100,9 @@ class RunWorker:
             soon.clear()
             try:
                 await look()
-            except Exception:
+            except Exception as error:  # noqa: BLE001
                 # The boundary: a loop that ended at the first database error would leave every later run undone.
-                log.exception("the worker could not look at its runs")
+                log.error("the worker could not look at its runs", trace=trace(error))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await soon.wait()
@@ -142,9 +143,9 @@ class RunWorker:
                 await self._agent.work(run)
         except ConflictError:
             log.info("run stopped, or taken over by another worker", run_id=run.id)
-        except Exception:
+        except Exception as error:  # noqa: BLE001
             # The boundary: not even the failure could be written. The lease runs out, and somebody tries again.
-            log.exception("run could not be worked on", run_id=run.id)
+            log.error("run could not be worked on", run_id=run.id, trace=trace(error))
 
     async def _give_up(self, run: RunRow) -> None:
         await self._store.runs.fail(

@@ -1,20 +1,34 @@
-"""Ctrl-C and SIGTERM as something a coroutine can wait for, instead of an exception anywhere."""
+"""Ctrl-C and SIGTERM as calls in the loop, instead of an exception anywhere. Blocks may lie within each other."""
 
 import asyncio
 import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
+
+Act = Callable[[], None]
+
+_outer: ContextVar[tuple[Act, Act] | None] = ContextVar("assent_stopping", default=None)
 
 
 @contextmanager
-def on_stop(act: Callable[[], None]) -> Generator[None]:
-    """Call `act` for each Ctrl-C and SIGTERM while the block runs."""
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    for number in signals:
-        loop.add_signal_handler(number, act)
+def on_stop(interrupted: Act, terminated: Act | None = None) -> Generator[None]:
+    """Call `interrupted` for each Ctrl-C and `terminated` (else the same) for each SIGTERM while the block runs."""
+    acts = (interrupted, terminated or interrupted)
+    outer = _outer.get()
+    token = _outer.set(acts)
+    _listen(acts)
     try:
         yield
     finally:
-        for number in signals:
+        _outer.reset(token)
+        _listen(outer)
+
+
+def _listen(acts: tuple[Act, Act] | None) -> None:
+    loop = asyncio.get_running_loop()
+    for position, number in enumerate((signal.SIGINT, signal.SIGTERM)):
+        if acts is None:
             loop.remove_signal_handler(number)
+        else:
+            loop.add_signal_handler(number, acts[position])

@@ -23,6 +23,9 @@ class Terminal:
         self._typed = bytearray()
         self._ended = False
         self._news: asyncio.Future[None] | None = None
+        self._questions = 0
+        self._unasked = asyncio.Event()
+        self._unasked.set()
 
     @classmethod
     def here(cls) -> "Terminal | None":
@@ -32,9 +35,20 @@ class Terminal:
 
     async def ask(self, question: Question) -> Answer | None:
         """Put a question; a line that is being read waits for it."""
+        self._questions += 1
+        self._unasked.clear()
         self._wake()
-        async with self._turn:
-            return await self._prompt.ask(question)
+        try:
+            async with self._turn:
+                return await self._prompt.ask(question)
+        finally:
+            self._questions -= 1
+            if self._questions == 0:
+                self._unasked.set()
+
+    async def unasked(self) -> None:
+        """Wait until no question is on the screen."""
+        await self._unasked.wait()
 
     def say(self, sentence: str) -> None:
         self._prompt.say(sentence)

@@ -4,6 +4,7 @@ The agent's text goes to stdout as it streams; tool calls, their results shorten
 that came from elsewhere passes `shown`. A transcript only tells; it decides nothing.
 """
 
+import shlex
 import sys
 from typing import Any, Protocol, cast
 
@@ -122,17 +123,12 @@ def call_summary(tool_name: str, params: JsonObject) -> str:
     if tool_name == "execute_command":
         arguments: Any = params.get("args")
         words = cast("list[Any]", arguments) if isinstance(arguments, list) else []
-        detail = " ".join(_word(word) for word in [params.get("command"), *words])
+        detail = shlex.join(str(word) for word in [params.get("command"), *words])
     else:
         detail = str(next((params[name] for name in ("path", "query") if name in params), ""))
         if tool_name == "search_files":
-            detail = f"{_word(params.get('pattern'))} in {detail or '.'}"
+            detail = f"{shlex.quote(str(params.get('pattern')))} in {detail or '.'}"
     return f"{tool_name} {detail}".rstrip()
-
-
-def _word(value: Any) -> str:
-    text = str(value)
-    return text if text and " " not in text else repr(text)
 
 
 def result_summary(tool_name: str, result: JsonObject) -> str:

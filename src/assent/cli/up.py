@@ -9,14 +9,15 @@ import getpass
 import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
-from assent.client import ClientConnection, connect_client
-from assent.protocol.errors import AssentError, ConfigurationError
+from assent.client import ClientConnection, ServerApi, connect_client
 from assent.server import Listening, issue_token, serve
 from assent.settings import DEFAULT_PORT, ClientSettings, ServerSettings
 
-from .chat import Chat, converse, desk_for
+from .chat import converse
+from .conversation import Conversation
 from .exits import ExitCode
 from .places import UP, Note, Place, leave_note, own_project, running_note
 from .preferences import existing_directory, read_settings
@@ -40,16 +41,15 @@ class _Server:
         self.task = asyncio.create_task(serve(settings, HOST, port, ready=ready.set_result), name="assent-server")
 
     async def __aenter__(self) -> Listening:
-        await asyncio.wait({self.task, self._ready}, return_when=asyncio.FIRST_COMPLETED)
-        if self.task.done():
-            self.task.result()
+        try:
+            await _first(self._ready, self.task)
+        except BaseException:
+            await _end(self.task)  # also when we are stopped before it was ready
+            raise
         return self._ready.result()
 
     async def __aexit__(self, *_: object) -> None:
-        if self._ready.done():
-            self._ready.result().stop()
-        else:
-            self.task.cancel()
+        self._ready.result().stop()
         await asyncio.gather(self.task, return_exceptions=True)
 
 
@@ -60,28 +60,28 @@ async def up(directory: Path, *, port: int | None, with_chat: bool, as_json: boo
     with on_stop(stop.set):
         working = asyncio.create_task(_up(workspace, port=port, with_chat=with_chat and not as_json, as_json=as_json))
         stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        ended = working.done()
-        for task in (working, stopping):
-            task.cancel()
-        await asyncio.gather(working, stopping, return_exceptions=True)
-    if ended:
-        working.result()  # raises what went wrong
+        try:
+            await _first(stopping, working)
+        finally:
+            await _end(stopping)
+            await _end(working)
     say("Stopped.")
     return ExitCode.OK
 
 
 async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bool) -> None:
     settings = read_settings(ServerSettings)
-    user = _user()
     async with AsyncExitStack() as ends:
-        note = running_note(settings.home)
+        note, running = running_note(settings.home), None
         link: str | None = None
         if note is None:
-            listening = await ends.enter_async_context(_Server(settings, _port(port)))
-            note = Note(server_url=listening.url, token=issue_token(settings, user, DEFAULT_SCOPES, TOKEN_SECONDS))
+            server = _Server(settings, _port(port))
+            listening, running = await ends.enter_async_context(server), server.task
+            user = _user()
+            token = issue_token(settings, user, DEFAULT_SCOPES, TOKEN_SECONDS)
+            note = Note(server_url=listening.url, token=token)
             ends.enter_context(leave_note(settings.home, note))
-            link = f"{listening.url}/sign-in?code={quote(listening.parts.sign_in.new_code(user))}"
+            link = f"{listening.url}/signin?code={quote(listening.parts.sign_in.new_code(user))}"
         place = Place(note.server_url, note.token, settings.home, UP)
         api = await ends.enter_async_context(place.api())
         project = await own_project(api, place, workspace)
@@ -89,29 +89,35 @@ async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bo
         connection = await ends.enter_async_context(connect_client(client_settings, project.project_id, workspace))
         client = asyncio.create_task(connection.run(), name="assent-client")
         ends.push_async_callback(_end, client)
-        await _connected(connection, client)
+        await _first(asyncio.create_task(connection.connected.wait()), client)
         _announce(connection, link, settings.model, as_json=as_json)
-        terminal = Terminal.here() if with_chat else None
-        if terminal is None:
-            await client
-            return
-        desk = desk_for(api, project.project_id, terminal)
-        conversation = Chat(api, project.project_id, TerminalTranscript(can_ask=True), desk=desk)
-        async with conversation:
-            await converse(conversation, terminal)
+        talking = asyncio.create_task(_talk(api, project.project_id, with_chat=with_chat))
+        ends.push_async_callback(_end, talking)
+        await _first(talking, client, *([running] if running is not None else []))
 
 
-async def _end(task: "asyncio.Task[None]") -> None:
+async def _talk(api: ServerApi, project_id: str, *, with_chat: bool) -> None:
+    """Chat until the person leaves; without a terminal, forever."""
+    terminal = Terminal.here() if with_chat else None
+    if terminal is None:
+        await asyncio.Event().wait()
+        return
+    transcript = TerminalTranscript(can_ask=True)
+    settings = read_settings(ClientSettings)
+    async with Conversation(api, project_id, transcript, settings=settings, terminal=terminal) as conversation:
+        await converse(conversation, terminal)
+
+
+async def _first(*tasks: "asyncio.Future[Any]") -> None:
+    """Wait for the first to end, and fail as it failed."""
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+
+
+async def _end(task: "asyncio.Task[Any]") -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-async def _connected(connection: ClientConnection, client: "asyncio.Task[None]") -> None:
-    connected = asyncio.create_task(connection.connected.wait())
-    await asyncio.wait({client, connected}, return_when=asyncio.FIRST_COMPLETED)
-    if client.done():
-        connected.cancel()
-        client.result()
 
 
 def _announce(connection: ClientConnection, link: str | None, model: str, *, as_json: bool) -> None:

@@ -232,7 +232,7 @@ def _status(state: str) -> ApprovalStatus:
 
 def _told(status: ApprovalStatus, decided_by: str | None) -> str:
     """What the person at the prompt is told when a question ends."""
-    by = f" by {decided_by}" if decided_by else ""
+    by = f" by {decided_by.removeprefix('person:')}" if decided_by else ""
     match status:
         case ApprovalStatus.APPROVED:
             return f"Allowed{by}."

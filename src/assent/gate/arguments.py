@@ -95,7 +95,7 @@ def _path_name(value: str, place: Place) -> Findings:
 
 def _path_read(value: str, place: Place) -> Findings:
     if value == "-":
-        return NOTHING
+        return [place.finding(_MEDIUM, "Reads its input, which is empty.")]
     refusal = _refusal(value, place)
     if refusal is not None:
         return [refusal]

@@ -252,8 +252,11 @@ class _Judge:
         said = {item.option.name for item in self.reading.said} | self.given
         if not table.first_given_by.isdisjoint(said):
             kinds = kinds[1:]
-        if len(operands) < table.least and table.answers.isdisjoint(said):
-            self._note(_HIGH, table.lacking or f"Without an operand {table.name} runs what it is given as input.")
+        surely = {item.option.name for item in self.reading.said if not item.abbreviated}
+        if len(operands) < table.least and table.answers.isdisjoint(surely):
+            self._note(
+                table.lacking_level, table.lacking or f"Without an operand {table.name} runs what it is given as input."
+            )
         if table.most is not None and len(operands) > table.most:
             self._note(_HIGH, table.beyond or f"{table.name} has more operands than are understood.", always_asks=True)
         # Where an option was not understood, which operand is which is not certain either.

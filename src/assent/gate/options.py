@@ -105,7 +105,7 @@ class _Reader:
     def _take(self, option: Option, spelled: str, glued: str | None, *, abbreviated: bool = False) -> None:
         """Note an option with its value: glued, the next argument, or none."""
         if option.kind is None:
-            if glued is not None:
+            if glued is not None and self.table.style is not Style.CONFIG:  # npm takes --flag=false
                 raise Unreadable(f"{spelled} takes no value")
             value = None
         elif glued is not None or option.glued_only:

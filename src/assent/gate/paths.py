@@ -11,6 +11,7 @@ from typing import NamedTuple
 from assent.protocol.verdicts import Finding, VerdictLevel
 
 from .characters import LOOKALIKE_SLASHES, escaped, hidden_in, plain_form
+from .secrets import mask_text
 
 MAX_NAME_BYTES = 255
 MAX_PATH_BYTES = 4096
@@ -119,11 +120,12 @@ def _check_new_name(relative: str) -> Finding | None:
 
 
 def quoted(text: str, limit: int = 120) -> str:
-    """A name inside a sentence: quoted, visible, of bearable length."""
-    shown = text[:limit]
+    """A name inside a sentence: quoted, visible, of bearable length, without secrets. Reasons are recorded."""
+    masked = mask_text(text[:MAX_PATH_BYTES])
+    shown = masked[:limit]
     if hidden_in(shown) is not None:
         shown = "".join(escaped(c) if hidden_in(c) else c for c in shown)
-    return f"'{shown}'" if len(text) <= limit else f"'{shown}…'"
+    return f"'{shown}'" if len(masked) <= limit else f"'{shown}…'"
 
 
 def _finding(rule: str, reason: str, instead: str | None = None) -> Finding:

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -105,9 +106,10 @@ class CommandTable:
     repeats: bool = False
     """Whether the last operand may come again."""
     least: int = 0
-    """Fewer operands than this is HIGH: the command would wait for input."""
+    """Fewer operands than this is `lacking_level`: the command would take its input."""
     lacking: str | None = None
     """What it means to give fewer."""
+    lacking_level: VerdictLevel = VerdictLevel.HIGH
     answers: frozenset[str] = frozenset()
     """Options that make the command answer and end, so that `least` does not matter."""
     most: int | None = None
@@ -133,8 +135,9 @@ class CommandTable:
 Shared = Mapping[str, Mapping[str, Any]]
 
 
-def load_tables() -> dict[str, CommandTable]:
-    """Read every packaged table."""
+@cache
+def load_tables() -> Mapping[str, CommandTable]:
+    """Read every packaged table, once."""
     tables: dict[str, CommandTable] = {}
     for entry in sorted(
         resources.files(__name__.rpartition(".")[0]).joinpath("tables").iterdir(), key=lambda item: item.name
@@ -164,6 +167,7 @@ def build_table(name: str, raw: Mapping[str, Any], shared: Shared, above: Comman
         repeats=repeats,
         least=raw.get("least", 0),
         lacking=raw.get("lacking"),
+        lacking_level=VerdictLevel(raw.get("lacking_level", "HIGH")),
         answers=frozenset(raw.get("answers", "").split()),
         most=raw.get("most"),
         beyond=raw.get("beyond"),

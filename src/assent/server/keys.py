@@ -34,6 +34,8 @@ REFRESH_SECONDS = 30.0
 """How soon the identity provider is asked again for a key nobody knows: a forged `kid` must not make us ask often."""
 KEYS_SECONDS = 3600.0
 """How long fetched keys are believed without asking again: a key that was withdrawn ends within this time."""
+LONGEST_SECONDS = 24 * 3600.0
+"""How long they are believed while the provider does not answer."""
 FETCH_SECONDS = 10
 
 
@@ -97,7 +99,7 @@ class PublishedKeys:
         except jwt.PyJWTError:
             raise Unauthenticated("The token is not a JWT.", hint="Send the token exactly as it was issued.") from None
         if self._stale() or self._find(kid) is None:
-            await self._refresh(kid)
+            await self._refresh()
         found = self._find(kid)
         if found is None:
             if self._fetched_at is None:
@@ -113,19 +115,23 @@ class PublishedKeys:
     def _stale(self) -> bool:
         return self._fetched_at is None or self._clock() - self._fetched_at > KEYS_SECONDS
 
-    async def _refresh(self, kid: str | None) -> None:
+    async def _refresh(self) -> None:
         async with self._asking:
             asked = self._asked_at
             if asked is not None and self._clock() - asked < REFRESH_SECONDS:
                 return  # somebody just did, or it is too early to ask again
             self._asked_at = self._clock()
             try:
-                published = await asyncio.to_thread(self._fetcher.get_jwk_set)
+                published = (await asyncio.to_thread(self._fetcher.get_jwk_set)).keys
+            except jwt.PyJWKSetError:  # none that could be used: all of them were withdrawn
+                published = []
             except (jwt.PyJWTError, OSError, ValueError) as error:
                 log.error("keys could not be fetched", error=type(error).__name__)
+                if self._fetched_at is not None and self._clock() - self._fetched_at > LONGEST_SECONDS:
+                    self._keys, self._fetched_at = {}, None
                 return
             self._keys = {}
-            for jwk in published.keys:
+            for jwk in published:
                 algorithm = algorithm_of(jwk.key)
                 if algorithm is not None and jwk.public_key_use in (None, "sig"):
                     self._keys[jwk.key_id] = (jwk.key, algorithm)

@@ -40,9 +40,14 @@ TAGS = {
 def openapi_document() -> JsonObject:
     """The whole description."""
     paths: JsonObject = {}
+    names: set[str] = set()
     for route in ROUTES:
+        name = route.endpoint.__name__
+        # The same handler under two paths needs two names.
+        name = f"{name}_again" if name in names else name
+        names.add(name)
         path = route.path.replace(":path}", "}")
-        paths.setdefault(path, {})[route.method.lower()] = _operation(route)
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route, name)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -69,9 +74,9 @@ def openapi_document() -> JsonObject:
     }
 
 
-def _operation(route: Route) -> JsonObject:
+def _operation(route: Route, name: str) -> JsonObject:
     operation: JsonObject = {
-        "operationId": _operation_id(route),
+        "operationId": name,
         "summary": route.summary,
         "description": route.description,
         "tags": [route.tag],
@@ -85,12 +90,6 @@ def _operation(route: Route) -> JsonObject:
     if route.body is not None:
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(route.body)}}}
     return operation
-
-
-def _operation_id(route: Route) -> str:
-    name = route.endpoint.__name__
-    # The same handler under two paths needs two names.
-    return f"{name}_of_project" if name == "cancel_tool" and "{project_id}" in route.path else name
 
 
 def _responses(route: Route) -> JsonObject:

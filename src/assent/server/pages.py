@@ -115,17 +115,20 @@ ROUTES = (
         answer_type="*/*",
         errors=(404,),
     ),
-    Route(
-        "GET",
-        "/signin",
-        sign_in,
-        "Sign in to the page",
-        "Takes the one-time code of a link and sets the page's cookie.",
-        "page",
-        query=SignInQuery,
-        status=303,
-        answer_type="",
-        errors=(400, 401),
+    *(
+        Route(
+            "GET",
+            path,
+            sign_in,
+            "Sign in to the page",
+            "Takes the one-time code of a link and sets the page's cookie.",
+            "page",
+            query=SignInQuery,
+            status=303,
+            answer_type="",
+            errors=(400, 401),
+        )
+        for path in ("/signin", "/sign-in")
     ),
     Route("POST", "/signout", sign_out, "Sign out of the page", "Clears the cookie.", "page", status=204),
 )

@@ -1,11 +1,13 @@
 """Running the server: uvicorn, with an end that does not hang.
 
 When asked to stop, streams end first (they would never end by themselves), then requests may finish for a while, then
-the parts are closed. In a loop that runs other things too (`assent up`), `serve` leaves signals to its owner.
+the parts are closed. `serve` may share its loop with other things (`assent up`) and leaves signals to its owner.
 """
 
 import asyncio
 import contextlib
+import importlib
+import signal
 import socket
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -13,13 +15,16 @@ from dataclasses import dataclass
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from assent.protocol.errors import ConfigurationError
+from assent.protocol.errors import ConfigurationError, Problem
 from assent.settings import ServerSettings
 
 from .app import create_app
 from .parts import Parts, open_parts
+from .problems import PROBLEM_TYPE
 
 FINISH_SECONDS = 10
+HEAD_SECONDS = 30
+"""How long a request line and headers may take to arrive."""
 MAX_HEAD_BYTES = 64 * 1024
 """Most bytes of request line and headers: nobody may fill the memory before we know who they are."""
 
@@ -37,10 +42,19 @@ class Listening:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 with a limit on request line and headers."""
+    """HTTP/1.1 with limits on the size of request line and headers, and on the time they take to arrive."""
 
     _head_bytes = 0
     _in_head = True
+    _alarm: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._in_head:
@@ -50,30 +64,44 @@ class BoundedProtocol(HttpToolsProtocol):
             self.send_400_response("The request line or the headers are too long.")
 
     def on_message_begin(self) -> None:
-        self._in_head, self._head_bytes = True, 0
+        self._expect_head()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._head_came()
         super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        problem = Problem(title="Bad Request", status=400, detail=msg, hint="Send HTTP/1.1.")
+        body = problem.model_dump_json(exclude_none=True).encode()
+        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: {PROBLEM_TYPE}\r\ncontent-length: {len(body)}\r\n"
+        self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
+        self.transport.close()
+
+    def _expect_head(self) -> None:
+        self._head_came()
+        self._in_head, self._head_bytes = True, 0
+        self._alarm = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _head_came(self) -> None:
+        self._in_head = False
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
 
 
 class AssentServer(uvicorn.Server):
-    """uvicorn that closes the streams before it waits for requests to end."""
+    """uvicorn that closes the streams before it waits for requests to end, and leaves signals alone."""
 
-    def __init__(self, config: uvicorn.Config, parts: Parts, *, signals: bool, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, parts: Parts, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._parts = parts
-        self._signals = signals
         self._ready = ready
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        if not self._signals:
-            yield
-            return
-        with super().capture_signals():
-            yield
+        # uvicorn raises a signal again once it has stopped; the process would die before the record is closed.
+        yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -90,9 +118,8 @@ async def serve(
     port: int,
     *,
     ready: Callable[[Listening], None] = lambda listening: None,
-    signals: bool = False,
 ) -> None:
-    """Serve until asked to stop (`Listening.stop`, a signal, or cancellation). Port 0 takes a free one."""
+    """Serve until asked to stop (`Listening.stop` or cancellation). Port 0 takes a free one."""
     listener = _listen(host, port)
     try:
         parts = await open_parts(settings)
@@ -100,7 +127,7 @@ async def serve(
         listener.close()
         raise
     try:
-        await _serve(settings, parts, listener, ready, signals=signals)
+        await _serve(settings, parts, listener, ready)
     finally:
         await parts.close()
 
@@ -110,8 +137,6 @@ async def _serve(
     parts: Parts,
     listener: socket.socket,
     ready: Callable[[Listening], None],
-    *,
-    signals: bool,
 ) -> None:
     config = uvicorn.Config(
         create_app(settings, parts=parts),
@@ -132,12 +157,13 @@ async def _serve(
 
     shown = f"[{host}]" if ":" in host else host
     listening = Listening(host, port, f"http://{shown}:{port}", parts, stop)
-    server = AssentServer(config, parts, signals=signals, ready=lambda: ready(listening))
+    server = AssentServer(config, parts, lambda: ready(listening))
     task = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
-        # Whoever runs us stops us: still in order, streams first.
+        # Still in order, streams first; but whoever asked before and now insists does not wait for requests.
+        server.force_exit = server.should_exit
         server.should_exit = True
         await task
         raise
@@ -146,17 +172,43 @@ async def _serve(
 def run_server(
     settings: ServerSettings, host: str, port: int, *, ready: Callable[[Listening], None] = lambda listening: None
 ) -> None:
-    """Serve as the whole process: uvloop, and an orderly end on SIGINT and SIGTERM."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner, contextlib.suppress(KeyboardInterrupt):
-        runner.run(serve(settings, host, port, ready=ready, signals=True))
+    """Serve as the whole process: uvloop, and an orderly end on SIGINT and SIGTERM; a second one insists."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner, contextlib.suppress(asyncio.CancelledError):
+        runner.run(_until_signalled(settings, host, port, ready))
+
+
+async def _until_signalled(settings: ServerSettings, host: str, port: int, ready: Callable[[Listening], None]) -> None:
+    stops: list[Callable[[], None]] = []
+
+    def serving(listening: Listening) -> None:
+        stops.append(listening.stop)
+        ready(listening)
+
+    task = asyncio.ensure_future(serve(settings, host, port, ready=serving))
+
+    def stop() -> None:
+        # Before it is ready there is nothing to finish.
+        if stops:
+            stops.pop()()
+        else:
+            task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        await task
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    # Where there is none, asyncio's own loop does as well.
     try:
-        import uvloop
-    except ImportError:  # where there is none, asyncio's own loop does as well
+        return importlib.import_module("uvloop").new_event_loop
+    except ImportError:
         return None
-    return uvloop.new_event_loop
 
 
 def _listen(host: str, port: int) -> socket.socket:

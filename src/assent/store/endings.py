@@ -8,9 +8,9 @@ from assent.protocol.events import ExecutionCancelSignal
 from assent.protocol.states import ErrorType, ExecutionStatus
 
 from . import moves
-from .approvals import close_if_unneeded, mark_timed_out
 from .database import Transaction
 from .ledger import Ledger
+from .questions import close_if_unneeded, mark_timed_out
 from .records import ExecutionRow
 
 

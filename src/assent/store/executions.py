@@ -13,10 +13,10 @@ from assent.protocol.executions import MAX_ERROR_CHARACTERS
 from assent.protocol.states import AgentMode, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel
 
 from . import endings, moves
-from .approvals import Question, ask
 from .database import Database, Transaction
 from .history import HistoryFilter, read_page
 from .ledger import Ledger
+from .questions import Question, ask
 from .records import ExecutionRow, as_values, execution_row, placeholders
 
 REFUSALS_BEFORE_SILENCE = 3

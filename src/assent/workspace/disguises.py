@@ -26,7 +26,9 @@ def refuse_hidden_target(asked: str, real: str) -> None:
     before, after = _level(asked), _level(real)
     worse = after.rank > before.rank or (trusted_name(real) is not None and trusted_name(asked) is None)
     if worse or after is VerdictLevel.REFUSE:
-        raise PathValidationError(f"{asked!r} is a link to {visible(real)!r}, which is judged more strictly.", hint=_HINT)
+        raise PathValidationError(
+            f"{asked!r} is a link to {visible(real)!r}, which is judged more strictly.", hint=_HINT
+        )
 
 
 def _level(path: str) -> VerdictLevel:

@@ -21,7 +21,7 @@ from assent.protocol.errors import ToolFailure
 from .output import OutputKeeper, StreamName
 from .sandbox import Launch
 
-_CHUNK = 65536
+_CHUNK = 32768  # with what waited for its last byte still within one OutputChunk
 _DRAIN_SECONDS = 2.0
 _DEATH_SECONDS = 10.0
 _SWEEPS = 20

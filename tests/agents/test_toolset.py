@@ -1,0 +1,116 @@
+"""What a model is shown of results and failures, and how its calls are kept."""
+
+import json
+
+import pytest
+from pydantic_ai.exceptions import AgentRunError, ModelContextWindowExceededError, UnexpectedModelBehavior
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
+
+from assent.agents import history
+from assent.agents.failures import Failure, explain, trace
+from assent.agents.toolset import MODEL_CHARACTERS, failure, shown_to_model
+from assent.protocol.errors import AssentError
+from assent.protocol.executions import ToolResponse
+from assent.protocol.states import ErrorType, ResponseStatus
+
+
+def response(error_type: ErrorType | None, **values: object) -> ToolResponse:
+    return ToolResponse(
+        tool_id="t",
+        tool_name="read_file",
+        status=ResponseStatus.FAILED,
+        error_type=error_type,
+        **values,  # type: ignore[arg-type]
+    )
+
+
+def test_ordinary_result_is_shown_whole() -> None:
+    assert json.loads(shown_to_model({"content": "ä", "size": 1})) == {"content": "ä", "size": 1}
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"content": "x" * 1_000_000, "size": 1_000_000},
+        {"files": [{"name": "n" * 50, "path": "p" * 200} for _ in range(1000)]},
+        {"stdout": "\\" * 900_000, "stderr": "\x00" * 900_000},
+        {str(number): "x" * 1000 for number in range(50_000)},
+        {"deep": [[["y" * 300_000] * 10] * 10] * 10},
+    ],
+)
+def test_long_result_is_shortened_and_says_so(result: dict[str, object]) -> None:
+    text = shown_to_model(result)
+    assert len(text) <= MODEL_CHARACTERS
+    assert "left out" in text or "too long to show" in text
+
+
+def test_shortened_text_keeps_beginning_and_end() -> None:
+    content = json.loads(shown_to_model({"content": "begin" + "x" * 200_000 + "end"}))["content"]
+    assert content.startswith("begin")
+    assert content.endswith("end")
+
+
+def test_failure_says_why_and_what_to_do() -> None:
+    assert failure(response(ErrorType.REFUSED, error="No.", hint="try less")) == "No.\nhint: try less"
+    assert "do not ask for the same again" in failure(response(ErrorType.REJECTED, error="Rejected by the user."))
+    assert failure(response(None)) == "The call ended as failed."
+    assert failure(response(ErrorType.EXECUTION_TIMEOUT, error="Late.", result={"stdout": "half"})) == (
+        'Late.\n{"stdout": "half"}'
+    )
+
+
+def test_ids_of_calls_are_made_unique_without_touching_good_ones() -> None:
+    first = ModelResponse(parts=[ToolCallPart("list_directory", "{}", "a")])
+    second = ModelResponse(
+        parts=[
+            TextPart("x"),
+            ToolCallPart("list_directory", "{}", "b"),
+            ToolCallPart("list_directory", "{}", "a"),
+            ToolCallPart("list_directory", "{}", "a"),
+            ToolCallPart("list_directory", "{}", ""),
+            ToolCallPart("list_directory", "{}", "x" * 500),
+        ]
+    )
+    messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart("go")]), first, second]
+    history.settle_calls(second, messages)
+    ids = [call.tool_call_id for call in second.tool_calls]
+    assert ids[0] == "b"
+    assert len({*ids, "a"}) == 6
+    assert max(len(call_id) for call_id in ids) <= 40
+    history.settle_calls(second, messages)
+    assert [call.tool_call_id for call in second.tool_calls] == ids
+
+
+def test_id_that_was_made_unique_meets_another_of_the_kind() -> None:
+    taken: set[str] = {"a"}
+    made = history._free_id("a", taken)
+    taken = {"a", made.rsplit("_", 1)[0] + "_2"}
+    assert history._free_id("a", taken) not in taken
+
+
+def test_empty_history_has_no_answer_and_no_calls() -> None:
+    assert history.final_answer([]) is None
+    assert not history.ends_with_calls([])
+    assert history.remember(None) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (AssentError("No session.", hint="Open one."), "No session."),
+        (AgentRunError("odd"), "could not answer: odd"),
+        (ModelContextWindowExceededError("m", "too many tokens"), "too long for 'm'"),
+        (UnexpectedModelBehavior("x" * 1000), "cannot be used: xxx"),
+        (KeyError("k"), "(KeyError)"),
+    ],
+)
+def test_every_failure_is_one_sentence(error: Exception, words: str) -> None:
+    told = explain(error, model="m", step_limit=1, model_seconds=1)
+    assert isinstance(told, Failure)
+    assert words in told.error
+    assert len(told.error) < 500
+
+
+def test_trace_names_the_error_and_stays_short() -> None:
+    assert "KeyError: 'k'" in trace(KeyError("k"))
+    assert len(trace(KeyError("k" * 100_000))) <= 8000

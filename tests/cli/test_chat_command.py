@@ -1,0 +1,149 @@
+"""`assent chat`: one turn or many, on a terminal and without one, against a real server and client."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.promise("L5")
+
+
+@pytest.mark.promise("W13")
+def test_one_turn_reads_a_file_and_answers(site: Any) -> None:
+    done = site.run("chat", "read package.json and tell me the version")
+    assert done.returncode == 0
+    assert "1.2.3" in done.stdout
+    assert "→ read_file package.json [LOW]" in done.stderr
+    assert "← read_file: " in done.stderr
+    assert "→" not in done.stdout, "only the agent's words are data"
+
+
+def test_without_a_terminal_it_says_what_waits_and_keeps_waiting(site: Any) -> None:
+    kept, approval_id = site.waiting("waits.md")
+    assert kept.process.poll() is None
+    assert not (site.workspace / "waits.md").exists()
+    assert site.here("approvals", "reject", approval_id, "--reason", "use another name").returncode == 0
+    out, err = kept.process.communicate(timeout=60)
+    assert "use another name" in err
+    assert "use another name" in out
+    assert not (site.workspace / "waits.md").exists()
+
+
+def test_events_of_a_run_can_be_had_as_json(site: Any) -> None:
+    done = site.run("chat", "read package.json and tell me the version", "--json")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    kinds = [event["kind"] for event in events]
+    assert kinds[-1] == "chat.run"
+    assert events[-1]["state"] == "DONE"
+    assert {"tool.started", "tool.finished", "chat.text", "chat.message"} <= set(kinds)
+
+
+def test_conversation_on_a_terminal_goes_from_turn_to_turn(site: Any) -> None:
+    terminal = site.on_terminal("chat")
+    terminal.expect("Ctrl-D leaves.\n> ")
+    terminal.type("read package.json and tell me the version\n")
+    terminal.expect("→ read_file package.json [LOW]")
+    terminal.expect("1.2.3")
+    terminal.expect("\n> ")
+    terminal.type("\n")
+    terminal.expect("> ")
+    terminal.type("write talk.md: hello\n")
+    said = terminal.expect("Type `a` to allow")
+    assert said.index("→ write_file talk.md") < said.index("MEDIUM write_file"), "told in order"
+    terminal.type("maybe\n")
+    terminal.expect("Type `a` to allow")
+    terminal.type("a\n")
+    terminal.expect("← write_file: talk.md, now 5 bytes")
+    terminal.expect("\n> ")
+    assert (site.workspace / "talk.md").read_text(encoding="utf-8") == "hello"
+    terminal.type("\x04")
+    assert terminal.wait() == 0
+
+
+def test_ctrl_c_cancels_the_run_first_and_then_leaves(site: Any) -> None:
+    terminal = site.on_terminal("chat")
+    terminal.expect("\n> ")
+    terminal.type("write never.md: hello\n")
+    terminal.expect("Type `a` to allow")
+    terminal.type("\x03")
+    terminal.expect("Cancelling. Ctrl-C again leaves.")
+    terminal.expect("Cancelled.")
+    terminal.expect("> ")
+    terminal.type("\x03")
+    assert terminal.wait() == 0
+    assert "Traceback" not in terminal.seen
+    assert not (site.workspace / "never.md").exists()
+
+
+def test_question_of_another_session_interrupts_the_line(site: Any) -> None:
+    terminal = site.on_terminal("chat")
+    terminal.expect("\n> ")
+    kept, _ = site.waiting("other.md")
+    terminal.expect("Type `a` to allow")
+    terminal.type("d not now\n")
+    terminal.expect("> ")
+    _, err = kept.process.communicate(timeout=60)
+    assert "not now" in err
+    second, approval_id = site.waiting("elsewhere.md")
+    terminal.expect("Type `a` to allow")
+    assert site.here("approvals", "approve", approval_id).returncode == 0
+    terminal.expect("Allowed by ")
+    terminal.expect("> ")
+    assert second.process.wait(60) == 0
+    terminal.type("\x04")
+    assert terminal.wait() == 0
+
+
+def test_one_turn_on_a_terminal_asks_inline_and_ends(site: Any) -> None:
+    terminal = site.on_terminal("chat", "write once.md: hello")
+    terminal.expect("Type `a` to allow")
+    terminal.type("a\n")
+    assert terminal.wait() == 0
+    assert (site.workspace / "once.md").exists()
+
+
+def test_run_that_was_cancelled_is_exit_code_1_and_a_second_ctrl_c_130(site: Any) -> None:
+    kept, _ = site.waiting("cancelled.md")
+    code, _, err = kept.stop(signal.SIGINT)
+    assert (code, "Cancelling." in err, "Traceback" in err) == (1, True, False)
+    second, approval_id = site.waiting("left.md")
+    code, _, err = second.stop(signal.SIGTERM)
+    assert (code, "Traceback" in err) == (130, False)
+    assert site.here("approvals", "reject", approval_id).returncode == 0, "the question is still there for others"
+
+
+def test_session_goes_on_when_named(site: Any) -> None:
+    first = site.run("chat", "read package.json", "--json")
+    session = json.loads(first.stdout.splitlines()[0])["session_id"]
+    again = site.run("chat", "read package.json", "--session", session, "--project", site.project_id, "--json")
+    assert again.returncode == 0
+    assert {json.loads(line)["session_id"] for line in again.stdout.splitlines()} == {session}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "code", "words"),
+    [
+        ([], {}, 2, "There is no terminal to chat on."),
+        (["hello", "--session", "sess_unknown"], {}, 1, "sess_unknown"),
+        (["hello", "--project", "proj_unknown"], {}, 1, "proj_unknown"),
+        (["hello"], {"ASSENT_TOKEN": "a.b.c"}, 1, "token"),
+        (["hello"], {"ASSENT_SERVER_URL": "http://127.0.0.1:9"}, 3, "Cannot reach the server"),
+    ],
+)
+def test_what_cannot_work_is_a_sentence(
+    site: Any, arguments: list[str], env: dict[str, str], code: int, words: str
+) -> None:
+    done = site.run("chat", *arguments, **env)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_user_without_a_project_is_told_what_to_do(site: Any, tmp_path: Path) -> None:
+    token = site.program.here("token", "--user", "dora").stdout.strip()
+    done = site.run("chat", "hello", ASSENT_TOKEN=token)
+    assert done.returncode == 1
+    assert "You have no project on this server yet." in done.stderr

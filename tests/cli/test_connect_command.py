@@ -1,0 +1,161 @@
+"""`assent connect`: the client as a process, with and without a terminal."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.promise("L4")
+
+
+def test_directory_without_a_project_gets_one_named_after_it(assent: Any, workspace: Path) -> None:
+    serving = assent.start("serve", "--port", "0", "--json")
+    url = json.loads(serving.line())["url"]
+    assent.here("token", "--user", "alice", "--save")
+    first = assent.start("connect", "--server", url, "--workspace", str(workspace), "--json")
+    told = json.loads(first.line())
+    assert told["workspace"] == str(workspace)
+    assert told["isolation"] == "bwrap"
+    code, out, err = first.stop(signal.SIGINT)
+    assert (code, out) == (0, "")
+    assert "Stopped." in err
+    assert "connected" in err, "without a terminal it logs"
+    again = assent.start("connect", "--server", url, "--workspace", str(workspace), "--json")
+    found = json.loads(again.line())
+    assert (found["project_id"], found["client_id"]) == (told["project_id"], told["client_id"])
+
+
+def test_call_approved_elsewhere_is_executed_quietly(site: Any) -> None:
+    assert site.connected["connected"] is True
+    kept, approval_id = site.waiting("from-connect.md")
+    assert site.here("approvals", "approve", approval_id).returncode == 0
+    assert kept.process.wait(60) == 0
+    assert (site.workspace / "from-connect.md").read_text(encoding="utf-8") == "hello"
+
+
+def test_it_asks_on_a_terminal(assent: Any, workspace: Path) -> None:
+    url = json.loads(assent.start("serve", "--port", "0", "--json").line())["url"]
+    token = assent.here("token", "--user", "alice").stdout.strip()
+    env = {"ASSENT_SERVER_URL": url, "ASSENT_TOKEN": token}
+    client = assent.on_terminal("connect", "--workspace", str(workspace), **env)
+    client.expect(f"Connected {workspace} to project ")
+    asking = assent.start("chat", "write notes.md: hello", **env)
+    client.expect("Type `a` to allow")
+    client.type("a\n")
+    assert asking.process.wait(60) == 0
+    assert (workspace / "notes.md").read_text(encoding="utf-8") == "hello"
+    client.type("\x03")
+    assert client.wait() == 0
+    assert "Stopped." in client.seen
+
+
+def test_unreachable_server_at_the_start_is_exit_code_3(assent: Any, workspace: Path, free_port: Any) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    for project in ([], ["--project", "proj_1"]):
+        done = assent.run("connect", "--server", url, "--workspace", str(workspace), *project, ASSENT_TOKEN="a.b.c")
+        assert done.returncode == 3
+        assert done.stderr.splitlines()[-2] == f"error: Cannot reach the server at {url}."
+        assert done.stderr.splitlines()[-1].startswith("hint: ")
+
+
+def test_it_waits_for_a_server_when_told_to(assent: Any, workspace: Path, free_port: Any) -> None:
+    port = free_port()
+    token = assent.here("token", "--user", "alice").stdout.strip()
+    client = assent.start(
+        "connect",
+        "--server",
+        f"http://127.0.0.1:{port}",
+        "--workspace",
+        str(workspace),
+        "--wait",
+        "--json",
+        ASSENT_TOKEN=token,
+    )
+    client.line_with("Trying again until it answers.", of="stderr")
+    assent.start("serve", "--port", str(port)).line()
+    assert json.loads(client.line())["connected"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "words"),
+    [
+        (["--workspace", "absent"], {"ASSENT_TOKEN": "a.b.c"}, "does not exist"),
+        (["--workspace", __file__], {"ASSENT_TOKEN": "a.b.c"}, "is not a directory"),
+        ([], {}, "There is no token."),
+        (["--server", "not a url"], {"ASSENT_TOKEN": "a.b.c"}, "not the address of a server"),
+    ],
+)
+def test_what_cannot_work_is_said_at_once(
+    assent: Any, tmp_path: Path, arguments: list[str], env: dict[str, str], words: str
+) -> None:
+    done = assent.run("connect", *arguments, cwd=tmp_path, **env)
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "hint: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_bad_token_and_unknown_project_are_refused(site: Any) -> None:
+    here = ["--workspace", str(site.workspace)]
+    done = site.run("connect", *here, ASSENT_TOKEN="a.b.c")
+    assert done.returncode == 1
+    assert "token" in done.stderr
+    done = site.run("connect", *here, "--project", "proj_unknown")
+    assert done.returncode == 1
+    assert "proj_unknown" in done.stderr
+
+
+def test_token_that_may_only_execute_is_enough(site: Any, tmp_path: Path) -> None:
+    token = site.program.here("token", "--user", "bob", "--scope", "execute", "--scope", "chat").stdout.strip()
+    first = site.program.start(
+        "connect", "--server", site.url, "--workspace", str(tmp_path), "--json", ASSENT_TOKEN=token
+    )
+    project = json.loads(first.line())["project_id"]
+    first.stop()
+    only = site.program.here("token", "--user", "bob", "--scope", "execute").stdout.strip()
+    second = site.program.start(
+        "connect",
+        "--server",
+        site.url,
+        "--project",
+        project,
+        "--workspace",
+        str(tmp_path),
+        "--json",
+        ASSENT_TOKEN=only,
+    )
+    assert json.loads(second.line())["project_id"] == project
+    assert second.stop()[0] == 0
+
+
+def test_several_projects_must_be_named(site: Any, tmp_path: Path) -> None:
+    token = site.program.here("token", "--user", "carol").stdout.strip()
+    env = {"ASSENT_SERVER_URL": site.url, "ASSENT_TOKEN": token}
+    for name in ("one", "two"):
+        make_project(site.url, token, name)
+    done = site.program.run("connect", "--workspace", str(tmp_path), **env)
+    assert done.returncode == 1
+    assert "You have 2 projects, so say which one." in done.stderr
+    assert "(one)" in done.stderr
+    assert "(two)" in done.stderr
+    done = site.program.run("chat", "hello", cwd=tmp_path, **env)
+    assert "You have 2 projects" in done.stderr
+
+
+def make_project(url: str, token: str, name: str) -> str:
+    import urllib.request
+
+    request = urllib.request.Request(
+        f"{url}/my/projects",
+        data=json.dumps({"name": name}).encode(),
+        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)["project_id"]
+
+
+def test_state_of_the_client_is_private(site: Any) -> None:
+    assert all(os.stat(path).st_mode & 0o077 == 0 for path in (site.program.home / "clients").iterdir())

@@ -1,0 +1,97 @@
+"""`assent up`: everything in one process, with and without a terminal."""
+
+import contextlib
+import json
+import signal
+import socket
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.promise("L1")
+
+
+def test_everything_starts_and_other_commands_find_it(assent: Any, workspace: Path, free_port: Any) -> None:
+    port = free_port()
+    running = assent.start("up", str(workspace), "--port", str(port))
+    running.line_with(f"Assent is up for {workspace}", of="stderr")
+    link = running.line_with("chat page", of="stderr").split()[-1]
+    assert link.startswith(f"http://127.0.0.1:{port}/signin?code=")
+    with urllib.request.urlopen(link, timeout=30) as page:
+        assert page.status == 200
+    running.line_with("project", of="stderr")
+    answer = assent.run("chat", "read package.json and tell me the version", cwd=workspace)
+    assert (answer.returncode, "1.2.3" in answer.stdout) == (0, True)
+    listed = assent.here("history")
+    assert "COMPLETED" in listed.stdout
+    assert "read_file package.json" in listed.stdout
+    code, out, err = running.stop(signal.SIGINT)
+    assert (code, out) == (0, "")
+    assert "Stopped." in err
+    assert "Traceback" not in err
+    gone = assent.here("history")
+    assert (gone.returncode, "There is no token." in gone.stderr) == (1, True)
+
+
+def test_next_start_finds_the_project_again_on_any_port(assent: Any, workspace: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    with contextlib.ExitStack() as held:
+        taken = held.enter_context(socket.socket())
+        with contextlib.suppress(OSError):  # whoever has the usual port, it is taken
+            taken.bind(("127.0.0.1", 8477))
+            taken.listen()
+        first = assent.start("up", str(workspace), "--json")
+        told = json.loads(first.line())
+        assert not told["server_url"].endswith(":8477")
+        joined = assent.start("up", str(other), "--json")
+        second = json.loads(joined.line())
+        assert second["server_url"] == told["server_url"], "a directory joins the server that is up"
+        assert second["project_id"] != told["project_id"]
+        assert second["sign_in_url"] is None
+        assert joined.stop()[0] == 0
+        assert first.stop()[0] == 0
+        again = json.loads(assent.start("up", str(workspace), "--json").line())
+        assert again["project_id"] == told["project_id"]
+        assert (again["model"], again["isolation"]) == ("offline", "bwrap")
+
+
+@pytest.mark.promise("W13")
+def test_chat_goes_on_in_the_terminal_with_approvals_inline(assent: Any, workspace: Path, free_port: Any) -> None:
+    terminal = assent.on_terminal("up", str(workspace), "--port", str(free_port()))
+    terminal.expect("Ctrl-D leaves.\n> ")
+    terminal.type("read package.json and tell me the version\n")
+    terminal.expect("1.2.3")
+    terminal.expect("> ")
+    terminal.type("write notes.md: hello\n")
+    terminal.expect("MEDIUM write_file")
+    terminal.expect("Type `a` to allow")
+    terminal.type("a\n")
+    terminal.expect("← write_file: notes.md, now 5 bytes")
+    terminal.expect("> ")
+    assert (workspace / "notes.md").read_text(encoding="utf-8") == "hello"
+    terminal.type("\x03")
+    assert terminal.wait() == 0
+    assert "Stopped." in terminal.seen
+    assert "Traceback" not in terminal.seen
+
+
+def test_terminal_without_chat_just_serves(assent: Any, workspace: Path, free_port: Any) -> None:
+    terminal = assent.on_terminal("up", str(workspace), "--no-chat", "--port", str(free_port()))
+    terminal.expect("project    ")
+    terminal.type("\x03")
+    assert terminal.wait() == 0
+    assert "> " not in terminal.seen
+
+
+def test_missing_directory_and_taken_port_are_sentences(assent: Any, workspace: Path, tmp_path: Path) -> None:
+    done = assent.run("up", str(tmp_path / "absent"))
+    assert (done.returncode, "does not exist" in done.stderr) == (1, True)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = assent.run("up", str(workspace), "--port", str(taken.getsockname()[1]))
+    assert (done.returncode, "Cannot listen" in done.stderr) == (1, True)
+    assert "Traceback" not in done.stderr

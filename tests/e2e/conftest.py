@@ -1,0 +1,24 @@
+"""Fixtures of the end-to-end tests: everything real, everything in its own process."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from harness.processes import Site, User, open_site
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with open_site(tmp_path, durability="normal") as site:
+        (site.workspace / "package.json").write_text('{"name": "demo", "version": "3.2.1"}\n')
+        (site.workspace / "src").mkdir()
+        (site.workspace / "src" / "app.py").write_text("print('hello')  # TODO: greet\n")
+        yield site
+
+
+@pytest.fixture
+async def alice(site: Site) -> AsyncIterator[User]:
+    user = User(site.url, site.token("alice"))
+    yield user
+    await user.close()

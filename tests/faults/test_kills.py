@@ -1,0 +1,108 @@
+"""`kill -9` of the server and of the client at the worst moments: nothing lost, nothing run twice."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.processes import User, open_site
+
+pytestmark = pytest.mark.timeout(120)
+
+
+async def project_of(user: User) -> str:
+    answer = await user.post("/my/projects", {"name": "demo"})
+    return answer.body["project_id"]
+
+
+async def appears(path: Path) -> None:
+    """Wait until a file is there: how a sandboxed command says that it runs."""
+    async with asyncio.timeout(30):
+        while not path.exists():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.promise("W7", "W12")
+async def test_server_killed_while_an_approval_waits_and_the_agent_still_finishes(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        alice = User(site.url, site.token("alice"))
+        server = await site.serve()
+        project_id = await project_of(alice)
+        await site.connect(project_id, alice.token)
+        async with alice.watch(project_id) as stream:
+            answer = await alice.post(
+                f"/my/projects/{project_id}/chat/messages", {"content": "append to log.txt: once"}
+            )
+            session_id = answer.body["session_id"]
+            request = await stream.until("tool.approval_request")
+            last_id = stream.last_id
+        await server.kill()
+        await site.serve()
+        waiting = (await alice.get("/my/approvals")).body["approvals"]
+        assert [approval["id"] for approval in waiting] == [request["approval_id"]]
+        async with alice.watch(project_id, last_event_id=last_id) as stream:
+            answer = await alice.post(f"/my/approvals/{request['approval_id']}/confirm", {"decision": "approved"})
+            assert answer.status == 200, answer.body
+            await stream.until("chat.message", lambda event: event["role"] == "agent")
+        assert (site.workspace / "log.txt").read_text().strip() == "once"
+        history = (await alice.get(f"/my/tools/history?session_id={session_id}")).body
+        assert [row["status"] for row in history["executions"]] == ["COMPLETED"]
+        assert (await alice.get("/my/approvals")).body["approvals"] == []
+        await alice.close()
+
+
+@pytest.mark.promise("C5", "W10")
+async def test_server_killed_while_a_command_runs_gets_the_result_after_its_restart(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        (site.workspace / "slow.py").write_text(SLOW)
+        alice = User(site.url, site.token("alice"))
+        server = await site.serve()
+        project_id = await project_of(alice)
+        await site.connect(project_id, alice.token)
+        call = await run_slow(alice, project_id)
+        await appears(site.workspace / "started")
+        await server.kill()
+        (site.workspace / "go").touch()
+        await site.serve()
+        ended = await alice.end_of(call["tool_id"])
+        assert (ended["status"], ended["result"]["stdout"]) == ("COMPLETED", "done\n"), ended
+        assert (site.workspace / "started").read_text() == "x"
+        await alice.close()
+
+
+@pytest.mark.promise("C1", "C5")
+async def test_client_killed_while_a_command_runs_reports_it_as_interrupted(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        (site.workspace / "slow.py").write_text(SLOW)
+        alice = User(site.url, site.token("alice"))
+        await site.serve()
+        project_id = await project_of(alice)
+        client = await site.connect(project_id, alice.token)
+        call = await run_slow(alice, project_id)
+        await appears(site.workspace / "started")
+        await client.kill()
+        await site.connect(project_id, alice.token)
+        ended = await alice.end_of(call["tool_id"])
+        assert (ended["status"], ended["error_type"]) == ("FAILED", "interrupted"), ended
+        assert (site.workspace / "started").read_text() == "x"
+        again = await alice.execute(project_id, "read_file", path="started")
+        assert again["result"]["content"] == "x"
+        await alice.close()
+
+
+SLOW = """\
+import os, time
+with open("started", "a") as mark:
+    mark.write("x")
+while not os.path.exists("go"):
+    time.sleep(0.01)
+print("done")
+"""
+
+
+async def run_slow(user: User, project_id: str) -> dict[str, Any]:
+    call = await user.execute(project_id, "execute_command", command="python", args=["slow.py"], timeout=60)
+    answer = await user.post(f"/my/approvals/{call['approval_id']}/confirm", {"decision": "approved"})
+    assert answer.status == 200, answer.body
+    return call

@@ -1,0 +1,217 @@
+"""Masking: what is taken for a secret, what is not, that it is linear, and that it fails closed."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+import assent.gate.secrets as secrets_module
+from assent.gate import MASK_PREFIX, mask_text, mask_value
+
+pytestmark = pytest.mark.promise("S")
+
+LONG = "a1B2c3D4e5F6g7H8"
+SECRETS = {
+    "aws key id": "AKIAIOSFODNN7EXAMPLE",
+    "aws temporary": "ASIAIOSFODNN7EXAMPLE",
+    "aws secret": "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+    "github classic": "ghp_" + LONG * 3,
+    "github fine": "github_pat_" + LONG * 2 + "_" + LONG * 2,
+    "gitlab": "glpat-" + LONG + "xyzw",
+    "slack bot": "xoxb-123456789012-" + LONG,
+    "slack webhook": "https://hooks.slack.com/services/T0/B0/" + LONG * 2,
+    "stripe": "sk_live_" + LONG * 2,
+    "stripe webhook": "whsec_" + LONG * 2,
+    "openai": "sk-proj-" + LONG * 3,
+    "openai old": "sk-" + LONG * 3,
+    "anthropic": "sk-ant-api03-" + LONG * 3,
+    "google": "AIza" + "b" * 35,
+    "google oauth": "ya29." + LONG * 3,
+    "npm": "npm_" + "a1B2" * 9,
+    "pypi": "pypi-AgEIcHlwaS5vcmc" + LONG * 4,
+    "huggingface": "hf_" + "aB" * 17,
+    "sendgrid": "SG." + LONG + "." + LONG * 2,
+    "telegram": "123456789:AA" + "b" * 33,
+    "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N",
+    "pem": "-----BEGIN RSA PRIVATE KEY-----\n" + (LONG * 4 + "\n") * 3 + "abc=\n-----END RSA PRIVATE KEY-----",
+    "pem cut off": "-----BEGIN PRIVATE KEY-----\n" + LONG * 4,
+    "pem escaped": '"-----BEGIN PRIVATE KEY-----\\n' + LONG * 4 + '\\n-----END PRIVATE KEY-----"',
+    "openssh": "-----BEGIN OPENSSH PRIVATE KEY-----\n" + (LONG * 4 + "\n") * 2 + "-----END OPENSSH PRIVATE KEY-----",
+    "url": "postgres://bob:hunter2@db.example.org/x",
+    "url token": "https://x-access-token:" + LONG + "@example.org/r.git",
+    "env": "DB_PASSWORD=supersecret",
+    "env export": "export API_KEY=abcdef123456",
+    "env key": "STRIPE_KEY=abcdef123456",
+    "env long name": "GITHUB_TOKEN_FOR_CI=abcdefgh1234",
+    "ini": "password=correcthorse",
+    "yaml": "password: hunter2",
+    "json": '"password": "hunter2"',
+    "json in json": '"{\\"password\\": \\"hunter2x\\"}"',
+    "javascript": "apiKey: 'abcd1234efgh'",
+    "python": 'client_secret = "abc$def!"',
+    "ruby": "secret_key => 'abcd1234efgh'",
+    "azure": "AccountKey=abc123def456ghi789jkl==;x",
+    "npmrc": "//registry.example.org/:_authToken=abc-def-123-ghi",
+    "npmrc basic": "_auth=dXNlcjpwYXNzd29yZA==",
+    "netrc": "machine example.org login bob password s3cr3t",
+    "netrc lines": "machine example.org\n  login bob\n  password s3cr3t",
+    "basic": "Authorization: Basic dXNlcjpwYXNz",
+    "bearer header": '"Authorization": "Bearer abcdefghijklmnop"',
+    "bearer": "curl -H 'X: bearer abcdefghij0123456789'",
+}
+ORDINARY = {
+    "call": "token = get_token()",
+    "uuid": "id: 550e8400-e29b-41d4-a716-446655440000",
+    "git sha": "commit 2fd4e1c67a2d28fced849ee1bb76e7391b93eb12",
+    "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    "integrity": '"integrity": "sha512-abcDEF123+/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa=="',
+    "lock": '"resolved": "https://registry.example.org/js-tokens/-/js-tokens-4.0.0.tgz",\n"js-tokens": "^4.0.0"',
+    "type ts": "password: string;",
+    "type py": "password: str",
+    "type class": "token: Token2",
+    "optional": "secret: SecretStr | None = None",
+    "token type": "token_type: bearer",
+    "limit": "max_tokens: 4096",
+    "model": 'tokenizer = "bert-base-uncased"',
+    "css class": ".sk-loading-container-with-long-name-here { color: #aabbcc }",
+    "css variable": "--token-color: #aabbcc11",
+    "css font": "@keyframes spin { from: 1 }",
+    "lambda": "key = lambda x: x",
+    "sort": "sorted(items, key=operator.itemgetter(1))",
+    "orm": "primary_key=True",
+    "env read js": "apiKey: process.env.API_KEY",
+    "env read py": "password = os.environ['X']",
+    "keyword": "connect(password=password, token=self.token)",
+    "comparison": "if token == 'abc123def':",
+    "constant": "KEY_LENGTH=32",
+    "url setting": "TOKEN_URL=https://example.org/x1",
+    "name setting": "SECRET_NAME=my-secret-1",
+    "placeholder": "secret: ${SECRET}",
+    "angle": "API_KEY=<your key here>",
+    "stars": 'password = "********"',
+    "marker": '"-----BEGIN RSA PRIVATE KEY-----" in text and more words follow',
+    "html": '<input type="password" name="password" autocomplete="current-password">',
+    "react": '<li key="row-1">',
+    "attribute": "self.token = token",
+    "list": "tokens: list[str] = []",
+    "port": "http://localhost:8080/x@y",
+    "ssh remote": "git@github.com:x/y.git",
+    "generated": "const secretKey = generateKey(32)",
+    "public key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIabc bob@example.org",
+    "prose": "The password must have eight characters; a token: see below.",
+    "url template": "postgres://${USER}:${PASSWORD}@db/x",
+    "import": "from tokens import Token, secret_name",
+    "path": "SECRET_FILE=/run/secrets/x1",
+}
+
+
+@pytest.mark.parametrize("text", SECRETS.values(), ids=SECRETS.keys())
+def test_secret_is_masked_and_masking_again_changes_nothing(text: str) -> None:
+    masked = mask_text(f"before\n{text}\n; after")
+    assert MASK_PREFIX in masked
+    assert masked.startswith("before\n")
+    assert masked.endswith("; after")
+    assert mask_text(masked) == masked
+
+
+@pytest.mark.parametrize("value", ["hunter2x", LONG, "s3cr3t!x"])
+@pytest.mark.parametrize(
+    "form",
+    ["DB_PASSWORD={}", "password: {}", '"password": "{}"', "https://u:{}@h/x", "password='{}'", "api_token = '{}'"],
+)
+def test_the_value_itself_is_gone(form: str, value: str) -> None:
+    assert value not in mask_text(form.format(value))
+
+
+@pytest.mark.parametrize("text", ORDINARY.values(), ids=ORDINARY.keys())
+def test_ordinary_text_is_left_alone(text: str) -> None:
+    assert mask_text(text) == text
+
+
+def test_text_without_secrets_is_the_same_object() -> None:
+    text = "nothing to see here " * 20
+    assert mask_text(text) is text
+
+
+def test_name_and_quotes_stay_readable() -> None:
+    assert mask_text('"password": "hunter2", "x": 1') == '"password": "[masked:password]", "x": 1'
+    assert mask_text("postgres://bob:hunter2@db/x") == "postgres://bob:[masked:url-password]@db/x"
+    assert mask_text("ghp_" + LONG * 3) == "[masked:github-token]"
+
+
+def test_letters_that_change_length_with_case_do_not_shift_the_mask() -> None:
+    assert mask_text("İİİ password: hunter2") == "İİİ password: [masked:password]"
+
+
+def test_values_are_masked_at_any_depth_and_by_their_names() -> None:
+    value = {"a": [{"password": "x", "api_key": "zzz", "n": 1}], "url": "https://u:pw@h", "ghp_" + LONG * 3: None}
+    assert mask_value(value) == {
+        "a": [{"password": "[masked:password]", "api_key": "[masked:api_key]", "n": 1}],
+        "url": "https://u:[masked:url-password]@h",
+        "[masked:github-token]": None,
+    }
+
+
+@pytest.mark.parametrize("value", [None, 1, 1.5, True, "", [], {}, {"max_tokens": 5, "password": ""}, {"token": None}])
+def test_values_without_secrets_stay_as_they_are(value: Any) -> None:
+    assert mask_value(value) == value
+
+
+def test_what_is_nested_too_deep_is_withheld() -> None:
+    value: Any = "ghp_" + LONG * 3
+    for _ in range(5000):
+        value = [value]
+    assert LONG not in json.dumps(_flattened(mask_value(value)))
+
+
+def _flattened(value: Any) -> Any:
+    while isinstance(value, list) and value:
+        value = value[0]
+    return value
+
+
+def test_text_is_withheld_when_masking_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: str) -> str:
+        raise RecursionError
+
+    monkeypatch.setattr(secrets_module, "_mask_named", fail)
+    assert "hunter2" not in mask_text("password: hunter2")
+    assert "hunter2" not in str(mask_value({"x": "password: hunter2"}))
+    assert mask_text("password: hunter2").startswith("[masked:withheld]")
+
+
+HOSTILE = {
+    "jwt starts": "eyJ-",
+    "jwt parts": "eyJaaaaaaaa.",
+    "keys": "key",
+    "key headers": "-----BEGIN PRIVATE KEY-----\n",
+    "key bodies": "-----BEGIN PRIVATE KEY-----\n" + "A" * 64 + "\n",
+    "urls": "://a:",
+    "assignments": "token=",
+    "one letter": "a",
+    "logins": "login ",
+    "login words": "login x ",
+    "bearers": "bearer a",
+    "quotes": "password: '",
+    "open quote": "secret='a",
+    "prefixes": "sk-",
+    "gitlab": "glpat-",
+    "blanks": " ",
+    "long names": "a_key_",
+    "dashes": "-",
+    "underscores": "_",
+}
+
+
+@pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_text_costs_linear_time(unit: str) -> None:
+    def seconds(size: int) -> float:
+        text = unit * (size // len(unit))
+        started = time.process_time()
+        mask_text(text)
+        return time.process_time() - started
+
+    small = max(min(seconds(50_000) for _ in range(3)), 1e-4)
+    large = min(seconds(200_000) for _ in range(2))
+    assert large / small < 9, "four times the text may cost about four times as much, never sixteen"

@@ -1,0 +1,237 @@
+"""The product as a user runs it: `assent serve` and `assent connect` in processes of their own, over real HTTP.
+
+Nothing here waits by the clock: a process is ready when it says so, an event is there when the stream brings it.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+LIMIT_SECONDS = 30
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def environment(home: Path, **extra: str) -> dict[str, str]:
+    """Our own variables only, so that a developer's settings change no test."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ASSENT_")}
+    return kept | {"ASSENT_HOME": str(home), "NO_COLOR": "1", **extra}
+
+
+@dataclass
+class Process:
+    """A program of ours that runs."""
+
+    process: asyncio.subprocess.Process
+    log: Path
+
+    async def kill(self) -> None:
+        """`kill -9`: no goodbye."""
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGKILL)
+            await self.process.wait()
+
+    async def stop(self) -> int:
+        """SIGTERM, and how it left."""
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(LIMIT_SECONDS):
+            return await self.process.wait()
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+@dataclass
+class Site:
+    """One machine's worth of Assent: a home, a workspace, a port."""
+
+    root: Path
+    port: int = field(default_factory=free_port)
+    settings: dict[str, str] = field(default_factory=dict)
+    processes: list[Process] = field(default_factory=list)
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def workspace(self) -> Path:
+        return self.root / "ws"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def token(self, user: str, *scopes: str) -> str:
+        """A token from the real command."""
+        wanted = [part for scope in scopes for part in ("--scope", scope)]
+        done = subprocess.run(
+            [sys.executable, "-m", "assent.cli.main", "token", "--user", user, *wanted],
+            env=environment(self.home, **self.settings),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    async def start(self, name: str, *arguments: str, **extra: str) -> Process:
+        log = self.root / f"{name}-{len(self.processes)}.log"
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "assent.cli.main",
+                *arguments,
+                env=environment(self.home, **self.settings, **extra),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        started = Process(process, log)
+        self.processes.append(started)
+        return started
+
+    async def serve(self) -> Process:
+        """Start a server and wait until it is ready."""
+        server = await self.start("serve", "serve", "--port", str(self.port))
+        async with aiohttp.ClientSession() as http, asyncio.timeout(LIMIT_SECONDS):
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):
+                    async with http.get(f"{self.url}/readyz") as answer:
+                        if answer.status == 200:
+                            return server
+                assert server.process.returncode is None, server.output()
+                await asyncio.sleep(0.02)
+
+    async def connect(self, project_id: str, token: str, workspace: Path | None = None) -> Process:
+        """Start a client (without a terminal) on the workspace and wait until it is connected."""
+        client = await self.start(
+            "connect",
+            "connect",
+            "--server",
+            self.url,
+            "--project",
+            project_id,
+            "--workspace",
+            str(workspace or self.workspace),
+            ASSENT_TOKEN=token,
+        )
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while "connected" not in client.output():
+                assert client.process.returncode is None, client.output()
+                await asyncio.sleep(0.02)
+        return client
+
+    async def close(self) -> None:
+        for process in self.processes:
+            await process.kill()
+
+
+@asynccontextmanager
+async def open_site(root: Path, **settings: str) -> AsyncGenerator[Site]:
+    site = Site(root, settings={f"ASSENT_{name.upper()}": value for name, value in settings.items()})
+    site.workspace.mkdir(parents=True)
+    site.home.mkdir(mode=0o700)
+    try:
+        yield site
+    finally:
+        await site.close()
+
+
+@dataclass
+class Answer:
+    status: int
+    body: Any
+
+
+class User:
+    """Somebody with a token and an HTTP client."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url = url
+        self.token = token
+        self.http = aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"})
+
+    async def get(self, path: str) -> Answer:
+        async with self.http.get(self.url + path) as answer:
+            return Answer(answer.status, await answer.json(content_type=None))
+
+    async def post(self, path: str, body: object | None = None) -> Answer:
+        async with self.http.post(self.url + path, json=body if body is not None else {}) as answer:
+            return Answer(answer.status, await answer.json(content_type=None))
+
+    async def execute(self, project_id: str, tool_name: str, **params: object) -> dict[str, Any]:
+        answer = await self.post(
+            "/my/tools/execute", {"project_id": project_id, "tool_name": tool_name, "tool_params": params}
+        )
+        assert answer.status == 200, answer.body
+        return answer.body
+
+    async def end_of(self, tool_id: str) -> dict[str, Any]:
+        """The execution once it has ended."""
+        answer = await self.get(f"/my/tools/{tool_id}?wait={LIMIT_SECONDS}")
+        assert answer.status == 200, answer.body
+        return answer.body
+
+    @asynccontextmanager
+    async def watch(
+        self, project_id: str, last_event_id: int | None = None, query: str = "execute=false"
+    ) -> AsyncGenerator["Stream"]:
+        headers = {} if last_event_id is None else {"Last-Event-ID": str(last_event_id)}
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=LIMIT_SECONDS)
+        url = f"{self.url}/my/projects/{project_id}/chat/stream?{query}"
+        async with self.http.get(url, headers=headers, timeout=timeout) as response:
+            assert response.status == 200, await response.text()
+            yield Stream(response)
+
+    async def close(self) -> None:
+        await self.http.close()
+
+
+class Stream:
+    """A project's feed as it comes."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.last_id = 0
+
+    async def __aiter__(self) -> AsyncIterator[tuple[int, str, dict[str, Any]]]:
+        number, kind, data = 0, "", ""
+        async for raw in self._response.content:
+            line = raw.decode().rstrip("\n")
+            if line.startswith("id: "):
+                number = int(line[4:])
+            elif line.startswith("event: "):
+                kind = line[7:]
+            elif line.startswith("data: "):
+                data += line[6:]
+            elif not line and data:
+                self.last_id = number
+                yield number, kind, json.loads(data)
+                kind, data = "", ""
+
+    async def until(self, kind: str, where: Callable[[dict[str, Any]], bool] = lambda event: True) -> dict[str, Any]:
+        """The next event of a kind."""
+        async with asyncio.timeout(LIMIT_SECONDS):
+            async for _, found, event in self:
+                if found == kind and where(event):
+                    return event
+        raise AssertionError(f"the stream ended before {kind}")

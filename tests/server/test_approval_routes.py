@@ -1,0 +1,132 @@
+"""Decisions over HTTP (R4, R5, R8, R9): once, by a person, for exactly what was shown."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from assent.protocol.states import Scope
+
+
+@pytest.mark.promise("R4", "A2", "W7")
+async def test_of_ten_approvals_at_once_exactly_one_counts(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    tool_id, approval_id = await alice.question(project)
+    path = f"/my/projects/{project}/approvals/{approval_id}/approve"
+    async with alice.machine(project) as signals:
+        answers = await asyncio.gather(*(alice.post(path, {"decision": "approved"}) for _ in range(10)))
+        assert (await alice.get(f"/my/tools/{tool_id}?wait=10")).json["status"] == "COMPLETED"
+    assert sorted(answer.status for answer in answers) == [200] + [409] * 9
+    lost = next(answer for answer in answers if answer.status == 409)
+    assert lost.json["state"] == "approved"
+    assert "person:alice" in lost.json["detail"]
+    assert len(signals) == 1
+
+
+@pytest.mark.promise("R5")
+async def test_rejection_tells_the_agent_the_reason(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    tool_id, approval_id = await alice.question(project)
+    answer = await alice.post(f"/my/projects/{project}/approvals/{approval_id}/reject", {"reason": "not today"})
+    assert answer.json == {
+        "success": True,
+        "approval_id": approval_id,
+        "status": "rejected",
+        "message": "1 calls were ended.",
+    }
+    ended = (await alice.get(f"/my/tools/{tool_id}")).json
+    assert (ended["status"], ended["error"]) == ("REJECTED", "Rejected by the user: not today")
+
+
+@pytest.mark.promise("R9")
+@pytest.mark.parametrize(("decision", "status"), [("approved", "APPROVED"), ("rejected", "REJECTED")])
+async def test_decision_needs_no_project_in_the_path(server: Any, decision: str, status: str) -> None:
+    alice = server.user()
+    tool_id, approval_id = await alice.question(await alice.project())
+    answer = await alice.post(f"/my/approvals/{approval_id}/confirm", {"decision": decision})
+    assert (answer.status, answer.json["status"]) == (200, decision)
+    assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == status
+
+
+@pytest.mark.promise("R8")
+async def test_what_waits_is_listed_for_all_projects_or_one(server: Any) -> None:
+    alice = server.user()
+    project, other = await alice.project(), await alice.project("other")
+    _, approval_id = await alice.question(project)
+    waiting = (await alice.get("/my/approvals")).json
+    assert [approval["id"] for approval in waiting["approvals"]] == [approval_id]
+    assert (await alice.get(f"/my/approvals?project_id={other}")).json["total_count"] == 0
+    assert (await alice.get("/my/approvals?project_id=proj_none")).status == 404
+
+
+@pytest.mark.promise("A3")
+async def test_approval_of_another_digest_than_the_one_that_waits_is_refused(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    tool_id, approval_id = await alice.question(project)
+    path = f"/my/projects/{project}/approvals/{approval_id}/approve"
+    answer = await alice.post(path, {"digest": "0" * 64})
+    assert (answer.status, answer.json["state"]) == (409, "pending")
+    assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == "AWAITING_APPROVAL"
+
+
+@pytest.mark.promise("W7")
+async def test_decision_after_the_time_is_over_is_told_so(start_server: Any) -> None:
+    server = await start_server(medium_approval_seconds=1)
+    alice = server.user()
+    project = await alice.project()
+    tool_id, approval_id = await alice.question(project)
+    ended = await alice.get(f"/my/tools/{tool_id}?wait=10")
+    assert (ended.json["status"], ended.json["error"]) == ("TIMEOUT", "Approval timeout")
+    answer = await alice.post(f"/my/projects/{project}/approvals/{approval_id}/approve", {})
+    assert (answer.status, answer.json["state"]) == (409, "timeout")
+
+
+async def test_decision_of_the_wrong_form_is_400_and_decides_nothing(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    tool_id, approval_id = await alice.question(project)
+    wrong: list[tuple[str, Any]] = [
+        ("approve", {"decision": "rejected"}),
+        ("approve", {"scope": "forever"}),
+        ("approve", {"digest": 5}),
+        ("approve", {"tool_params": {}}),
+        ("reject", {"decision": "approved"}),
+        ("reject", {"reason": "x" * 1001}),
+        ("reject", {"reason": "a\0b"}),
+        ("reject", []),
+    ]
+    for verb, body in wrong:
+        answer = await alice.post(f"/my/projects/{project}/approvals/{approval_id}/{verb}", body)
+        assert answer.status == 400, body
+    assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == "AWAITING_APPROVAL"
+
+
+async def test_unknown_approval_and_one_of_another_project_are_404(server: Any) -> None:
+    alice = server.user()
+    project, other = await alice.project(), await alice.project("other")
+    _, approval_id = await alice.question(project)
+    for path in (
+        f"/my/projects/{project}/approvals/appr_none/approve",
+        f"/my/projects/{other}/approvals/{approval_id}/approve",
+    ):
+        assert (await alice.post(path, {})).status == 404
+
+
+@pytest.mark.promise("S4")
+@pytest.mark.parametrize("scopes", [(Scope.AGENT,), tuple(Scope), (Scope.AGENT, Scope.APPROVE)])
+async def test_agents_token_never_decides_whatever_else_it_carries(server: Any, scopes: tuple[Scope, ...]) -> None:
+    alice, agent = server.user(), server.user(scopes=scopes)
+    project = await alice.project()
+    tool_id, approval_id = await agent.question(project)
+    for path, body in (
+        (f"/my/projects/{project}/approvals/{approval_id}/approve", {}),
+        (f"/my/projects/{project}/approvals/{approval_id}/reject", {}),
+        (f"/my/approvals/{approval_id}/confirm", {"decision": "approved"}),
+    ):
+        answer = await agent.post(path, body)
+        assert answer.status == 403
+        assert "person" in answer.json["hint"]
+    assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == "AWAITING_APPROVAL"

@@ -1,0 +1,114 @@
+"""Projects, messages, sessions and runs over HTTP (R0, R1)."""
+
+from typing import Any
+
+import pytest
+
+from assent.protocol.states import Scope
+from assent.server import parts
+
+
+@pytest.mark.promise("R0")
+async def test_user_creates_projects_and_sees_their_own(server: Any) -> None:
+    alice, bob = server.user(), server.user("bob")
+    project = await alice.project("  site  ")
+    await bob.project("other")
+    listed = (await alice.get("/my/projects")).json
+    assert listed["total_count"] == 1
+    assert (listed["projects"][0]["project_id"], listed["projects"][0]["name"]) == (project, "site")
+
+
+@pytest.mark.promise("R1", "W1", "W2")
+async def test_message_is_accepted_at_once_and_opens_a_session(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    path = f"/my/projects/{project}/chat"
+    accepted = await alice.post(f"{path}/messages", {"content": "hello there"})
+    assert accepted.status == 202
+    session = accepted.json["session_id"]
+    again = await alice.post(f"{path}/messages", {"content": "and again", "session_id": session})
+    assert again.json["session_id"] == session
+    assert again.json["run_id"] != accepted.json["run_id"]
+    sessions = (await alice.get(f"{path}/sessions")).json
+    assert [one["title"] for one in sessions["sessions"]] == ["hello there"]
+    messages = (await alice.get(f"{path}/messages?session_id={session}")).json["messages"]
+    assert [message["content"] for message in messages if message["role"] == "user"] == ["hello there", "and again"]
+
+
+@pytest.mark.promise("W13")
+async def test_agents_answer_comes_on_the_feed(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    async with alice.feed(project) as feed:
+        await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})
+        answer = await feed.until("chat.message", role="agent")
+        assert answer.data["content"]
+
+
+async def test_without_an_agent_a_message_is_503_with_how_to_get_one(
+    start_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "RunWorker", None)
+    alice = (await start_server()).user()
+    answer = await alice.post(f"/my/projects/{await alice.project()}/chat/messages", {"content": "hello"})
+    assert answer.status == 503
+    assert "pip install 'assent[agents]'" in answer.json["hint"]
+
+
+async def test_message_of_the_wrong_form_is_400(server: Any) -> None:
+    alice = server.user()
+    path = f"/my/projects/{await alice.project()}/chat/messages"
+    wrong: list[Any] = [
+        {},
+        {"content": ""},
+        {"content": 5},
+        {"content": "x" * 100_001},
+        {"content": "a\0b"},
+        {"content": "hello", "mode": "root"},
+        {"content": "hello", "session_id": "../.."},
+        {"content": "hello", "user_id": "bob"},
+    ]
+    for body in wrong:
+        assert (await alice.post(path, body)).status == 400, body
+
+
+async def test_session_of_another_project_or_user_is_404(server: Any) -> None:
+    alice, bob = server.user(), server.user("bob")
+    project, other, bobs = await alice.project(), await alice.project("other"), await bob.project()
+    session = (await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})).json["session_id"]
+    for user, place in ((alice, other), (bob, bobs)):
+        path = f"/my/projects/{place}/chat/messages"
+        assert (await user.post(path, {"content": "hello", "session_id": session})).status == 404
+        assert (await user.get(f"{path}?session_id={session}")).status == 404
+    assert (await alice.get(f"/my/projects/{project}/chat/messages?session_id=sess_none")).status == 404
+    assert (await alice.get(f"/my/projects/{project}/chat/messages")).status == 400
+
+
+@pytest.mark.promise("S4", "G7")
+async def test_full_mode_needs_a_token_that_may_approve(server: Any) -> None:
+    alice = server.user()
+    path = f"/my/projects/{await alice.project()}/chat/messages"
+    body = {"content": "hello", "mode": "full"}
+    for scopes in ((Scope.CHAT,), (Scope.CHAT, Scope.AGENT), tuple(Scope)):
+        refused = await server.user(scopes=scopes).post(path, body)
+        assert refused.status == 403
+    assert (await alice.post(path, body)).status == 202
+
+
+async def test_run_is_stopped_with_everything_it_has_open(server: Any) -> None:
+    alice = server.user()
+    project, other = await alice.project(), await alice.project("other")
+    async with alice.feed(project) as feed:
+        path = f"/my/projects/{project}/chat"
+        accepted = await alice.post(f"{path}/messages", {"content": "write notes.md: hello"})
+        run = accepted.json["run_id"]
+        question = await feed.until("tool.approval_request")
+        assert (await alice.post(f"/my/projects/{other}/chat/runs/{run}/cancel")).status == 404
+        assert (await alice.post(f"{path}/runs/run_none/cancel")).status == 404
+        stopped = await alice.post(f"{path}/runs/{run}/cancel", {})
+        assert stopped.json["success"] is True
+        await feed.until("tool.approval_decided", status="cancelled")
+    ended = (await alice.get(f"/my/tools/{question.data['tool_id']}?wait=5")).json
+    assert (ended["status"], ended["error_type"]) == ("FAILED", "cancelled")
+    again = await alice.post(f"{path}/runs/{run}/cancel")
+    assert (again.status, again.json["state"]) == (409, "FAILED")

@@ -1,0 +1,140 @@
+"""Nobody sees or touches what is another user's, on any route there is; and every route is open to its scopes alone."""
+
+import re
+from typing import Any
+
+import pytest
+from fastapi.routing import APIRoute
+
+from assent.protocol.states import Scope
+from assent.server import create_app
+from assent.server.listing import ROUTES
+from assent.settings import ServerSettings
+
+PRIVATE = [route for route in ROUTES if route.path.startswith("/my")]
+BODIES: dict[str, Any] = {
+    "ProjectBody": {"name": "x"},
+    "MessageBody": {"content": "hello"},
+    "ApproveBody": {},
+    "RejectBody": {},
+    "ConfirmBody": {"decision": "approved"},
+    "ResultReport": {"status": "completed", "result": {}},
+    "OutputChunk": {"stream": "stdout", "text": "x", "sequence": 0},
+    "ExecuteRequest": {"tool_name": "read_file", "tool_params": {"path": "a"}},
+}
+
+
+def _name(route: Any) -> str:
+    return f"{route.method} {route.path}"
+
+
+@pytest.mark.promise("R-user")
+def test_every_route_of_the_app_is_in_the_list_that_isolation_guards() -> None:
+    app = create_app(ServerSettings())
+    served = {(method, route.path) for route in app.routes if isinstance(route, APIRoute) for method in route.methods}
+    assert served == {(route.method, route.path) for route in ROUTES}
+    assert len(app.routes) == len(ROUTES)
+    for route in PRIVATE:
+        assert route.scopes, _name(route)
+    for route in ROUTES:
+        if not route.path.startswith("/my"):
+            assert route.scopes is None, _name(route)
+
+
+async def _things_of(alice: Any) -> dict[str, str]:
+    project = await alice.project()
+    accepted = await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})
+    tool_id, approval_id = await alice.question(project)
+    return {
+        "project_id": project,
+        "session_id": accepted.json["session_id"],
+        "run_id": accepted.json["run_id"],
+        "tool_id": tool_id,
+        "approval_id": approval_id,
+    }
+
+
+def _unknown(things: dict[str, str]) -> dict[str, str]:
+    return {name: re.sub(r"_.*", "_" + "0" * 32, value) for name, value in things.items()}
+
+
+async def _try(user: Any, route: Any, things: dict[str, str]) -> Any:
+    path = route.path.format(**things)
+    if route.method == "GET":
+        query = f"?session_id={things['session_id']}" if route.path.endswith("/messages") else ""
+        if route.path in ("/my/tools/history", "/my/approvals"):
+            query = f"?project_id={things['project_id']}"
+        return await user.get(path + query)
+    body = dict(BODIES[route.body]) if route.body else None
+    if route.body == "ExecuteRequest":
+        body = {**BODIES["ExecuteRequest"], "project_id": things["project_id"]}
+    return await user.post(path, body)
+
+
+@pytest.mark.promise("S5", "R-user")
+async def test_another_users_ids_are_404_on_every_route_just_like_unknown_ones(server: Any) -> None:
+    alice, bob = server.user(), server.user("bob", tuple(Scope)[:3])
+    agent = server.user("bob", (Scope.AGENT,))
+    things = await _things_of(alice)
+    unknown = _unknown(things)
+    # Also with one's own project in the path and another user's ids behind it.
+    mixed = {**things, "project_id": await bob.project()}
+    tried = 0
+    for route in PRIVATE:
+        if route.path == "/my/projects":
+            continue
+        asks = agent if route.path == "/my/tools/execute" else bob
+        foreign, none = await _try(asks, route, things), await _try(asks, route, unknown)
+        assert (foreign.status, none.status) == (404, 404), _name(route)
+        for name, value in things.items():
+            foreign_text = foreign.text.replace(value, f"<{name}>")
+            assert foreign_text.replace(value, "") == foreign_text
+        assert _plain(foreign.text) == _plain(none.text), _name(route)
+        if re.search(r"\{(tool_id|approval_id|run_id)\}", route.path):
+            assert (await _try(bob, route, mixed)).status == 404, _name(route)
+        tried += 1
+    assert tried == len(PRIVATE) - 2
+    assert (await alice.get(f"/my/tools/{things['tool_id']}")).json["status"] == "AWAITING_APPROVAL"
+    for path in ("/my/projects", "/my/approvals", "/my/tools/history"):
+        assert things["project_id"] not in (await bob.get(path)).text
+
+
+def _plain(text: str) -> str:
+    """An answer without the id that was asked for."""
+    return re.sub(r"(proj|sess|run|exec|appr)_[0-9a-f]+", "ID", text)
+
+
+@pytest.mark.promise("R-user")
+async def test_every_route_needs_a_token_and_one_of_its_scopes(server: Any) -> None:
+    alice = server.user()
+    things = _unknown(await _things_of(alice))
+    nobody = server.user(scopes=())
+    for route in PRIVATE:
+        path = route.path.format(**things)
+        anonymous = await server.user().ask(route.method, path, headers={"Authorization": ""})
+        assert anonymous.status == 401, _name(route)
+        assert (await _try(nobody, route, things)).status == 403, _name(route)
+        for scope in Scope:
+            answer = await _try(server.user("carol", (scope,)), route, things)
+            if scope in route.scopes:
+                assert answer.status not in (401, 403), (_name(route), scope)
+            else:
+                assert answer.status == 403, (_name(route), scope)
+                assert answer.json["hint"]
+
+
+async def test_wrong_method_is_405_and_unknown_paths_are_404_only_for_those_who_are_known(server: Any) -> None:
+    alice = server.user()
+    for route in PRIVATE:
+        answer = await alice.ask("DELETE", route.path.format(**_any_ids()))
+        assert answer.status == 405, _name(route)
+        assert route.method in answer.headers["Allow"]
+    for path in ("/my", "/my/", "/my/nothing", "/my/projects/", "/my//projects", "/my/projects/x/tools//result"):
+        assert (await alice.get(path)).status == 404, path
+        assert (await alice.get(path, headers={"Authorization": ""})).status == 401, path
+    assert (await alice.get("/nothing")).status == 404
+    assert (await alice.ask("DELETE", "/healthz")).status == 405
+
+
+def _any_ids() -> dict[str, str]:
+    return dict.fromkeys(("project_id", "tool_id", "approval_id", "run_id", "session_id"), "x")

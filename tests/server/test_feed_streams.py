@@ -1,0 +1,282 @@
+"""The feed over HTTP (R2): in order, without a gap or a repeat, for whom it is meant, at the reader's pace."""
+
+import asyncio
+import socket
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from assent.protocol.states import AgentMode, Scope
+from assent.server import streams
+from assent.server.streams import FeedStream
+from assent.store.ledger import feed_topic
+
+CHAT = (Scope.CHAT,)
+
+
+async def _refused(alice: Any, project: str, number: int) -> None:
+    """A quick way to two events: a call the gate refuses."""
+    await alice.execute(project, "execute_command", {"command": "rm", "args": [str(number)]})
+
+
+@pytest.mark.promise("R2", "R-events")
+async def test_reader_who_resumes_misses_nothing_and_gets_nothing_twice_while_others_write(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+
+    async def write() -> None:
+        for number in range(40):
+            await _refused(alice, project, number)
+
+    writing = asyncio.gather(write(), write())
+    seen: list[int] = []
+    while len(seen) < 160:
+        async with alice.feed(project, last=seen[-1] if seen else 0) as feed:
+            seen += [frame.seq for frame in await feed.take(min(20, 160 - len(seen)))]
+    await writing
+    assert seen == list(range(1, 161))
+
+
+@pytest.mark.promise("R2")
+async def test_stream_without_a_number_starts_now_and_beyond_the_head_too(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    await _refused(alice, project, 0)
+    for last in (None, 999):
+        async with alice.feed(project, last=last) as feed:
+            head = await server.parts.store.feed.head(project)
+            await _refused(alice, project, 1)
+            assert (await feed.take(1))[0].seq == head + 1
+    async with alice.feed(project, "execute=false&last_event_id=1") as feed:
+        assert (await feed.take(1))[0].seq == 2
+
+
+async def test_number_that_is_none_is_400(server: Any) -> None:
+    alice = server.user()
+    path = f"/my/projects/{await alice.project()}/chat/stream"
+    for last in ("-1", "x", "1.5", "\xb2", "9" * 20):
+        answer = await alice.get(path, headers={"Last-Event-ID": last})
+        assert answer.status == 400, last
+    for query in (
+        "last_event_id=x",
+        "client=not an id",
+        "client=a&workspace=a%00b",
+        "isolation=%20",
+        "execute=perhaps",
+    ):
+        assert (await alice.get(f"{path}?{query}")).status == 400, query
+
+
+@pytest.mark.promise("R2")
+async def test_idle_stream_beats(start_server: Any) -> None:
+    server = await start_server(heartbeat_seconds=0.02)
+    alice = server.user()
+    async with alice.feed(await alice.project()) as feed:
+        for _ in range(3):
+            assert await feed.raw() == b": beat"
+
+
+@pytest.mark.promise("W8", "S5")
+async def test_signal_goes_to_its_client_alone(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    async with alice.feed(project, "client=laptop") as laptop, alice.feed(project, "client=desktop") as desktop:
+        calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
+        signal = await laptop.until("tool.execution_signal")
+        path = f"/my/projects/{project}/tools/{signal.data['tool_id']}/result"
+        await alice.post(path, {"status": "completed", "result": {}})
+        kinds: list[str] = []
+        async for frame in desktop.frames():
+            kinds.append(frame.kind)
+            if frame.kind == "tool.finished":
+                break
+        assert kinds == ["tool.started", "tool.result_ack", "tool.finished"]
+        await calling
+
+
+@pytest.mark.promise("W8")
+async def test_call_that_waited_for_a_machine_goes_to_the_first_that_comes(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    async with alice.feed(project) as watching:
+        calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
+        await watching.until("tool.started")
+        async with alice.machine(project) as signals:
+            assert (await calling).json["status"] == "completed"
+    assert signals[0]["client_id"] == "laptop"
+
+
+async def test_client_that_forgot_where_it_was_is_told_again_and_one_that_resumes_is_replayed(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    async with alice.feed(project, "client=laptop") as feed:
+        calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
+        first = await feed.until("tool.execution_signal")
+    async with alice.feed(project, "client=laptop") as feed:
+        again = await feed.until("tool.execution_signal")
+        assert (again.data["tool_id"], again.seq > first.seq) == (first.data["tool_id"], True)
+    async with alice.feed(project, "client=laptop", last=first.seq - 1) as feed:
+        replayed = await feed.until("tool.execution_signal")
+        assert replayed.seq == first.seq
+        assert replayed.data["tool_params"]["path"] == "a.txt"
+        await alice.post(
+            f"/my/projects/{project}/tools/{first.data['tool_id']}/result", {"status": "failed", "error": "no"}
+        )
+    assert (await calling).json["status"] == "failed"
+
+
+async def test_stream_that_may_execute_and_does_not_say_otherwise_gets_signals(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    async with alice.feed(project, "") as feed:
+        calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
+        signal = await feed.until("tool.execution_signal")
+        assert signal.data["client_id"].startswith("anon_")
+        path = f"/my/projects/{project}/tools/{signal.data['tool_id']}/result"
+        assert (await alice.post(path, {"status": "completed", "result": {}})).status == 200
+        await calling
+
+
+async def test_viewers_are_no_machines_and_leaving_is_noticed(server: Any) -> None:
+    alice, viewer = server.user(), server.user(scopes=CHAT)
+    project = await alice.project()
+    presence = server.parts.presence
+    async with alice.feed(project), viewer.feed(project, ""), alice.feed(project, "client=laptop") as feed:
+        assert [client.client_id for client in presence.clients(project)] == ["laptop"]
+        assert server.parts.streams.count() == 3
+        feed.response.close()
+        async with asyncio.timeout(10):
+            while presence.clients(project):
+                await asyncio.sleep(0.01)
+    async with asyncio.timeout(10):
+        while server.parts.streams.count():
+            await asyncio.sleep(0.01)
+
+
+async def test_client_without_the_scope_to_execute_is_refused(server: Any) -> None:
+    alice, viewer = server.user(), server.user(scopes=CHAT)
+    path = f"/my/projects/{await alice.project()}/chat/stream?client=laptop"
+    answer = await viewer.get(path)
+    assert (answer.status, "execute" in answer.json["detail"]) == (403, True)
+
+
+async def test_streams_beyond_the_limit_are_429(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "STREAMS_PER_USER", 2)
+    alice, bob = server.user(), server.user("bob")
+    project, other = await alice.project(), await bob.project()
+    async with alice.feed(project), alice.feed(project):
+        answer = await alice.get(f"/my/projects/{project}/chat/stream?execute=false")
+        assert (answer.status, answer.json["title"]) == (429, "Too Many Requests")
+        async with bob.feed(other):
+            pass
+
+
+async def test_lost_hints_cost_time_and_no_event(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice = server.user()
+    project = await alice.project()
+    monkeypatch.setattr(streams, "LOOK_AGAIN_SECONDS", 0.02)
+    async with alice.feed(project) as feed:
+        monkeypatch.setattr(server.parts.bus, "publish", lambda topic, fact=None: None)
+        await _refused(alice, project, 0)
+        assert [frame.seq for frame in await feed.take(2)] == [1, 2]
+        monkeypatch.undo()
+        server.parts.bus.publish(feed_topic(project), None)
+        await _refused(alice, project, 1)
+        assert [frame.seq for frame in await feed.take(2)] == [3, 4]
+
+
+@pytest.mark.promise("R2")
+async def test_reader_that_does_not_read_costs_bounded_memory_and_loses_nothing(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    session = await server.parts.store.chat.create_session("alice", project, "talk")
+    posted = await server.parts.store.chat.post("alice", project, "hi", session_id=session.id, mode=AgentMode.SANDBOX)
+    run = await server.parts.store.runs.get(posted.run_id, user_id="alice")
+    host = urlsplit(server.url)
+    reader = socket.create_connection((host.hostname, host.port))
+    reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    path = f"/my/projects/{project}/chat/stream?execute=false"
+    head = (
+        f"GET {path} HTTP/1.1\r\nHost: {host.netloc}\r\nLast-Event-ID: 0\r\nAuthorization: Bearer {alice.token}\r\n\r\n"
+    )
+    reader.sendall(head.encode())
+    manager = server.parts.streams
+    async with asyncio.timeout(10):
+        while manager.count() == 0:
+            await asyncio.sleep(0.01)
+    (stream,) = manager._streams["alice"]
+    text, most = "x" * 500, 0
+    for _ in range(100):
+        await asyncio.gather(*(server.parts.store.runs.say(run, text) for _ in range(100)))
+        most = max(most, len(stream._buffer))
+        assert stream._characters <= streams.BUFFER_CHARACTERS
+    assert 0 < most <= streams.BUFFER_EVENTS
+    newest = await server.parts.store.feed.head(project)
+    assert newest >= 10_000
+    reader.setblocking(False)  # noqa: FBT003 - the standard library's signature
+    loop = asyncio.get_running_loop()
+    seen, rest = 0, b""
+    async with asyncio.timeout(30):
+        while seen < newest:
+            rest += await loop.sock_recv(reader, 1 << 20)
+            *lines, rest = rest.split(b"\n")
+            for line in lines:
+                if line.startswith(b"id: "):
+                    assert int(line[4:]) == seen + 1
+                    seen += 1
+    reader.close()
+
+
+async def test_event_larger_than_the_buffer_still_arrives(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    content = "y" * (2 * streams.BUFFER_CHARACTERS)
+    async with alice.feed(project, "client=laptop") as feed:
+        answer = await alice.execute(project, "write_file", {"path": "a.txt", "content": content})
+        await alice.post(f"/my/approvals/{answer.json['approval_id']}/confirm", {"decision": "approved"})
+        signal = await feed.until("tool.execution_signal")
+    assert signal.data["tool_params"]["content"] == content
+
+
+async def test_stream_opened_while_the_server_closes_is_503(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    server.parts.streams.close()
+    answer = await alice.get(f"/my/projects/{project}/chat/stream")
+    assert answer.status == 503
+
+
+async def test_stream_closed_while_it_opens_leaves_nobody_behind(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice = server.user()
+    project = await alice.project()
+    executor, manager = server.parts.executor, server.parts.streams
+
+    async def close_meanwhile(client: Any, *, resumed: bool) -> None:
+        manager.close()
+
+    monkeypatch.setattr(executor, "client_connected", close_meanwhile)
+    answer = await alice.get(f"/my/projects/{project}/chat/stream?client=laptop")
+    assert answer.status == 503
+    assert server.parts.presence.clients(project) == []
+    assert manager.count() == 0
+
+
+async def test_hints_that_overlap_or_leave_a_gap_are_made_good_from_the_store(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    for number in range(3):
+        await _refused(alice, project, number)
+    store = server.parts.store
+    events, _ = await store.feed.after(project, 0, client_id=None, limit=100)
+    stream = FeedStream(store, project, None, 60)
+    stream.start_at(4)
+    assert b"id: 5" in await stream.next()
+    stream.hear(tuple(events[:6]))  # all of it known
+    stream.start_at(2)
+    stream.hear(tuple(events[1:4]))  # one known, two new
+    assert (await stream.next()).count(b"id: ") == 2
+    stream.hear(tuple(events[5:6]))  # 5 is missing
+    assert (await stream.next()).count(b"id: ") == 2
+    stream.close()
+    assert await stream.next() == b""

@@ -1,0 +1,291 @@
+"""Calls from elsewhere, results, status and history (R3, R6, R7, R8)."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from assent.protocol.states import Scope
+
+AGENT = (Scope.AGENT,)
+
+
+@pytest.mark.promise("R7", "R3", "W8", "W10", "W11")
+async def test_low_call_answers_with_the_result(server: Any) -> None:
+    alice, agent = server.user(), server.user(scopes=AGENT)
+    project = await alice.project()
+    async with alice.machine(project) as signals:
+        answer = await agent.execute(project, "read_file", {"path": "a.txt"})
+    assert answer.status == 200
+    assert answer.json["status"] == "completed"
+    assert answer.json["result"] == {"success": True, "content": "hello"}
+    assert [signal["tool_params"]["path"] for signal in signals] == ["a.txt"]
+
+
+@pytest.mark.promise("R7", "G2", "S2")
+async def test_refused_call_is_an_answer_and_not_an_http_error(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    answer = await alice.execute(project, "execute_command", {"command": "rm", "args": ["-rf", "/"]})
+    assert (answer.status, answer.json["status"]) == (200, "failed")
+    assert answer.json["error"] == "Command not allowed: rm"
+
+
+@pytest.mark.promise("R7", "R4", "R8")
+async def test_medium_call_says_it_waits_and_can_be_followed_to_its_end(server: Any) -> None:
+    alice, agent = server.user(), server.user(scopes=AGENT)
+    project = await alice.project()
+    async with alice.machine(project):
+        tool_id, approval_id = await agent.question(project)
+        following = asyncio.create_task(agent.get(f"/my/tools/{tool_id}?wait=10"))
+        approved = await alice.post(f"/my/projects/{project}/approvals/{approval_id}/approve", {"decision": "approved"})
+        assert approved.json["status"] == "approved"
+        ended = await following
+    assert ended.json["status"] == "COMPLETED"
+    assert ended.json["approved_by"] == "person:alice"
+
+
+@pytest.mark.promise("R8")
+async def test_status_without_wait_answers_at_once_and_wait_ends_in_time(server: Any) -> None:
+    alice = server.user()
+    tool_id, _ = await alice.question(await alice.project())
+    for query in ("", "?wait=0", "?wait=0.05"):
+        answer = await alice.get(f"/my/tools/{tool_id}{query}")
+        assert answer.json["status"] == "AWAITING_APPROVAL"
+
+
+async def test_wait_that_is_no_possible_number_is_400(server: Any) -> None:
+    alice = server.user()
+    tool_id, _ = await alice.question(await alice.project())
+    for wait in ("-1", "soon", "301", "nan", "inf", "1&wait=2"):
+        answer = await alice.get(f"/my/tools/{tool_id}?wait={wait}")
+        assert answer.status == 400, wait
+        assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+@pytest.mark.promise("R7")
+async def test_same_idempotency_key_runs_once(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    async with alice.machine(project) as signals:
+        first = await alice.execute(project, "read_file", {"path": "a.txt"}, idempotency_key="one")
+        second = await alice.execute(project, "read_file", {"path": "a.txt"}, idempotency_key="one")
+    assert first.json == second.json
+    assert len(signals) == 1
+
+
+async def test_call_in_an_unknown_or_foreign_session_is_404(server: Any) -> None:
+    alice, bob = server.user(), server.user("bob")
+    project, other = await alice.project(), await bob.project()
+    accepted = await bob.post(f"/my/projects/{other}/chat/messages", {"content": "hello"})
+    for session in ("sess_unknown", accepted.json["session_id"]):
+        answer = await alice.execute(project, "read_file", {"path": "a"}, session_id=session)
+        assert (answer.status, answer.json["detail"]) == (404, f"No session {session!r}.")
+
+
+async def test_call_of_the_wrong_form_is_400_and_says_where(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    wrong: list[dict[str, Any]] = [
+        {"tool_params": []},
+        {"tool_params": "path"},
+        {"tool_params": None},
+        {"tool_name": 5},
+        {"tool_name": "x" * 101},
+        {"project_id": "../x"},
+        {"approved": True},
+        {"idempotency_key": ""},
+    ]
+    for body in wrong:
+        whole = {"project_id": project, "tool_name": "read_file", "tool_params": {"path": "a"}, **body}
+        answer = await alice.post("/my/tools/execute", whole)
+        assert answer.status == 400, body
+        assert answer.json["errors"][0]["field"] == next(iter(body))
+
+
+@pytest.mark.promise("W4")
+async def test_call_with_bad_parameters_fails_clearly_for_the_agent(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    bad: list[dict[str, Any]] = [
+        {"path": "a\0b"},
+        {"path": "x" * 10_000_000},
+        {"path": 5},
+        {},
+        {"path": "a", "approved": True},
+    ]
+    for params in bad:
+        answer = await alice.execute(project, "read_file", params)
+        assert (answer.status, answer.json["status"]) == (200, "failed")
+        assert answer.json["error"]
+
+
+@pytest.mark.promise("W4", "G4")
+async def test_write_beyond_100_mb_fails_clearly(server: Any) -> None:
+    alice = server.user()
+    content = "x" * (101 * 1024 * 1024)
+    answer = await alice.execute(await alice.project(), "write_file", {"path": "a.txt", "content": content})
+    assert (answer.status, answer.json["status"], answer.json["error_type"]) == (200, "failed", "invalid")
+
+
+@pytest.mark.promise("R3")
+async def test_result_of_an_unknown_execution_is_404(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    answer = await alice.post(
+        f"/my/projects/{project}/tools/exec_unknown/result", {"status": "completed", "result": {}}
+    )
+    assert answer.status == 404
+
+
+@pytest.mark.promise("R3", "W11")
+async def test_result_counts_once_and_only_from_the_client_that_got_the_signal(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    done = {"status": "completed", "result": {"success": True, "content": "one"}}
+    async with alice.feed(project, "client=laptop") as feed:
+        calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
+        signal = await feed.until("tool.execution_signal")
+        path = f"/my/projects/{project}/tools/{signal.data['tool_id']}/result"
+        stranger = await alice.post(path, done, headers={"Assent-Client": "desktop"})
+        assert (stranger.status, stranger.json["state"]) == (409, "EXECUTING")
+        nonsense = await alice.post(path, done, headers={"Assent-Client": "not an id!"})
+        assert nonsense.status == 400
+        first = await alice.post(path, done, headers={"Assent-Client": "laptop"})
+        assert first.json == {
+            "success": True,
+            "tool_id": signal.data["tool_id"],
+            "status": "COMPLETED",
+            "message": "Result stored.",
+        }
+        ack = await feed.until("tool.result_ack")
+        assert ack.data["status"] == "COMPLETED"
+        assert (await alice.post(path, done)).status == 200, "the same result again is accepted again"
+        other = await alice.post(path, {"status": "failed", "error": "no"})
+        assert (other.status, other.json["state"]) == (409, "COMPLETED")
+        assert (await calling).json["result"]["content"] == "one"
+
+
+@pytest.mark.promise("R3")
+async def test_result_of_the_wrong_form_is_400(server: Any) -> None:
+    alice = server.user()
+    path = f"/my/projects/{await alice.project()}/tools/exec_1/result"
+    wrong: list[Any] = [
+        {},
+        {"status": "completed"},
+        {"status": "completed", "result": []},
+        {"status": "failed"},
+        {"status": "done", "result": {}},
+        {"status": "completed", "result": {}, "approved": True},
+        [],
+        "completed",
+        0,
+    ]
+    for body in wrong:
+        answer = await alice.post(path, body)
+        assert answer.status == 400, body
+        assert answer.json["errors"]
+
+
+async def test_half_characters_in_a_result_are_mended_so_that_it_is_not_lost(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    async with alice.feed(project, "client=laptop") as feed:
+        calling = asyncio.create_task(alice.execute(project, "list_directory", {"path": "."}))
+        signal = await feed.until("tool.execution_signal")
+        path = f"/my/projects/{project}/tools/{signal.data['tool_id']}/result"
+        body = rb'{"status":"completed","result":{"files":[{"name":"\udcff.txt","ok":"\ud83d\ude00"}],"n":1}}'
+        answer = await alice.post(path, data=body, headers={"Content-Type": "application/json"})
+        assert answer.status == 200, answer.text
+        entry = (await calling).json["result"]["files"][0]
+    assert entry["name"].endswith("\ufffd.txt")
+    assert entry["ok"] == "\U0001f600"
+
+
+async def test_output_reaches_the_feed_and_repeats_are_dropped(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    async with alice.feed(project, "client=laptop") as feed:
+        calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
+        signal = await feed.until("tool.execution_signal")
+        tool = f"/my/projects/{project}/tools/{signal.data['tool_id']}"
+        for sequence in (0, 0, 1):
+            chunk = {"stream": "stdout", "text": f"line {sequence}", "sequence": sequence}
+            assert (await alice.post(f"{tool}/output", chunk)).status == 204
+        assert (await alice.post(f"{tool}/result", {"status": "failed", "error": "no such file"})).status == 200
+        outputs: list[str] = []
+        async for frame in feed.frames():
+            if frame.kind == "tool.output":
+                outputs.append(frame.data["text"])
+            if frame.kind == "tool.finished":
+                break
+        assert outputs == ["line 0", "line 1"]
+        assert (await calling).json["error"] == "no such file"
+
+
+@pytest.mark.promise("R6")
+async def test_catalogue_lists_the_six_tools(server: Any) -> None:
+    alice = server.user()
+    answer = await alice.get(f"/my/projects/{await alice.project()}/tools/available")
+    assert answer.json["total_count"] == 6
+    assert {"name", "description", "parameters", "requires_approval", "risk_level", "timeout_seconds"} == set(
+        answer.json["tools"][0]
+    )
+
+
+@pytest.mark.promise("R8", "D")
+async def test_history_is_filtered_and_paged_without_a_gap_or_a_repeat(server: Any) -> None:
+    alice = server.user()
+    project, other = await alice.project(), await alice.project("other")
+    for number in range(5):
+        await alice.execute(project, "execute_command", {"command": "rm", "args": [str(number)]})
+    await alice.question(other)
+    whole = (await alice.get("/my/tools/history")).json
+    assert whole["total_count"] == 6
+    found: list[str] = []
+    cursor = ""
+    while True:
+        page = (await alice.get(f"/my/tools/history?project_id={project}&limit=2{cursor}")).json
+        found += [row["id"] for row in page["executions"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    assert found == [row["id"] for row in whole["executions"] if row["project_id"] == project]
+    for query, count in (("status=FAILED", 5), ("tool_name=write_file", 1), ("risk_level=MEDIUM", 1)):
+        assert (await alice.get(f"/my/tools/history?{query}")).json["total_count"] == count
+
+
+async def test_history_with_a_wrong_filter_is_400(server: Any) -> None:
+    alice = server.user()
+    wrong = ["limit=0", "limit=201", "limit=x", "status=DONE", "risk_level=low", "cursor=x", "user_id=bob"]
+    for query in [*wrong, "limit=1&limit=2"]:
+        answer = await alice.get(f"/my/tools/history?{query}")
+        assert answer.status == 400, query
+        assert answer.json["hint"]
+
+
+async def test_call_that_waits_can_be_called_off(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    for path in ("/my/tools/{}/cancel", f"/my/projects/{project}/tools/{{}}/cancel"):
+        tool_id, _ = await alice.question(project)
+        assert (await alice.post(path.format(tool_id))).json == {"success": True, "message": "Called off."}
+        again = await alice.post(path.format(tool_id))
+        assert (again.status, again.json["state"]) == (409, "FAILED")
+    other = await alice.project("other")
+    assert (await alice.post(f"/my/projects/{other}/tools/{tool_id}/cancel")).status == 404
+    assert (await alice.get("/my/approvals")).json["total_count"] == 0
+
+
+async def test_running_call_is_stopped_by_telling_its_client(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    async with alice.feed(project, "client=laptop") as feed:
+        calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
+        signal = await feed.until("tool.execution_signal")
+        answer = await alice.post(f"/my/tools/{signal.data['tool_id']}/cancel", {})
+        assert answer.json["message"] == "The client was told to stop it."
+        await feed.until("tool.cancel_signal", tool_id=signal.data["tool_id"])
+        report = {"status": "failed", "error": "Stopped.", "error_type": "cancelled"}
+        await alice.post(f"/my/projects/{project}/tools/{signal.data['tool_id']}/result", report)
+        assert (await calling).json["error_type"] == "cancelled"

@@ -148,7 +148,9 @@ class ToolExecutor:
         judgement = self._gate.judge(tool_name, tool_params, workspace=workspace, isolated=isolated)
         new = self._new_execution(judgement, tool_params, session, caller)
         step = self._step(judgement, caller.mode)
-        log.info("call judged", tool_id=new.id, tool=new.tool_name, verdict=judgement.verdict.level.value)
+        # What runs without asking is the record's business; the log tells of what somebody may have to look at.
+        tell = log.debug if isinstance(step, Clearance) else log.info
+        tell("call judged", tool_id=new.id, tool=new.tool_name, verdict=judgement.verdict.level.value)
         with _Watch(self._bus, new.id) as watch:
             # Chosen and queued without an await between: a client that connects meanwhile is served after us.
             client = self._presence.choose(session.project_id)
@@ -207,7 +209,7 @@ class ToolExecutor:
             error=mask_text(report.error) if failed else None,
             error_type=(report.error_type or ErrorType.TOOL_ERROR) if failed else None,
         )
-        log.info("result settled", tool_id=tool_id, status=row.status.value, ms=row.execution_time_ms)
+        log.debug("result settled", tool_id=tool_id, status=row.status.value, ms=row.execution_time_ms)
         return row
 
     async def client_connected(self, client: ConnectedClient, *, resumed: bool) -> None:
@@ -256,6 +258,7 @@ class ToolExecutor:
             network=verdict.network,
             timeout_seconds=timeout,
             repeatable=caller.key is not None,
+            changes_nothing=tool is not None and not tool.changes_things,
         )
 
     def _step(self, judgement: Judgement, mode: AgentMode) -> Refusal | Clearance | Question:

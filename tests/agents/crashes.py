@@ -14,16 +14,19 @@ import secrets
 import shutil
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import structlog
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo, DeltaToolCalls, FunctionModel
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from agents.room import Room, open_room
+from assent.agents.offline import stream_function
 from assent.protocol import values
 from assent.protocol.executions import CompletedReport, FailedReport
 from assent.protocol.states import ErrorType, RunState
@@ -87,6 +90,15 @@ class JournalledClient:
         return report
 
 
+async def forgetful(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+    """The offline model with ids made up anew every time it is asked, as real models do: only what is kept counts."""
+    async for piece in stream_function(messages, info):
+        if isinstance(piece, dict):
+            for call in piece.values():
+                call.tool_call_id = secrets.token_hex(8)
+        yield piece
+
+
 async def serve(base: Path, die_at: int) -> None:
     """One life of the server: until the run has ended, or until it dies."""
     points = Points(die_at)
@@ -101,7 +113,7 @@ async def serve(base: Path, die_at: int) -> None:
         async with desk.client(client.act, workspace=str(room.root)):
             run_id = (base / "run").read_text()
             approver = asyncio.create_task(room.approve_everything())
-            await room.worker().start()
+            await room.worker(FunctionModel(stream_function=forgetful, model_name="forgetful")).start()
             await room.ended(run_id)
             approver.cancel()
 

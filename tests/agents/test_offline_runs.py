@@ -141,3 +141,10 @@ async def test_other_sessions_do_not_wait_for_one_that_waits_for_a_person(room: 
     for number in range(3):
         await room.post(f"write {number}.txt: x")
     assert "nothing in the workspace" in await room.ask("list")
+
+
+async def test_large_file_is_told_by_its_size(offline: Room) -> None:
+    (offline.root / "big.txt").write_text("a line of text\n" * 100_000)
+    answer = await offline.ask("read big.txt")
+    assert answer.startswith("`big.txt` has 100,000 lines, 1,500,000 bytes.")
+    assert len(answer) < 2000

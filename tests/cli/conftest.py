@@ -22,7 +22,7 @@ import pytest
 from assent.cli.main import run
 
 PROGRAM = [sys.executable, "-m", "assent.cli.main"]
-PATIENCE = 60.0
+PATIENCE = 30.0
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -97,20 +97,32 @@ class OnTerminal:
 
     def expect(self, words: str) -> str:
         """Wait until these words appear after all that was expected before; gives what was said up to them."""
-        until = time.monotonic() + PATIENCE
-        while (found := self.seen.find(words, self._read_to)) < 0:
-            ready, _, _ = select.select([self._ours], [], [], max(0.0, until - time.monotonic()))
-            data = b""
-            if ready:
-                try:
-                    data = os.read(self._ours, 65536)
-                except OSError:
-                    data = b""
-            assert data, f"{words!r} never appeared in: {self.seen[self._read_to :]!r}"
-            self._hear(data)
+        assert self._appears(words, PATIENCE), f"{words!r} never appeared in: {self.seen[self._read_to :]!r}"
+        found = self.seen.find(words, self._read_to)
         said = self.seen[self._read_to : found + len(words)]
         self._read_to = found + len(words)
         return said
+
+    def expect_question(self, words: str) -> str:
+        """Wait for a question, and until it can be answered: what is typed while it is being shown is thrown away."""
+        said = self.expect(words)
+        self.type("?\n")
+        while not self._appears(words, 1.0):
+            self.type("?\n")
+        self.expect(words)
+        return said
+
+    def _appears(self, words: str, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while words not in self.seen[self._read_to :]:
+            ready, _, _ = select.select([self._ours], [], [], max(0.0, until - time.monotonic()))
+            if not ready:
+                return False
+            try:
+                self._hear(os.read(self._ours, 65536))
+            except OSError:  # the other end is gone
+                return False
+        return True
 
     def _hear(self, data: bytes) -> None:
         self.raw += data.decode("utf-8", "replace").replace("\r\n", "\n")

@@ -50,7 +50,7 @@ def test_conversation_on_a_terminal_goes_from_turn_to_turn(site: Any) -> None:
     terminal.type("\n")
     terminal.expect("> ")
     terminal.type("write talk.md: hello\n")
-    said = terminal.expect("Type `a` to allow")
+    said = terminal.expect_question("Type `a` to allow")
     assert said.index("→ write_file talk.md") < said.index("MEDIUM write_file"), "told in order"
     terminal.type("maybe\n")
     terminal.expect("Type `a` to allow")
@@ -66,7 +66,7 @@ def test_ctrl_c_cancels_the_run_first_and_then_leaves(site: Any) -> None:
     terminal = site.on_terminal("chat")
     terminal.expect("\n> ")
     terminal.type("write never.md: hello\n")
-    terminal.expect("Type `a` to allow")
+    terminal.expect_question("Type `a` to allow")
     terminal.type("\x03")
     terminal.expect("Cancelling. Ctrl-C again leaves.")
     terminal.expect("Cancelled.")
@@ -81,13 +81,13 @@ def test_question_of_another_session_interrupts_the_line(site: Any) -> None:
     terminal = site.on_terminal("chat")
     terminal.expect("\n> ")
     kept, _ = site.waiting("other.md")
-    terminal.expect("Type `a` to allow")
+    terminal.expect_question("Type `a` to allow")
     terminal.type("d not now\n")
     terminal.expect("> ")
     _, err = kept.process.communicate(timeout=60)
     assert "not now" in err
     second, approval_id = site.waiting("elsewhere.md")
-    terminal.expect("Type `a` to allow")
+    terminal.expect_question("Type `a` to allow")
     assert site.here("approvals", "approve", approval_id).returncode == 0
     terminal.expect("Allowed by ")
     terminal.expect("> ")
@@ -98,7 +98,7 @@ def test_question_of_another_session_interrupts_the_line(site: Any) -> None:
 
 def test_one_turn_on_a_terminal_asks_inline_and_ends(site: Any) -> None:
     terminal = site.on_terminal("chat", "write once.md: hello")
-    terminal.expect("Type `a` to allow")
+    terminal.expect_question("Type `a` to allow")
     terminal.type("a\n")
     assert terminal.wait() == 0
     assert (site.workspace / "once.md").exists()
@@ -147,3 +147,22 @@ def test_user_without_a_project_is_told_what_to_do(site: Any, tmp_path: Path) ->
     done = site.run("chat", "hello", ASSENT_TOKEN=token)
     assert done.returncode == 1
     assert "You have no project on this server yet." in done.stderr
+
+
+@pytest.mark.promise("R2")
+def test_chat_goes_on_after_the_server_was_killed_and_started_again(
+    assent: Any, workspace: Path, free_port: Any
+) -> None:
+    port = str(free_port())
+    serving = assent.start("serve", "--port", port)
+    serving.line()
+    assent.here("token", "--user", "alice", "--save")
+    env = {"ASSENT_SERVER_URL": f"http://127.0.0.1:{port}"}
+    assent.start("connect", "--workspace", str(workspace), "--json", **env).line()
+    kept = assent.start("chat", "write notes.md: hello", **env)
+    approval_id = kept.line_with("assent approvals approve", of="stderr").split("approve ")[1].split("`")[0]
+    serving.stop(signal.SIGKILL)
+    assent.start("serve", "--port", port).line()
+    assert assent.here("approvals", "approve", approval_id, **env).returncode == 0
+    assert kept.process.wait(60) == 0
+    assert (workspace / "notes.md").read_text(encoding="utf-8") == "hello"

@@ -43,7 +43,7 @@ def test_it_asks_on_a_terminal(assent: Any, workspace: Path) -> None:
     client = assent.on_terminal("connect", "--workspace", str(workspace), **env)
     client.expect(f"Connected {workspace} to project ")
     asking = assent.start("chat", "write notes.md: hello", **env)
-    client.expect("Type `a` to allow")
+    client.expect_question("Type `a` to allow")
     client.type("a\n")
     assert asking.process.wait(60) == 0
     assert (workspace / "notes.md").read_text(encoding="utf-8") == "hello"

@@ -67,7 +67,7 @@ def test_chat_goes_on_in_the_terminal_with_approvals_inline(assent: Any, workspa
     terminal.expect("> ")
     terminal.type("write notes.md: hello\n")
     terminal.expect("MEDIUM write_file")
-    terminal.expect("Type `a` to allow")
+    terminal.expect_question("Type `a` to allow")
     terminal.type("a\n")
     terminal.expect("← write_file: notes.md, now 5 bytes")
     terminal.expect("> ")

@@ -60,8 +60,10 @@ class TroubledDatabase:
         self._database = database
         self._trouble = trouble
 
-    async def write(self, work: Any) -> Any:
-        return await self._database.write(lambda transaction: work(self._troubled(transaction)))
+    async def write(self, work: Any, *, relaxed: bool = False, heavy: bool = False) -> Any:
+        return await self._database.write(
+            lambda transaction: work(self._troubled(transaction)), relaxed=relaxed, heavy=heavy
+        )
 
     async def read(self, work: Any) -> Any:
         return await self._database.read(work)

@@ -61,6 +61,7 @@ class Records:
             "network": False,
             "timeout_seconds": 30,
             "repeatable": key is not None,
+            "changes_nothing": False,
         }
         return NewExecution(**(values | changes))  # type: ignore[arg-type]
 

@@ -1,6 +1,7 @@
 """A real server on a free port in the test's own loop, and users who talk to it over HTTP."""
 
 import asyncio
+import contextlib
 import io
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -211,7 +212,8 @@ async def running_server(settings: ServerSettings) -> AsyncGenerator[Server]:
         finally:
             await session.close()
             ready.result().stop()
-            await task
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
 
 @pytest.fixture

@@ -7,10 +7,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from assent.protocol.states import AgentMode, Scope
+from assent.protocol.events import ChatText
+from assent.protocol.states import Scope
+from assent.protocol.values import now
+from assent.server import stream as stream_route
 from assent.server import streams
 from assent.server.streams import FeedStream
-from assent.store.ledger import feed_topic
+from assent.store.database import Transaction
+from assent.store.ledger import Ledger, feed_topic
 
 CHAT = (Scope.CHAT,)
 
@@ -190,12 +194,10 @@ async def test_lost_hints_cost_time_and_no_event(server: Any, monkeypatch: pytes
 async def test_reader_that_does_not_read_costs_bounded_memory_and_loses_nothing(server: Any) -> None:
     alice = server.user()
     project = await alice.project()
-    session = await server.parts.store.chat.create_session("alice", project, "talk")
-    posted = await server.parts.store.chat.post("alice", project, "hi", session_id=session.id, mode=AgentMode.SANDBOX)
-    run = await server.parts.store.runs.get(posted.run_id, user_id="alice")
     host = urlsplit(server.url)
-    reader = socket.create_connection((host.hostname, host.port))
-    reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    reader = socket.socket()
+    reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    reader.connect((host.hostname, host.port))
     path = f"/my/projects/{project}/chat/stream?execute=false"
     head = (
         f"GET {path} HTTP/1.1\r\nHost: {host.netloc}\r\nLast-Event-ID: 0\r\nAuthorization: Bearer {alice.token}\r\n\r\n"
@@ -206,14 +208,22 @@ async def test_reader_that_does_not_read_costs_bounded_memory_and_loses_nothing(
         while manager.count() == 0:
             await asyncio.sleep(0.01)
     (stream,) = manager._streams["alice"]
-    text, most = "x" * 500, 0
+    said = ChatText(timestamp=now(), session_id="sess_1", run_id="run_1", text="x" * 1000)
+
+    def say_often(transaction: Transaction) -> None:
+        with Ledger(transaction, project) as ledger:
+            for _ in range(100):
+                ledger.event(said)
+
+    most = 0
     for _ in range(100):
-        await asyncio.gather(*(server.parts.store.runs.say(run, text) for _ in range(100)))
+        await server.parts.store.database.write(say_often)
         most = max(most, len(stream._buffer))
         assert stream._characters <= streams.BUFFER_CHARACTERS
     assert 0 < most <= streams.BUFFER_EVENTS
     newest = await server.parts.store.feed.head(project)
-    assert newest >= 10_000
+    assert newest == 10_000
+    assert stream._sent < newest // 2, "it was held up by the reader, not by us"
     reader.setblocking(False)  # noqa: FBT003 - the standard library's signature
     loop = asyncio.get_running_loop()
     seen, rest = 0, b""
@@ -226,6 +236,30 @@ async def test_reader_that_does_not_read_costs_bounded_memory_and_loses_nothing(
                     assert int(line[4:]) == seen + 1
                     seen += 1
     reader.close()
+
+
+async def test_reader_that_takes_nothing_for_long_is_let_go(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice = server.user()
+    project = await alice.project()
+    monkeypatch.setattr(stream_route, "STALLED_SECONDS", 0.05)
+    host = urlsplit(server.url)
+    with socket.socket() as reader:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        reader.connect((host.hostname, host.port))
+        head = f"GET /my/projects/{project}/chat/stream?client=laptop HTTP/1.1\r\nHost: {host.netloc}\r\n"
+        reader.sendall(f"{head}Authorization: Bearer {alice.token}\r\n\r\n".encode())
+        async with asyncio.timeout(30):
+            while not server.parts.presence.clients(project):
+                await asyncio.sleep(0.01)
+            text = ChatText(timestamp=now(), session_id="sess_1", run_id="run_1", text="z" * 8_000_000)
+
+            def say(transaction: Transaction) -> None:
+                with Ledger(transaction, project) as ledger:
+                    ledger.event(text)
+
+            await server.parts.store.database.write(say)
+            while server.parts.presence.clients(project):
+                await asyncio.sleep(0.01)
 
 
 async def test_event_larger_than_the_buffer_still_arrives(server: Any) -> None:

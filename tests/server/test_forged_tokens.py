@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from pydantic import SecretStr
 
 from assent.protocol.errors import ConfigurationError, RefusedError
@@ -52,7 +53,8 @@ def _forged(header: dict[str, Any], claims: dict[str, Any], key: bytes | None) -
 
 
 def _settings(tmp_path: Path, **changes: Any) -> ServerSettings:
-    return ServerSettings(**{"home": tmp_path / "home", "secret": SecretStr(SECRET), **changes})
+    values: dict[str, Any] = {"home": tmp_path / "home", "secret": SecretStr(SECRET), **changes}
+    return ServerSettings(**values)
 
 
 @pytest.mark.promise("R-user")
@@ -167,9 +169,7 @@ class _Provider:
         return web.Response(status=500) if self.fails else web.json_response({"keys": self.keys})
 
     def publish(self, kid: str, key: Any, **more: Any) -> None:
-        algorithm = {RSA: jwt.algorithms.RSAAlgorithm, CURVE: jwt.algorithms.ECAlgorithm}.get(
-            key, jwt.algorithms.OKPAlgorithm
-        )
+        algorithm: Any = {RSA: RSAAlgorithm, CURVE: ECAlgorithm}.get(key, OKPAlgorithm)
         self.keys.append({**json.loads(algorithm.to_jwk(key.public_key())), "kid": kid, **more})
 
 

@@ -43,7 +43,9 @@ async def test_a_message_into_a_foreign_or_unknown_session_is_not_found(records:
 
 async def test_runs_of_one_session_go_one_after_the_other(records: Records) -> None:
     first = await post(records)
+    records.clock.turn(1)
     second = await post(records, session_id=first.session_id)
+    records.clock.turn(1)
     other = await post(records)
     claimed = await records.store.runs.claim("w1")
     assert claimed is not None
@@ -72,6 +74,7 @@ async def test_a_worker_that_lost_its_lease_changes_nothing_any_more(records: Re
     assert not await records.store.runs.renew(posted.run_id, zombie.fence)
     for write in (
         records.store.runs.checkpoint(zombie.id, zombie.fence, "[]"),
+        records.store.runs.say(zombie, "from the grave"),
         records.store.runs.finish(zombie, history=None, answer="from the grave"),
         records.store.runs.fail(zombie, error="from the grave"),
     ):
@@ -79,7 +82,8 @@ async def test_a_worker_that_lost_its_lease_changes_nothing_any_more(records: Re
             await write
         assert conflict.value.state == "fenced"
     await records.store.runs.checkpoint(heir.id, heir.fence, '["kept"]')
-    assert (await records.store.runs.get(heir.id, user_id="alice")).history == '["kept"]'
+    kept = await records.store.runs.get(heir.id, user_id="alice")
+    assert (kept.history, kept.attempts) == ('["kept"]', 0)
 
 
 async def test_after_a_restart_every_run_is_free_at_once(records: Records) -> None:

@@ -49,9 +49,9 @@ class CountingDatabase(SqliteDatabase):
 
     commits = 0
 
-    def _commit(self, connection: sqlite3.Connection, batch: list[Any]) -> None:
+    def _commit(self, batch: list[Any]) -> None:
         self.commits += 1
-        super()._commit(connection, batch)
+        super()._commit(batch)
 
 
 async def test_units_that_wait_together_are_committed_together(tmp_path: Path) -> None:
@@ -174,3 +174,70 @@ async def test_inspecting_works_while_a_server_has_the_record_open(settings: Ser
 async def test_inspecting_a_record_that_is_not_there_says_where_to_look(settings: ServerSettings) -> None:
     with pytest.raises(ConfigurationError, match="no database"):
         await Store.inspect(settings)
+
+
+async def test_a_long_log_is_moved_into_the_file_while_work_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assent.store.disk.LOG_BYTES", 64 * 1024)
+    monkeypatch.setattr("assent.store.disk.FLUSHES_BETWEEN_LOOKS", 5)
+    database = await opened(tmp_path / "a.db")
+    for number in range(300):
+        await database.write(add(f"{number}-" + "x" * 2000))
+    assert (tmp_path / "a.db-wal").stat().st_size < 600_000  # all of it would be over a megabyte
+    await database.close()
+    assert not (tmp_path / "a.db-wal").exists()
+
+
+async def test_a_flush_that_fails_is_told_to_everybody_who_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Hint] = []
+    database = await opened(tmp_path / "a.db", on_commit=heard.append)
+    with monkeypatch.context() as broken:
+
+        def fail(descriptor: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        broken.setattr("os.fdatasync", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            await database.write(add("unsure"))
+        assert await database.write(add("relaxed"), relaxed=True) == "relaxed"
+    assert [hint.fact for hint in heard] == ["relaxed"]
+    assert await database.write(add("sound")) == "sound"
+    await database.close()
+
+
+async def test_a_relaxed_unit_never_overtakes_one_that_waits_for_the_disk(tmp_path: Path) -> None:
+    heard: list[Hint] = []
+    database = await opened(tmp_path / "a.db", on_commit=heard.append)
+    await asyncio.gather(
+        database.write(add("durable")),
+        database.write(add("relaxed"), relaxed=True),
+        database.write(add("heavy"), heavy=True),
+        database.write(add("last"), relaxed=True),
+    )
+    assert [hint.fact for hint in heard] == ["durable", "relaxed", "heavy", "last"]
+    await database.close()
+
+
+async def test_a_failing_heavy_unit_fails_alone(tmp_path: Path) -> None:
+    database = await opened(tmp_path / "a.db")
+    results = await asyncio.gather(
+        database.write(add("a")),
+        database.write(add("a"), heavy=True),
+        database.write(add("b"), heavy=True),
+        return_exceptions=True,
+    )
+    assert [type(result) for result in results] == [str, sqlite3.IntegrityError, str]
+    await database.close()
+
+
+async def test_without_full_durability_nothing_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(5, "nobody should flush")
+
+    monkeypatch.setattr("os.fdatasync", fail)
+    database = await opened(tmp_path / "a.db", durability="normal")
+    assert await database.write(add("kept")) == "kept"
+    await database.close()

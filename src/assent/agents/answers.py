@@ -16,10 +16,9 @@ from .phrases import Step
 SHORT_CHARACTERS = 4000
 SHORT_LINES = 60
 EXCERPT_LINES = 20
-EXCERPT_CHARACTERS = 2000
 MOST_ENTRIES = 50
 MOST_MATCHES = 30
-LINE_CHARACTERS = 200
+LINE_CHARACTERS = 120
 
 HELP = """\
 I am the offline agent: I work without a model and understand a few plain phrases.
@@ -182,9 +181,8 @@ def _search(step: Step, result: JsonObject) -> str:
         f"{match.get('path')}:{match.get('line_number')}: {clip(str(match.get('line', '')).strip(), LINE_CHARACTERS)}"
         for match in matches[:MOST_MATCHES]
     ]
-    if total > len(lines):
-        lines.append(f"… and {total - len(lines):,} more")
-    return f"{_count(total, 'match', 'matches')} for “{what}”:\n\n{fenced(chr(10).join(lines))}"
+    more = f"\n\n… and {total - len(lines):,} more" if total > len(lines) else ""
+    return f"{_count(total, 'match', 'matches')} for “{what}”:\n\n{fenced(chr(10).join(lines))}{more}"
 
 
 def _run(step: Step, result: JsonObject) -> str:
@@ -230,7 +228,7 @@ def is_short(text: str) -> bool:
 
 def fenced(text: str) -> str:
     """Quoted as it is, in a fence longer than any inside it."""
-    text = clip(text.rstrip("\n"), max(EXCERPT_CHARACTERS, SHORT_CHARACTERS))
+    text = clip(text.rstrip("\n"), SHORT_CHARACTERS)
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}\n{text}\n{fence}"

@@ -5,6 +5,7 @@ Nothing is validated or approved here. The framework's own argument check is swi
 call with its reason, never as a result.
 """
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ RETRIES = 1
 """How often a model may mend the parameters of a call before they count as a failure."""
 MODEL_CHARACTERS = 100_000
 """The most of one result that a model is shown; the record has the whole."""
+BIG = 256 * 1024
+"""Results larger than this are shortened off the event loop."""
 _SHORTER = ((60_000, 400), (20_000, 150), (6_000, 50), (1_000, 20), (100, 5))
 """Tried in order until a long result fits: characters of a text, items of a list."""
 _UNREADABLE = "unreadable_arguments"
@@ -106,7 +109,9 @@ class AssentToolset(AbstractToolset[Calling]):
         caller = Caller(run_id=calling.run_id, agent_id=self._agent_id, mode=calling.mode, key=ctx.tool_call_id)
         response = await self._executor.execute_tool(name, tool_args, calling.session_id, caller=caller)
         if response.status is ResponseStatus.COMPLETED:
-            return shown_to_model(response.result or {})
+            result = response.result or {}
+            # A file of 100 MB is not written out as JSON on the event loop.
+            return await asyncio.to_thread(shown_to_model, result) if _bulk(result) > BIG else shown_to_model(result)
         message = failure(response)
         if _UNREADABLE in tool_args:
             message = f"The arguments of {name} are not a JSON object.\nhint: send one object with its parameters"
@@ -149,14 +154,21 @@ _ADVICE: dict[ErrorType | None, str] = {
 
 def shown_to_model(result: JsonObject) -> str:
     """A result as JSON text. Text, not an object: no client may smuggle in what a framework would take for more."""
-    text = _dump(result)
+    if _bulk(result) <= MODEL_CHARACTERS and len(text := _dump(result)) <= MODEL_CHARACTERS:
+        return text
     for characters, items in _SHORTER:
-        if len(text) <= MODEL_CHARACTERS:
-            break
-        text = _dump({**_shorten(result, characters, items), "shortened": "Parts were left out; ask for less at once."})
-    return (
-        text if len(text) <= MODEL_CHARACTERS else f"A result of {len(_dump(result)):,} characters, too long to show."
-    )
+        shorter = _shorten(result, characters, items)
+        if (
+            len(text := _dump({**shorter, "shortened": "Parts were left out; ask for less at once."}))
+            <= MODEL_CHARACTERS
+        ):
+            return text
+    return "The result is too long to show; ask for less at once."
+
+
+def _bulk(result: JsonObject) -> int:
+    """How large a result is at least, without writing it out."""
+    return sum(len(cast(str | list[Any], value)) for value in result.values() if isinstance(value, str | list))
 
 
 def _dump(value: Any) -> str:

@@ -51,6 +51,7 @@ _NO_SANDBOX = Finding(
     level=_MEDIUM,
     reason="There is no sandbox on this machine, so nothing runs without asking.",
     rule="gate.isolation",
+    always_asks=True,
 )
 
 
@@ -84,10 +85,13 @@ class Gate:
         except Exception as error:  # noqa: BLE001 - the boundary: a fault of ours must refuse, never let pass
             finding = _invalid(f"The call could not be judged ({type(error).__name__}).", "gate.fault")
             return Judgement(str(tool_name)[:100], None, _malformed(finding))
-        if isolated or judgement.verdict.level is not _LOW:
-            return judgement
         verdict = judgement.verdict
-        raised = verdict.model_copy(update={"level": _MEDIUM, "findings": (_NO_SANDBOX, *verdict.findings)})
+        if isolated or verdict.refused:
+            return judgement
+        if verdict.level is _LOW:
+            raised = verdict.model_copy(update={"level": _MEDIUM, "findings": (_NO_SANDBOX, *verdict.findings)})
+        else:  # already asks; with this finding it does so in `full` mode too
+            raised = verdict.model_copy(update={"findings": (*verdict.findings, _NO_SANDBOX)})
         return Judgement(judgement.tool_name, judgement.params, raised)
 
     def self_check(self) -> list[str]:

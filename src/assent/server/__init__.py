@@ -9,7 +9,7 @@ from .app import create_app
 from .auth import Principal, issue_token, server_secret
 from .openapi import openapi_document
 from .parts import Parts, open_parts
-from .serve import Listening, run_server, serve
+from .serving import Listening, run_server, serve
 from .signin import SignIn
 from .streams import StreamManager
 

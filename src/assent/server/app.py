@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from assent.protocol.errors import AssentError
 from assent.settings import ServerSettings
-from assent.store.sqlite import StorageError
+from assent.store import STORAGE_ERRORS
 
 from .isolation import UserIsolationMiddleware
 from .listing import ROUTES
@@ -50,7 +50,7 @@ def create_app(settings: ServerSettings, *, parts: Parts | None = None) -> FastA
     app.state.description = json.dumps(openapi_document()).encode()
     for route in ROUTES:
         _add(app, route)
-    for kind in (AssentError, StorageError, HTTPException, RequestValidationError):
+    for kind in (AssentError, *STORAGE_ERRORS, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, handle)
     app.add_middleware(UserIsolationMiddleware, settings=settings, routes=ROUTES)
     return app

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from assent.protocol.errors import AssentError, CallerError, ConfigurationError, ConflictError, Problem
 from assent.protocol.values import JsonObject
-from assent.store.sqlite import StorageError
+from assent.store import STORAGE_ERRORS
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -99,7 +99,7 @@ def problem_response(error: Exception) -> Response:
     """The answer for any error."""
     if isinstance(error, AssentError):
         return _of_assent(error)
-    if isinstance(error, StorageError):
+    if isinstance(error, STORAGE_ERRORS):
         log.error("the record cannot be written", error=str(error))
         return _response(
             503,

@@ -7,10 +7,16 @@ commit (`Database.on_commit`). Nothing here judges a call, talks to a client or 
 Read `tables` first, then `ledger` (feed and audit chain), then `executions`.
 """
 
+import sqlite3
+
 from .records import ApprovalRow, ExecutionRow, MessageRow, ProjectRow, RunRow, SessionRow, StoredEvent
 from .store import Store
 
+STORAGE_ERRORS = (sqlite3.OperationalError, OSError)
+"""What a full or failing disk raises; nothing of the unit was kept."""
+
 __all__ = [
+    "STORAGE_ERRORS",
     "ApprovalRow",
     "ExecutionRow",
     "MessageRow",

@@ -48,7 +48,15 @@ class Transaction(Protocol):
 class Database(Protocol):
     """Where transactions run."""
 
-    async def write(self, work: Callable[[Transaction], Result]) -> Result: ...
+    async def write(
+        self, work: Callable[[Transaction], Result], *, relaxed: bool = False, heavy: bool = False
+    ) -> Result:
+        """Run one unit in a transaction.
+
+        `relaxed`: answered when committed, not only when on the disk: for what does no harm if a power cut takes it.
+        `heavy`: carries a file's worth of data.
+        """
+        ...
 
     async def read(self, work: Callable[[Transaction], Result]) -> Result: ...
 

@@ -82,7 +82,8 @@ class Runs:
 
         def work(transaction: Transaction) -> None:
             changed = transaction.change(
-                "UPDATE runs SET history = :history, updated_at = :now WHERE id = :id AND fence = :fence "
+                # A run that gets on is not a run that kills its worker: only attempts without a step count.
+                "UPDATE runs SET history = :history, attempts = 0, updated_at = :now WHERE id = :id AND fence = :fence "
                 "AND state = 'RUNNING'",
                 {"history": history, "now": transaction.now, "id": run_id, "fence": fence},
             )
@@ -95,6 +96,12 @@ class Runs:
         """A piece of the agent's text, as it streams."""
 
         def work(transaction: Transaction) -> None:
+            mine = transaction.one(
+                "SELECT 1 FROM runs WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
+                {"id": run.id, "fence": run.fence},
+            )
+            if mine is None:
+                raise fenced()
             with Ledger(transaction, run.project_id) as ledger:
                 ledger.event(ChatText(timestamp=transaction.now, session_id=run.session_id, run_id=run.id, text=text))
 

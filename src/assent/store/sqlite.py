@@ -1,19 +1,20 @@
-"""SQLite: one writer thread with group commit, one reader thread, WAL.
+"""SQLite: one writer on the event loop, group commit, and the disk waited for elsewhere.
 
-Everything that waits while a commit is on its way to the disk goes into the next one together, each unit in a
-savepoint of its own, so that one failing unit takes none of its neighbours with it. A future is answered only
-after its commit is durable; hints go out in commit order, before the futures.
+Units that are asked for in one turn of the loop share a transaction, each in a savepoint of its own, so that one
+failing unit takes none of its neighbours with it. The statements run on the loop (a thread would spend more time
+fighting for the interpreter than SQLite spends working); what waits for the disk does not: with full durability a
+`Syncer` thread flushes the log once for everything committed before it, and only then are hints sent and futures
+answered, in commit order. A unit may say that it need not be on the disk before it is answered (`relaxed`): it is
+kept by the next flush.
 
 A lock file keeps a second server out: two writers would each believe they are alone.
 """
 
 import asyncio
-import contextlib
 import fcntl
 import os
-import queue
 import sqlite3
-import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,14 +25,12 @@ from assent.protocol.errors import ConfigurationError
 from assent.protocol.values import timestamp
 
 from .database import Hint, Row, Transaction
+from .disk import Syncer, Worker
 
 Result = TypeVar("Result")
 
-StorageError = sqlite3.OperationalError
-"""What a full or failing disk raises; nothing of the unit was kept."""
-
-MAX_BATCH = 256
-"""Most units in one commit: bounds how long the first of them waits."""
+MAX_BATCH = 64
+"""Most units in one transaction: bounds how long the loop is busy with them."""
 
 
 def database_clock() -> str:
@@ -67,12 +66,14 @@ class SqliteTransaction:
         self.hints.append(Hint(topic, fact))
 
 
-@dataclass
+@dataclass(slots=True)
 class _Unit:
-    """One piece of work on its way through a thread."""
+    """One piece of work on its way."""
 
     work: Callable[[Transaction], Any]
     future: asyncio.Future[Any]
+    relaxed: bool
+    heavy: bool
     result: Any = None
     error: BaseException | None = None
     hints: list[Hint] = field(default_factory=list[Hint])
@@ -105,67 +106,90 @@ class SqliteDatabase:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._lock = None if read_only else _lock(path)
-        self._writes: queue.SimpleQueue[_Unit | None] = queue.SimpleQueue()
-        self._reads: queue.SimpleQueue[_Unit | None] = queue.SimpleQueue()
-        self._closed = False
         prepare()
-        self._threads: list[threading.Thread] = []
-        if not read_only:
-            self._start(self._write_loop, _connect(path, durability), "assent-writer")
-        reader = _connect(path, durability)
-        reader.execute("PRAGMA query_only = ON")
-        self._start(self._read_loop, reader, "assent-reader")
+        self._reader = _connect(path)
+        self._reader.execute("PRAGMA query_only = ON")
+        self._reads = Worker("assent-reader", self._loop)
+        self._writer = _connect(path)
+        if read_only:
+            self._writer.execute("PRAGMA query_only = ON")
+        self._syncer = Syncer(path, self._loop, flush=durability == "full", pause=self._pause)
+        self._units: deque[_Unit] = deque()
+        self._committed: deque[_Unit] = deque()
+        self._pump_is_due = False
+        self._pause_is_due = False
+        self._heavy: asyncio.Future[Any] | None = None
+        self._closed = False
 
-    async def write(self, work: Callable[[Transaction], Result]) -> Result:
+    async def write(
+        self, work: Callable[[Transaction], Result], *, relaxed: bool = False, heavy: bool = False
+    ) -> Result:
         # The unit is queued before the first await, so that callers who ask in an order are served in it.
-        return await self._submit(self._writes, work)
-
-    async def read(self, work: Callable[[Transaction], Result]) -> Result:
-        return await self._submit(self._reads, work)
-
-    async def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        for units in (self._writes, self._reads):
-            units.put(None)
-        for thread in self._threads:
-            await asyncio.to_thread(thread.join)
-        if self._lock is not None:
-            os.close(self._lock)
-
-    def _start(self, loop: Callable[[sqlite3.Connection], None], connection: sqlite3.Connection, name: str) -> None:
-        thread = threading.Thread(target=loop, args=(connection,), name=name, daemon=True)
-        thread.start()
-        self._threads.append(thread)
-
-    def _submit(
-        self, units: "queue.SimpleQueue[_Unit | None]", work: Callable[[Transaction], Result]
-    ) -> "asyncio.Future[Result]":
         if self._closed:
             raise ConfigurationError("The database is closed.", hint="The server is shutting down; try again later.")
         future: asyncio.Future[Result] = self._loop.create_future()
-        units.put(_Unit(work, future))
-        return future
+        self._units.append(_Unit(work, future, relaxed, heavy))
+        self._schedule()
+        return await future
 
-    def _write_loop(self, connection: sqlite3.Connection) -> None:
-        while (first := self._writes.get()) is not None:
-            batch = [first]
-            last = False
-            with contextlib.suppress(queue.Empty):
-                while len(batch) < MAX_BATCH:
-                    unit = self._writes.get_nowait()
-                    if unit is None:
-                        last = True
-                        break
-                    batch.append(unit)
-            self._commit(connection, batch)
-            self._loop.call_soon_threadsafe(self._answer, batch)
-            if last:
-                break
-        connection.close()
+    async def read(self, work: Callable[[Transaction], Result]) -> Result:
+        if self._closed:
+            raise ConfigurationError("The database is closed.", hint="The server is shutting down; try again later.")
+        return await self._reads.run(lambda: self._read(work))
 
-    def _commit(self, connection: sqlite3.Connection, batch: list[_Unit]) -> None:
+    async def close(self) -> None:
+        """Commit what was asked for, then let go of the file."""
+        if self._closed:
+            return
+        self._closed = True
+        while self._units or self._committed or self._heavy:
+            self._schedule()
+            await asyncio.sleep(0.001)
+        await self._reads.close()
+        self._reader.close()
+        await self._syncer.close()
+        self._writer.close()
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def _schedule(self) -> None:
+        if not self._pump_is_due and self._heavy is None and self._units:
+            self._pump_is_due = True
+            self._loop.call_soon(self._pump)
+
+    def _pause(self) -> None:
+        self._pause_is_due = True
+
+    def _pump(self) -> None:
+        self._pump_is_due = False
+        if self._pause_is_due:
+            self._pause_is_due = False
+            self._heavy = self._syncer.start_anew()
+            self._heavy.add_done_callback(lambda done: self._resume())
+            return
+        if self._units[0].heavy:
+            # A file's worth of text would hold up everybody: it gets a thread and the connection to itself.
+            unit = self._units.popleft()
+            self._heavy = asyncio.ensure_future(self._reads.run(lambda: self._commit([unit])))
+            self._heavy.add_done_callback(lambda done: self._heavy_done(unit))
+            return
+        batch: list[_Unit] = []
+        while self._units and len(batch) < MAX_BATCH and not self._units[0].heavy:
+            batch.append(self._units.popleft())
+        self._commit(batch)
+        self._settle(batch)
+        self._schedule()
+
+    def _heavy_done(self, unit: _Unit) -> None:
+        self._settle([unit])
+        self._resume()
+
+    def _resume(self) -> None:
+        self._heavy = None
+        self._schedule()
+
+    def _commit(self, batch: list[_Unit]) -> None:
+        connection = self._writer
         try:
             connection.execute("BEGIN IMMEDIATE")
             if len(batch) == 1:
@@ -190,8 +214,8 @@ class SqliteDatabase:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         else:
-            unit.hints = transaction.hints
             connection.execute("COMMIT")
+            unit.hints = transaction.hints
 
     def _attempt(self, connection: sqlite3.Connection, unit: _Unit) -> None:
         transaction = SqliteTransaction(connection, self._clock())
@@ -207,32 +231,45 @@ class SqliteDatabase:
             unit.hints = transaction.hints
         connection.execute("RELEASE unit")
 
-    def _read_loop(self, connection: sqlite3.Connection) -> None:
-        while (unit := self._reads.get()) is not None:
-            try:
-                connection.execute("BEGIN")
-                unit.result = unit.work(SqliteTransaction(connection, self._clock()))
-            except Exception as error:  # noqa: BLE001 - carried to the caller, whatever it is
-                unit.error = error
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-            self._loop.call_soon_threadsafe(unit.answer)
-        connection.close()
+    def _settle(self, batch: list[_Unit]) -> None:
+        """Answer in commit order: a unit that needs the disk holds back those behind it."""
+        self._committed.extend(batch)
+        while self._committed and (self._committed[0].relaxed or self._committed[0].error is not None):
+            self._answer(self._committed.popleft())
+        if self._committed:
+            self._syncer.request(self._flushed, len(self._committed))
 
-    def _answer(self, batch: list[_Unit]) -> None:
-        for unit in batch:
-            for hint in unit.hints:
-                self._on_commit(hint)
-        for unit in batch:
-            unit.answer()
+    def _flushed(self, count: int, error: OSError | None) -> None:
+        """The first `count` units that wait are on the disk (or, with an error, nobody knows)."""
+        for _ in range(count):
+            unit = self._committed.popleft()
+            if error is not None and unit.error is None and not unit.relaxed:
+                unit.error, unit.hints = error, []
+            self._answer(unit)
+        # Whoever is first now and need not wait is answered first: a flush is only ever under way for a unit that needs
+        # it, so nothing else takes units away before it is done.
+        self._settle([])
+
+    def _answer(self, unit: _Unit) -> None:
+        for hint in unit.hints:
+            self._on_commit(hint)
+        unit.answer()
+
+    def _read(self, work: Callable[[Transaction], Result]) -> Result:
+        self._reader.execute("BEGIN")
+        try:
+            return work(SqliteTransaction(self._reader, self._clock()))
+        finally:
+            if self._reader.in_transaction:
+                self._reader.execute("ROLLBACK")
 
 
-def _connect(path: Path, durability: Literal["full", "normal"]) -> sqlite3.Connection:
+def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
     connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA synchronous = {durability.upper()}")
+    connection.execute("PRAGMA synchronous = NORMAL")  # the flush at a commit is the Syncer's
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # and so is moving the log into the file
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA busy_timeout = 5000")
     connection.execute("PRAGMA cache_size = -16000")

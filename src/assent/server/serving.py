@@ -212,6 +212,8 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65535:
+        raise ConfigurationError(f"There is no port {port}.", hint="Choose one from 1 to 65535, or 0 for a free one.")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
@@ -224,7 +226,7 @@ def _listen(host: str, port: int) -> socket.socket:
         except OSError:
             listener.close()
             raise
-    except (OSError, OverflowError, UnicodeError) as error:
+    except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigurationError(
             f"Cannot listen on {host}:{port}: {reason}.", hint="Is another server running? Choose another --port."

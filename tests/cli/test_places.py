@@ -1,0 +1,65 @@
+"""Which server, which token, which project."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from assent.cli.places import UP, Note, Place, find_place, known_project, leave_note, remember_project, running_note
+from assent.client import save_token
+from assent.protocol.errors import ConfigurationError
+
+NOTE = Note(server_url="http://127.0.0.1:1", token="up.to.ken")
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("ASSENT_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_note_is_believed_only_while_its_writer_runs(home: Path) -> None:
+    assert running_note(home) is None
+    with leave_note(home, NOTE):
+        assert running_note(home) == NOTE
+        assert (home / "up.json").stat().st_mode & 0o777 == 0o600
+    assert running_note(home) is None
+    (home / "up.json").write_text(NOTE.model_dump_json(), encoding="utf-8")
+    assert running_note(home) is None, "nobody holds it"
+
+
+def test_note_that_others_could_write_or_nobody_can_read_is_not_believed(home: Path) -> None:
+    with leave_note(home, NOTE):
+        os.chmod(home / "up.json", 0o644)
+        assert running_note(home) is None
+        os.chmod(home / "up.json", 0o600)
+        (home / "up.json").write_text("{", encoding="utf-8")
+        assert running_note(home) is None
+
+
+def test_named_server_goes_before_the_one_that_is_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_token(home, "kept.to.ken")
+    with leave_note(home, NOTE):
+        assert find_place() == Place("http://127.0.0.1:1", "up.to.ken", home, UP)
+        named = find_place("http://127.0.0.1:2")
+        assert (named.server_url, named.token) == ("http://127.0.0.1:2", "kept.to.ken"), "its token goes nowhere else"
+        monkeypatch.setenv("ASSENT_TOKEN", "given.to.ken")
+        assert (find_place().server_url, find_place().token) == ("http://127.0.0.1:1", "given.to.ken")
+        monkeypatch.setenv("ASSENT_SERVER_URL", "http://127.0.0.1:3")
+        assert find_place() == Place("http://127.0.0.1:3", "given.to.ken", home, "http://127.0.0.1:3")
+
+
+def test_without_a_token_it_is_said_how_to_get_one(home: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"There is no token\.") as caught:
+        find_place()
+    assert "assent token" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\udcff"])
+def test_broken_memory_of_projects_is_no_memory(home: Path, text: str) -> None:
+    place = Place("http://127.0.0.1:1", "t", home, UP)
+    (home / "projects.json").write_text(text, encoding="utf-8", errors="surrogateescape")
+    assert known_project(place, Path("/a")) is None
+    remember_project(place, Path("/a\udcff"), "proj_1")
+    assert known_project(place, Path("/a\udcff")) == "proj_1"
+    assert known_project(Place("http://x", "t", home, "http://x"), Path("/a\udcff")) is None

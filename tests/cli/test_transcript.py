@@ -1,0 +1,142 @@
+"""What a conversation looks like: safe, short, and on the right stream."""
+
+import json
+from typing import Any
+
+import pytest
+
+from assent.cli.transcript import JsonTranscript, TerminalTranscript, call_summary, output_lines, result_summary
+from assent.protocol.events import (
+    ApprovalRequested,
+    ChatError,
+    ChatMessage,
+    ChatText,
+    RunChanged,
+    ToolFinished,
+    ToolOutput,
+    ToolStarted,
+)
+from assent.protocol.states import ErrorType, ExecutionStatus, RiskLevel, RunState
+from assent.protocol.values import now
+
+pytestmark = pytest.mark.promise("L5")
+IN_RUN: dict[str, Any] = {"timestamp": now(), "session_id": "sess_1", "run_id": "run_1"}
+
+
+def finished(name: str, result: dict[str, Any] | None, **more: Any) -> ToolFinished:
+    told: dict[str, Any] = {
+        "tool_id": "exec_1",
+        "tool_name": name,
+        "status": ExecutionStatus.COMPLETED,
+        "result": result,
+        "result_shortened": False,
+        "error": None,
+        "error_type": None,
+        "execution_time_ms": 1,
+    }
+    return ToolFinished(**{**IN_RUN, **told, **more})
+
+
+def test_text_is_streamed_once_and_the_whole_message_not_repeated(capsys: Any) -> None:
+    transcript = TerminalTranscript(can_ask=True)
+    for piece in ("It is ", "1.2.3"):
+        transcript.show(ChatText(**IN_RUN, text=piece))
+    transcript.show(ChatMessage(**IN_RUN, message_id="m", role="agent", content="It is 1.2.3"))
+    transcript.show(ChatMessage(**IN_RUN, message_id="n", role="user", content="not repeated"))
+    transcript.end_turn()
+    assert capsys.readouterr().out == "It is 1.2.3\n"
+
+
+def test_message_that_was_not_streamed_is_told(capsys: Any) -> None:
+    transcript = TerminalTranscript(can_ask=True)
+    transcript.show(ChatText(**IN_RUN, text="First."))
+    transcript.show(ChatMessage(**IN_RUN, message_id="m", role="agent", content="Second."))
+    transcript.end_turn()
+    assert capsys.readouterr().out == "First.\nSecond.\n"
+
+
+def test_nothing_from_elsewhere_moves_the_cursor(capsys: Any) -> None:
+    bad = "\x1b[2J\u202e\x07"
+    transcript = TerminalTranscript(can_ask=False)
+    transcript.show(ChatText(**IN_RUN, text=bad))
+    transcript.show(
+        ToolStarted(**IN_RUN, tool_id="e", tool_name=bad, tool_params={"path": bad}, risk_level=RiskLevel.LOW)
+    )
+    for name in ("read_file", "write_file", "execute_command", "list_directory", "search_files", "other"):
+        transcript.show(finished(name, {"size": bad, "path": bad, "exit_code": bad, "total_count": bad, "stdout": bad}))
+    transcript.show(finished("read_file", None, status=ExecutionStatus.FAILED, error=bad, error_type=ErrorType.REFUSED))
+    output = {key: value for key, value in IN_RUN.items() if key != "run_id"}
+    transcript.show(ToolOutput(**output, tool_id="e", stream="stdout", text=bad, sequence=0))
+    transcript.show(ChatError(**IN_RUN, message=bad, hint=bad))
+    transcript.show(
+        ApprovalRequested(
+            **output,
+            approval_id=bad,
+            tool_id="e",
+            tool_name=bad,
+            risk_level=RiskLevel.HIGH,
+            timeout_seconds=1,
+            description=bad,
+            tool_params={},
+            findings=[],
+            network=False,
+            digest="d",
+            deadline=now(),
+            agent_id=None,
+        )
+    )
+    said = "".join(capsys.readouterr())
+    assert "\\x1b" in said
+    assert not set(said) & set("\x1b\u202e\x07")
+
+
+def test_output_that_was_streamed_is_not_told_again(capsys: Any) -> None:
+    transcript = TerminalTranscript(can_ask=True)
+    output = {key: value for key, value in IN_RUN.items() if key != "run_id"}
+    transcript.show(ToolOutput(**output, tool_id="exec_1", stream="stdout", text="one\ntwo\n", sequence=0))
+    transcript.show(finished("execute_command", {"exit_code": 0, "stdout": "one\ntwo\n"}))
+    transcript.show(RunChanged(**IN_RUN, state=RunState.DONE))
+    assert capsys.readouterr().err == "  | one\n  | two\n← execute_command: exit code 0\n"
+
+
+def test_long_output_is_shortened_and_says_so() -> None:
+    lines = output_lines({"stdout": "".join(f"{number}\n" for number in range(20)), "stderr": "end\n"})
+    assert lines == ["… 16 lines before …", "16", "17", "18", "19", "end"]
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "told"),
+    [
+        ("read_file", {"path": "a b.md"}, "read_file a b.md"),
+        ("execute_command", {"command": "git", "args": ["log", "a b"]}, "execute_command git log 'a b'"),
+        ("execute_command", {"command": "git", "args": "x"}, "execute_command git"),
+        ("search_files", {"pattern": "TODO"}, "search_files TODO in ."),
+        ("search_web", {"query": "news"}, "search_web news"),
+        ("other", {}, "other"),
+    ],
+)
+def test_call_is_told_in_a_line(name: str, params: dict[str, Any], told: str) -> None:
+    assert call_summary(name, params) == told
+
+
+@pytest.mark.parametrize(
+    ("name", "result", "told"),
+    [
+        ("list_directory", {"total_count": 3}, "3 entries"),
+        ("search_files", {"total_count": 2}, "2 matches"),
+        ("search_web", {"results": [{}]}, "1 results"),
+        ("search_web", {}, "0 results"),
+        ("other", {"a": 1}, "{'a': 1}"),
+    ],
+)
+def test_result_is_told_in_a_line(name: str, result: dict[str, Any], told: str) -> None:
+    assert result_summary(name, result) == told
+
+
+def test_json_is_ascii(capsys: Any) -> None:
+    transcript = JsonTranscript()
+    transcript.show(ChatText(**IN_RUN, text="\u202e\x1bä"))
+    transcript.end_turn()
+    said = capsys.readouterr().out
+    assert said.isascii()
+    assert json.loads(said)["text"] == "\u202e\x1bä"

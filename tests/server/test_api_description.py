@@ -1,0 +1,54 @@
+"""The OpenAPI description: complete, and true."""
+
+import json
+import re
+from typing import Any
+
+from assent.protocol.schema import wire_words
+from assent.protocol.states import Scope
+from assent.server import openapi_document
+from assent.server.listing import ROUTES
+
+
+def _operations() -> list[tuple[str, str, dict[str, Any]]]:
+    document = openapi_document()
+    return [(path, method, one) for path, methods in document["paths"].items() for method, one in methods.items()]
+
+
+def test_every_route_is_described_with_its_errors() -> None:
+    operations = _operations()
+    assert len(operations) == len(ROUTES)
+    for path, method, operation in operations:
+        name = f"{method} {path}"
+        assert operation["summary"], name
+        assert operation["description"], name
+        assert operation["tags"], name
+        statuses = set(operation["responses"])
+        assert {"421", "500"} <= statuses, name
+        if path.startswith("/my"):
+            assert {"401", "403"} <= statuses, name
+            assert {next(iter(need))[:6] for need in operation["security"]} == {"bearer"}, name
+        if "requestBody" in operation:
+            assert {"400", "413", "415"} <= statuses, name
+        if "{project_id}" in path:
+            assert "404" in statuses, name
+        for status, response in operation["responses"].items():
+            if int(status) >= 400:
+                assert list(response["content"]) == ["application/problem+json"], name
+        assert [one["name"] for one in operation["parameters"] if one["in"] == "path"] == re.findall(r"\{(\w+)\}", path)
+
+
+def test_operations_have_names_of_their_own_and_references_lead_somewhere() -> None:
+    document = openapi_document()
+    names = [operation["operationId"] for _, _, operation in _operations()]
+    assert len(names) == len(set(names))
+    referred = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
+    assert referred <= set(document["components"]["schemas"])
+    assert "$defs" not in json.dumps(document)
+    assert set(wire_words()) <= set(document["components"]["schemas"])
+    assert all(f"`{scope}`" in document["components"]["securitySchemes"]["bearer"]["description"] for scope in Scope)
+
+
+async def test_server_serves_its_own_description(server: Any) -> None:
+    answer = await server.user().get("/openapi.json", headers={"Authorization": ""})
+    assert answer.json == openapi_document()

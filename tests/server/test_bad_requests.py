@@ -1,0 +1,268 @@
+"""Requests that are broken, too large, misdirected or come at a bad moment: a clear answer, nothing lost, no hang."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from assent.protocol.errors import MachineError
+from assent.server.bodies import MAX_DEPTH, parse_json
+from assent.server.isolation import UserIsolationMiddleware
+from assent.server.problems import WrongForm
+from assent.settings import ServerSettings
+from assent.store.database import Transaction
+
+JSON = {"Content-Type": "application/json"}
+
+
+def _is_problem(answer: Any, status: int) -> None:
+    assert answer.status == status, answer.text
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert (answer.json["status"], answer.json["type"]) == (status, "about:blank")
+    assert answer.json["detail"].endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b'{"name": "a"} x', "not JSON"),
+        (b"{'name': 'a'}", "not JSON"),
+        (b'{"name": "a\x00b"}', "not JSON"),
+        (b'{"name": NaN}', "NaN"),
+        (b'{"name": -Infinity}', "-Infinity"),
+        (b'{"name": 1e999}', "too large"),
+        (b'{"name": "a", "name": "b"}', "twice"),
+        (b'{"name": "\xff"}', "not UTF-8 (byte 10)"),
+        (b'{"name": "\\ud800"}', "half of a character"),
+        (b"1" * 5000, "not JSON"),
+        (b"[" * 100_000, "nested"),
+        (b"[" * 100_000 + b"]" * 100_000, "nested"),
+        (b'{"a":' * 100 + b"1" + b"}" * 100, "nested"),
+    ],
+)
+def test_body_that_is_not_strict_json_is_refused_with_what_is_wrong(body: bytes, said: str) -> None:
+    with pytest.raises(WrongForm) as told:
+        parse_json(body)
+    assert said in told.value.message
+
+
+def test_json_at_the_limits_is_read() -> None:
+    deep = b"[" * MAX_DEPTH + b"]" * MAX_DEPTH
+    assert json.dumps(parse_json(deep)).encode() == deep
+    wide = b"[" + b",".join([b"{}"] * 1000) + b"]"
+    assert len(parse_json(wide)) == 1000
+    assert parse_json(rb'["\ud83d\ude00", 1.5, true, null]') == ["\U0001f600", 1.5, True, None]
+    assert parse_json(rb'{"a\udc00": [1, "\udc00"]}', mend=True) != {}
+
+
+async def test_broken_bodies_are_400_over_http_and_the_server_lives_on(server: Any) -> None:
+    alice = server.user()
+    for body in (b"{", b"[" * 100_000, b"\xff", b'{"name":"a","name":"b"}', b'{"name":NaN}', b"null", b"[]"):
+        _is_problem(await alice.post("/my/projects", data=body, headers=JSON), 400)
+    assert (await alice.get("/my/projects")).json["total_count"] == 0
+
+
+async def test_body_that_is_not_json_is_415(server: Any) -> None:
+    alice = server.user()
+    for headers in ({"Content-Type": "text/plain"}, {"Content-Type": "application/x-www-form-urlencoded"}):
+        _is_problem(await alice.post("/my/projects", data=b'{"name":"a"}', headers=headers), 415)
+    _is_problem(await alice.post("/my/projects"), 415)
+    tool_id, _ = await alice.question(await alice.project())
+    _is_problem(await alice.post(f"/my/tools/{tool_id}/cancel", data=b"x", headers={"Content-Type": "a/b"}), 415)
+    content = {"Content-Type": "application/json; charset=utf-8"}
+    assert (await alice.post("/my/projects", data=b'{"name":"a"}', headers=content)).status == 201
+
+
+async def test_body_beyond_the_limit_is_413_whether_or_not_its_length_is_said(start_server: Any) -> None:
+    server = await start_server(max_body_bytes=2048, max_payload_bytes=4096)
+    alice = server.user()
+    project = await alice.project()
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        for _ in range(1000):
+            sent += 1024
+            yield b" " * 1024
+
+    _is_problem(await alice.post("/my/projects", data=endless(), headers=JSON), 413)
+    _is_problem(await alice.post("/my/projects", data=b" " * 3000, headers=JSON), 413)
+    _is_problem(await alice.post("/signout", data=b" " * 3000, headers=JSON), 413)
+    path = f"/my/projects/{project}/tools/exec_1/result"
+    larger = {"status": "completed", "result": {"content": "x" * 3000}}
+    assert (await alice.post(path, larger)).status == 404, "a result may be as large as a file"
+    _is_problem(await alice.post(path, {"status": "completed", "result": {"content": "x" * 5000}}), 413)
+
+
+async def test_host_that_is_not_ours_is_421_on_every_path(start_server: Any) -> None:
+    server = await start_server(allowed_hosts=("127.0.0.1", "::1", "assent.example"))
+    alice = server.user()
+    port = urlsplit(server.url).port
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "", "[::2]", "assent.example@evil"):
+        for path in ("/healthz", "/", "/my/projects", "/nothing"):
+            _is_problem(await alice.get(path, headers={"Host": host}), 421)
+    for host in ("127.0.0.1", f"127.0.0.1:{port}", "ASSENT.example:443", f"[::1]:{port}"):
+        assert (await alice.get("/my/projects", headers={"Host": host})).status == 200
+
+
+async def _raw(server: Any, data: bytes) -> bytes:
+    where = urlsplit(server.url)
+    reader, writer = await asyncio.open_connection(where.hostname, where.port)
+    try:
+        writer.write(data)
+        await writer.drain()
+        async with asyncio.timeout(10):
+            return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_requests_that_are_no_http_get_a_problem_and_an_end(server: Any) -> None:
+    broken = (
+        b"nonsense\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nA: b\x00c\r\n\r\n",
+    )
+    for data in broken:
+        answer = await _raw(server, data)
+        assert answer.startswith(b"HTTP/1.1 400"), data
+        assert b"application/problem+json" in answer
+    doubled = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil\r\nConnection: close\r\n\r\n"
+    assert b"given twice" in await _raw(server, doubled)
+    cookies = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: a=b\r\nCookie: c=d\r\nConnection: close\r\n\r\n"
+    assert b" 200 OK" in await _raw(server, cookies)
+
+
+async def test_headers_without_end_are_cut_off(server: Any) -> None:
+    for start in (b"GET /" + b"x" * 200_000, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"y" * 200_000):
+        answer = await _raw(server, start)
+        assert answer == b"" or b"too long" in answer
+    assert (await server.user().get("/healthz")).status == 200
+
+
+async def test_websocket_and_foreign_schemes_get_nowhere(server: Any) -> None:
+    upgrade = (
+        b"GET /my/projects HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n"
+    )
+    assert b" 401 " in await _raw(server, upgrade)
+
+
+async def test_websocket_is_closed_before_anything_looks_at_it() -> None:
+    sent: list[Any] = []
+
+    async def inside(scope: Any, receive: Any, send: Any) -> None:
+        sent.append(scope["type"])
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    middleware = UserIsolationMiddleware(inside, settings=ServerSettings(), routes=())
+    await middleware({"type": "websocket"}, receive, send)
+    await middleware({"type": "lifespan"}, receive, send)
+    assert sent == [{"type": "websocket.close", "code": 1008}, "lifespan"]
+
+
+async def test_failure_after_the_answer_began_is_not_answered_twice() -> None:
+    sent: list[Any] = []
+
+    async def inside(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise KeyError("late")
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    middleware = UserIsolationMiddleware(inside, settings=ServerSettings(), routes=())
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"localhost")]}
+    with pytest.raises(KeyError):
+        await middleware(scope, receive, send)
+    assert sent == ["http.response.start"]
+
+
+@pytest.mark.promise("D")
+async def test_full_disk_is_503_and_nothing_is_lost_or_hangs(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    tool_id, approval_id = await alice.question(project)
+    database = server.parts.store.database
+
+    def limit(pages: int) -> Any:
+        def work(transaction: Transaction) -> None:
+            transaction.one(f"PRAGMA max_page_count = {pages}")
+
+        return database.write(work)
+
+    await limit(1)
+    big = {"content": "x" * 90_000}
+    refused = await alice.post(f"/my/projects/{project}/chat/messages", big)
+    _is_problem(refused, 503)
+    assert refused.json["detail"] == "The record cannot be written."
+    assert "Retry-After" in refused.headers
+    assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == "AWAITING_APPROVAL"
+    assert (await alice.get(f"/my/projects/{project}/chat/sessions")).json["total_count"] <= 1
+    await limit(1_000_000)
+    assert (await alice.post(f"/my/projects/{project}/chat/messages", big)).status == 202
+    assert (await alice.post(f"/my/approvals/{approval_id}/confirm", {"decision": "approved"})).status == 200
+    assert all(check.fault is None for check in await server.parts.store.audit.verify())
+
+
+async def test_our_own_fault_is_500_without_its_inside(
+    server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alice = server.user()
+
+    async def broken(*_: object) -> None:
+        raise KeyError("the inside of the server")
+
+    monkeypatch.setattr(server.parts.store.chat, "projects", broken)
+    answer = await alice.get("/my/projects")
+    _is_problem(answer, 500)
+    assert "inside" not in answer.text
+    assert "KeyError" not in answer.text
+    incident = answer.json["hint"].split()[-1].rstrip(".")
+    assert incident in capsys.readouterr().out
+
+    async def failing(*_: object) -> None:
+        raise MachineError("A disk is gone.", hint="Look at it.")
+
+    monkeypatch.setattr(server.parts.store.chat, "projects", failing)
+    answer = await alice.get("/my/projects")
+    assert (answer.status, answer.json["detail"], answer.json["hint"]) == (500, "A disk is gone.", "Look at it.")
+
+
+async def test_every_answer_carries_the_headers_that_protect_and_none_that_open(server: Any) -> None:
+    alice = server.user()
+    for path in ("/", "/healthz", "/my/projects", "/my/nothing", "/nothing"):
+        answer = await alice.get(path, headers={"Origin": "https://evil.example"})
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert "Server" not in answer.headers
+        assert not [name for name in answer.headers if name.lower().startswith("access-control")]
+        if path.startswith("/my"):
+            assert answer.headers["Cache-Control"] == "no-store"
+
+
+async def test_log_says_who_did_what_and_no_secret(server: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    alice = server.user()
+    project = await alice.project("a very private name")
+    await alice.execute(project, "write_file", {"path": "a.txt", "content": "the content of a file"})
+    await alice.get(f"/my/projects/{project}/tools/available")
+    told = capsys.readouterr().out
+    assert "/my/tools/execute" in told
+    assert "alice" in told
+    for secret in (alice.token, "a very private name", "the content of a file", "/tools/available"):
+        assert secret not in told

@@ -1,0 +1,178 @@
+"""Starting and stopping: a clear word when it cannot start, and an end that is quick and in order."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from assent.protocol.errors import ConfigurationError
+from assent.server import Listening, create_app, parts, serve, serving
+from assent.settings import ServerSettings
+
+SECRET = "a secret of the tests, long enough to be one"
+
+
+async def test_stop_with_open_streams_and_waiting_requests_is_quick(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    tool_id, _ = await alice.question(project)
+    async with alice.feed(project) as feed, alice.feed(project, "client=laptop") as machine:
+        waiting = asyncio.create_task(alice.get(f"/my/tools/{tool_id}?wait=60"))
+        async with asyncio.timeout(10):
+            while f"execution:{tool_id}" not in server.parts.bus._listeners:
+                await asyncio.sleep(0.01)
+        began = time.monotonic()
+        server.listening.stop()
+        await server.task
+        assert time.monotonic() - began < 5
+        assert (await waiting).json["status"] == "AWAITING_APPROVAL"
+        assert await feed.raw() is None
+        assert await machine.raw() is None
+    assert server.parts.streams.count() == 0
+
+
+async def test_what_waited_is_there_again_after_a_restart(start_server: Any) -> None:
+    first = await start_server()
+    alice = first.user()
+    project = await alice.project()
+    tool_id, approval_id = await alice.question(project)
+    first.listening.stop()
+    await first.task
+    second = await start_server()
+    alice = second.user()
+    async with alice.machine(project):
+        assert (await alice.post(f"/my/approvals/{approval_id}/confirm", {"decision": "approved"})).status == 200
+        assert (await alice.get(f"/my/tools/{tool_id}?wait=10")).json["status"] == "COMPLETED"
+
+
+async def test_cancelling_the_one_who_serves_still_ends_in_order(tmp_path: Path) -> None:
+    settings = ServerSettings(home=tmp_path, secret=SecretStr(SECRET))
+    ready: asyncio.Future[Listening] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(serve(settings, "127.0.0.1", 0, ready=ready.set_result))
+    listening = await ready
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert listening.parts.closing.is_set()
+    with pytest.raises(ConfigurationError, match="closed"):
+        await listening.parts.store.feed.head("x")
+
+
+async def test_second_request_to_stop_does_not_wait_for_requests(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice = server.user()
+    project = await alice.project()
+    calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
+    async with alice.feed(project, last=0) as feed:
+        await feed.until("tool.started")
+    began = time.monotonic()
+    server.listening.stop()
+    async with asyncio.timeout(10):
+        while not server.parts.closing.is_set():
+            await asyncio.sleep(0.01)
+    server.task.cancel()
+    await asyncio.gather(server.task, return_exceptions=True)
+    assert time.monotonic() - began < 5
+    calling.cancel()
+    await asyncio.gather(calling, return_exceptions=True)
+
+
+async def test_port_that_is_taken_and_a_host_that_is_not_ours_are_said(tmp_path: Path) -> None:
+    settings = ServerSettings(home=tmp_path, secret=SecretStr(SECRET))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigurationError, match=f"Cannot listen on 127.0.0.1:{port}") as told:
+            await serve(settings, "127.0.0.1", port)
+        assert "--port" in (told.value.hint or "")
+    for host, number, said in (
+        ("192.0.2.1", 0, "Cannot listen"),
+        ("x" * 300, 0, "Cannot listen"),
+        ("::1", 99999, "port"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            await serve(settings, host, number)
+
+
+async def test_second_server_on_the_same_record_is_refused_and_leaves_the_port(server: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(ConfigurationError, match="in use"):
+        await serve(server.settings, "127.0.0.1", port)
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+
+
+async def test_settings_that_are_wrong_stop_it_before_anything_is_opened(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="too short"):
+        await serve(ServerSettings(home=tmp_path, secret=SecretStr("short")), "127.0.0.1", 0)
+    assert not (tmp_path / "assent.db").exists()
+
+
+async def test_worker_that_cannot_start_closes_what_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __init__(self, *_: object) -> None: ...
+
+        async def start(self) -> None:
+            raise ConfigurationError("No such model.")
+
+    monkeypatch.setattr(parts, "RunWorker", Broken)
+    settings = ServerSettings(home=tmp_path, secret=SecretStr(SECRET))
+    with pytest.raises(ConfigurationError, match="No such model"):
+        await parts.open_parts(settings)
+    monkeypatch.setattr(parts, "RunWorker", None)
+    opened = await parts.open_parts(settings)
+    await opened.close()
+
+
+async def test_app_opens_and_closes_its_own_parts_when_it_is_given_none(tmp_path: Path) -> None:
+    app = create_app(ServerSettings(home=tmp_path, secret=SecretStr(SECRET)))
+    async with app.router.lifespan_context(app):
+        opened = app.state.parts
+        assert await opened.store.feed.head("x") == 0
+    assert opened.closing.is_set()
+    async with create_app(opened.settings, parts=opened).router.lifespan_context(app):
+        pass
+
+
+async def test_connection_that_says_nothing_is_closed(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.02)
+    host, port = server.listening.host, server.listening.port
+    for start in (b"", b"GET / HTTP/1.1\r\nHost: 127."):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(start)
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        writer.close()
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from assent.server import run_server
+from assent.settings import ServerSettings
+run_server(ServerSettings(home=Path(sys.argv[1])), "127.0.0.1", 0, ready=lambda it: print(it.url, flush=True))
+print("ended in order", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_process_ends_in_order_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("http://127.0.0.1:"):
+            process.send_signal(number)
+            break
+    rest, _ = process.communicate(timeout=30)
+    assert "ended in order" in rest
+    assert process.returncode == 0

@@ -30,7 +30,7 @@ from assent.protocol.values import JsonObject, moment, new_id
 from assent.protocol.verdicts import VerdictLevel
 from assent.settings import ServerSettings
 from assent.store import ExecutionRow, SessionRow, Store
-from assent.store.executions import Clearance, NewExecution, Refusal
+from assent.store.calls import Clearance, NewExecution, Refusal
 from assent.store.moves import DEADLINES_TOPIC, execution_topic
 from assent.store.questions import Question
 

@@ -262,7 +262,7 @@ class Site:
         return {"ASSENT_SERVER_URL": self.url, "ASSENT_TOKEN": self.token}
 
     def run(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return self.program.run(*arguments, **{**self.env, **more})
+        return self.program.run(*arguments, stdin=None, cwd=None, **{**self.env, **more})
 
     def here(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         return self.program.here(*arguments, **{**self.env, **more})
@@ -271,10 +271,10 @@ class Site:
         return self.program.json(*arguments, **self.env)
 
     def start(self, *arguments: str) -> Background:
-        return self.program.start(*arguments, **self.env)
+        return self.program.start(*arguments, cwd=None, **self.env)
 
     def on_terminal(self, *arguments: str) -> OnTerminal:
-        return self.program.on_terminal(*arguments, **self.env)
+        return self.program.on_terminal(*arguments, cwd=None, **self.env)
 
     def waiting(self, name: str) -> tuple[Background, str]:
         """A chat that waits for the approval of a write to this file, and the approval's id."""

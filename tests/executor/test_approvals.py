@@ -1,9 +1,11 @@
 """ApprovalManager: the signatures of the spec, deciding once, waiting."""
 
 import asyncio
+import inspect
 
 import pytest
 
+from assent.approvals import ApprovalManager
 from assent.protocol.errors import NotFound
 from assent.protocol.states import ApprovalStatus, RiskLevel
 from assent.settings import ServerSettings
@@ -12,6 +14,28 @@ from harness.desk import Desk
 pytestmark = pytest.mark.promise("A")
 
 PARAMS = {"path": "a.txt", "content": "hello"}
+
+
+@pytest.mark.promise("A1")
+def test_the_signatures_are_the_ones_that_were_agreed() -> None:
+    agreed = {
+        "request_tool_approval": [
+            "self",
+            "user_id",
+            "tool_name",
+            "tool_params",
+            "risk_level",
+            "timeout_seconds",
+            "agent_id",
+            "session_id",
+        ],
+        "get_pending_approvals": ["self", "user_id"],
+        "approve_tool": ["self", "approval_id", "user_id"],
+        "reject_tool": ["self", "approval_id", "user_id", "reason"],
+    }
+    for name, parameters in agreed.items():
+        signature = inspect.signature(getattr(ApprovalManager, name))
+        assert list(signature.parameters)[: len(parameters)] == parameters
 
 
 async def test_a_question_can_be_asked_listed_and_answered(desk: Desk) -> None:

@@ -8,8 +8,8 @@ from assent.protocol.states import AgentMode, RiskLevel
 from assent.protocol.values import new_id, timestamp
 from assent.settings import ServerSettings
 from assent.store import ProjectRow, SessionRow, Store
+from assent.store.calls import NewExecution
 from assent.store.database import Hint
-from assent.store.executions import NewExecution
 
 
 @dataclass

@@ -238,7 +238,8 @@ async def test_reader_that_does_not_read_costs_bounded_memory_and_loses_nothing(
     reader.close()
 
 
-async def test_reader_that_takes_nothing_for_long_is_let_go(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reader_that_takes_nothing_for_long_is_let_go(start_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = await start_server(heartbeat_seconds=0.05)
     alice = server.user()
     project = await alice.project()
     monkeypatch.setattr(stream_route, "STALLED_SECONDS", 0.05)

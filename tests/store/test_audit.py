@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from assent.store.executions import Clearance
+from assent.store.calls import Clearance
 from assent.store.sqlite import SqliteDatabase
 from harness.records import Records
 

@@ -7,7 +7,7 @@ import pytest
 
 from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus
-from assent.store.executions import Clearance, Refusal
+from assent.store.calls import Clearance, Refusal
 from assent.store.history import HistoryFilter
 from assent.store.questions import Question
 from harness.records import Records
@@ -152,6 +152,7 @@ async def test_another_user_can_neither_see_nor_decide_nor_settle(records: Recor
         await records.store.executions.begin(records.call(key=asked.id, user_id="mallory"), ASK, client_id=None)
 
 
+@pytest.mark.promise("X19")
 async def test_identical_calls_that_wait_join_one_approval(records: Records) -> None:
     first = await records.store.executions.begin(records.call(), ASK, client_id="c1")
     records.clock.turn(10)
@@ -175,6 +176,7 @@ async def test_joined_calls_time_out_together(records: Records) -> None:
     assert (await records.kinds()).count("tool.approval_decided") == 1
 
 
+@pytest.mark.promise("X20")
 async def test_a_call_refused_three_times_by_a_person_is_not_asked_again(records: Records) -> None:
     for _ in range(3):
         asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")

@@ -4,65 +4,22 @@ Each method is one transaction. What to do with a call is decided before (by the
 as a value: `Refusal`, `Clearance` or `Question`. `tests/store` holds the failure matrix for this module.
 """
 
-import json
-from dataclasses import dataclass
-
 from assent.protocol.errors import ConflictError, NotFound
-from assent.protocol.events import ToolOutput, ToolStarted
-from assent.protocol.executions import MAX_ERROR_CHARACTERS
-from assent.protocol.states import AgentMode, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel
+from assent.protocol.events import ToolOutput
+from assent.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus
 
 from . import endings, moves
+from .calls import Clearance, NewExecution, Refusal, insert
 from .database import Database, Transaction
 from .history import HistoryFilter, read_page
 from .ledger import Ledger
 from .questions import Question, ask
-from .records import ExecutionRow, as_values, execution_row, placeholders
+from .records import ExecutionRow, execution_row
 
 HEAVY_CHARACTERS = 256 * 1024
 
 REFUSALS_BEFORE_SILENCE = 3
 """After so many refusals of the same call by a person in a session, it is refused without asking."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """It may not run."""
-
-    error: str
-    error_type: ErrorType
-
-
-@dataclass(frozen=True, slots=True)
-class Clearance:
-    """It may run without asking."""
-
-    approved_by: str
-
-
-@dataclass(frozen=True, slots=True)
-class NewExecution:
-    """A call as the gate left it."""
-
-    id: str
-    user_id: str
-    project_id: str
-    session_id: str
-    run_id: str | None
-    agent_id: str | None
-    mode: AgentMode
-    tool_name: str
-    tool_params: str
-    true_params: str | None
-    digest: str
-    risk_level: RiskLevel
-    findings: str
-    network: bool
-    timeout_seconds: int
-    repeatable: bool
-    """Whether the id was derived from the call, so that it may be there already."""
-    changes_nothing: bool
-    """Whether running it leaves no trace on the machine."""
 
 
 class Executions:
@@ -267,12 +224,12 @@ class Executions:
         with Ledger(transaction, new.project_id) as ledger:
             match step:
                 case Refusal():
-                    row = _insert(transaction, ledger, new, ExecutionStatus.FAILED, refusal=step)
+                    row = insert(transaction, ledger, new, ExecutionStatus.FAILED, refusal=step)
                     moves.announce_end(ledger, row, transaction.now, acknowledge=False)
                 case Clearance():
                     row = self._insert_cleared(transaction, ledger, new, step, client_id)
                 case Question():
-                    row = _insert(transaction, ledger, new, ExecutionStatus.AWAITING_APPROVAL, question=step)
+                    row = insert(transaction, ledger, new, ExecutionStatus.AWAITING_APPROVAL, question=step)
                     row = ask(transaction, ledger, row, step)
         return row
 
@@ -288,9 +245,9 @@ class Executions:
         if client_id is None:
             deadline = moves.later(transaction.now, self._client_wait_seconds)
             transaction.hint(moves.DEADLINES_TOPIC, deadline)
-            return _insert(transaction, ledger, new, ExecutionStatus.APPROVED, clearance=step, deadline=deadline)
+            return insert(transaction, ledger, new, ExecutionStatus.APPROVED, clearance=step, deadline=deadline)
         deadline = moves.later(transaction.now, new.timeout_seconds + self._grace_seconds)
-        row = _insert(
+        row = insert(
             transaction,
             ledger,
             new,
@@ -302,81 +259,6 @@ class Executions:
         moves.signal(ledger, row, transaction.now)
         transaction.hint(moves.DEADLINES_TOPIC, deadline)
         return row
-
-
-def _insert(
-    transaction: Transaction,
-    ledger: Ledger,
-    new: NewExecution,
-    status: ExecutionStatus,
-    *,
-    refusal: Refusal | None = None,
-    clearance: Clearance | None = None,
-    question: Question | None = None,
-    client_id: str | None = None,
-    deadline: str | None = None,
-) -> ExecutionRow:
-    now = transaction.now
-    row = ExecutionRow(
-        id=new.id,
-        user_id=new.user_id,
-        project_id=new.project_id,
-        session_id=new.session_id,
-        run_id=new.run_id,
-        agent_id=new.agent_id,
-        mode=new.mode,
-        tool_name=new.tool_name,
-        tool_params=new.tool_params,
-        true_params=None if refusal else new.true_params,
-        digest=new.digest,
-        risk_level=new.risk_level,
-        findings=new.findings,
-        network=new.network,
-        timeout_seconds=new.timeout_seconds,
-        approval_id=None,
-        client_id=client_id,
-        result=None,
-        result_hash=None,
-        requires_approval=question is not None,
-        approved_by=clearance.approved_by if clearance else None,
-        status=status,
-        error=refusal.error[:MAX_ERROR_CHARACTERS] if refusal else None,
-        error_type=refusal.error_type if refusal else None,
-        execution_time_ms=None,
-        deadline=deadline,
-        output_seq=0,
-        created_at=now,
-        approved_at=now if clearance else None,
-        started_at=now if status is ExecutionStatus.EXECUTING else None,
-        completed_at=now if refusal else None,
-    )
-    values = as_values(row)
-    transaction.change(f"INSERT INTO tool_executions {placeholders(values)}", values)
-    ledger.event(
-        ToolStarted(
-            timestamp=now,
-            tool_id=row.id,
-            tool_name=row.tool_name,
-            tool_params=json.loads(row.tool_params),
-            risk_level=row.risk_level,
-            session_id=row.session_id,
-            run_id=row.run_id,
-        )
-    )
-    ledger.audit(
-        "requested",
-        f"agent:{row.agent_id or 'chat'}",
-        execution_id=row.id,
-        tool=row.tool_name,
-        digest=row.digest,
-        risk=row.risk_level.value,
-        status=status.value,
-        session=row.session_id,
-        approved_by=row.approved_by,
-        client=client_id,
-        error_type=row.error_type.value if row.error_type else None,
-    )
-    return row
 
 
 def _refused_too_often(transaction: Transaction, new: NewExecution) -> bool:

@@ -37,6 +37,7 @@ from .routing import ANY_SCOPE, EXECUTE, JsonAnswer, Route, parts_of, principal_
 
 REPORT: "TypeAdapter[CompletedReport | FailedReport]" = TypeAdapter(ResultReport)
 CURSOR = re.compile(r"[0-9TZ:.-]{24}~[A-Za-z0-9_.-]{1,64}")
+CATALOGUE = tool_catalogue().model_dump_json().encode()
 AGENT_OR_CHAT = frozenset({Scope.AGENT, Scope.CHAT})
 
 
@@ -98,7 +99,7 @@ async def post_output(request: Request) -> Response:
 
 
 async def available(request: Request) -> Response:
-    return JsonAnswer(tool_catalogue())
+    return Response(CATALOGUE, media_type="application/json")
 
 
 async def get_tool(request: Request) -> Response:

@@ -21,12 +21,12 @@ import structlog
 
 from assent.bus import Bus, ConnectedClient, Presence
 from assent.gate import Gate, Judgement, describe, mask_text, mask_value, shown_params
-from assent.protocol.digests import call_digest, canonical_json
+from assent.protocol.digests import call_digest, plain_json
 from assent.protocol.errors import NotFound
 from assent.protocol.executions import CompletedReport, FailedReport, ToolResponse
 from assent.protocol.states import AgentMode, ErrorType, ExecutionStatus
 from assent.protocol.tools import TOOLS
-from assent.protocol.values import JsonObject, moment, new_id
+from assent.protocol.values import moment, new_id
 from assent.protocol.verdicts import VerdictLevel
 from assent.settings import ServerSettings
 from assent.store import ExecutionRow, SessionRow, Store
@@ -105,6 +105,7 @@ class ToolExecutor:
         self._gate = gate
         self._settings = settings
         self._sessions: dict[str, SessionRow] = {}
+        self._elsewhere: dict[str, SessionRow] = {}
         self._sweeper: asyncio.Task[None] | None = None
         self._sweep_now = asyncio.Event()
         self._next_deadline: str | None = None
@@ -148,9 +149,8 @@ class ToolExecutor:
         judgement = self._gate.judge(tool_name, tool_params, workspace=workspace, isolated=isolated)
         new = self._new_execution(judgement, tool_params, session, caller)
         step = self._step(judgement, caller.mode)
-        # What runs without asking is the record's business; the log tells of what somebody may have to look at.
-        tell = log.debug if isinstance(step, Clearance) else log.info
-        tell("call judged", tool_id=new.id, tool=new.tool_name, verdict=judgement.verdict.level.value)
+        if not isinstance(step, Clearance):  # what runs without asking is the record's business, and the hot path
+            log.info("call judged", tool_id=new.id, tool=new.tool_name, verdict=judgement.verdict.level.value)
         with _Watch(self._bus, new.id) as watch:
             # Chosen and queued without an await between: a client that connects meanwhile is served after us.
             client = self._presence.choose(session.project_id)
@@ -188,29 +188,25 @@ class ToolExecutor:
         client_id: str | None,
     ) -> ExecutionRow:
         """A client's report: masked, stored, and whoever waits is told."""
-        raw = canonical_json(report.model_dump(mode="json", include={"status", "result", "error", "error_type"}))
-        result_hash = hashlib.sha256(raw.encode("ascii")).hexdigest()
         failed = isinstance(report, FailedReport)
-        result = report.result
-        if result is not None:
-            masked = (
-                await asyncio.to_thread(mask_value, result) if len(raw) > BIG_RESULT_CHARACTERS else mask_value(result)
-            )
-            result_text: str | None = json.dumps(masked, separators=(",", ":"))
-        else:
-            result_text = None
-        row = await self._store.executions.settle(
+        error = report.error if failed else None
+        error_type = (report.error_type or ErrorType.TOOL_ERROR) if failed else None
+        raw = plain_json([report.status, report.result, error, error_type])
+        result_text: str | None = None
+        if report.result is not None:
+            big = len(raw) > BIG_RESULT_CHARACTERS
+            masked = await asyncio.to_thread(mask_value, report.result) if big else mask_value(report.result)
+            result_text = plain_json(masked)
+        return await self._store.executions.settle(
             tool_id,
             user_id=user_id,
             project_id=project_id,
             client_id=client_id,
             result=result_text,
-            result_hash=result_hash,
-            error=mask_text(report.error) if failed else None,
-            error_type=(report.error_type or ErrorType.TOOL_ERROR) if failed else None,
+            result_hash=hashlib.sha256(raw.encode()).hexdigest(),
+            error=mask_text(error) if error is not None else None,
+            error_type=error_type,
         )
-        log.debug("result settled", tool_id=tool_id, status=row.status.value, ms=row.execution_time_ms)
-        return row
 
     async def client_connected(self, client: ConnectedClient, *, resumed: bool) -> None:
         """A client is there and registered: it gets what waited, and what it may have forgotten."""
@@ -227,10 +223,15 @@ class ToolExecutor:
             if session.user_id != user_id or session.project_id != project_id:
                 raise NotFound(f"No session {session_id!r}.", hint="Leave session_id out.")
             return session
-        known = f"sess_{uuid.uuid5(CALLS, f'{user_id}/{project_id}').hex}"
-        if known not in self._sessions:
-            self._remember(await self._store.chat.ensure_session(known, user_id, project_id, "Calls from elsewhere"))
-        return self._sessions[known]
+        # Owned by this user, as the caller has checked: project ids are enough to find it again.
+        session = self._elsewhere.get(project_id)
+        if session is None or session.user_id != user_id:
+            known = f"sess_{uuid.uuid5(CALLS, f'{user_id}/{project_id}').hex}"
+            session = await self._store.chat.ensure_session(known, user_id, project_id, "Calls from elsewhere")
+            if len(self._elsewhere) > 10_000:
+                self._elsewhere.clear()
+            self._elsewhere[project_id] = session
+        return session
 
     def _new_execution(
         self, judgement: Judgement, raw: Mapping[str, Any], session: SessionRow, caller: Caller
@@ -251,10 +252,10 @@ class ToolExecutor:
             mode=caller.mode,
             tool_name=judgement.tool_name[:100],
             tool_params=_recorded(judgement, raw),
-            true_params=None if params is None else json.dumps(params, separators=(",", ":")),
+            true_params=None if params is None else plain_json(params),
             digest=call_digest(judgement.tool_name, params, session.project_id) if params is not None else "malformed",
             risk_level=verdict.risk_level,
-            findings=json.dumps([finding.model_dump(mode="json") for finding in verdict.findings]),
+            findings=plain_json(verdict.findings),
             network=verdict.network,
             timeout_seconds=timeout,
             repeatable=caller.key is not None,
@@ -329,8 +330,7 @@ class ToolExecutor:
 def _recorded(judgement: Judgement, raw: Mapping[str, Any]) -> str:
     """What the record keeps of the parameters: masked, and not more than is useful of a malformed call."""
     if judgement.params is not None:
-        shown: JsonObject = shown_params(judgement.tool_name, judgement.params)
-        return json.dumps(shown, separators=(",", ":"))
+        return plain_json(shown_params(judgement.tool_name, judgement.params))
     try:
         text = json.dumps(mask_value(dict(raw)), separators=(",", ":"), allow_nan=False)
     except (ValueError, TypeError, RecursionError):

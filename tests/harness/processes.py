@@ -135,7 +135,7 @@ class Site:
             ASSENT_TOKEN=token,
         )
         async with asyncio.timeout(LIMIT_SECONDS):
-            while "connected" not in client.output():
+            while "onnected" not in client.output():
                 assert client.process.returncode is None, client.output()
                 await asyncio.sleep(0.02)
         return client

@@ -65,12 +65,6 @@ def _log(level: int, *, verbose: bool) -> None:
     set_up_logging(level, verbose=verbose)
 
 
-def _interactive() -> bool:
-    import sys
-
-    return sys.stdin.isatty() and sys.stderr.isatty()
-
-
 @app.callback(invoke_without_command=True)
 def everything(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
@@ -100,9 +94,10 @@ def up(
     """
     _log(logging.WARNING, verbose=verbose)
     with needs_server():
-        from .up import up as work
+        from .looping import run_long
+    from .up import up as work
 
-    _run(work(directory, port=port, with_chat=chat, as_json=as_json))
+    raise typer.Exit(run_long(work(directory, port=port, with_chat=chat, as_json=as_json)))
 
 
 @app.command()
@@ -174,10 +169,13 @@ def connect(
     Example:
       assent connect --server http://127.0.0.1:8477 --project proj_1 --workspace ~/code/app
     """
-    _log(logging.WARNING if _interactive() else logging.INFO, verbose=verbose)
+    _log(logging.WARNING, verbose=verbose)
     from .connect import connect as work
+    from .looping import run_long
 
-    _run(work(server_url=server, project_id=project, directory=workspace, wait=wait, as_json=as_json))
+    raise typer.Exit(
+        run_long(work(server_url=server, project_id=project, directory=workspace, wait=wait, as_json=as_json))
+    )
 
 
 @app.command()

@@ -5,7 +5,6 @@ be closed. A second signal does not wait for requests that still run.
 """
 
 import asyncio
-import importlib
 import os
 from collections.abc import Callable
 
@@ -14,6 +13,7 @@ from assent.protocol.errors import ConfigurationError
 from assent.server import Listening, serve
 from assent.settings import ServerSettings
 
+from .looping import run_long
 from .preferences import read_settings
 from .screen import put, put_json
 from .stopping import on_stop
@@ -27,8 +27,7 @@ def serve_here(host: str, port: int, *, as_json: bool) -> None:
             f"Listening on {host!r} lets other machines in, so it must be said which names this server answers to.",
             hint="set ASSENT_ALLOWED_HOSTS=assent.example.com, or listen on 127.0.0.1",
         )
-    with asyncio.Runner(loop_factory=fast_loop()) as runner:
-        runner.run(_serve(settings, host, port, as_json=as_json))
+    run_long(_serve(settings, host, port, as_json=as_json))
 
 
 async def _serve(settings: ServerSettings, host: str, port: int, *, as_json: bool) -> None:
@@ -52,11 +51,3 @@ async def _serve(settings: ServerSettings, host: str, port: int, *, as_json: boo
         await asyncio.wait({serving})
     if not serving.cancelled():
         serving.result()
-
-
-def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where there is one."""
-    try:
-        return importlib.import_module("uvloop").new_event_loop
-    except ImportError:
-        return None

@@ -17,6 +17,7 @@ from .tables import CommandTable, Kind
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}(?:\.[0-9]{1,9})?[A-Za-z]{0,3}")
 _WORD = re.compile(r"[A-Za-z0-9_+:.,%-]*")
+_GLUED = re.compile(r"-[A-Za-z](?=/|~/|\.\.(?:/|$))")
 _VARIABLE = re.compile(r"\$(?:[A-Z_{(]|env:)|%[A-Za-z_]+%")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://)")
 _SCP = re.compile(r"[^/\s]+:(?!/?\d+$).+")
@@ -121,7 +122,8 @@ def _program(value: str, place: Place) -> Findings:
 
 def _loose(value: str, place: Place) -> Findings:
     """Refuse what leads out of the workspace, alone or behind `name=`; otherwise say nothing."""
-    pieces = (value, *value.split("=")[1:]) if "=" in value else (value,)
+    plain = _GLUED.sub("", value, count=1) if value.startswith("-") else value
+    pieces = (plain, *plain.split("=")[1:]) if "=" in plain else (plain,)
     for piece in pieces:
         if piece.startswith(("/", "~", "$", "\\", "file:", "@/")) or ".." in piece:
             refusal = _leads_out(piece.removeprefix("@").removeprefix("file:"), place)
@@ -144,10 +146,17 @@ def _remote(value: str, place: Place) -> Findings:
     if found is not None:
         if found.group(1).lower() not in _NETWORK_SCHEMES or found.group(2) == "::":
             return [place.finding(_REFUSE, f"{quoted(value)} uses a transport that may run programs or read any file.")]
-        return NOTHING
+        return _dashed(value[found.end() :], value, place)
     if _SCP.fullmatch(value) and not value.startswith(("/", ".")):
-        return NOTHING
+        return _dashed(value, value, place)
     return _loose(value, place)
+
+
+def _dashed(host: str, value: str, place: Place) -> Findings:
+    """A host that ssh would take for an option, which can name a program."""
+    if host.startswith("-") or host.partition("/")[0].rpartition("@")[2].startswith("-"):
+        return [place.finding(_REFUSE, f"{quoted(value)} would be read as an option, not as a host.")]
+    return NOTHING
 
 
 def is_remote(value: str) -> bool:
@@ -188,7 +197,9 @@ def _package(value: str, place: Place) -> Findings:
     refused = _loose(value.rpartition("@")[2] if value.rpartition("@")[2].startswith("file:") else value, place)
     if refused:
         return refused
-    if ":" in value or value.endswith((".tgz", ".tar.gz")):
+    spec = value[1:].partition("@")[2] or value
+    shorthand = "/" in spec and not spec.startswith(("@", ".", "/"))  # owner/repository on GitHub
+    if shorthand or ":" in value or value.endswith((".tgz", ".tar.gz")):
         return [place.finding(_HIGH, f"{quoted(value)} is fetched from outside the registry.")]
     return NOTHING
 
@@ -205,8 +216,7 @@ def _linker(value: str, place: Place) -> Findings:
     for piece in pieces:
         if piece.startswith(_LINKER_PROGRAMS):
             return [place.finding(_REFUSE, f"{quoted(piece)} would make the compiler load another program.")]
-    joined = re.compile(r"-[A-Za-z](?=/|\.\./)")
-    return [finding for piece in pieces for finding in _loose(joined.sub("", piece), place)]
+    return [finding for piece in pieces for finding in _loose(piece, place)]
 
 
 def _checkpoint(value: str, place: Place) -> Findings:
@@ -226,7 +236,7 @@ def _archive(value: str, place: Place) -> Findings:
 def _script(value: str, place: Place) -> Findings:
     if value == "-":
         return [place.finding(_HIGH, "Runs what it is given as input.")]
-    return _path_name(value, place)
+    return [*_module(value, place), *_path_name(value, place)]
 
 
 def _glob(value: str, place: Place) -> Findings:

@@ -222,8 +222,10 @@ class _Judge:
                 return False
             reason = f"{quoted(name, 60)} is not a subcommand known of {table.name}; it may be an alias."
             self.findings.append(Finding(level=_HIGH, reason=reason, rule=f"{_rule(table)}.subcommand"))
-            for arg in (*reading.operands[1:], *reading.rest):
+            for arg in (*reading.operands, *reading.rest):
                 self.findings += judge_value(Kind.LOOSE, arg, self.place)
+            if table.style is Style.CONFIG:
+                self._perhaps_meant(name)
             return True
         inner = read(sub, reading.rest) if table.stops_at_operand else Reading(operands=reading.operands[1:])
         self._inner(sub, inner)
@@ -245,6 +247,13 @@ class _Judge:
             sub = self.table.subs.get(name)
             if sub is not None:
                 self._inner(sub, Reading())
+
+    def _perhaps_meant(self, name: str) -> None:
+        """npm takes `exe` for `exec`, and `true` for the value of a flag before it: the strictest of them decides."""
+        meant = [full for full in self.table.subs if name and full.startswith(name)]
+        meant += [word for word in self.reading.operands[1:] if word in self.table.subs]
+        for full in meant:
+            self._inner(self.table.subs[full], Reading())
 
     def _operands(self) -> None:
         table, operands = self.table, self.reading.operands

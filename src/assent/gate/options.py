@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from .tables import CommandTable, Kind, Option, Style
 
 _DIGITS = re.compile(r"-([0-9]+)([A-Za-z]*)")
+_PLUS_FOLLOWS = re.compile(r"\+[0-9]*[bcl]?f")
 _FIND_PUNCTUATION = frozenset({"(", ")", "!", ","})
 
 
@@ -69,8 +70,12 @@ class _Reader:
             arg = args[self.at]
             self.at += 1
             if arg == "--":
+                if not table.dashes_end:
+                    continue
                 self._end_of_options()
                 break
+            if table.plus_follows and _PLUS_FOLLOWS.fullmatch(arg):
+                reading.said.append(Said(self.options["-f"], arg))
             if len(arg) < 2 or arg[0] != "-":
                 reading.operands.append(arg)
                 if table.stops_at_operand:
@@ -148,6 +153,8 @@ class _Reader:
     def _setting(self, name: str, glued: str | None) -> None:
         """npm: `--no-x`, `--key=value`, or `--key value` for a key that we do not know."""
         folded = name.replace("_", "-").lower()
+        if folded.endswith(":registry"):
+            folded = "--registry"  # of one scope
         option = self.options.get(folded) or self.options.get(folded.replace("--no-", "--", 1))
         if option is not None:
             self._take(option, name, glued if option.kind else None)

@@ -24,7 +24,7 @@ MAX_REASONS = 5
 
 _BLANKS = " \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 _PADDING = re.compile(rf"[{_BLANKS}]{{24,}}")
-_EMPTY_LINES = re.compile(r"\n{8,}")
+_EMPTY_LINES = re.compile(rf"\n(?:[{_BLANKS}]*+\n){{7,}}")
 _REPEATED = re.compile(rf"([{HIDDEN_CLASS}])\1{{7,}}", re.DOTALL)
 _HIDDEN_IN_LINES = re.compile(rf"(?![\n\t])[{HIDDEN_CLASS}]")
 
@@ -33,9 +33,10 @@ def safe_text(text: str, *, lines: bool = False) -> str:
     """Text that shows all it holds and moves no cursor. `lines` keeps line ends and tabs, for output and content."""
     if text.isascii() and text.isprintable() and "                        " not in text:
         return text
+    if lines:
+        text = _EMPTY_LINES.sub(lambda found: f"\n[{found.group().count(chr(10))} line ends]\n", text)
     text = _PADDING.sub(lambda found: f" [{len(found.group())} blanks] ", text)
     if lines:
-        text = _EMPTY_LINES.sub(lambda found: f"\n[{len(found.group())} line ends]\n", text)
         return _HIDDEN_IN_LINES.sub(lambda found: escaped(found.group()), text)
     text = _REPEATED.sub(lambda found: f"{escaped(found.group(1))} [{len(found.group())} times] ", text)
     return HIDDEN.sub(lambda found: escaped(found.group()), text)

@@ -119,6 +119,10 @@ class CommandTable:
     """Options that stand in for the first operand."""
     digits: str | None = None
     """Letters that may follow `-NUM`; None: there is no `-NUM`."""
+    plus_follows: bool = False
+    """Whether `+NUMf` follows a file without end, as old `tail` has it."""
+    dashes_end: bool = True
+    """Whether `--` ends the options."""
     stops_at_operand: bool = False
     because: str | None = None
     instead: str | None = None
@@ -173,6 +177,8 @@ def build_table(name: str, raw: Mapping[str, Any], shared: Shared, above: Comman
         beyond=raw.get("beyond"),
         first_given_by=frozenset(raw.get("first_given_by", "").split()),
         digits=raw.get("digits"),
+        plus_follows=raw.get("plus_follows", False),
+        dashes_end=raw.get("dashes_end", True),
         stops_at_operand=raw.get("stops_at_operand", False),
         because=raw.get("because"),
         instead=raw.get("instead"),

@@ -8,12 +8,21 @@ import hashlib
 import json
 from typing import Any
 
+from pydantic_core import to_json
+
 from .values import JsonObject
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def canonical_json(value: Any) -> str:
     """One spelling for one meaning."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return _CANONICAL.encode(value)
+
+
+def plain_json(value: Any) -> str:
+    """JSON for our own keeping, made quickly: keys in the order they have, text as it is."""
+    return to_json(value).decode()
 
 
 def call_digest(tool_name: str, tool_params: JsonObject, project_id: str, bound: JsonObject | None = None) -> str:

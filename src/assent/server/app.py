@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from assent.protocol.errors import AssentError
 from assent.settings import ServerSettings
@@ -22,6 +23,22 @@ from .openapi import openapi_document
 from .parts import Parts, open_parts
 from .problems import handle
 from .routing import PlainRoute, Route
+
+
+class GuardedApp(FastAPI):
+    """FastAPI behind the guard: no request reaches the framework before the one middleware has let it in.
+
+    A listed route is answered by the guard itself; the framework is left with what is not listed.
+    """
+
+    guard: UserIsolationMiddleware
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await super().__call__(scope, receive, send)
+        else:
+            scope["app"] = self
+            await self.guard(scope, receive, send)
 
 
 def create_app(settings: ServerSettings, *, parts: Parts | None = None) -> FastAPI:
@@ -38,7 +55,7 @@ def create_app(settings: ServerSettings, *, parts: Parts | None = None) -> FastA
         finally:
             await opened.close()
 
-    app = FastAPI(
+    app = GuardedApp(
         title="Assent",
         lifespan=lifespan,
         openapi_url=None,
@@ -52,7 +69,7 @@ def create_app(settings: ServerSettings, *, parts: Parts | None = None) -> FastA
         _add(app, route)
     for kind in (AssentError, *STORAGE_ERRORS, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, handle)
-    app.add_middleware(UserIsolationMiddleware, settings=settings, routes=ROUTES)
+    app.guard = UserIsolationMiddleware(super(GuardedApp, app).__call__, settings=settings, routes=ROUTES)
     return app
 
 

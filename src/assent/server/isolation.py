@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 import structlog
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assent.protocol.errors import NotFound, RefusedError
@@ -27,7 +28,7 @@ from .problems import (
     WrongMediaType,
     problem_response,
 )
-from .routing import Route
+from .routing import Route, RouteTable
 from .signin import COOKIE
 
 log = structlog.stdlib.get_logger(__name__)
@@ -80,19 +81,9 @@ class UserIsolationMiddleware:
         self._hosts = frozenset(host.lower() for host in settings.allowed_hosts)
         self._ordinary_bytes = settings.max_body_bytes
         self._file_bytes = settings.max_payload_bytes
-        self._table: dict[int, list[tuple[tuple[str, ...], dict[str, Route]]]] = {}
-        for route in routes:
-            same_length = self._table.setdefault(len(route.segments), [])
-            known = next((methods for segments, methods in same_length if segments == route.segments), None)
-            if known is None:
-                same_length.append((route.segments, {route.method: route}))
-            else:
-                known[route.method] = route
+        self._routes = RouteTable(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
         if scope["type"] != "http":  # nothing here speaks WebSocket
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -100,7 +91,12 @@ class UserIsolationMiddleware:
         guarded = _Guarded(send, _PRIVATE if _is_private(scope["path"]) else _PUBLIC)
         try:
             receive = await self._admit(scope, receive)
-            await self._app(scope, receive, guarded)
+            route: Route | None = scope["assent.route"]
+            if route is None:
+                await self._app(scope, receive, guarded)
+            else:  # found and checked already: what the framework would do between is find it once more
+                response = await route.endpoint(Request(scope, receive))
+                await response(scope, receive, guarded)
         except Exception as error:  # the boundary: whatever went wrong, the user gets a problem and not a closed line
             if guarded.status:
                 raise
@@ -118,11 +114,11 @@ class UserIsolationMiddleware:
             parts: Parts = scope["app"].state.parts
             principal = await self._authenticate(parts, headers, scope["method"], host)
             scope["assent.principal"] = principal
-        route, segments = self._find(scope["method"], path, private=private)
+        route, scope["path_params"] = self._find(scope["method"], path, private=private)
         scope["assent.route"] = route
         if private and principal is not None and route is not None:
             principal.require(route.scopes or frozenset())
-            await _check_project(scope["app"].state.parts, principal, route, segments)
+            await _check_project(scope["app"].state.parts, principal, scope["path_params"].get("project_id"))
         if scope["method"] in SAFE_METHODS:
             return receive
         limit = self._file_bytes if route is not None and route.carries_file else self._ordinary_bytes
@@ -153,21 +149,18 @@ class UserIsolationMiddleware:
         _check_same_origin(headers, method, host)
         return await parts.sessions.verify(cookie)
 
-    def _find(self, method: str, path: str, *, private: bool) -> tuple[Route | None, tuple[str, ...]]:
+    def _find(self, method: str, path: str, *, private: bool) -> tuple[Route | None, dict[str, str]]:
         """The route of a path. Below `/my` there is nothing but what is listed; elsewhere the router decides."""
-        segments = tuple(path.split("/"))
-        allowed: list[str] = []
-        for template, methods in self._table.get(len(segments), ()):
-            if _fits(template, segments):
-                route = methods.get(method)
-                if route is not None:
-                    return route, segments
-                allowed.extend(methods)
-        if allowed:
-            raise MethodNotAllowed(method[:20], sorted(set(allowed)))
-        if private:
-            raise NotFound("There is nothing here.", hint="See /openapi.json for what there is.")
-        return None, segments
+        found = self._routes.find(path)
+        if found is None:
+            if private:
+                raise NotFound("There is nothing here.", hint="See /openapi.json for what there is.")
+            return None, {}
+        methods, parameters = found
+        route = methods.get(method)
+        if route is None:
+            raise MethodNotAllowed(method[:20], sorted(methods))
+        return route, parameters
 
 
 class _Guarded:
@@ -185,11 +178,6 @@ class _Guarded:
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), *self._headers]
         await self._send(message)
-
-
-def _fits(template: tuple[str, ...], segments: tuple[str, ...]) -> bool:
-    pairs = zip(template, segments, strict=True)
-    return all(part == given or (part[:1] == "{" and given != "") for part, given in pairs)
 
 
 def _is_private(path: str) -> bool:
@@ -221,10 +209,9 @@ def _check_same_origin(headers: Headers, method: str, host: str) -> None:
         raise WrongMediaType("A request with the page's cookie must be JSON.", hint=JSON_HINT)
 
 
-async def _check_project(parts: Parts, principal: Principal, route: Route, segments: tuple[str, ...]) -> None:
-    if "{project_id}" not in route.segments:
+async def _check_project(parts: Parts, principal: Principal, project_id: str | None) -> None:
+    if project_id is None:
         return
-    project_id = segments[route.segments.index("{project_id}")]
     if not IDENTIFIER.fullmatch(project_id) or not await parts.store.chat.owns(principal.user_id, project_id):
         raise no_project(project_id)
 
@@ -269,6 +256,8 @@ def _too_large(limit: int) -> TooLarge:
 def _log_request(scope: Scope, status: int, began: float) -> None:
     route: Route | None = scope.get("assent.route")
     principal: Principal | None = scope.get("assent.principal")
+    if route is not None and route.quiet and status < 400:
+        return
     log.info(
         "request",
         method=scope["method"],

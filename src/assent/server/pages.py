@@ -107,7 +107,7 @@ ROUTES = (
     Route("GET", "/", index, "The chat page", "HTML.", "page", answer_type="text/html"),
     Route(
         "GET",
-        "/page/{name:path}",
+        "/page/{name}",
         page_file,
         "A file of the chat page",
         "Its script or its style.",

@@ -4,7 +4,7 @@ The routes are listed once, in the modules beside this one; from that list the a
 pass, and `openapi` makes the description. A path below `/my` that is not in the list does not exist.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -49,6 +49,8 @@ class Route:
     answer_type: str = "application/json"
     status: int = 200
     errors: tuple[int, ...] = ()
+    quiet: bool = False
+    """Called for every tool call: the record tells of those, the log only when one goes wrong."""
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -79,3 +81,49 @@ def parts_of(request: Request) -> Parts:
 def principal_of(request: Request) -> Principal:
     """Who is asking; `isolation` has put it there."""
     return request.scope["assent.principal"]
+
+
+class RouteTable:
+    """Finds the routes of a path: at once where it has no parameters, else by what stands at each place."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._plain: dict[str, dict[str, Route]] = {}
+        self._shaped: dict[int, list[_Shape]] = {}
+        for route in routes:
+            if "{" not in route.path:
+                self._plain.setdefault(route.path, {})[route.method] = route
+                continue
+            alike = self._shaped.setdefault(len(route.segments), [])
+            shape = next((shape for shape in alike if shape.path == route.path), None)
+            if shape is None:
+                shape = _Shape(route)
+                alike.append(shape)
+            shape.methods[route.method] = route
+
+    def find(self, path: str) -> tuple[dict[str, Route], dict[str, str]] | None:
+        """The routes of a path by method, and the values of its parameters."""
+        plain = self._plain.get(path)
+        if plain is not None:
+            return plain, {}
+        segments = path.split("/")
+        for shape in self._shaped.get(len(segments), ()):
+            for place, word in shape.words:
+                if segments[place] != word:
+                    break
+            else:
+                parameters = {name: segments[place] for place, name in shape.parameters}
+                if all(parameters.values()):
+                    return shape.methods, parameters
+        return None
+
+
+class _Shape:
+    """A path with parameters, taken apart once."""
+
+    def __init__(self, route: Route) -> None:
+        self.path = route.path
+        self.methods: dict[str, Route] = {}
+        parts = list(enumerate(route.segments))
+        # Compared from the end: that is where paths of one length differ.
+        self.words = [(place, part) for place, part in reversed(parts) if not part.startswith("{")]
+        self.parameters = [(place, part[1:-1]) for place, part in parts if part.startswith("{")]

@@ -68,7 +68,7 @@ async def execute(request: Request) -> Response:
         caller=Caller(agent_id=body.agent_id, key=body.idempotency_key),
         until_asked=True,
     )
-    return JsonAnswer(row.to_response())
+    return Response(row.response_json(), media_type="application/json")
 
 
 async def post_result(request: Request) -> Response:
@@ -175,6 +175,7 @@ ROUTES = (
         carries_file=True,
         answer="ToolResponse",
         errors=(400, 404, 413, 415, 503),
+        quiet=True,
     ),
     Route(
         "POST",
@@ -189,6 +190,7 @@ ROUTES = (
         headers=_CLIENT_HEADER,
         answer="ResultAck",
         errors=(400, 404, 409, 413, 415, 503),
+        quiet=True,
     ),
     Route(
         "POST",
@@ -201,6 +203,7 @@ ROUTES = (
         body="OutputChunk",
         status=204,
         errors=(400, 404, 413, 415, 503),
+        quiet=True,
     ),
     Route(
         "GET",

@@ -4,7 +4,7 @@ A decision is one conditional update; its time limit is compared inside it by th
 yes loses even when no sweeper has run yet. Several executions may wait for one approval (identical calls join it).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from assent.protocol.errors import ConflictError
 from assent.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel
@@ -14,7 +14,7 @@ from . import moves
 from .database import Database, Transaction
 from .ledger import Ledger
 from .questions import APPROVAL_COLUMNS, close, decided_already, own, put, time_out, waiting_executions, with_tools
-from .records import ApprovalRow, approval_row, as_values
+from .records import ApprovalRow, approval_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,16 @@ class Approvals:
             now = transaction.now
             approval = ApprovalRow(
                 id=new_id("appr"),
-                **as_values(new),
+                user_id=new.user_id,
+                project_id=new.project_id,
+                session_id=new.session_id,
+                agent_id=new.agent_id,
+                tool_name=new.tool_name,
+                tool_params=new.tool_params,
+                digest=new.digest,
+                risk_level=new.risk_level,
+                description=new.description,
+                timeout_seconds=new.timeout_seconds,
                 findings=(),
                 network=False,
                 status=ApprovalStatus.PENDING,
@@ -93,7 +102,7 @@ class Approvals:
                 if transaction.now >= approval.deadline:
                     # Ends in the same transaction, so that nobody can slip in before the sweeper comes.
                     time_out(transaction, ledger, approval)
-                    return decided_already(replace(approval, status=ApprovalStatus.TIMEOUT))
+                    return decided_already(approval._replace(status=ApprovalStatus.TIMEOUT))
                 return self._apply(transaction, ledger, approval, approve, decided_by, reason, client_id)
 
         outcome = await self._database.write(work)

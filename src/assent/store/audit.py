@@ -8,7 +8,7 @@ rewritten along with its counter: keep the printed heads somewhere else for that
 from dataclasses import dataclass
 
 from .database import Database, Transaction
-from .ledger import GENESIS, hashed_fields, link_hash
+from .ledger import GENESIS, link_hash
 from .records import AuditRecord, audit_record, columns
 
 AUDIT_COLUMNS = columns(AuditRecord)
@@ -85,6 +85,6 @@ def _fault(record: AuditRecord, position: int, previous: str) -> str | None:
         return f"record {position + 1} is missing"
     if record.previous_hash != previous:
         return f"record {record.seq} does not follow the one before it"
-    if link_hash(previous, hashed_fields(record)) != record.hash:
+    if link_hash(previous, record) != record.hash:
         return f"record {record.seq} was changed"
     return None

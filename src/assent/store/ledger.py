@@ -6,13 +6,12 @@ through here, and nothing may change state without opening a ledger.
 """
 
 import hashlib
-import json
 from types import TracebackType
 from typing import Any
 
 from pydantic import BaseModel
 
-from assent.protocol.digests import canonical_json
+from assent.protocol.digests import plain_json
 from assent.protocol.values import JsonObject
 
 from .database import Transaction
@@ -27,23 +26,23 @@ def feed_topic(project_id: str) -> str:
     return f"feed:{project_id}"
 
 
-def link_hash(previous_hash: str, record: JsonObject) -> str:
-    """The hash of a record: over the one before and all of its own fields."""
-    return hashlib.sha256(f"{previous_hash}\n{canonical_json(record)}".encode("ascii")).hexdigest()
+def link_hash(previous_hash: str, record: AuditRecord) -> str:
+    """The hash of a record: over the one before and all of its own fields.
 
-
-def hashed_fields(record: AuditRecord) -> JsonObject:
-    """What `link_hash` covers."""
-    return {
-        "project_id": record.project_id,
-        "seq": record.seq,
-        "at": record.at,
-        "actor": record.actor,
-        "action": record.action,
-        "execution_id": record.execution_id,
-        "approval_id": record.approval_id,
-        "detail": record.detail,
-    }
+    The fields are joined by a character none of them can hold: ids and actors are printable, JSON escapes it.
+    """
+    fields = (
+        previous_hash,
+        record.project_id,
+        str(record.seq),
+        record.at,
+        record.actor,
+        record.action,
+        record.execution_id or "-",
+        record.approval_id or "-",
+        record.detail,
+    )
+    return hashlib.sha256("\x1f".join(fields).encode()).hexdigest()
 
 
 class Ledger:
@@ -135,19 +134,21 @@ class Ledger:
         rows: list[dict[str, Any]] = []
         for action, actor, execution_id, approval_id, detail in self._links:
             seq += 1
-            record: dict[str, Any] = {
-                "project_id": self._project_id,
-                "seq": seq,
-                "at": now,
-                "actor": actor,
-                "action": action,
-                "execution_id": execution_id,
-                "approval_id": approval_id,
-                "detail": json.dumps(detail, sort_keys=True),
-            }
-            digest = link_hash(previous_hash, record)
-            rows.append({**record, "previous_hash": previous_hash, "hash": digest})
-            previous_hash = digest
+            record = AuditRecord(
+                self._project_id,
+                seq,
+                now,
+                actor,
+                action,
+                execution_id,
+                approval_id,
+                plain_json(detail),
+                previous_hash,
+                "",
+            )
+            record = record._replace(hash=link_hash(previous_hash, record))
+            rows.append(record._asdict())
+            previous_hash = record.hash
         if rows:
             self._transaction.change_many(
                 "INSERT INTO audit (project_id, seq, at, actor, action, execution_id, approval_id, detail, "

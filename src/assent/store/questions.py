@@ -4,7 +4,7 @@
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.events import ApprovalDecided, ApprovalRequested
@@ -78,7 +78,7 @@ def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, quest
         {"approval_id": approval.id, "deadline": approval.deadline, "id": execution.id},
     )
     transaction.hint(moves.DEADLINES_TOPIC, approval.deadline)
-    return replace(execution, approval_id=approval.id, deadline=approval.deadline)
+    return execution._replace(approval_id=approval.id, deadline=approval.deadline)
 
 
 def waiting_executions(transaction: Transaction, approval_id: str) -> list[ExecutionRow]:
@@ -195,8 +195,7 @@ def close(
     )
     if changed != 1:
         raise ConflictError("Somebody decided this approval first.", state="unknown")
-    decided = replace(
-        approval,
+    decided = approval._replace(
         status=after,
         decided_at=now,
         decided_by=decided_by,
@@ -250,4 +249,4 @@ def with_tools(transaction: Transaction, approval: ApprovalRow) -> ApprovalRow:
     rows = transaction.all(
         "SELECT id FROM tool_executions WHERE approval_id = :id ORDER BY created_at, id", {"id": approval.id}
     )
-    return replace(approval, tool_ids=tuple(row["id"] for row in rows))
+    return approval._replace(tool_ids=tuple(row["id"] for row in rows))

@@ -1,13 +1,12 @@
-"""Rows as frozen values, and how they look on the wire.
+"""Rows as frozen values (named tuples: the quickest to make), and how they look on the wire.
 
 `true_params` never leaves through `to_wire`: the record shows masked parameters, only the executing client gets the
 true ones.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from assent.protocol.approvals import ApprovalRequest
 from assent.protocol.chat import Message, Project, Run, Session
@@ -27,8 +26,7 @@ from assent.protocol.verdicts import Finding
 from .database import Row
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectRow:
+class ProjectRow(NamedTuple):
     id: str
     user_id: str
     name: str
@@ -40,8 +38,7 @@ class ProjectRow:
         return Project(project_id=self.id, name=self.name, created_at=self.created_at)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRow:
+class SessionRow(NamedTuple):
     id: str
     project_id: str
     user_id: str
@@ -52,8 +49,7 @@ class SessionRow:
         return Session(session_id=self.id, project_id=self.project_id, title=self.title, created_at=self.created_at)
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRow:
+class MessageRow(NamedTuple):
     id: str
     session_id: str
     run_id: str | None
@@ -72,8 +68,7 @@ class MessageRow:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RunRow:
+class RunRow(NamedTuple):
     id: str
     project_id: str
     session_id: str
@@ -103,8 +98,7 @@ class RunRow:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalRow:
+class ApprovalRow(NamedTuple):
     id: str
     user_id: str
     project_id: str
@@ -153,8 +147,7 @@ class ApprovalRow:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionRow:
+class ExecutionRow(NamedTuple):
     id: str
     user_id: str
     project_id: str
@@ -228,6 +221,19 @@ class ExecutionRow:
             hint=self.hint,
         )
 
+    def response_json(self) -> bytes:
+        """`to_response` as JSON, without taking the result apart and putting it together again."""
+        head = ToolResponse(
+            tool_id=self.id,
+            tool_name=self.tool_name,
+            status=RESPONSE_STATUS[self.status],
+            error=self.error,
+            approval_id=self.approval_id,
+            error_type=self.error_type,
+            hint=self.hint,
+        ).model_dump_json(exclude={"result"})
+        return f'{{"result":{self.result or "null"},{head[1:]}'.encode()
+
     @property
     def hint(self) -> str | None:
         """What to do about a call the gate did not let through."""
@@ -237,8 +243,7 @@ class ExecutionRow:
         return findings[0].get("instead") if findings else None
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
+class StoredEvent(NamedTuple):
     """An event of a project's feed, ready to be sent."""
 
     project_id: str
@@ -249,8 +254,7 @@ class StoredEvent:
     payload: str
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRecord:
+class AuditRecord(NamedTuple):
     """A link of a project's audit chain."""
 
     project_id: str
@@ -299,31 +303,40 @@ def approval_row(row: Row, tool_ids: tuple[str, ...] = ()) -> ApprovalRow:
 
 
 def execution_row(row: Row) -> ExecutionRow:
-    values = _only(row, ExecutionRow)
-    values["mode"] = AgentMode(values["mode"])
-    values["risk_level"] = RiskLevel(values["risk_level"])
-    values["requires_approval"] = bool(values["requires_approval"])
-    values["network"] = bool(values["network"])
-    values["status"] = ExecutionStatus(values["status"])
-    values["error_type"] = ErrorType(values["error_type"]) if values["error_type"] else None
-    return ExecutionRow(**values)
+    values = [row[name] for name in ExecutionRow._fields]
+    for position, read in _EXECUTION_READERS:
+        values[position] = read(values[position])
+    return ExecutionRow._make(values)
+
+
+_EXECUTION_READERS: tuple[tuple[int, Callable[[Any], Any]], ...] = tuple(
+    (ExecutionRow._fields.index(name), read)
+    for name, read in (
+        ("mode", {mode.value: mode for mode in AgentMode}.__getitem__),
+        ("risk_level", {level.value: level for level in RiskLevel}.__getitem__),
+        ("requires_approval", bool),
+        ("network", bool),
+        ("status", {status.value: status for status in ExecutionStatus}.__getitem__),
+        ("error_type", {None: None, **{kind.value: kind for kind in ErrorType}}.__getitem__),
+    )
+)
 
 
 def _only(row: Row, kind: type[Any]) -> dict[str, Any]:
-    return {name: row[name] for name in kind.__dataclass_fields__}
+    return {name: row[name] for name in kind._fields}
 
 
-_APPROVAL_COLUMNS = tuple(name for name in ApprovalRow.__dataclass_fields__ if name != "tool_ids")
+_APPROVAL_COLUMNS = tuple(name for name in ApprovalRow._fields if name != "tool_ids")
 
 
 def as_values(row: Any) -> dict[str, Any]:
     """A row's fields by name, without copying what they hold."""
-    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+    return row._asdict()
 
 
 def columns(kind: type[Any], prefix: str = "") -> str:
     """The columns a row of this kind is read from."""
-    names = (name for name in kind.__dataclass_fields__ if name != "tool_ids")
+    names = (name for name in kind._fields if name != "tool_ids")
     return ", ".join(f"{prefix}{name}" for name in names)
 
 

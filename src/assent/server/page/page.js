@@ -1,14 +1,16 @@
-// The chat page: one feed, one conversation, what waits for a decision. Text only ever goes in by textContent.
+// The chat page: one project's feed, one conversation of it, and what waits for a decision in any of them.
+// What came from elsewhere goes in by textContent alone. The record is the truth: a reload asks the server for it.
+
+import { ask, askIn, settle, settleAll } from "/page/questions.js";
+import { callSummary, element, outcome, prose, resultText, shownValue, visible } from "/page/words.js";
 
 const $ = (id) => document.getElementById(id);
-const state = { project: null, session: null, run: null, source: null, tools: new Map(), texts: new Map(), questions: new Map() };
+const EXAMPLES = ["read package.json and tell me the version", "list src", "write notes.md: buy milk"];
+const state = { project: null, session: null, run: null, tools: new Map(), texts: new Map(), messages: new Set() };
+const feed = { source: null, last: null, tries: 0, retry: null, holding: 0, held: [] };
+let serverAhead = 0;
 
-function element(tag, className, text) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
+// Talking to the server
 
 async function api(path, body) {
   const options = body === undefined ? {} : {
@@ -16,178 +18,359 @@ async function api(path, body) {
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
   };
-  const answer = await fetch(path, { credentials: "same-origin", ...options });
+  let answer;
+  try {
+    answer = await fetch(path, { credentials: "same-origin", ...options });
+  } catch {
+    throw problem("The server cannot be reached.", "see whether `assent up` or `assent serve` still runs", 0);
+  }
+  const date = Date.parse(answer.headers.get("Date") || "");
+  // The header knows whole seconds only; less than two are no difference.
+  if (date) serverAhead = Math.abs(date - Date.now()) < 2000 ? 0 : date - Date.now();
   if (answer.status === 204) return null;
-  const told = await answer.json();
-  if (!answer.ok) throw Object.assign(new Error(told.detail), { problem: told });
+  const told = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw problem(told.detail || `The server answered ${answer.status}.`, told.hint, answer.status);
   return told;
 }
 
-function say(className, text) {
+function problem(message, hint, status) {
+  return Object.assign(new Error(message), { hint, status });
+}
+
+const projectPath = (rest) => `/my/projects/${encodeURIComponent(state.project)}/${rest}`;
+
+// The conversation
+
+function say(entry) {
   const conversation = $("conversation");
-  const nearEnd = conversation.scrollHeight - conversation.scrollTop - conversation.clientHeight < 80;
-  const entry = typeof text === "string" ? element("div", `entry ${className}`, text) : text;
+  const intro = conversation.querySelector(".intro");
+  if (intro) intro.remove();
   conversation.append(entry);
-  if (nearEnd) entry.scrollIntoView({ block: "end" });
+  follow();
   return entry;
 }
 
+// The newest stays in sight, also when a question takes room, unless the person scrolled up to read.
+let following = true;
+let lastTop = 0;
+
+function follow() {
+  if (following) toEnd();
+}
+
+function toEnd() {
+  following = true;
+  $("conversation").scrollTop = $("conversation").scrollHeight;
+}
+
+$("conversation").addEventListener("scroll", () => {
+  const { scrollHeight, scrollTop, clientHeight } = $("conversation");
+  if (scrollHeight - scrollTop - clientHeight < 40) following = true;
+  else if (scrollTop < lastTop) following = false; // only a person goes up
+  lastTop = scrollTop;
+});
+new ResizeObserver(follow).observe($("conversation"));
+
+function sayMessage(role, content, id) {
+  if (state.messages.has(id)) return;
+  state.messages.add(id);
+  const entry = element("div", `entry ${role}`);
+  entry.append(element("span", "who", role === "user" ? "You" : "Agent"), prose(content));
+  say(entry);
+}
+
 function complain(error) {
-  const hint = error.problem && error.problem.hint ? `\n${error.problem.hint}` : "";
-  say("error", `${error.message}${hint}`);
+  if (error.status === 401) return signedOut();
+  const entry = element("div", "entry error", error.message);
+  if (error.hint) entry.append(element("div", "hint", `hint: ${error.hint}`));
+  entry.setAttribute("role", "alert");
+  say(entry);
+}
+
+function introduce() {
+  const intro = element("div", "entry intro");
+  intro.append(element("p", "", "Ask the agent for something. It works in one directory of your machine, and you are asked here before anything changes. For example:"));
+  for (const example of EXAMPLES) {
+    const button = element("button", "example", example);
+    button.type = "button";
+    button.addEventListener("click", () => {
+      $("message").value = example;
+      $("message").focus();
+    });
+    intro.append(button);
+  }
+  $("conversation").append(intro);
 }
 
 // Tool calls
 
-function toolCard(event) {
+function toolCard(call) {
+  const id = call.tool_id || call.id;
+  if (state.tools.has(id)) return state.tools.get(id);
   const card = element("details", "entry tool");
-  const title = element("summary", "", `${event.tool_name} · ${event.risk_level} · …`);
-  const params = element("pre", "", JSON.stringify(event.tool_params, null, 2));
+  const title = element("summary");
+  const ending = element("span", "ending");
+  const trouble = element("div", "trouble");
+  title.append(
+    element("span", `risk ${call.risk_level}`, call.risk_level),
+    element("strong", "", visible(call.tool_name)),
+    element("span", "call", callSummary(call.tool_name, call.tool_params)),
+    ending,
+  );
+  const params = element("pre", "", shownValue(call.tool_params));
   const output = element("pre");
-  card.append(title, params, output);
-  state.tools.set(event.tool_id, { card, title, output, event });
-  say("", card);
+  card.append(title, element("div", "label", "Parameters"), params, element("div", "label", "Result"), output);
+  const tool = { card, title, ending, trouble, output, call };
+  title.append(trouble);
+  state.tools.set(id, tool);
+  say(card);
+  mark(tool, call.status || "PENDING");
+  return tool;
 }
 
-function toolOutput(event) {
-  const tool = state.tools.get(event.tool_id);
-  if (tool) tool.output.append(event.text);
+function mark(tool, status, errorType, milliseconds) {
+  tool.ending.textContent = outcome(status, errorType, milliseconds);
+  tool.card.classList.toggle("bad", ["REJECTED", "TIMEOUT", "FAILED"].includes(status));
 }
 
-function toolFinished(event) {
+function markById(id, status) {
+  const tool = state.tools.get(id);
+  if (tool) mark(tool, status);
+}
+
+function finish(tool, end) {
+  mark(tool, end.status, end.error_type, end.execution_time_ms);
+  if (end.error) tool.trouble.textContent = visible(end.error);
+  const text = resultText(tool.call.tool_name, end.result) || (end.error ? "none" : "");
+  tool.output.textContent = end.result_shortened ? `${text}\n(shortened here; the record has all of it)` : text;
+  follow();
+}
+
+function outputOf(event) {
   const tool = state.tools.get(event.tool_id);
   if (!tool) return;
-  const took = event.execution_time_ms === null ? "" : ` · ${event.execution_time_ms} ms`;
-  tool.title.textContent = `${event.tool_name} · ${tool.event.risk_level} · ${event.status}${took}`;
-  const shown = event.error !== null ? event.error : JSON.stringify(event.result, null, 2);
-  tool.output.textContent = event.result_shortened ? `${shown}\n(shortened)` : shown;
+  tool.card.open = true;
+  tool.output.append(visible(event.text));
+  follow();
 }
-
-// Decisions
-
-function ask(approval) {
-  const id = approval.approval_id || approval.id;
-  if (state.questions.has(id)) return;
-  const box = element("div", `question ${approval.risk_level}`);
-  box.append(element("strong", "", `${approval.tool_name} · ${approval.risk_level}`));
-  box.append(element("pre", "", approval.description));
-  for (const finding of approval.findings) box.append(element("div", "", `• ${finding.reason}`));
-  if (approval.network) box.append(element("div", "", "• It would use the network."));
-  const row = element("div", "row");
-  const left = element("span", "left");
-  const reason = element("input");
-  reason.placeholder = "reason, told to the agent (optional)";
-  reason.maxLength = 1000;
-  reason.setAttribute("aria-label", "Reason");
-  const allow = element("button", "allow", "Allow");
-  const deny = element("button", "deny", "Deny");
-  row.append(allow, deny, reason, left);
-  box.append(row);
-  const decide = async (decision) => {
-    allow.disabled = deny.disabled = true;
-    const body = { decision };
-    if (decision === "rejected" && reason.value) body.reason = reason.value;
-    if (decision === "approved") body.digest = approval.digest;
-    try {
-      await api(`/my/approvals/${encodeURIComponent(id)}/confirm`, body);
-      settle(id);
-    } catch (error) {
-      complain(error);
-      if (error.problem && error.problem.status === 409) settle(id);
-      else allow.disabled = deny.disabled = false;
-    }
-  };
-  allow.addEventListener("click", () => decide("approved"));
-  deny.addEventListener("click", () => decide("rejected"));
-  state.questions.set(id, { box, left, deadline: Date.parse(approval.deadline) });
-  $("waiting").append(box);
-  tick();
-}
-
-function settle(id) {
-  const question = state.questions.get(id);
-  if (!question) return;
-  question.box.remove();
-  state.questions.delete(id);
-}
-
-function tick() {
-  for (const question of state.questions.values()) {
-    const seconds = Math.max(0, Math.round((question.deadline - Date.now()) / 1000));
-    question.left.textContent = `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")} left`;
-  }
-}
-setInterval(tick, 1000);
 
 // The feed
 
-const handlers = {
+function working(run) {
+  state.run = run;
+  $("stop").hidden = run === null;
+  $("send").textContent = run === null ? "Send" : "Working…";
+  $("send").disabled = run !== null;
+}
+
+const inConversation = {
   "chat.message": (event) => {
     const streamed = state.texts.get(event.run_id);
     if (event.role === "agent" && streamed) {
-      streamed.textContent = event.content;
+      streamed.remove();
       state.texts.delete(event.run_id);
-    } else {
-      say(event.role, event.content);
     }
+    sayMessage(event.role, event.content, event.message_id);
   },
   "chat.text": (event) => {
-    if (!state.texts.has(event.run_id)) state.texts.set(event.run_id, say("agent", ""));
+    if (!state.texts.has(event.run_id)) state.texts.set(event.run_id, say(element("div", "entry agent")));
     state.texts.get(event.run_id).append(event.text);
+    follow();
   },
   "chat.run": (event) => {
     const over = event.state === "DONE" || event.state === "FAILED";
-    if (!over) state.run = event.run_id;
-    else if (state.run === event.run_id) state.run = null;
-    $("stop").hidden = state.run === null;
+    if (!over) working(event.run_id);
+    else if (state.run === event.run_id) working(null);
   },
-  "chat.error": (event) => say("error", event.hint ? `${event.message}\n${event.hint}` : event.message),
+  "chat.error": (event) => complain(problem(event.message, event.hint)),
   "tool.started": toolCard,
-  "tool.output": toolOutput,
-  "tool.finished": toolFinished,
-  "tool.approval_request": ask,
-  "tool.approval_decided": (event) => settle(event.approval_id),
+  "tool.output": outputOf,
+  "tool.finished": (event) => state.tools.has(event.tool_id) && finish(state.tools.get(event.tool_id), event),
+  "tool.approval_request": (event) => markById(event.tool_id, "AWAITING_APPROVAL"),
+  "tool.approval_decided": (event) => event.tool_ids.forEach((id) => event.status === "approved" && markById(id, "EXECUTING")),
 };
 
-function listen() {
-  if (state.source) state.source.close();
-  const source = new EventSource(`/my/projects/${encodeURIComponent(state.project)}/chat/stream?execute=false`);
-  state.source = source;
-  source.onopen = () => { $("link").textContent = "connected"; };
-  source.onerror = () => { $("link").textContent = "connection lost, trying again…"; };
-  for (const [kind, handler] of Object.entries(handlers)) {
-    source.addEventListener(kind, (message) => handler(JSON.parse(message.data)));
+const KINDS = Object.keys(inConversation);
+
+function heard(event) {
+  if (event.kind === "tool.approval_request") ask(event, event.session_id !== state.session);
+  if (event.kind === "tool.approval_decided") settle(event.approval_id);
+  if (event.session_id === state.session) inConversation[event.kind](event);
+  else if (event.kind === "chat.message") listSessions().catch(() => {});
+}
+
+// Holds events back until what they belong to is known: the session of a message just sent, or the record of a reload.
+async function holdingFeed(work) {
+  feed.holding += 1;
+  try {
+    return await work();
+  } finally {
+    feed.holding -= 1;
+    if (feed.holding === 0) feed.held.splice(0).forEach(heard);
   }
 }
 
-async function open(project) {
-  Object.assign(state, { project, session: null, run: null });
-  for (const known of [state.tools, state.texts]) known.clear();
-  for (const id of [...state.questions.keys()]) settle(id);
-  $("conversation").replaceChildren();
-  listen();
-  const path = `/my/projects/${encodeURIComponent(project)}/chat`;
-  const { sessions } = await api(`${path}/sessions`);
-  if (sessions.length > 0) {
-    state.session = sessions[0].session_id;
-    const { messages } = await api(`${path}/messages?session_id=${encodeURIComponent(state.session)}&limit=200`);
-    for (const message of messages) say(message.role, message.content);
-  }
-  const { approvals } = await api(`/my/approvals?project_id=${encodeURIComponent(project)}`);
-  approvals.forEach(ask);
+function link(text, look) {
+  $("link").textContent = text;
+  $("link").className = `link ${look}`;
 }
+
+function listen() {
+  stopListening();
+  const query = new URLSearchParams({ execute: "false" });
+  if (feed.last) query.set("last_event_id", feed.last);
+  const source = new EventSource(projectPath(`chat/stream?${query}`));
+  feed.source = source;
+  for (const kind of KINDS) {
+    source.addEventListener(kind, (message) => {
+      feed.last = message.lastEventId || feed.last;
+      const event = JSON.parse(message.data);
+      if (feed.holding) feed.held.push(event);
+      else heard(event);
+    });
+  }
+  return new Promise((resolve) => {
+    source.onopen = () => {
+      feed.tries = 0;
+      link("connected", "up");
+      resolve();
+    };
+    source.onerror = () => {
+      link("connection lost, retrying…", "down");
+      // A refusal ends an EventSource for good; a lost connection it mends itself.
+      if (source.readyState === EventSource.CLOSED) listenLater();
+      resolve();
+    };
+  });
+}
+
+function stopListening() {
+  clearTimeout(feed.retry);
+  if (feed.source) feed.source.close();
+  feed.source = null;
+}
+
+function listenLater() {
+  stopListening();
+  feed.tries += 1;
+  feed.retry = setTimeout(async () => {
+    try {
+      await api("/my/projects");
+      await listen();
+    } catch (error) {
+      if (error.status === 401) signedOut();
+      else listenLater();
+    }
+  }, Math.min(500 * 2 ** feed.tries, 15000));
+}
+
+function signedOut() {
+  stopListening();
+  settleAll();
+  link("not signed in", "down");
+  $("composer").hidden = $("signout").hidden = true;
+  for (const label of document.querySelectorAll("header label")) label.hidden = true;
+  const entry = element("div", "entry error");
+  entry.append(prose("**You are not signed in.**\n\n`assent up` prints a link when it starts: open it in this browser. It works once and for ten minutes. For a new one stop `assent up` with Ctrl-C and start it again; nothing is lost."));
+  $("conversation").replaceChildren(entry);
+}
+
+// Opening a project or a conversation
+
+async function listSessions() {
+  const { sessions } = await api(projectPath("chat/sessions"));
+  const options = [option("", "new conversation")];
+  for (const session of sessions) {
+    const began = new Date(session.created_at).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
+    options.push(option(session.session_id, `${session.title.slice(0, 40)} · ${began}`));
+  }
+  $("session").replaceChildren(...options);
+  $("session").value = state.session || "";
+  return sessions;
+}
+
+function option(value, text) {
+  const made = element("option", "", text);
+  made.value = value;
+  return made;
+}
+
+async function openProject(project, wanted) {
+  stopListening();
+  Object.assign(feed, { last: null, tries: 0, held: [] });
+  state.project = project;
+  state.session = null;
+  await holdingFeed(async () => {
+    await listen();
+    const sessions = await listSessions();
+    const session = sessions.find((each) => each.session_id === wanted) || sessions[0];
+    await openSession(session ? session.session_id : null);
+  });
+}
+
+async function openSession(session) {
+  await holdingFeed(async () => {
+    remember(session);
+    for (const known of [state.tools, state.texts, state.messages]) known.clear();
+    settleAll();
+    working(null);
+    $("conversation").replaceChildren();
+    if (session) await tellRecord(session);
+    if (!$("conversation").hasChildNodes()) introduce();
+    const { approvals } = await api(`/my/approvals?project_id=${encodeURIComponent(state.project)}`);
+    approvals.forEach((approval) => ask(approval, approval.session_id !== state.session));
+    toEnd();
+  });
+}
+
+async function tellRecord(session) {
+  const query = `session_id=${encodeURIComponent(session)}&limit=200`;
+  const [{ messages }, { executions }] = await Promise.all([
+    api(projectPath(`chat/messages?${query}`)),
+    api(`/my/tools/history?project_id=${encodeURIComponent(state.project)}&${query}`),
+  ]);
+  const told = [
+    ...messages.map((item) => ({ item, order: item.role === "user" ? 0 : 2, tell: () => sayMessage(item.role, item.content, item.message_id) })),
+    ...executions.map((item) => ({ item, order: 1, tell: () => tellExecution(item) })),
+  ];
+  const earlier = (a, b) => (a.item.created_at < b.item.created_at ? -1 : a.item.created_at > b.item.created_at ? 1 : a.order - b.order);
+  for (const { tell } of told.sort(earlier)) tell();
+}
+
+function tellExecution(execution) {
+  const tool = toolCard(execution);
+  if (execution.completed_at || execution.error) finish(tool, execution);
+  else if (execution.run_id) working(execution.run_id);
+}
+
+function remember(session) {
+  state.session = session;
+  $("session").value = session || "";
+  history.replaceState(null, "", session ? `#${state.project}/${session}` : `#${state.project}`);
+}
+
+// What the person does
 
 $("composer").addEventListener("submit", async (event) => {
   event.preventDefault();
   const content = $("message").value.trim();
-  if (!content) return;
+  if (!content || $("send").disabled) return;
   const body = { content, mode: $("mode").value };
   if (state.session) body.session_id = state.session;
+  $("send").disabled = true;
+  $("message").value = ""; // at once: what is typed from now on is the next message
   try {
-    const accepted = await api(`/my/projects/${encodeURIComponent(state.project)}/chat/messages`, body);
-    state.session = accepted.session_id;
-    $("message").value = "";
+    await holdingFeed(async () => {
+      const accepted = await api(projectPath("chat/messages"), body);
+      working(accepted.run_id);
+      if (state.session === accepted.session_id) return;
+      remember(accepted.session_id);
+      await listSessions();
+    });
+    toEnd();
   } catch (error) {
+    $("send").disabled = state.run !== null;
+    $("message").value = $("message").value || content;
     complain(error);
   }
 });
@@ -200,8 +383,7 @@ $("message").addEventListener("keydown", (event) => {
 });
 
 $("stop").addEventListener("click", async () => {
-  const path = `/my/projects/${encodeURIComponent(state.project)}/chat/runs/${encodeURIComponent(state.run)}/cancel`;
-  await api(path, {}).catch(complain);
+  if (state.run) await api(projectPath(`chat/runs/${encodeURIComponent(state.run)}/cancel`), {}).catch(complain);
 });
 
 $("signout").addEventListener("click", async () => {
@@ -209,20 +391,30 @@ $("signout").addEventListener("click", async () => {
   location.reload();
 });
 
-$("project").addEventListener("change", () => open($("project").value).catch(complain));
+$("mode").addEventListener("change", () => { $("warning").hidden = $("mode").value !== "full"; });
+$("project").addEventListener("change", () => openProject($("project").value).catch(complain));
+$("session").addEventListener("change", () => openSession($("session").value || null).catch(complain));
 
-async function start() {
-  const { projects } = await api("/my/projects");
-  if (projects.length === 0) projects.push(await api("/my/projects", { name: "default" }));
-  for (const project of projects) {
-    const option = element("option", "", project.name);
-    option.value = project.project_id;
-    $("project").append(option);
+async function decide(id, body, byPointer) {
+  try {
+    await api(`/my/approvals/${encodeURIComponent(id)}/confirm`, body);
+  } catch (error) {
+    if (error.status !== 409) throw error;
+    complain(error);
   }
-  await open(projects[0].project_id);
+  settle(id);
+  (byPointer ? $("message") : $("conversation")).focus();
 }
 
-start().catch((error) => {
-  $("link").textContent = "not signed in";
-  complain(error);
-});
+async function start() {
+  askIn($("waiting"), decide, () => Date.now() + serverAhead);
+  const { projects } = await api("/my/projects");
+  if (projects.length === 0) projects.push(await api("/my/projects", { name: "default" }));
+  $("project").replaceChildren(...projects.map((project) => option(project.project_id, project.name)));
+  const [project, session] = location.hash.slice(1).split("/");
+  const known = projects.find((each) => each.project_id === project) || projects[0];
+  $("project").value = known.project_id;
+  await openProject(known.project_id, session);
+}
+
+start().catch(complain);

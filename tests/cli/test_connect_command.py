@@ -84,7 +84,7 @@ def test_it_waits_for_a_server_when_told_to(assent: Any, workspace: Path, free_p
     [
         (["--workspace", "absent"], {"ASSENT_TOKEN": "a.b.c"}, "does not exist"),
         (["--workspace", __file__], {"ASSENT_TOKEN": "a.b.c"}, "is not a directory"),
-        ([], {}, "There is no token."),
+        ([], {}, "There is no token for"),
         (["--server", "not a url"], {"ASSENT_TOKEN": "a.b.c"}, "not the address of a server"),
     ],
 )

@@ -124,7 +124,7 @@ def test_call_is_told_in_a_line(name: str, params: dict[str, Any], told: str) ->
     [
         ("list_directory", {"total_count": 3}, "3 entries"),
         ("search_files", {"total_count": 2}, "2 matches"),
-        ("search_web", {"results": [{}]}, "1 results"),
+        ("search_web", {"results": [{}]}, "1 result"),
         ("search_web", {}, "0 results"),
         ("other", {"a": 1}, "{'a': 1}"),
     ],

@@ -32,7 +32,7 @@ def test_everything_starts_and_other_commands_find_it(assent: Any, workspace: Pa
     assert "Stopped." in err
     assert "Traceback" not in err
     gone = assent.here("history")
-    assert (gone.returncode, "There is no token." in gone.stderr) == (1, True)
+    assert (gone.returncode, "There is no token for" in gone.stderr) == (1, True)
 
 
 def test_next_start_finds_the_project_again_on_any_port(assent: Any, workspace: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from assent.gate import Gate, safe_text, secret_name
+from assent.gate import Gate, describe, mask_text, safe_text, secret_name, shown_params
 from assent.protocol.tools import TOOLS
 
 pytestmark = pytest.mark.promise("G3", "G5")
@@ -128,3 +128,49 @@ def test_secret_tables_know_backups_of_environment_files() -> None:
 
 def test_every_tool_still_has_a_rule() -> None:
     assert all(GATE.judge(name, {}).verdict.findings for name in TOOLS)
+
+
+@pytest.mark.promise("D")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DB_PASS=s3cr3tpw",
+        "db_pass: s3cr3tpw",
+        "PASSWORD='pass word1'",
+        "PASSWORD=12345678",
+        "deploy --password hunter22 now",
+        "https://tok0123456789abcdef0123@git.example/x",
+        "1:-----BEGIN RSA PRIVATE KEY-----\n2:MIIEpAIBAAKCAQEAabcdefghijklmnop\n3:hunter22hunter22hunter22",
+        "a.txt:1:-----BEGIN PRIVATE KEY-----\na.txt:2:MIIEpAIBAAKCAQEAabcdefghijklmnop\n",
+        "     1\t-----BEGIN PRIVATE KEY-----\n     2\tMIIEpAIBAAKCAQEAabcdefghijklmnop\n",
+    ],
+)
+def test_secret_is_masked_as_commands_print_it(text: str) -> None:
+    shown = mask_text(text)
+    assert "[masked:" in shown
+    assert not any(part in shown for part in ("s3cr3tpw", "word1", "12345678", "hunter22", "tok0123", "MIIEp"))
+
+
+@pytest.mark.promise("D")
+def test_secret_behind_an_option_is_masked_in_record_and_question() -> None:
+    call = {"command": "python", "args": ["deploy.py", "--api-token", "plainvalue", "--password", "-x", "--name", "n"]}
+    judged = GATE.judge("execute_command", call)
+    assert judged.params is not None
+    assert shown_params("execute_command", judged.params)["args"] == [
+        "deploy.py",
+        "--api-token",
+        "[masked:option]",
+        "--password",
+        "-x",
+        "--name",
+        "n",
+    ]
+    assert "plainvalue" not in describe("execute_command", judged.params, judged.verdict)
+
+
+@pytest.mark.promise("D")
+@pytest.mark.parametrize(
+    "text", ["--token TOKEN  the token", "pass: 12 tests", "bypass = true", "compass=north1", "ssh://git@host/x"]
+)
+def test_ordinary_text_is_not_masked(text: str) -> None:
+    assert mask_text(text) == text

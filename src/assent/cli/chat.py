@@ -10,13 +10,13 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TypeVar
 
-from assent.protocol.errors import AssentError
+from assent.protocol.errors import AssentError, NotFound
 from assent.protocol.states import AgentMode, RunState
 from assent.settings import ClientSettings
 
 from .conversation import Conversation
 from .exits import ExitCode
-from .places import find_place, project_to_watch
+from .places import find_place, project_to_watch, unknown_project
 from .preferences import read_settings
 from .screen import complain, say
 from .stopping import on_stop
@@ -54,12 +54,18 @@ async def chat(
             mode=mode,
             one_session=message is not None,
         )
-        async with conversation:
-            if message is not None:
-                return await one_message(conversation, message)
-            assert terminal is not None  # noqa: S101 - looked at above
-            await converse(conversation, terminal)
-            return ExitCode.OK
+        try:
+            async with conversation:
+                if message is not None:
+                    return await one_message(conversation, message)
+                assert terminal is not None  # noqa: S101 - looked at above
+                await converse(conversation, terminal)
+                return ExitCode.OK
+        except NotFound as error:
+            # The project is the first thing the feed asks for; a session that is not there says so itself.
+            if any(project.project_id == project_id for project in (await api.list_projects()).projects):
+                raise
+            raise await unknown_project(api, project_id) from error
 
 
 async def one_message(conversation: Conversation, message: str) -> ExitCode:

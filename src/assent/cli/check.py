@@ -19,8 +19,9 @@ from assent.protocol.errors import InvalidParameters
 from assent.protocol.verdicts import Verdict, VerdictLevel
 from assent.settings import ClientSettings
 
+from .exits import ExitCode
 from .preferences import read_settings
-from .screen import RISK_STYLES, put, put_json, shown
+from .screen import RISK_STYLES, complain, put, put_json, shown
 
 MEANING = {
     VerdictLevel.LOW: "runs at once",
@@ -29,13 +30,16 @@ MEANING = {
     VerdictLevel.REFUSE: "never runs",
 }
 
+HINT = 'write the parameters between single quotes: \'{"path": "README.md"}\''
+
 
 def check_one(tool_name: str, text: str, workspace: Path | None, *, as_json: bool) -> None:
     """Explain one call."""
     try:
         params = read_object(text)
     except InvalidParameters as error:
-        raise typer.BadParameter(error.message, param_hint="JSON") from error
+        complain(error.message, error.hint)
+        raise typer.Exit(ExitCode.USAGE) from error
     judgement = _gate().judge(tool_name, params, workspace=_root(workspace))
     if as_json:
         put_json(_line(judgement.verdict))
@@ -60,10 +64,22 @@ def read_object(text: str | bytes) -> dict[str, Any]:
     except RecursionError:
         raise InvalidParameters("The JSON is nested too deeply.") from None
     except ValueError as error:
-        raise InvalidParameters(f"Not JSON: {error}.", hint='write it like \'{"path": "README.md"}\'') from None
+        raise InvalidParameters(f"Not JSON: {error}.", hint=HINT) from None
     if not isinstance(value, dict):
-        raise InvalidParameters(f"A JSON object is needed, not a {type(value).__name__}.")
+        raise InvalidParameters(f"A JSON object is needed, not {_json_name(value)}.", hint=HINT)
     return cast("dict[str, Any]", value)
+
+
+def _json_name(value: object) -> str:
+    match value:
+        case None | bool():
+            return json.dumps(value)
+        case str():
+            return "a string"
+        case list():
+            return "an array"
+        case _:
+            return "a number"
 
 
 def client_gate(settings: ClientSettings) -> Gate:

@@ -41,7 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 approvals_app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-audit_app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
+audit_app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON on stdout.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log every step to stderr.")]
@@ -93,9 +93,11 @@ def up(
       assent up --no-chat --port 9000
     """
     _log(logging.WARNING, verbose=verbose)
+    if not as_json:
+        typer.echo("Starting …", err=True)  # at once: what is imported below takes seconds on a small machine
     with needs_server():
         from .looping import run_long
-    from .up import up as work
+        from .up import up as work
 
     raise typer.Exit(run_long(work(directory, port=port, with_chat=chat, as_json=as_json)))
 
@@ -278,6 +280,7 @@ def history(
       assent history --status REJECTED --limit 10
       assent history --tool write_file --json
     """
+    _log(logging.WARNING, verbose=False)
     from .records import list_history
 
     filters: dict[str, str | int | None] = {
@@ -306,6 +309,7 @@ def approvals(context: typer.Context, server: Server = None, as_json: AsJson = F
         if server is not None or as_json:
             raise typer.BadParameter(f"write it after `{context.invoked_subcommand}`", param_hint="--server / --json")
         return
+    _log(logging.WARNING, verbose=False)
     from .records import list_approvals
 
     _run(list_approvals(server_url=server, as_json=as_json))
@@ -323,6 +327,7 @@ def approve(
     Example:
       assent approvals approve appr_1
     """
+    _log(logging.WARNING, verbose=False)
     from .records import decide
 
     _run(decide(approval_id, approve=True, reason=None, server_url=server, as_json=as_json))
@@ -341,14 +346,17 @@ def reject(
     Example:
       assent approvals reject appr_1 --reason "use npm ci instead"
     """
+    _log(logging.WARNING, verbose=False)
     from .records import decide
 
     _run(decide(approval_id, approve=False, reason=reason, server_url=server, as_json=as_json))
 
 
-@audit_app.callback()
-def audit() -> None:
+@audit_app.callback(invoke_without_command=True)
+def audit(context: typer.Context) -> None:
     """Prove that the record is whole."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @audit_app.command()

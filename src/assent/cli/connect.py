@@ -10,11 +10,11 @@ from pathlib import Path
 
 from assent.client import ClientConnection, ServerApi, TerminalPrompt, connect_client
 from assent.client.outbox import pause
-from assent.protocol.errors import RefusedError, UnreachableError
+from assent.protocol.errors import NotFound, RefusedError, UnreachableError
 from assent.settings import ClientSettings
 
 from .exits import ExitCode
-from .places import Place, find_place, project_to_serve, remember_project
+from .places import Place, find_place, project_to_serve, remember_project, unknown_project
 from .preferences import existing_directory, read_settings
 from .screen import put_json, say
 from .stopping import on_stop
@@ -63,6 +63,10 @@ async def _first_contact(api: ServerApi, place: Place, project_id: str | None, w
             await api.available_tools(project_id)
             remember_project(place, workspace, project_id)
             return project_id
+        except NotFound as error:
+            if project_id is None:
+                raise
+            raise await unknown_project(api, project_id) from error
         except RefusedError:
             if project_id is None:
                 raise

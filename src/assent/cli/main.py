@@ -13,6 +13,8 @@ from typer.exceptions import TyperException
 from .commands import app
 from .exits import ExitCode
 
+STDERR = 2
+
 
 def main() -> None:
     """What `assent` runs."""
@@ -21,6 +23,7 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command line and give its exit code."""
+    _open_standard_streams()
     try:
         result = app(arguments, prog_name="assent", standalone_mode=False)
         sys.stdout.flush()
@@ -35,6 +38,17 @@ def run(arguments: list[str]) -> int:
     return result if isinstance(result, int) else ExitCode.OK
 
 
+def _open_standard_streams() -> None:
+    """Where stdin, stdout or stderr was closed nothing else may get its number: a file's would receive our messages."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        pass
+    os.close(descriptor)
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - it is None when it was closed
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - for as long as we run
+    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
+        sys.stderr = open(STDERR, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
 def _explain(error: Exception) -> int:
     # Imported when something went wrong: `assent --help` and `assent version` start without it.
     from assent.protocol.errors import AssentError, UnreachableError
@@ -46,14 +60,16 @@ def _explain(error: Exception) -> int:
     if isinstance(error, TyperException):
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "assent"
-        complain(f"{error.format_message().rstrip('.')}.", f"see `{command} --help`")
+        # What the library says of a value it refuses has a prefix that tells a person nothing.
+        message = error.format_message().replace("Value error, ", "").rstrip(".")
+        complain(f"{message}.", f"see `{command} --help`")
         return ExitCode.USAGE
     if isinstance(error, AssentError):
         complain(error.message, error.hint)
         return ExitCode.UNREACHABLE if isinstance(error, UnreachableError) else ExitCode.FAILED
     if isinstance(error, OSError):
         name = f" {error.filename!r}" if error.filename else ""
-        complain(f"The system refused{name}: {error.strerror or error}.")
+        complain(f"The system refused{name}: {error.strerror or error}.", "ASSENT_DEBUG=1 shows where it happened")
         return ExitCode.FAILED
     complain(
         f"Something in Assent itself went wrong ({type(error).__name__}).",

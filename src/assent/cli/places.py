@@ -16,7 +16,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from assent.client import ServerApi, load_token
-from assent.client.identity import TOKEN_HINT, private_directory
+from assent.client.identity import private_directory
 from assent.protocol.chat import Project
 from assent.protocol.errors import CallerError, ConfigurationError
 from assent.settings import ClientSettings
@@ -59,7 +59,8 @@ def find_place(server_url: str | None = None) -> Place:
     token = settings.token.get_secret_value() if settings.token is not None else load_token(settings.home)
     if not token:
         raise ConfigurationError(
-            "There is no token.", hint=f"set ASSENT_TOKEN, or {TOKEN_HINT} --save; or start everything with `assent up`"
+            f"There is no token for {settings.server_url}, and `assent up` does not run here.",
+            hint="start everything with `assent up`; or set ASSENT_TOKEN to what `assent token --user NAME` prints",
         )
     if note is not None:
         return Place(note.server_url, token, settings.home, UP)
@@ -161,6 +162,18 @@ async def project_to_watch(api: ServerApi, place: Place, directory: Path) -> Pro
     return _remembered(projects, place, directory) or _only(projects)
 
 
+async def unknown_project(api: ServerApi, project_id: str) -> CallerError:
+    """What to say when there is no such project: which ones there are."""
+    projects = (await api.list_projects()).projects
+    hint = f"yours: {_listed(projects)}" if projects else "you have none yet; `assent connect` or `assent up` makes one"
+    return CallerError(f"You have no project {project_id!r} on this server.", hint=hint)
+
+
+def _listed(projects: list[Project]) -> str:
+    listed = ", ".join(f"{project.project_id} ({project.name})" for project in projects[:10])
+    return f"{listed}, …" if len(projects) > 10 else listed
+
+
 def _remembered(projects: list[Project], place: Place, directory: Path) -> Project | None:
     known = known_project(place, directory)
     return next((project for project in projects if project.project_id == known), None)
@@ -169,10 +182,8 @@ def _remembered(projects: list[Project], place: Place, directory: Path) -> Proje
 def _only(projects: list[Project]) -> Project:
     if len(projects) == 1:
         return projects[0]
-    listed = ", ".join(f"{project.project_id} ({project.name})" for project in projects[:10])
     raise CallerError(
-        f"You have {len(projects)} projects, so say which one.",
-        hint=f"add --project ID: {listed}{', …' if len(projects) > 10 else ''}",
+        f"You have {len(projects)} projects, so say which one.", hint=f"add --project ID: {_listed(projects)}"
     )
 
 

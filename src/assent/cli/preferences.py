@@ -42,5 +42,5 @@ def existing_directory(directory: Path) -> Path:
     absolute = Path(os.path.realpath(directory.expanduser()))
     if not absolute.is_dir():
         what = "is not a directory" if absolute.exists() else "does not exist"
-        raise CallerError(f"The directory {str(directory)!r} {what}.", hint="name the project's directory")
+        raise CallerError(f"{str(directory)!r} {what}.", hint="name the directory that agents may work in")
     return absolute

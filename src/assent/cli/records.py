@@ -14,15 +14,21 @@ from assent.protocol.errors import NotFound
 from assent.protocol.executions import Execution
 from assent.protocol.values import moment, now
 
-from .places import find_place
+from .places import find_place, unknown_project
 from .screen import RISK_STYLES, put, put_json, say, shortened, shown
 from .transcript import call_summary
 
 
 async def list_history(filters: Mapping[str, str | int | None], *, server_url: str | None, as_json: bool) -> None:
     """Executions, newest first."""
+    project_id = filters.get("project_id")
     async with find_place(server_url).api() as api:
-        page = await api.history({name: value for name, value in filters.items() if value is not None})
+        try:
+            page = await api.history({name: value for name, value in filters.items() if value is not None})
+        except NotFound as error:
+            if not isinstance(project_id, str):
+                raise
+            raise await unknown_project(api, project_id) from error
     if as_json:
         put_json(page.model_dump(mode="json"))
         return

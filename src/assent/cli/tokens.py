@@ -6,7 +6,6 @@ approve is never made: an agent would then answer its own questions.
 
 import typer
 
-from assent.client import save_token
 from assent.protocol.states import Scope
 from assent.server.auth import issue_token
 from assent.settings import ServerSettings
@@ -39,4 +38,7 @@ def print_token(
     else:
         print(token, flush=True)
     if save:
+        # Here and not above: without --save a token needs nothing of the client, which takes its time to load.
+        from assent.client.identity import save_token
+
         say(f"Saved in {save_token(settings.home, token)}.")

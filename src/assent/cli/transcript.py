@@ -20,7 +20,7 @@ from assent.protocol.events import (
     ToolOutput,
     ToolStarted,
 )
-from assent.protocol.states import ExecutionStatus
+from assent.protocol.states import ErrorType, ExecutionStatus
 from assent.protocol.values import JsonObject
 
 from .screen import RISK_STYLES, complain, put_json, say, shortened, shown
@@ -110,7 +110,7 @@ class TerminalTranscript:
                 for line in output_lines(event.result or {}):
                     say(Text(f"  | {line}", style="dim"))
             return
-        self._note("← ", f"{event.tool_name}: {event.status.value.lower()}: {event.error}")
+        self._note("← ", f"{event.tool_name}: {failure_summary(event)}")
 
     def _waits(self, event: ApprovalRequested) -> None:
         self._break()
@@ -131,21 +131,37 @@ def call_summary(tool_name: str, params: JsonObject) -> str:
     return f"{tool_name} {detail}".rstrip()
 
 
+def failure_summary(event: ToolFinished) -> str:
+    """How a call ended that did not complete, in one line, not yet safe to print."""
+    told = event.error or ""
+    if event.status is ExecutionStatus.FAILED and event.error_type is not None:
+        kind = "failed" if event.error_type is ErrorType.TOOL_ERROR else event.error_type.value.replace("_", " ")
+    else:
+        kind = event.status.value.lower()
+    # Many sentences begin with the word already: "Rejected by the user: …".
+    return told if told.lower().startswith(kind) else f"{kind}: {told}"
+
+
+def counted(number: object, one: str, many: str) -> str:
+    """A number with its noun; `?` when it is not known."""
+    return f"{'?' if number is None else number} {one if number == 1 else many}"
+
+
 def result_summary(tool_name: str, result: JsonObject) -> str:
     """A result in one line, not yet safe to print."""
     match tool_name:
         case "read_file":
-            return f"{result.get('size', '?')} bytes"
+            return counted(result.get("size"), "byte", "bytes")
         case "write_file":
-            return f"{result.get('path')}, now {result.get('size', '?')} bytes"
+            return f"{result.get('path')}, now {counted(result.get('size'), 'byte', 'bytes')}"
         case "execute_command":
             return f"exit code {result.get('exit_code')}"
         case "list_directory":
-            return f"{result.get('total_count', '?')} entries"
+            return counted(result.get("total_count"), "entry", "entries")
         case "search_files":
-            return f"{result.get('total_count', '?')} matches"
+            return counted(result.get("total_count"), "match", "matches")
         case "search_web":
-            return f"{len(result.get('results') or [])} results"
+            return counted(len(result.get("results") or []), "result", "results")
         case _:
             return str(result)
 

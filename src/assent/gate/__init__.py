@@ -6,7 +6,7 @@ and `shown_params` make what people see. Nothing here opens anything but the gat
 
 from .commands import DEFAULT_COMMANDS, CommandFindings, CommandValidator
 from .gate import Gate, GateRules, Judgement
-from .names import protected_name, secret_name, trusted_name
+from .names import SecretGlobs, protected_name, secret_globs, secret_name, trusted_name
 from .paths import PathFinding, check_path
 from .render import describe, safe_text, shown_params
 from .risk import RiskAssessor
@@ -22,12 +22,14 @@ __all__ = [
     "Judgement",
     "PathFinding",
     "RiskAssessor",
+    "SecretGlobs",
     "check_path",
     "describe",
     "mask_text",
     "mask_value",
     "protected_name",
     "safe_text",
+    "secret_globs",
     "secret_name",
     "shown_params",
     "trusted_name",

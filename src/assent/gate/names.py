@@ -61,6 +61,27 @@ _NEVER_SECRET: frozenset[str] = frozenset(_DATA["secrets"]["never"])
 _NEVER_ENDINGS: tuple[str, ...] = tuple(_DATA["secrets"]["never_endings"])
 
 
+@dataclass(frozen=True, slots=True)
+class SecretGlobs:
+    """The names of `secret_name` as globs on names, for a searcher of its own."""
+
+    files: tuple[str, ...]
+    directories: tuple[str, ...]
+    harmless: tuple[str, ...]
+    """Fits `files` and holds no secret all the same."""
+
+
+def secret_globs() -> SecretGlobs:
+    """What a search that nobody was asked about leaves out."""
+    entry = _DATA["secrets"]
+    stems = [f"{stem}.{ending}".rstrip(".") for stem in entry["data_stems"] for ending in entry["data_endings"]]
+    return SecretGlobs(
+        files=(*entry["files"], *entry["patterns"], *stems),
+        directories=tuple(entry["directories"]),
+        harmless=(*_NEVER_SECRET, *(f"*{ending}" for ending in _NEVER_ENDINGS)),
+    )
+
+
 def names_of(path: str) -> tuple[str, ...]:
     """The parts of a path as a careless file system would compare them: case, trailing dots and spaces dropped."""
     return tuple(

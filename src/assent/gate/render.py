@@ -13,7 +13,7 @@ from assent.protocol.values import JsonObject
 from assent.protocol.verdicts import Verdict, VerdictLevel
 
 from .characters import HIDDEN, HIDDEN_CLASS, escaped, mixed_scripts
-from .secrets import mask_text, mask_value
+from .secrets import mask_arguments, mask_text, mask_value
 
 MAX_SHOWN_CONTENT = 16 * 1024
 _EDGE = MAX_SHOWN_CONTENT // 2
@@ -89,7 +89,8 @@ def _describe_write(params: JsonObject) -> str:
 
 
 def _describe_command(params: JsonObject) -> str:
-    line = " ".join(quote(item) for item in (params["command"], *params.get("args", ())))
+    items = mask_arguments([params["command"], *params.get("args", ())])
+    line = " ".join(quote(item) for item in items)
     return f"Run {line} for at most {params.get('timeout', 30)} seconds"
 
 

@@ -8,6 +8,7 @@ and runs only when its needle occurs. If masking itself fails the text is withhe
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 MASK_PREFIX = "[masked:"
@@ -51,6 +52,8 @@ _DASH_FORMATS = (
     _format("pypi-token", _B + r"pypi-[A-Za-z0-9_-]{50,512}"),
     _format("age-key", r"AGE-SECRET-KEY-1[A-Z0-9]{58}"),
 )
+# What stands between the lines of a key: line ends, quotes, and what `cat -n` and `grep -n` put before each line.
+_BETWEEN = r"(?:(?<=\n)(?:[\w./-]{0,120}[:-])?\ {0,8}[0-9]{1,7}[:\t-]|\\[rn]|[\s\"'+,])*+"
 # Tried only when the literal occurs, as it is written here.
 _LITERAL_FORMATS = (
     ("AKIA", _format("aws-key", _B + r"AKIA[A-Z0-9]{16}(?![A-Za-z0-9])")),
@@ -63,18 +66,21 @@ _LITERAL_FORMATS = (
     ("eyJ", _format("jwt", _B + r"eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+")),
     ("slack.com/", _format("slack-webhook", r"hooks\.slack\.com/(?:services|workflows)/([A-Za-z0-9_/-]{20,255})")),
     ("://", _format("url-password", r"://[^\s/:@\"'<>]{0,128}:([^\s/@\"'<>]{1,256})@")),
+    ("://", _format("url-token", r"://(?=[A-Za-z_-]{0,64}[0-9])([A-Za-z0-9_-]{20,256})@")),
     (
         "PRIVATE KEY",
         _format(
             "private-key",
             r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-            r"((?:\\[rn]|[\s\"'+,])*+(?:(?:[A-Za-z0-9+/=_]{16,}+|(?:Proc-Type|DEK-Info|Version|Comment)[^\n]{0,200}\n)"
-            r"(?:\\[rn]|[\s\"'+,])*+)++[A-Za-z0-9+/=]*+)",
+            rf"({_BETWEEN}(?:(?:[A-Za-z0-9+/=_]{{16,}}+|(?:Proc-Type|DEK-Info|Version|Comment)[^\n]{{0,200}}\n)"
+            rf"{_BETWEEN})++[A-Za-z0-9+/=]*+)",
         ),
     ),
 )
 # As above, but the literal is looked for in the lower-case text.
+_OPTION = r"--[a-z0-9-]{0,40}?(?:password|passwd|passphrase|token|secret|api-?key)"
 _LOWER_FORMATS = (
+    ("--", _format("option", _OPTION + r"\s{1,4}[\"']?(?=[A-Za-z_.+/=-]{0,64}[0-9])([^\s\"'<>\[-][^\s\"']{5,512})")),
     (
         "auth",
         _format(
@@ -103,9 +109,9 @@ _LOWER_FORMATS = (
 )
 
 # Names. The regex finds a telling word and an assignment behind it; `_named` looks at what stands around it.
-_NAME_WORDS = ("key", "token", "secret", "password", "passwd", "pwd", "passphrase", "credential")
+_NAME_WORDS = ("key", "token", "secret", "pass", "pwd", "credential")
 _ASSIGNMENT = re.compile(
-    r"(?i:key|token|secret|password|passwd|pwd|passphrase|credential)"
+    r"(?i:key|token|secret|password|passwd|pwd|passphrase|pass(?![a-z])|credential)"
     r"(?P<suffix>s|[0-9_]{1,4}|_[A-Z][A-Z0-9_]{0,30})?"
     r"(?P<close>[\\\"'\]]{0,3})(?P<left>[ \t]{0,8})(?P<sign>=>|:=|=(?!=)|:(?![:/]))(?P<right>[ \t]{0,8})"
 )
@@ -114,7 +120,7 @@ _VALUE = re.compile(
 )
 _NAME_BACKWARDS = re.compile(r"[A-Za-z0-9_.-]*+")
 _STRONG = re.compile(
-    r"(?i)(?:passw(?:or)?d|passphrase|pwd|secrets?|credentials?|(?:^|[_.-])tokens?|"
+    r"(?i)(?:passw(?:or)?d|passphrase|pwd|[_.-]pass|secrets?|credentials?|(?:^|[_.-])tokens?|"
     r"(?:auth|access|refresh|api|bot|id|session|bearer|client|deploy|github|gitlab|npm|slack|csrf|private|user|app|"
     r"personal)[_-]?token|"
     r"(?:api|secret|access|private|encryption|signing|auth|account|master|service|client|ssh|gpg|license|shared|"
@@ -124,7 +130,9 @@ _UPPER = re.compile(r"[A-Z][A-Z0-9_]*")
 _ABOUT = re.compile(
     r"(?i)_?(?:name|id|url|uri|file|path|dir|type|length|size|len|count|ttl|expiry|expires|alg|format)$"
 )
-_PASSWORD = re.compile(r"(?i)passw(?:or)?d|passphrase|pwd|secret|credential")
+_PASSWORD = re.compile(r"(?i)passw(?:or)?d|passphrase|pwd|[_.-]pass$|secret|credential")
+_OPTION_NAME = re.compile(rf"{_OPTION}|--?pass", re.IGNORECASE)
+_VARIETY = re.compile(r"[^\W\d_]")
 _REFERENCE = re.compile(r"[A-Za-z_$][A-Za-z_$]*(?:\.[A-Za-z_$][\w$]*)*[?!]?")
 _TYPE = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*[0-9]?[?]?")
 _PLAIN_VALUE = re.compile(r"[0-9_.,:%-]+|(?:true|false|null|none|undefined|nil|yes|no)|[.~]{0,2}/.*", re.IGNORECASE)
@@ -160,8 +168,25 @@ def _mask_value(value: Any, depth: int) -> Any:
         items = cast("dict[Any, Any]", value).items()
         return {_mask(str(key)): _mask_field(str(key), item, depth + 1) for key, item in items}
     if isinstance(value, (list, tuple)):
-        return [_mask_value(item, depth + 1) for item in cast("list[Any]", value)]
+        return _mask_list(cast("list[Any]", value), depth + 1)
     return value
+
+
+def _mask_list(values: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
+    """Items of a list; one behind an option such as `--token` is what the option says it is."""
+    masked: list[Any] = []
+    before: Any = None
+    for item in values:
+        named = isinstance(before, str) and isinstance(item, str) and _OPTION_NAME.fullmatch(before) is not None
+        masked.append(f"{MASK_PREFIX}option]" if named and item[:1] not in ("", "-") else _mask_value(item, depth))
+        before = item
+    return masked
+
+
+def mask_arguments(args: list[str]) -> list[str]:
+    """The arguments of a command, masked one by one and by what stands before each."""
+    masked = mask_value(args)
+    return cast("list[str]", masked) if isinstance(masked, list) else [WITHHELD]
 
 
 def _mask_field(key: str, value: Any, depth: int) -> Any:
@@ -226,13 +251,13 @@ def _mask_named(text: str) -> str:
     pieces: list[str] = []
     done = 0
     for match in _assignments(text):
-        if match.start() < done:
+        if match.start() < done or (name := _name(text, match)) is None or _PLACEHOLDER.match(text, match.end()):
             continue
         value = _VALUE.match(text, match.end())
         if value is None:
             continue
         group = value.lastgroup or "bare"
-        if _is_secret(text, match, value.group(group), value, quoted=group != "bare"):
+        if _is_secret(text, match, name, value, quoted=group != "bare"):
             pieces += [text[done : value.start(group)], f"{MASK_PREFIX}{_kind(match.group())}]"]
             done = value.end(group)
     if not pieces:
@@ -268,16 +293,35 @@ def _kind(matched: str) -> str:
     )
 
 
-def _is_secret(text: str, match: re.Match[str], value: str, found: re.Match[str], *, quoted: bool) -> bool:
+def _name(text: str, match: re.Match[str]) -> str | None:
+    """The whole name before an assignment; None when nothing behind it would be taken for a secret."""
+    start = match.start()
+    name = text[start : match.start("close")]
+    if start and (text[start - 1].isalnum() or text[start - 1] in "_.-"):
+        backwards = _NAME_BACKWARDS.match(text[max(0, start - 64) : start][::-1])
+        name = (backwards.group()[::-1] if backwards else "") + name
+    return name if _is_telling(name) else None
+
+
+@lru_cache(maxsize=4096)
+def _is_telling(name: str) -> bool:
+    return not _ABOUT.search(name) and (_is_upper(name) or _STRONG.search(name) is not None)
+
+
+def _is_upper(name: str) -> bool:
+    return _UPPER.fullmatch(name.lstrip(".-_")) is not None
+
+
+def _is_secret(text: str, match: re.Match[str], name: str, found: re.Match[str], *, quoted: bool) -> bool:
     """Whether a value behind a telling name is a secret, rather than code about one."""
-    backwards = _NAME_BACKWARDS.match(text[max(0, match.start() - 64) : match.start()][::-1])
-    word = match.group()[: match.start("close") - match.start()]
-    name = (backwards.group()[::-1] if backwards else "") + word
-    if len(value) < 4 or _PLACEHOLDER.match(value) or _PLAIN_VALUE.fullmatch(value) or _ABOUT.search(name):
+    value = found.group(found.lastgroup or 0)
+    upper = _is_upper(name)
+    if len(value) < 4 or _PLACEHOLDER.match(value):
         return False
-    upper = _UPPER.fullmatch(name.lstrip(".-_")) is not None
-    if not upper and not _STRONG.search(name):
-        return False
+    if upper and match.group("sign") == "=" and not match.group("right") and _PASSWORD.search(name) and quoted:
+        return True  # a setting: what looks like prose or a number there is a password all the same
+    if _PLAIN_VALUE.fullmatch(value):
+        return upper and len(value) >= 6 and value.isdigit() and _PASSWORD.search(name) is not None
     if quoted:
         return _quoted_secret(name, value)
     after = text[found.end() : found.end() + 1]
@@ -309,7 +353,7 @@ def _bare_secret(name: str, value: str, after: str, match: re.Match[str], *, upp
 
 def _has_variety(value: str) -> bool:
     """Digits among letters, or letters of both cases and some length: not an ordinary word."""
-    letters = any(character.isalpha() for character in value)
-    if letters and any(character.isdigit() for character in value):
+    letters = _VARIETY.search(value) is not None
+    if letters and re.search(r"\d", value):
         return True
     return len(value) >= 16 and letters and value.lower() != value and value.upper() != value

@@ -6,6 +6,7 @@ that a signal ended has 128 + the signal's number; None means that we ended it. 
 run.
 """
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from assent.protocol.errors import ExecutionTimeout, ToolFailure
 from assent.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
 from assent.settings import ClientSettings
 
+from .operands import check_operands, without_secrets
 from .output import OnOutput, OutputKeeper
+from .paths import PathValidator
 from .processes import Ended, run_process
 from .programs import find_program
 from .sandbox import Isolation, Launch, Sandbox
@@ -38,6 +41,8 @@ def safe_arguments(command: str, args: list[str]) -> list[str]:
         return [*_GIT_SAFETY, *_without_programs(args)]
     if command == "zip":
         return ["-y", *args]  # store links as links; following them packs what lies outside
+    if command == "grep":
+        return without_secrets(args)
     return args
 
 
@@ -54,7 +59,10 @@ def _without_programs(args: list[str]) -> list[str]:
 class CommandExecutor:
     """Runs commands of one workspace."""
 
-    def __init__(self, root: Path, sandbox: Sandbox, settings: ClientSettings) -> None:
+    def __init__(
+        self, root: Path, sandbox: Sandbox, settings: ClientSettings, paths: PathValidator | None = None
+    ) -> None:
+        self._paths = paths
         self._root = root
         self._sandbox = sandbox
         self._settings = settings
@@ -65,6 +73,8 @@ class CommandExecutor:
         """Run it to its end. Raises CommandTimeout (with the output so far) when time is up."""
         if "\x00" in params.command or any("\x00" in argument for argument in params.args):
             raise ToolFailure("An argument holds a NUL character, which no program can be given.")
+        if self._paths is not None:
+            await asyncio.to_thread(check_operands, self._paths, params.command, params.args)
         argv = [find_program(params.command, self._root), *safe_arguments(params.command, params.args)]
         keeper = OutputKeeper(self._settings.max_output_bytes, on_output)
         seconds = min(params.timeout, self._settings.command_timeout_seconds)

@@ -84,7 +84,7 @@ class Workspace:
             case _:
                 command = cast(ExecuteCommandParams, params)
                 sandbox = self._sandbox or await asyncio.to_thread(lambda: self.sandbox)
-                executor = CommandExecutor(self.root, sandbox, self._settings)
+                executor = CommandExecutor(self.root, sandbox, self._settings, self._paths)
                 return await executor.run(command, network=network, on_output=on_output)
 
     async def close(self) -> None:

@@ -1,0 +1,88 @@
+"""What a reading command meets on the real disk: links, pipes, and secrets below a searched directory."""
+
+import os
+import sys
+
+import pytest
+
+from assent.protocol.errors import PathValidationError, ToolFailure
+from assent.protocol.tools import ExecuteCommandResult
+from assent.workspace import Workspace
+from assent.workspace.commands import safe_arguments
+
+from .conftest import Place
+
+pytestmark = [pytest.mark.promise("G1", "T3"), pytest.mark.skipif(sys.platform != "linux", reason="needs bubblewrap")]
+
+
+async def run(workspace: Workspace, command: str, *args: str) -> ExecuteCommandResult:
+    result = await workspace.run("execute_command", {"command": command, "args": list(args), "timeout": 10})
+    assert isinstance(result, ExecuteCommandResult)
+    return result
+
+
+@pytest.mark.parametrize("target", ["../out/secret.txt", "/etc/passwd", "/proc/self/environ"])
+async def test_link_to_outside_is_not_shown(workspace: Workspace, place: Place, target: str) -> None:
+    (place.root / "notes.txt").symlink_to(target)
+    with pytest.raises(PathValidationError, match="outside"):
+        await run(workspace, "cat", "notes.txt")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("cat", "notes.txt"),
+        ("head", "-n", "5", "notes.txt"),
+        ("grep", ".", "notes.txt"),
+        ("date", "-f", "notes.txt"),
+        ("date", "-fnotes.txt"),
+        ("date", "--file=notes.txt"),
+        ("cat", "sub/../notes.txt"),
+    ],
+)
+async def test_link_to_a_secret_is_not_shown(workspace: Workspace, place: Place, call: tuple[str, ...]) -> None:
+    place.file(".env", "API=1")
+    place.file("sub/x", "")
+    (place.root / "notes.txt").symlink_to(".env")
+    with pytest.raises(PathValidationError, match="may hold secrets"):
+        await run(workspace, *call)
+
+
+@pytest.mark.parametrize("call", [("cat", "pipe"), ("wc", "-l", "pipe"), ("grep", "-r", "x", "pipe")])
+async def test_pipe_is_refused_instead_of_waited_for(workspace: Workspace, place: Place, call: tuple[str, ...]) -> None:
+    os.mkfifo(place.root / "pipe")
+    with pytest.raises(ToolFailure, match="FIFO"):
+        await run(workspace, *call)
+
+
+async def test_plain_files_links_inside_and_patterns_are_let_be(workspace: Workspace, place: Place) -> None:
+    place.file("src/a.txt", "see ../out and /etc/passwd\n")
+    (place.root / "alias").symlink_to("src/a.txt")
+    assert (await run(workspace, "cat", "alias")).stdout.startswith("see")
+    assert (await run(workspace, "grep", "-rn", "../out", "src")).exit_code == 0
+    assert (await run(workspace, "grep", "-n", "/etc/passwd", str(place.root / "src/a.txt"))).exit_code == 0
+    assert (await run(workspace, "cat", "missing")).exit_code == 1
+
+
+async def test_recursive_grep_leaves_secrets_out(workspace: Workspace, place: Place) -> None:
+    for name in (".env", ".env.local", "config/id_rsa", ".ssh/config", "secrets.json", "a/.aws/config"):
+        place.file(name, "needle\n")
+    for name in (".env.example", "id_rsa.pub", "src/a.json", "src/secrets.py"):
+        place.file(name, "needle\n")
+    found = sorted((await run(workspace, "grep", "-rl", "needle", ".")).stdout.split())
+    assert found == ["./.env.example", "./id_rsa.pub", "./src/a.json", "./src/secrets.py"]
+    found = (await run(workspace, "grep", "-d", "recurse", "-l", "needle", "--include=*.json", ".")).stdout.split()
+    assert found == ["./src/a.json"]
+    found = (await run(workspace, "grep", "-rl", "--", "needle", ".")).stdout
+    assert ".env.local" not in found
+
+
+async def test_secret_that_the_call_names_was_asked_about_and_is_searched(workspace: Workspace, place: Place) -> None:
+    place.file(".env", "needle\n")
+    assert (await run(workspace, "grep", "-r", "needle", ".env")).exit_code == 0
+    assert (await run(workspace, "grep", "-r", "--include=.env", "needle", ".")).exit_code == 0
+
+
+def test_grep_without_recursion_is_left_as_it_is() -> None:
+    assert safe_arguments("grep", ["x", "a"]) == ["x", "a"]
+    assert safe_arguments("grep", ["-e"]) == ["-e"]

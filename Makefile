@@ -27,7 +27,8 @@ schema/node_modules/.ready: schema/package-lock.json scripts/setup-node
 	@touch $@
 
 up: setup ## start server, client, agent and chat for DIR (make up DIR=~/code/app)
-	@$(BIN)/assent up "$(DIR)"
+	@# A job of its own has the terminal to itself: Ctrl-C stops Assent in order, and not make, which would end with 130.
+	@set -m; $(BIN)/assent up "$(DIR)"; :
 
 test: check ## everything CI runs: check, all tests on WORKERS cores, coverage above 90 % in each package
 	@$(BIN)/coverage erase

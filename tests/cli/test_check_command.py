@@ -125,12 +125,29 @@ def test_what_an_agent_wrote_cannot_move_the_cursor(assent: Any) -> None:
     assert "\u202e" not in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [(), ("read_file",), ("read_file", "--json"), ("read_file", "{")])
+@pytest.mark.parametrize("arguments", [(), ("read_file",), ("read_file", "--json")])
 def test_half_a_call_is_wrong_usage(assent: Any, arguments: tuple[str, ...]) -> None:
     done = assent.here("check", *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert "hint: see `assent check --help`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "Not JSON: "),
+        ("[]", "not an array."),
+        ('"a"', "not a string."),
+        ("null", "not null."),
+        ("1", "not a number."),
+    ],
+)
+def test_parameters_that_are_no_object_are_said_with_an_example(assent: Any, text: str, told: str) -> None:
+    done = assent.here("check", "read_file", text)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert """hint: write the parameters between single quotes: '{"path": "README.md"}'""" in done.stderr
 
 
 def test_allowed_commands_are_this_machines(assent: Any) -> None:

@@ -150,6 +150,20 @@ def test_unknown_fault_is_a_sentence_unless_debugging(monkeypatch: pytest.Monkey
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("closed", ["1", "2", "1 2", "0 1 2"])
+def test_closed_streams_are_no_failure(closed: str) -> None:
+    script = f"import os, sys\nfor n in {closed.split()!r}: os.close(int(n))\nos.execv(sys.executable, sys.argv[1:])"
+    program = [sys.executable, "-c", script, sys.executable, "-m", "assent.cli.main", "version"]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_audit_alone_is_its_help(assent: Any) -> None:
+    done = assent.here("audit")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "verify" in done.stdout
+
+
 def test_refusal_of_the_system_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     from assent.cli import check, main
 

@@ -50,7 +50,7 @@ def test_named_server_goes_before_the_one_that_is_up(home: Path, monkeypatch: py
 
 
 def test_without_a_token_it_is_said_how_to_get_one(home: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"There is no token for http://127\.0\.0\.1:8477, and `assent up` does not run here\.") as caught:
+    with pytest.raises(ConfigurationError, match=r"There is no token for http://127\.0\.0\.1:8477, and") as caught:
         find_place()
     assert "assent token" in (caught.value.hint or "")
 

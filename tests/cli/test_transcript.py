@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from assent.cli.transcript import JsonTranscript, TerminalTranscript, call_summary, output_lines, result_summary
+from assent.cli.transcript import (
+    JsonTranscript,
+    TerminalTranscript,
+    call_summary,
+    failure_summary,
+    output_lines,
+    result_summary,
+)
 from assent.protocol.events import (
     ApprovalRequested,
     ChatError,
@@ -140,3 +147,19 @@ def test_json_is_ascii(capsys: Any) -> None:
     said = capsys.readouterr().out
     assert said.isascii()
     assert json.loads(said)["text"] == "\u202e\x1bä"
+
+
+@pytest.mark.parametrize(
+    ("status", "error_type", "error", "told"),
+    [
+        ("REJECTED", "rejected", "Rejected by the user: no", "Rejected by the user: no"),
+        ("FAILED", "refused", "Command not allowed: rm", "refused: Command not allowed: rm"),
+        ("FAILED", "tool_error", "There is no 'a'.", "failed: There is no 'a'."),
+        ("TIMEOUT", "approval_timeout", "Approval timeout", "timeout: Approval timeout"),
+    ],
+)
+def test_a_call_that_did_not_complete_is_told_by_its_outcome(
+    status: str, error_type: str, error: str, told: str
+) -> None:
+    event = finished("x", None, status=ExecutionStatus(status), error=error, error_type=ErrorType(error_type))
+    assert failure_summary(event) == told

@@ -1,6 +1,7 @@
 """Lines an adversarial review found judged too low, and everyday lines that must stay LOW."""
 
 import shlex
+import time
 
 import pytest
 
@@ -174,3 +175,41 @@ def test_secret_behind_an_option_is_masked_in_record_and_question() -> None:
 )
 def test_ordinary_text_is_not_masked(text: str) -> None:
     assert mask_text(text) == text
+
+
+@pytest.mark.promise("G4")
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["clone", ":" * 100_000 + "\n"],
+        ["clone", "a:1" * 30_000 + "\n"],
+        ["push", "origin", ":" * 100_000 + "\n"],
+        ["clone", "a" * 100_000 + "@\n"],
+    ],
+)
+def test_hostile_repository_name_is_judged_at_once(args: list[str]) -> None:
+    began = time.process_time()
+    GATE.judge("execute_command", {"command": "git", "args": args})
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.promise("G4")
+def test_linker_argument_of_many_pieces_is_judged_at_once() -> None:
+    began = time.process_time()
+    verdict = GATE.judge("execute_command", {"command": "gcc", "args": ["-Wl," + ",-L/x" * 20_000]}).verdict
+    assert verdict.refused
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.promise("D")
+def test_telling_names_without_end_are_searched_in_linear_time() -> None:
+    began = time.process_time()
+    mask_text("key=" * 250_000)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.promise("A")
+def test_question_says_that_content_is_not_shown_whole() -> None:
+    call = {"path": "a.py", "content": "x" * 16_384 + "payload"}
+    judged = GATE.judge("write_file", call)
+    assert "7 characters in its middle are not shown" in describe("write_file", judged.params, judged.verdict)

@@ -6,6 +6,7 @@ web framework, and `assent check` must work in an installation that has none. No
 
 import asyncio
 import logging
+import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, Any
@@ -93,7 +94,7 @@ def up(
       assent up --no-chat --port 9000
     """
     _log(logging.WARNING, verbose=verbose)
-    if not as_json:
+    if not as_json and sys.stderr.isatty():
         typer.echo("Starting …", err=True)  # at once: what is imported below takes seconds on a small machine
     with needs_server():
         from .looping import run_long

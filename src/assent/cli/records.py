@@ -45,9 +45,9 @@ def _execution_line(execution: Execution) -> Text:
     line = Text(f"{execution.created_at[:19].replace('T', ' ')}  {execution.status.value:<17} ")
     line.append(f"{risk:<6}", RISK_STYLES[risk])
     line.append(f"  {shortened(call_summary(execution.tool_name, execution.tool_params))}")
+    line.append(f"  {execution.id}", "dim")
     if execution.error:
         line.append(f"\n  {execution.error_type or 'error'}: {shortened(execution.error, 200)}")
-    line.append(f"  {execution.id}", "dim")
     return line
 
 

@@ -20,7 +20,7 @@ _WORD = re.compile(r"[A-Za-z0-9_+:.,%-]*")
 _GLUED = re.compile(r"-[A-Za-z](?=/|~/|\.\.(?:/|$))")
 _VARIABLE = re.compile(r"\$(?:[A-Z_{(]|env:)|%[A-Za-z_]+%")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://)")
-_SCP = re.compile(r"[^/\s]+:(?!/?\d+$).+")
+_SCP = re.compile(r"[^/\s:]+:(?!/?\d+$).+")  # no colon before the first: one way to match, so linear
 _NETWORK_SCHEMES = frozenset({"http", "https", "ssh", "git", "git+ssh", "git+https", "ftp", "ftps", "git+http"})
 _SAFE_CHECKPOINTS = frozenset({"dot", ".", "echo", "bell", "totals", "ttyout", "sleep"})
 _LINKER_PROGRAMS = ("-plugin", "--plugin", "-dynamic-linker", "--dynamic-linker", "-I", "-fuse-ld", "@")
@@ -216,7 +216,7 @@ def _linker(value: str, place: Place) -> Findings:
     for piece in pieces:
         if piece.startswith(_LINKER_PROGRAMS):
             return [place.finding(_REFUSE, f"{quoted(piece)} would make the compiler load another program.")]
-    return [finding for piece in pieces for finding in _loose(piece, place)]
+    return next((found for piece in pieces if (found := _loose(piece, place))), NOTHING)
 
 
 def _checkpoint(value: str, place: Place) -> Findings:

@@ -234,7 +234,8 @@ class _Reader:
         if option is not None and option.kind is not None:
             self._take(option, name, value)
             return
-        for end in range(len(arg) - 1, 1, -1):
+        longest = max(map(len, self.options), default=0)
+        for end in range(min(len(arg) - 1, longest), 1, -1):
             option = self.options.get(arg[:end])
             if option is not None and option.kind is not None:
                 self._take(option, arg[:end], arg[end:])

@@ -60,6 +60,9 @@ def describe(tool_name: str, params: JsonObject | None, verdict: Verdict) -> str
             for name in _names(params)
             if mixed_scripts(name)
         ]
+        if tool_name == "write_file" and len(params["content"]) > MAX_SHOWN_CONTENT:
+            hidden = len(params["content"]) - MAX_SHOWN_CONTENT
+            lines.append(f"Note: the content is long; {hidden} characters in its middle are not shown.")
     reasons = [finding.reason for finding in verdict.findings if finding.level is not VerdictLevel.LOW]
     lines += [safe_text(mask_text(reason)) for reason in reasons[:MAX_REASONS]]
     if len(reasons) > MAX_REASONS:

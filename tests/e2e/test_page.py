@@ -1,0 +1,214 @@
+"""The chat page in a real browser: what a person sees, clicks and types, and what must never answer for them.
+
+Chromium is driven over its own debugging protocol, so that nothing needs to be installed for it. Clicks and keys go in
+as a person's would. Waits are for a change of the page, never for a time.
+"""
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from harness.processes import Site
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-port=0",
+]
+LIMIT_SECONDS = 30
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here: apt-get install chromium"),
+]
+
+
+class Page:
+    """One tab."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._numbers = count(1)
+        self._session: str | None = None
+
+    async def _call(self, method: str, until: str | None = None, **params: Any) -> dict[str, Any]:
+        """One command; with `until`, its answer and then that event."""
+        number = next(self._numbers)
+        call: dict[str, Any] = {"id": number, "method": method, "params": params}
+        await self._socket.send_json(call | ({"sessionId": self._session} if self._session else {}))
+        answer: dict[str, Any] | None = None
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while True:
+                heard = await self._socket.receive_json()
+                if heard.get("id") == number:
+                    assert "error" not in heard, heard
+                    answer = heard["result"]
+                if answer is not None and (until is None or heard.get("method") == until):
+                    return answer
+
+    async def attach(self) -> None:
+        target = (await self._call("Target.createTarget", url="about:blank"))["targetId"]
+        self._session = (await self._call("Target.attachToTarget", targetId=target, flatten=True))["sessionId"]
+        await self._call("Page.enable")
+
+    async def goto(self, url: str) -> None:
+        await self._call("Page.navigate", until="Page.loadEventFired", url=url)
+
+    async def reload(self) -> None:
+        await self._call("Page.reload", until="Page.loadEventFired")
+
+    async def js(self, expression: str) -> Any:
+        answer = await self._call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    async def until(self, condition: str) -> Any:
+        """Wait for a change of the page after which this is true."""
+        return await self.js(
+            "new Promise((done) => { const look = () => { const found = (" + condition + "); "
+            "if (found) { watching.disconnect(); done(found); } }; const watching = new MutationObserver(look); "
+            "watching.observe(document, {subtree: true, childList: true, attributes: true, characterData: true}); "
+            "look(); })"
+        )
+
+    async def click(self, selector: str) -> None:
+        where = f"document.querySelector({json.dumps(selector)})"
+        await self.until(f"{where} && !{where}.disabled")
+        box = await self.js(
+            f"{where}.scrollIntoView({{block: 'nearest'}}), "
+            f"(({{x, y, width, height}}) => ({{x: x + width / 2, y: y + height / 2}}))({where}.getBoundingClientRect())"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            await self._call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **box)
+
+    async def type(self, text: str) -> None:
+        await self._call("Input.insertText", text=text)
+
+    async def press_enter(self) -> None:
+        for kind in ("keyDown", "keyUp"):
+            await self._call(
+                "Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", text="\r", windowsVirtualKeyCode=13
+            )
+
+    async def say(self, message: str) -> None:
+        await self.until("document.querySelector('#link').textContent === 'connected'")
+        await self.click("#message")
+        await self.type(message)
+        await self.press_enter()
+
+
+@asynccontextmanager
+async def browser(profile: Path) -> AsyncGenerator[Page]:
+    assert CHROMIUM is not None
+    process = await asyncio.create_subprocess_exec(
+        CHROMIUM,
+        *FLAGS,
+        f"--user-data-dir={profile}",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        address = ""
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while not address:
+                line = (await process.stderr.readline()).decode(errors="replace")
+                assert line, "Chromium ended at once"
+                address = line.partition("DevTools listening on ")[2].strip()
+        async with aiohttp.ClientSession() as http, http.ws_connect(address, max_msg_size=0) as socket:
+            page = Page(socket)
+            await page.attach()
+            yield page
+    finally:
+        process.terminate()
+        # Its pipe is read to the end: what still writes to it could otherwise wait for ever.
+        await process.communicate()
+
+
+async def sign_in_link(site: Site) -> str:
+    """Start everything as `assent up` does; the link it prints."""
+    up = await site.start("up", "up", str(site.workspace), "--no-chat", "--json", "--port", str(site.port))
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while "\n" not in up.output():
+            assert up.process.returncode is None, up.output()
+            await asyncio.sleep(0.05)
+    return json.loads(up.output().splitlines()[0])["sign_in_url"]
+
+
+@pytest.fixture
+async def page(site: Site, tmp_path: Path) -> AsyncIterator[Page]:
+    async with browser(tmp_path / "profile") as page:
+        yield page
+
+
+@pytest.mark.promise("U", "U-version", "W13")
+async def test_a_stranger_reads_the_version_and_a_reload_keeps_the_conversation(site: Site, page: Page) -> None:
+    link = await sign_in_link(site)
+    await page.goto(site.url)
+    assert "You are not signed in" in await page.until("document.querySelector('.error')?.textContent")
+    await page.goto(link)
+    await page.until("document.querySelector('#link').textContent === 'connected'")
+    await page.say("Read the package.json and tell me the version")
+    for _ in range(2):
+        await page.until("document.querySelector('.entry.agent .who')?.parentNode.textContent.includes('3.2.1')")
+        card = await page.js("document.querySelector('.tool summary').textContent")
+        assert "read_file" in card
+        assert "package.json" in card
+        assert "done" in card
+        assert await page.js("document.querySelectorAll('.entry').length") == 3, "you, the call, the agent: once each"
+        await page.reload()
+
+
+@pytest.mark.promise("U", "A3", "R5")
+async def test_a_question_takes_no_focus_survives_a_reload_and_a_no_reaches_the_agent(site: Site, page: Page) -> None:
+    await page.goto(await sign_in_link(site))
+    await page.say('write notes.md: <img src="x" id="evil"><b>bold</b>')
+    await page.until("document.querySelector('.question')")
+    assert await page.js("document.activeElement.id") == "message"
+    assert await page.js("document.querySelector('.question .allow').disabled"), "locked while it appears"
+    await page.press_enter()
+    await page.reload()
+    asked = await page.until("document.querySelector('.question')?.textContent")
+    for told in ("MEDIUM", "notes.md", '<img src="x" id="evil">', "Writes a text file.", "left", "no network"):
+        assert told in asked
+    assert await page.js("document.querySelector('#evil, .question b')") is None, "what an agent wrote is text"
+    assert not (site.workspace / "notes.md").exists()
+    await page.click(".question .row input")
+    await page.type("not in this directory")
+    await page.click(".question .deny")
+    await page.until(
+        "document.querySelector('.entry.agent .who')?.parentNode.textContent.includes('not in this directory')"
+    )
+    assert "you said no" in await page.js("document.querySelector('.tool summary').textContent")
+    assert await page.js("document.querySelector('.question')") is None
+    assert not (site.workspace / "notes.md").exists()
+
+
+@pytest.mark.promise("U", "R4")
+async def test_high_takes_a_second_step_before_it_can_be_allowed(site: Site, page: Page) -> None:
+    await page.goto(await sign_in_link(site))
+    await page.say("write deploy.sh: echo hi")
+    await page.until("document.querySelector('.question.HIGH')")
+    first = await page.js("document.querySelector('.question .left').textContent")
+    await page.until(f"!['', {json.dumps(first)}].includes(document.querySelector('.question .left').textContent)")
+    assert await page.js("document.querySelector('.question .allow').disabled"), "nobody said that they read it"
+    await page.click(".question .sure input")
+    await page.click(".question .allow")
+    await page.until("document.querySelector('.entry.agent .who')?.parentNode.textContent.includes('deploy.sh')")
+    assert (site.workspace / "deploy.sh").read_text().strip() == "echo hi"
+    assert await page.js("document.title") == "Assent"

@@ -17,6 +17,7 @@ from assent.protocol.states import ApprovalStatus, RiskLevel
 from assent.protocol.verdicts import Finding, VerdictLevel, verdict_of
 from assent.store import ApprovalRow, Store
 from assent.store.approvals import NewApproval
+from assent.store.executions import HEAVY_CHARACTERS
 from assent.store.questions import approval_topic
 
 LOOK_AGAIN_SECONDS = 2.0
@@ -96,6 +97,7 @@ class ApprovalManager:
             digest=digest,
             client_id=client.client_id if client else None,
             project_id=project_id,
+            heavy=pending.tool_params.get("content_size", 0) > HEAVY_CHARACTERS,
         )
 
     async def wait_for_decision(self, approval_id: str, user_id: str) -> ApprovalRequest:

@@ -53,6 +53,8 @@ class Caller:
     run_id: str | None = None
     agent_id: str | None = None
     mode: AgentMode = AgentMode.SANDBOX
+    fence: int | None = None
+    """The run's claim; a call under an older one is refused."""
     key: str | None = None
     """What makes this call the same call when it is repeated: a tool_call_id, an idempotency key."""
 
@@ -258,6 +260,7 @@ class ToolExecutor:
             findings=plain_json(verdict.findings),
             network=verdict.network,
             timeout_seconds=timeout,
+            fence=caller.fence,
             repeatable=caller.key is not None,
             changes_nothing=tool is not None and not tool.changes_things,
         )
@@ -333,7 +336,7 @@ def _recorded(judgement: Judgement, raw: Mapping[str, Any]) -> str:
         return plain_json(shown_params(judgement.tool_name, judgement.params))
     try:
         text = json.dumps(mask_value(dict(raw)), separators=(",", ":"), allow_nan=False)
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, RecursionError):  # a lone surrogate is a ValueError, too
         return json.dumps({"left_out": "parameters that are not JSON"})
     if len(text) > MALFORMED_LIMIT:
         return json.dumps({"left_out": f"malformed parameters of {len(text)} characters"})

@@ -129,3 +129,30 @@ def test_memory_is_bounded(tmp_path: Path, old_file: Path) -> None:
     assert cache._bytes <= 4000
     cache.forget()
     assert cache._bytes == 0
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize("path", ["src/../src/a.txt", "link/../a.txt", "src/a.txt/x/..", "src/.."])
+def test_a_path_that_climbs_is_neither_answered_nor_remembered(tmp_path: Path, old_file: Path, path: str) -> None:
+    (tmp_path / "link").symlink_to("src")
+    cache = ReadCache(tmp_path, 300)
+    fill(cache, "src/a.txt")
+    assert cache.get({"path": path}) is None
+    assert cache.before({"path": path}) is None
+
+
+def test_a_write_to_a_path_that_climbs_ends_all_that_is_known(tmp_path: Path, old_file: Path) -> None:
+    cache = ReadCache(tmp_path, 300)
+    fill(cache, "src/a.txt")
+    cache.forget("link/../b.txt")
+    assert cache.get({"path": "src/a.txt"}) is None
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize("name", [".env", "id_rsa", "./.env"])
+def test_a_file_that_usually_holds_secrets_is_never_remembered(tmp_path: Path, old_file: Path, name: str) -> None:
+    (tmp_path / name).write_text("one")
+    cache = ReadCache(tmp_path, 300)
+    assert cache.before({"path": name}) is None
+    assert cache.before({"path": str(tmp_path / name)}) is None
+    assert cache.get({"path": name}) is None

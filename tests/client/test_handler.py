@@ -232,6 +232,28 @@ async def test_a_grant_or_full_mode_is_an_approval(
     assert (await link.report("exec_1"))["status"] == "completed"
 
 
+@pytest.mark.promise("C2", "G7", "G8", "S")
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"approved_by": "grant:g1", "approval_id": None},
+        {"approved_by": "grant:g1", "approval_id": "approval_1"},
+        {"approved_by": "mode:full", "approval_id": None, "mode": AgentMode.FULL},
+        {"approved_by": "mode:full", "approval_id": "approval_1", "mode": AgentMode.FULL},
+    ],
+)
+async def test_neither_a_grant_nor_full_mode_covers_what_always_asks(
+    handler: Any, link: Any, approved: Any, root: Path, told: dict[str, Any]
+) -> None:
+    (root / ".env").write_text("A=1\n")
+    handler.handle_tool_execution_signal(approved("exec_1", "read_file", {"path": ".env"}, **told))
+    report = await link.report("exec_1")
+    assert (report["status"], report["error_type"]) == ("failed", "refused")
+    assert "needed approval" in report["error"]
+    handler.handle_tool_execution_signal(approved("exec_2", "read_file", {"path": ".env"}))
+    assert (await link.report("exec_2"))["status"] == "completed"
+
+
 @pytest.mark.promise("C2")
 async def test_the_network_needs_the_approval_and_the_own_gate(
     handler: Any, link: Any, approved: Any, monkeypatch: pytest.MonkeyPatch
@@ -350,6 +372,31 @@ async def test_a_full_queue_is_reported(make_handler: Any, link: Any, approved: 
     report = await link.report("exec_3")
     assert (report["status"], report["error_type"]) == ("failed", "tool_error")
     assert "wait on this machine already" in report["error"]
+
+
+@pytest.mark.promise("C3", "C10")
+async def test_a_queue_that_holds_too_many_bytes_is_reported(
+    make_handler: Any, link: Any, approved: Any, cancel: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assent.client.waiting.MAX_QUEUED_BYTES", 1000)
+    handler = await make_handler(concurrency=1)
+    handler.handle_tool_execution_signal(approved("exec_1", "execute_command", waiting_command("c1")))
+    for number, content in ((2, "x" * 700), (3, "é" * 200)):
+        params = {"path": f"{number}.txt", "content": content}
+        handler.handle_tool_execution_signal(approved(f"exec_{number}", "write_file", params))
+    report = await link.report("exec_3")
+    assert (report["status"], report["error_type"]) == ("failed", "tool_error")
+    assert "wait on this machine already" in report["error"]
+    assert [event.tool_id for event in handler.queued] == ["exec_2"]
+    handler.handle_tool_cancel_signal(cancel("exec_2"))
+    await link.report("exec_2")
+    args = ["-c", "", "y" * 700]
+    handler.handle_tool_execution_signal(approved("exec_4", "execute_command", {"command": "python", "args": args}))
+    handler.handle_tool_execution_signal(approved("exec_5", "read_file", {"path": {"deep": "z" * 300}}))
+    assert "already" in (await link.report("exec_5"))["error"]
+    (root / "c1.go").touch()
+    assert (await link.report("exec_4"))["status"] == "completed"
+    assert not (root / "3.txt").exists()
 
 
 @pytest.mark.promise("C3")
@@ -593,3 +640,16 @@ async def test_steps_arguments_and_failures_are_logged_at_their_levels(
     assert ("DEBUG", "event='timing'") in levels
     assert ("ERROR", "event='failed'") in levels
     assert "hello" not in caplog.text
+
+
+@pytest.mark.promise("C9", "S")
+async def test_a_secret_in_an_error_is_not_logged(
+    handler: Any, link: Any, signal: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="assent.client")
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
+    handler.handle_tool_execution_signal(signal("exec_1", params={"path": f"{secret}.txt"}))
+    assert (await link.report("exec_1"))["status"] == "failed"
+    assert "event='failed'" in caplog.text
+    assert "[masked:" in caplog.text
+    assert secret not in caplog.text

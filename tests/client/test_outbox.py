@@ -9,10 +9,13 @@ import pytest
 
 from assent.client import Journal
 from assent.client.outbox import LiveOutput, Outbox, pause
+from assent.gate import MASK_PREFIX
 from assent.protocol.errors import CallerError, ConfigurationError, ConflictError, NotFound, UnreachableError
 
 REPORT = b'{"status":"completed","result":{}}'
 PROJECT = "project_1"
+SECRET = "ghp_" + "a1B2c3D4e5F6" * 3
+KEY_BEGIN = "-----BEGIN PRIVATE " + "KEY-----"
 
 
 @pytest.fixture
@@ -123,48 +126,125 @@ def test_pauses_grow_to_a_limit(attempt: int) -> None:
 
 async def test_output_is_gathered_and_keeps_its_order(link: Any) -> None:
     live = LiveOutput(link, PROJECT, "exec_1")
-    for stream, text in (("stdout", "a"), ("stdout", "b"), ("stderr", "c"), ("stdout", "d"), ("stdout", "")):
+    for stream, text in (("stdout", "a"), ("stdout", "b\n"), ("stderr", "c\n"), ("stdout", "d\n"), ("stdout", "")):
         live(stream, text)  # pyright: ignore[reportArgumentType]
     await link.until(lambda: len(link.output) == 3)
     assert [(chunk.stream, chunk.text, chunk.sequence) for chunk in link.output] == [
-        ("stdout", "ab", 0),
-        ("stderr", "c", 1),
-        ("stdout", "d", 2),
+        ("stdout", "ab\n", 0),
+        ("stderr", "c\n", 1),
+        ("stdout", "d\n", 2),
     ]
-    live("stdout", "e")
+    live("stdout", "e\n")
     await link.until(lambda: len(link.output) == 4)
     assert link.output[-1].sequence == 3
 
 
+async def test_output_leaves_in_whole_lines_and_the_rest_at_the_end(link: Any) -> None:
+    live = LiveOutput(link, PROJECT, "exec_1")
+    live("stdout", "one\ntw")
+    live("stderr", "warn")
+    await link.until(lambda: len(link.output) == 1)
+    live("stdout", "o\nthr")
+    await link.until(lambda: len(link.output) == 2)
+    rest = live.stop()
+    assert rest is not None
+    await rest
+    assert [(chunk.stream, chunk.text) for chunk in link.output] == [
+        ("stdout", "one\n"),
+        ("stdout", "two\n"),
+        ("stderr", "warn"),
+        ("stdout", "thr"),
+    ]
+    assert live.stop() is None
+
+
+@pytest.mark.promise("S")
+async def test_a_secret_in_live_output_is_masked_also_when_it_comes_in_two_halves(link: Any) -> None:
+    live = LiveOutput(link, PROJECT, "exec_1")
+    live("stdout", f"first\nexport GITHUB={SECRET[:12]}")
+    await link.until(lambda: len(link.output) == 1)
+    live("stdout", f"{SECRET[12:]}\n")
+    await link.until(lambda: len(link.output) == 2)
+    live("stdout", SECRET)
+    rest = live.stop()
+    assert rest is not None
+    await rest
+    assert [MASK_PREFIX in chunk.text for chunk in link.output] == [False, True, True]
+    assert SECRET[4:12] not in "".join(chunk.text for chunk in link.output)
+
+
+@pytest.mark.promise("S")
+async def test_a_key_in_live_output_is_held_back_until_it_is_whole(link: Any) -> None:
+    live = LiveOutput(link, PROJECT, "exec_1")
+    live("stdout", f"first\n{KEY_BEGIN}\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n")
+    await link.until(lambda: len(link.output) == 1)
+    live("stdout", f"BKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj\n{KEY_BEGIN.replace('BEGIN', 'END')}\nlast\n")
+    await link.until(lambda: len(link.output) == 2)
+    assert link.output[0].text == "first\n"
+    assert link.output[1].text.endswith("last\n")
+    assert "MIIE" not in link.output[1].text
+    assert "BKcw" not in link.output[1].text
+
+
+async def test_a_line_without_end_is_not_held_back_for_ever(link: Any) -> None:
+    live = LiveOutput(link, PROJECT, "exec_1")
+    live("stdout", "x" * 70_000)
+    await link.until(lambda: sum(len(chunk.text) for chunk in link.output) == 70_000)
+
+
+async def test_a_line_cut_by_the_limit_is_not_sent(link: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assent.client.outbox.MAX_LIVE_CHARACTERS", 20)
+    live = LiveOutput(link, PROJECT, "exec_1")
+    live("stdout", f"first\n{SECRET}\n")
+    await link.until(lambda: len(link.output) == 1)
+    rest = live.stop()
+    if rest is not None:
+        await rest
+    assert [chunk.text for chunk in link.output] == ["first\n"]
+
+
 async def test_pieces_are_small_and_their_sum_is_bounded(link: Any) -> None:
     live = LiveOutput(link, PROJECT, "exec_1")
-    live("stdout", "é" * 40_000)
+    live("stdout", "é" * 39_999 + "\n")
     live("stderr", "x" * 2_000_000)
     await link.until(lambda: sum(len(chunk.text) for chunk in link.output) == 1024 * 1024)
     assert max(len(chunk.text.encode()) for chunk in link.output) <= 64 * 1024
-    live("stdout", "more")
+    live("stdout", "more\n")
     assert live._waiting == []
 
 
 async def test_lost_output_is_not_sent_again(link: Any) -> None:
     link.output_failure = UnreachableError("down")
     live = LiveOutput(link, PROJECT, "exec_1")
-    live("stdout", "a")
+    live("stdout", "a\n")
     await link.until(lambda: len(link.output) == 1)
     link.output_failure = None
-    live("stdout", "b")
+    live("stdout", "b\n")
     await link.until(lambda: len(link.output) == 2)
-    assert [chunk.text for chunk in link.output] == ["a", "b"]
+    assert [chunk.text for chunk in link.output] == ["a\n", "b\n"]
 
 
-async def test_the_end_of_a_command_ends_its_relay(link: Any) -> None:
+async def test_the_end_does_not_wait_long_for_a_server_that_is_away(link: Any) -> None:
+    live = LiveOutput(link, PROJECT, "exec_1")
+    live("stdout", "a\n")
+    await link.until(lambda: len(link.output) == 1)
+    link.output_failure = UnreachableError("down")
+    live("stdout", "b")
+    live("stderr", "c")
+    rest = live.stop()
+    assert rest is not None
+    await rest
+    assert [chunk.text for chunk in link.output] == ["a\n", "b"]
+
+
+async def test_the_end_of_a_command_nobody_saw_output_of_ends_its_relay(link: Any) -> None:
     live = LiveOutput(link, PROJECT, "exec_1")
     live.stop()
-    live("stdout", "late")
+    live("stdout", "late\n")
     other = LiveOutput(link, PROJECT, "exec_2")
-    other("stdout", "never sent")
+    other("stdout", "never sent\n")
     task = other._task
-    other.stop()
+    assert other.stop() is None
     assert task is not None
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -94,6 +94,47 @@ def test_wrong_parameters_are_refused_with_the_field_named(tool: str, params: di
     assert field in verdict.findings[0].reason
 
 
+_CYCLE: list[Any] = ["a"]
+_CYCLE.append(_CYCLE)
+
+
+@pytest.mark.promise("W4", "S")
+@pytest.mark.parametrize(
+    "half",
+    ["\ud800", "a\udc80b", "é\ud83d\ude00", "x" * 100_000 + "\ud800"],
+    ids=["alone", "between", "apart", "long"],
+)
+@pytest.mark.parametrize(
+    ("tool", "field"),
+    [(tool, field) for tool, spec in TOOLS.items() for field in (*spec.params.model_fields, "unknown")],
+)
+def test_half_a_character_anywhere_is_refused_and_its_field_named(tool: str, field: str, half: str) -> None:
+    for value in (half, [half], ["a", [half]], {"deep": [half]}, {half: 1}, (half,)):
+        verdict = GATE.judge(tool, {field: value}).verdict
+        assert (verdict.level.value, verdict.error_type) == ("REFUSE", ErrorType.INVALID)
+        assert verdict.message == f"`{field}` holds half a character (a lone surrogate)."
+
+
+@pytest.mark.promise("W4", "S")
+@pytest.mark.parametrize("name", ["\ud800", "read_file\udfff", "x" * 500 + "\ud800"], ids=["alone", "behind", "long"])
+def test_half_a_character_in_a_name_is_refused(name: str) -> None:
+    for judgement, told in (
+        (GATE.judge(name, {"path": "a"}), "`tool_name` holds half a character (a lone surrogate)."),
+        (GATE.judge("read_file", {name: "a"}), "The name of a parameter holds half a character (a lone surrogate)."),
+    ):
+        assert judgement.verdict.error_type is ErrorType.INVALID
+        assert judgement.verdict.message == told
+        judgement.tool_name.encode()
+
+
+def test_a_value_that_holds_itself_is_refused() -> None:
+    assert GATE.judge("execute_command", {"command": "ls", "args": _CYCLE}).verdict.error_type is ErrorType.INVALID
+
+
+def test_a_whole_character_outside_the_basic_plane_is_fine() -> None:
+    assert not GATE.judge("write_file", {"path": "a.md", "content": "\U0001f600"}).verdict.refused
+
+
 @pytest.mark.promise("W4")
 @pytest.mark.parametrize("params", [None, 3, "x", [], [["path", "a"]], True])
 def test_parameters_that_are_no_object_are_refused(params: Any) -> None:

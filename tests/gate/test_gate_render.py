@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assent.gate import MASK_PREFIX, Gate, describe, safe_text, shown_params
+from assent.gate import MASK_PREFIX, Gate, describe, mask_text, mask_value, safe_text, shown_params
 from assent.gate.characters import hidden_in
 
 pytestmark = pytest.mark.promise("A", "S")
@@ -168,3 +168,36 @@ def test_content_that_gets_short_by_masking_is_shown_whole() -> None:
 def test_parameters_that_cannot_be_masked_are_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("assent.gate.render.mask_value", lambda _: "[masked:withheld]")
     assert shown_params("read_file", {"path": "a"}) == {"withheld": "[masked:withheld]"}
+
+
+@pytest.mark.parametrize("size", [1, 20_000, 300_000])
+def test_half_a_character_is_replaced_in_all_that_is_shown(size: int) -> None:
+    half = "\ud800" * size + "\udfff"
+    whole = "\ufffd" * (size + 1)
+    assert mask_text(half) == whole
+    assert mask_value({half: [half, {"password": 1, "a": (half,)}]}) == {whole: [whole, {"password": 1, "a": [whole]}]}
+    key = next(iter(mask_value({f"password{half}": "hunter2hunter2"}).values()))
+    key.encode()
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("write_file", {"path": half, "content": half, "mode": "write"}),
+        ("read_file", {"path": half}),
+        ("execute_command", {"command": half, "args": [half]}),
+        ("list_directory", {"path": half, "pattern": half}),
+        ("search_files", {"path": half, "pattern": half, "glob": half}),
+        ("search_web", {"query": half}),
+        (half, {}),
+    ]
+    verdict = GATE.judge("read_file", {"path": half}).verdict
+    for tool, params in calls:
+        assert "\ufffd" in describe(tool, params, verdict)
+        describe(tool, params, verdict).encode()
+        describe(tool, None, verdict).encode()
+        str(shown_params(tool, params)).encode()
+        for text in shown_params(tool, params).values():
+            str(text).encode()
+
+
+@pytest.mark.promise("S")
+def test_a_secret_beside_half_a_character_is_masked() -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
+    assert secret not in mask_text(f"\ud800 {secret}")

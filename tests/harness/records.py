@@ -62,6 +62,7 @@ class Records:
             "timeout_seconds": 30,
             "repeatable": key is not None,
             "changes_nothing": False,
+            "fence": None,
         }
         return NewExecution(**(values | changes))  # type: ignore[arg-type]
 

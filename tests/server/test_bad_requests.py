@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import threading
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -9,9 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from assent.protocol.errors import MachineError
-from assent.server.bodies import MAX_DEPTH, parse_json
+from assent.server import bodies
+from assent.server.bodies import LARGE_BYTES, MAX_DEPTH, MAX_MARKS, parse_json
 from assent.server.isolation import UserIsolationMiddleware
-from assent.server.problems import WrongForm
+from assent.server.refusals import TooLarge, WrongForm
 from assent.settings import ServerSettings
 from assent.store.database import Transaction
 
@@ -60,6 +63,62 @@ def test_json_at_the_limits_is_read() -> None:
     assert parse_json(rb'{"a\udc00": [1, "\udc00"]}', mend=True) != {}
 
 
+def test_key_that_is_twice_among_many_is_found_quickly() -> None:
+    keys = [f'"k{number}":1' for number in range(50_000)]
+    began = time.process_time()
+    with pytest.raises(WrongForm, match="The key 'k49999' is there twice"):
+        parse_json(f"{{{','.join([*keys, keys[-1]])}}}".encode())
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"path":[' + b"[]," * 7_000_000 + b"[]]}",
+        b'{"path":[' + b'"",' * 1_000_000 + b'""]}',
+        b"[" * 2_000_000,
+        b"[" + b'"\\\\",' * 300_000 + b"1]",
+        b'["\\\\\\"",' + b"0," * 600_000 + b"1]",
+    ],
+    ids=["lists", "texts", "nested", "escapes", "numbers"],
+)
+def test_large_body_of_very_many_values_is_refused_before_it_is_parsed(
+    body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies.json, "loads", lambda *_, **__: pytest.fail("it was parsed"))
+    began = time.process_time()
+    with pytest.raises(TooLarge, match=f"more than {MAX_MARKS} values"):
+        parse_json(body)
+    assert time.process_time() - began < 2
+
+
+def test_large_body_may_hold_any_long_text() -> None:
+    for text in ("[{,:" * 400_000, '\\"[,' * 400_000, "\\" * 1_000_001 + "," * 300_000, "é\n" * 600_000):
+        body = json.dumps({"status": "completed", "result": {"content": text, "more": [1, "\\"]}}).encode()
+        assert len(body) > LARGE_BYTES
+        assert parse_json(body)["result"]["content"] == text
+
+
+async def test_large_body_is_read_beside_the_event_loop(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[bool] = []
+
+    def watched(body: bytes, *, mend: bool = False) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return parse_json(body, mend=mend)
+
+    monkeypatch.setattr(bodies, "parse_json", watched)
+    alice = server.user()
+    project = await alice.project()
+    path = f"/my/projects/{project}/tools/exec_1/result"
+    for size in (1, LARGE_BYTES):
+        assert (await alice.post(path, {"status": "completed", "result": {"content": "x" * size}})).status == 404
+    many = {"status": "completed", "result": {"content": [[]] * 500_000}}
+    _is_problem(await alice.post(path, many), 413)
+    wrong = await alice.execute(project, "write_file", {"path": "a", "content": "x" * LARGE_BYTES}, unknown=1)
+    _is_problem(wrong, 400)
+    assert threads == [True, True, False, False, False]
+
+
 async def test_broken_bodies_are_400_over_http_and_the_server_lives_on(server: Any) -> None:
     alice = server.user()
     for body in (b"{", b"[" * 100_000, b"\xff", b'{"name":"a","name":"b"}', b'{"name":NaN}', b"null", b"[]"):
@@ -103,7 +162,18 @@ async def test_host_that_is_not_ours_is_421_on_every_path(start_server: Any) -> 
     server = await start_server(allowed_hosts=("127.0.0.1", "::1", "assent.example"))
     alice = server.user()
     port = urlsplit(server.url).port
-    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "", "[::2]", "assent.example@evil"):
+    strange = (
+        "",
+        "[::2]",
+        "[::1",
+        "[::1]evil.example",
+        f"[::1]:{port}@evil.example",
+        "assent.example@evil",
+        "assent.example:80@evil.example",
+        "127.0.0.1:x",
+        "127.0.0.1:80:80",
+    )
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", *strange):
         for path in ("/healthz", "/", "/my/projects", "/nothing"):
             _is_problem(await alice.get(path, headers={"Host": host}), 421)
     for host in ("127.0.0.1", f"127.0.0.1:{port}", "ASSENT.example:443", f"[::1]:{port}"):

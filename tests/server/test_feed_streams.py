@@ -1,6 +1,7 @@
 """The feed over HTTP (R2): in order, without a gap or a repeat, for whom it is meant, at the reader's pace."""
 
 import asyncio
+import contextlib
 import socket
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from assent.server import stream as stream_route
 from assent.server import streams
 from assent.server.streams import FeedStream
 from assent.store.database import Transaction
+from assent.store.feed import PAGE_CHARACTERS
 from assent.store.ledger import Ledger, feed_topic
 
 CHAT = (Scope.CHAT,)
@@ -59,7 +61,7 @@ async def test_stream_without_a_number_starts_now_and_beyond_the_head_too(server
 async def test_number_that_is_none_is_400(server: Any) -> None:
     alice = server.user()
     path = f"/my/projects/{await alice.project()}/chat/stream"
-    for last in ("-1", "x", "1.5", "\xb2", "9" * 20):
+    for last in ("-1", "x", "1.5", "\xb2", "9" * 16, "9" * 20, "9" * 5000, "0" * 17):
         answer = await alice.get(path, headers={"Last-Event-ID": last})
         assert answer.status == 400, last
     for query in (
@@ -238,6 +240,70 @@ async def test_reader_that_does_not_read_costs_bounded_memory_and_loses_nothing(
     reader.close()
 
 
+def _say(project: str, count: int, text: str) -> Any:
+    said = ChatText(timestamp=now(), session_id="sess_1", run_id="run_1", text=text)
+
+    def say(transaction: Transaction) -> None:
+        with Ledger(transaction, project) as ledger:
+            for _ in range(count):
+                ledger.event(said)
+
+    return say
+
+
+async def test_page_of_the_feed_ends_after_a_megabyte_and_says_that_there_is_more(server: Any) -> None:
+    project = await server.user().project()
+    store = server.parts.store
+    await store.database.write(_say(project, 40, "x" * 60_000))
+    await store.database.write(_say(project, 1, "y" * (2 * PAGE_CHARACTERS)))
+    await store.database.write(_say(project, 3, "z"))
+    seen, more, pages = 0, True, list[list[int]]()
+    while more:
+        events, seen, more = await store.feed.after(project, seen, client_id=None, limit=100)
+        pages.append([event.seq for event in events])
+        assert sum(len(event.payload) for event in events[:-1]) < PAGE_CHARACTERS
+    assert [seq for page in pages for seq in page] == list(range(1, 45))
+    assert [len(page) for page in pages] == [18, 18, 5, 3]
+    assert await store.feed.after(project, 44, client_id=None, limit=100) == ([], 44, False)
+    assert (await store.feed.after(project, 41, client_id=None, limit=2))[1:] == (43, True)
+
+
+@pytest.mark.promise("R2")
+async def test_many_readers_that_do_not_read_hold_little_each(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice = server.user()
+    project = await alice.project()
+    write = server.parts.store.database.write
+    await write(_say(project, 100, "x" * 60_000))
+    held: dict[FeedStream, list[int]] = {}
+    following = FeedStream.next
+
+    async def watched(stream: FeedStream) -> bytes:
+        chunk = await following(stream)
+        held.setdefault(stream, []).append(len(chunk))
+        return chunk
+
+    monkeypatch.setattr(FeedStream, "next", watched)
+    host = urlsplit(server.url)
+    path = f"/my/projects/{project}/chat/stream?execute=false"
+    head = f"GET {path} HTTP/1.1\r\nHost: {host.netloc}\r\nLast-Event-ID: 0\r\nAuthorization: Bearer {alice.token}\r\n"
+    with contextlib.ExitStack() as open_sockets:
+        for _ in range(streams.STREAMS_PER_USER):
+            reader = open_sockets.enter_context(socket.socket())
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            reader.connect((host.hostname, host.port))
+            reader.sendall(f"{head}\r\n".encode())
+        async with asyncio.timeout(20):
+            while len(held) < streams.STREAMS_PER_USER:
+                await asyncio.sleep(0.01)
+        answer = await alice.get(path)
+        assert answer.status == 429
+        await write(_say(project, 20, "y" * 60_000))
+        for stream, chunks in held.items():
+            assert max(chunks) < PAGE_CHARACTERS + 70_000
+            assert stream._sent < 120, "it was held up by the reader, not by us"
+            assert stream._characters <= streams.BUFFER_CHARACTERS
+
+
 async def test_reader_that_takes_nothing_for_long_is_let_go(start_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server = await start_server(heartbeat_seconds=0.05)
     alice = server.user()
@@ -303,7 +369,7 @@ async def test_hints_that_overlap_or_leave_a_gap_are_made_good_from_the_store(se
     for number in range(3):
         await _refused(alice, project, number)
     store = server.parts.store
-    events, _ = await store.feed.after(project, 0, client_id=None, limit=100)
+    events, _, _ = await store.feed.after(project, 0, client_id=None, limit=100)
     stream = FeedStream(store, project, None, 60)
     stream.start_at(4)
     assert b"id: 5" in await stream.next()

@@ -23,7 +23,7 @@ from assent.protocol.states import Scope
 from assent.server import auth, issue_token, keys, server_secret
 from assent.server.auth import TokenVerifier
 from assent.server.keys import PublishedKeys
-from assent.server.problems import Unauthenticated, Unavailable
+from assent.server.refusals import Unauthenticated, Unavailable
 from assent.settings import ServerSettings
 
 SECRET = "a secret of the tests, long enough to be one"

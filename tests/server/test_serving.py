@@ -39,6 +39,31 @@ async def test_stop_with_open_streams_and_waiting_requests_is_quick(server: Any)
     assert server.parts.streams.count() == 0
 
 
+async def test_stop_answers_a_call_that_waits_for_a_machine(start_server: Any) -> None:
+    first = await start_server()
+    alice = first.user()
+    project = await alice.project()
+    calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}, idempotency_key="one"))
+    async with alice.feed(project, last=0) as feed:
+        await feed.until("tool.started")
+    began = time.monotonic()
+    first.listening.stop()
+    await first.task
+    assert time.monotonic() - began < 5
+    answer = await calling
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+    assert "idempotency_key" in answer.json["hint"]
+    second = await start_server()
+    alice = second.user()
+    async with alice.machine(project) as signals:
+        again = await alice.execute(project, "read_file", {"path": "a.txt"}, idempotency_key="one")
+    assert again.json["status"] == "completed"
+    assert len(signals) == 1
+    second.parts.closing.set()
+    late = await alice.execute(project, "read_file", {"path": "a.txt"})
+    assert (late.status, late.json["detail"]) == (503, "The server is shutting down.")
+
+
 async def test_what_waited_is_there_again_after_a_restart(start_server: Any) -> None:
     first = await start_server()
     alice = first.user()
@@ -150,6 +175,28 @@ async def test_connection_that_says_nothing_is_closed(server: Any, monkeypatch: 
         async with asyncio.timeout(10):
             assert await reader.read() == b""
         writer.close()
+
+
+async def test_time_that_ran_out_inside_is_not_taken_for_the_servers_end(server: Any) -> None:
+    with pytest.raises(TimeoutError):
+        async with server.parts.until_closing("Ask again."):
+            raise TimeoutError
+    assert server.parts.waiting == set()
+
+
+def test_making_a_token_loads_no_server() -> None:
+    program = """
+import sys
+from assent.server import issue_token
+heavy = {"fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "pydantic_ai"} & set(sys.modules)
+assert not heavy, heavy
+import assent.server
+assert not hasattr(assent.server, "nothing")
+for name in assent.server.__all__:
+    getattr(assent.server, name)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 PROGRAM = """

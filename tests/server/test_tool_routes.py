@@ -223,6 +223,52 @@ async def test_output_reaches_the_feed_and_repeats_are_dropped(server: Any) -> N
         assert (await calling).json["error"] == "no such file"
 
 
+async def test_secret_in_live_output_is_masked_before_it_reaches_the_feed(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
+    async with alice.feed(project, "client=laptop") as feed:
+        calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
+        signal = await feed.until("tool.execution_signal")
+        tool = f"/my/projects/{project}/tools/{signal.data['tool_id']}"
+        chunk = {"stream": "stdout", "text": f"the token is {secret}\n", "sequence": 0}
+        assert (await alice.post(f"{tool}/output", chunk)).status == 204
+        said = (await feed.until("tool.output")).data["text"]
+        assert secret not in said
+        assert said.startswith("the token is [masked")
+        await alice.post(f"{tool}/result", {"status": "failed", "error": "no"})
+        await calling
+
+
+async def test_output_with_an_impossible_number_is_400(server: Any) -> None:
+    alice = server.user()
+    path = f"/my/projects/{await alice.project()}/tools/exec_1/output"
+    for sequence in (-1, 2**31 + 1, 2**63, 10**100, 1.5, "x"):
+        answer = await alice.post(path, {"stream": "stdout", "text": "", "sequence": sequence})
+        assert answer.status == 400, sequence
+
+
+@pytest.mark.promise("R8")
+async def test_history_has_a_preview_of_a_long_result_and_the_execution_the_whole(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    texts = ["short", "x" * 20_000 + "end", "y" * 2_000_000]
+    async with alice.feed(project, "client=laptop") as feed:
+        for text in texts:
+            calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
+            signal = await feed.until("tool.execution_signal")
+            path = f"/my/projects/{project}/tools/{signal.data['tool_id']}/result"
+            await alice.post(path, {"status": "completed", "result": {"success": True, "content": text}})
+            assert (await calling).json["result"]["content"] == text
+    answer = await alice.get("/my/tools/history")
+    assert len(answer.text) < 20_000
+    rows = list(reversed(answer.json["executions"]))
+    assert rows[0]["result"] == {"success": True, "content": "short"}
+    assert "characters left out" in rows[1]["result"]["content"]
+    assert rows[1]["result"]["content"].endswith("end")
+    assert (await alice.get(f"/my/tools/{rows[2]['id']}")).json["result"]["content"] == texts[2]
+
+
 @pytest.mark.promise("R6")
 async def test_catalogue_lists_the_six_tools(server: Any) -> None:
     alice = server.user()

@@ -28,7 +28,13 @@ async def fill(records: Records) -> None:
         ("DELETE FROM audit WHERE seq = 6", "record 6 of 6 is missing"),
         ("DELETE FROM audit", "record 1 of 6 is missing"),
         ("UPDATE feeds SET audit_hash = 'x'", "not the one the project remembers"),
-        ("UPDATE audit SET seq = 99 WHERE seq = 3", "record 3 is missing"),
+        ("UPDATE audit SET seq = 99 WHERE seq = 3", "behind the project's back"),
+        (
+            "INSERT INTO audit SELECT project_id, 7, at, actor, action, execution_id, approval_id, detail, "
+            "previous_hash, hash FROM audit WHERE seq = 6",
+            "record 7 was added",
+        ),
+        ("DELETE FROM audit; DELETE FROM feeds", "the chain is gone"),
     ],
 )
 async def test_tampering_with_the_record_is_found(records: Records, tampering: str, fault: str) -> None:
@@ -37,7 +43,7 @@ async def test_tampering_with_the_record_is_found(records: Records, tampering: s
     database = records.store.database
     assert isinstance(database, SqliteDatabase)
     connection = sqlite3.connect(database.path)
-    connection.execute(tampering)
+    connection.executescript(tampering)
     connection.commit()
     connection.close()
     (check,) = await records.store.audit.verify()

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from assent.protocol.errors import ConflictError, NotFound
-from assent.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus
+from assent.protocol.states import AgentMode, ApprovalStatus, ErrorType, ExecutionStatus
 from assent.store.calls import Clearance, Refusal
 from assent.store.history import HistoryFilter
 from assent.store.questions import Question
@@ -333,3 +333,81 @@ async def test_errors_are_kept_to_a_thousand_characters(records: Records) -> Non
     running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
     ended = await settle(records, running.id, error="x" * 5000, error_type=ErrorType.TOOL_ERROR)
     assert len(ended.error or "") == 1000
+
+
+async def test_a_call_of_a_run_that_was_stopped_begins_nothing(records: Records) -> None:
+    posted = await records.store.chat.post("alice", records.project.id, "hi", session_id=None, mode=AgentMode.FULL)
+    run = await records.store.runs.claim("w1")
+    assert run is not None
+    asked = await records.store.executions.begin(
+        records.call(run_id=run.id, fence=run.fence, params='{"n":1}'), ASK, client_id="c1"
+    )
+    await records.store.runs.cancel(posted.run_id, user_id="alice")
+    assert (await records.store.executions.get(asked.id, user_id="alice")).error_type == "cancelled"
+    assert await records.store.approvals.pending("alice") == []
+    with pytest.raises(ConflictError) as conflict:
+        await records.store.executions.begin(records.call(run_id=run.id, fence=run.fence), LOW, client_id="c1")
+    assert conflict.value.state == "fenced"
+
+
+async def test_a_run_that_failed_leaves_no_question_behind(records: Records) -> None:
+    await records.store.chat.post("alice", records.project.id, "hi", session_id=None, mode=AgentMode.SANDBOX)
+    run = await records.store.runs.claim("w1")
+    assert run is not None
+    await records.store.executions.begin(records.call(run_id=run.id, fence=run.fence), ASK, client_id="c1")
+    await records.store.runs.fail(run, error="gone")
+    assert await records.store.approvals.pending("alice") == []
+
+
+async def test_an_orderly_stop_is_not_an_attempt(records: Records) -> None:
+    await records.store.chat.post("alice", records.project.id, "hi", session_id=None, mode=AgentMode.SANDBOX)
+    for _ in range(3):
+        run = await records.store.runs.claim("w1")
+        assert run is not None
+        assert run.attempts == 1
+        await records.store.runs.release(run)
+
+
+async def test_what_was_called_off_is_never_signalled_again(records: Records) -> None:
+    running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
+    told = await records.store.executions.cancel(
+        running.id, user_id="alice", actor="user:alice", connected=frozenset({"c1"})
+    )
+    assert told.status == "EXECUTING"
+    await records.store.executions.repeat_signals(records.project.id, "c1")
+    ended = await records.store.executions.get(running.id, user_id="alice")
+    assert (ended.status, ended.error_type) == ("FAILED", "cancelled")
+    away = await records.store.executions.begin(records.call(), LOW, client_id="c1")
+    ended = await records.store.executions.cancel(away.id, user_id="alice", actor="user:alice", connected=frozenset())
+    assert (ended.status, ended.error_type) == ("FAILED", "cancelled")
+
+
+async def test_a_question_that_shows_something_else_is_not_joined(records: Records) -> None:
+    first = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    finding = '[{"level":"MEDIUM","reason":"no sandbox","rule":"gate.isolation"}]'
+    second = await records.store.executions.begin(records.call(findings=finding), ASK, client_id="c2")
+    third = await records.store.executions.begin(records.call(network=True), ASK, client_id="c2")
+    assert len({first.approval_id, second.approval_id, third.approval_id}) == 3
+
+
+async def test_an_idempotency_key_names_one_call_only(records: Records) -> None:
+    await records.store.executions.begin(records.call(key="exec_k"), LOW, client_id="c1")
+    with pytest.raises(ConflictError, match="another call"):
+        await records.store.executions.begin(records.call(key="exec_k", params='{"path":"b"}'), LOW, client_id="c1")
+
+
+async def test_questions_do_not_pile_up_without_end(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assent.store.executions.MAX_WAITING", 3)
+    for number in range(3):
+        row = await records.store.executions.begin(records.call(params=f'{{"n":{number}}}'), ASK, client_id="c1")
+        assert row.status == "AWAITING_APPROVAL"
+    fourth = await records.store.executions.begin(records.call(params='{"n":9}'), ASK, client_id="c1")
+    assert (fourth.status, fourth.error_type) == ("FAILED", "refused")
+
+
+async def test_history_leaves_out_what_is_as_long_as_a_file(records: Records) -> None:
+    running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
+    await settle(records, running.id, result=json.dumps({"content": "x" * 100_000}))
+    (row,), _, _ = await records.store.executions.page(HistoryFilter("alice"))
+    assert row.result == '{"shortened":true}'
+    assert len((await records.store.executions.get(running.id, user_id="alice")).result or "") > 100_000

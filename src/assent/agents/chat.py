@@ -132,7 +132,7 @@ class ChatAgent:
         async with self._agent.iter(
             prompt,
             message_history=messages,
-            deps=Calling(run.id, run.session_id, run.mode),
+            deps=Calling(run.id, run.session_id, run.mode, run.fence),
             usage_limits=UsageLimits(request_limit=self._step_limit - taken),
             conversation_id=run.session_id,
         ) as agent_run:
@@ -157,7 +157,9 @@ class ChatAgent:
             messages = agent_run.all_messages()
             history.settle_calls(node.model_response, messages)
             await self._store.runs.checkpoint(run.id, run.fence, history.dump(messages))
-        await self._toolset.record_unknown(node.model_response.tool_calls, Calling(run.id, run.session_id, run.mode))
+        await self._toolset.record_unknown(
+            node.model_response.tool_calls, Calling(run.id, run.session_id, run.mode, run.fence)
+        )
 
     async def _ask_model(
         self, run: RunRow, agent_run: AgentRun[Calling, str], node: ModelRequestNode[Calling, str]

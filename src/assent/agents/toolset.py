@@ -41,6 +41,8 @@ class Calling:
     run_id: str
     session_id: str
     mode: AgentMode
+    fence: int
+    """The claim it works under."""
 
 
 class _Unchecked:
@@ -106,7 +108,7 @@ class AssentToolset(AbstractToolset[Calling]):
     ) -> str:
         """The result as JSON text. Raises ToolFailed, or ModelRetry when the parameters can still be mended."""
         calling = ctx.deps
-        caller = Caller(run_id=calling.run_id, agent_id=self._agent_id, mode=calling.mode, key=ctx.tool_call_id)
+        caller = self._caller(calling, ctx.tool_call_id)
         response = await self._executor.execute_tool(name, tool_args, calling.session_id, caller=caller)
         if response.status is ResponseStatus.COMPLETED:
             result = response.result or {}
@@ -119,6 +121,9 @@ class AssentToolset(AbstractToolset[Calling]):
             raise ModelRetry(message)
         raise ToolFailed(message)
 
+    def _caller(self, calling: Calling, key: str | None) -> Caller:
+        return Caller(run_id=calling.run_id, agent_id=self._agent_id, mode=calling.mode, fence=calling.fence, key=key)
+
     async def record_unknown(self, calls: Sequence[ToolCallPart], calling: Calling) -> None:
         """Put calls of tools that do not exist on record. The framework answers them without asking us."""
         for call in calls:
@@ -128,7 +133,7 @@ class AssentToolset(AbstractToolset[Calling]):
                 params = (
                     unchecked.validate_json(args) if isinstance(args, str) else unchecked.validate_python(args or {})
                 )
-                caller = Caller(calling.run_id, self._agent_id, calling.mode, call.tool_call_id)
+                caller = self._caller(calling, call.tool_call_id)
                 await self._executor.execute_tool(call.tool_name, params, calling.session_id, caller=caller)
 
 

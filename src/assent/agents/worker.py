@@ -89,11 +89,14 @@ class RunWorker:
     async def stop(self) -> None:
         """Let go of everything; no run fails by it."""
         self._stop_listening()
-        held = [held.task for held in self._held.values()]
-        for task in [*self._loops, *held]:
+        held = list(self._held.values())
+        tasks = [*self._loops, *(one.task for one in held)]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._loops, *held, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._loops.clear()
+        for one in held:  # whoever comes next need not wait for the lease, and this was no failed attempt
+            await self._store.runs.release(one.run)
 
     async def _repeat(self, look: Callable[[], Awaitable[None]], soon: asyncio.Event, seconds: float) -> None:
         while True:

@@ -3,7 +3,8 @@
 An answer is given again only while the file's device, inode, size, change and modification times are what they were
 before and after the read that is remembered. Files changed in the last seconds are not remembered at all: clocks of
 file systems are coarse, and a second change could look like none. Listings are never remembered: a directory does not
-change when a file in it grows. The gate has judged the call before anything here is asked.
+change when a file in it grows. Files that usually hold secrets are never kept, and a path with `..` is never looked
+up: only the file system knows what it means. The gate has judged the call before anything here is asked.
 """
 
 import os
@@ -12,6 +13,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
+from assent.gate import secret_name
 from assent.protocol.tools import ReadFileResult, ToolResult
 from assent.protocol.values import JsonObject
 
@@ -54,8 +56,8 @@ class ReadCache:
     def get(self, params: JsonObject) -> ReadFileResult | None:
         """The remembered answer, if the file is still the one that was read."""
         key = self._key(params)
-        entry = self._entries.get(key)
-        if entry is None:
+        entry = None if key is None else self._entries.get(key)
+        if key is None or entry is None:
             return None
         if entry.until < time.monotonic() or entry.identity != _identity(key[0]):
             self._drop(key)
@@ -66,8 +68,8 @@ class ReadCache:
     def before(self, params: JsonObject) -> Reading | None:
         """To be asked before a read; None when its result cannot be remembered."""
         key = self._key(params)
-        identity = _identity(key[0])
-        return None if identity is None else Reading(key, identity, self._generation)
+        identity = None if key is None else _identity(key[0])
+        return None if key is None or identity is None else Reading(key, identity, self._generation)
 
     def put(self, reading: Reading | None, result: ToolResult) -> None:
         """Remember a result, unless the file changed while it was read or too shortly before."""
@@ -87,7 +89,7 @@ class ReadCache:
     def forget(self, path: object = None) -> None:
         """End what is known of a path and all below it; without one, everything."""
         self._generation += 1
-        if not isinstance(path, str):
+        if not isinstance(path, str) or _climbs(path):
             self._entries.clear()
             self._bytes = 0
             return
@@ -95,8 +97,15 @@ class ReadCache:
         for key in [key for key in self._entries if key[0] == target or key[0].startswith(target + os.sep)]:
             self._drop(key)
 
-    def _key(self, params: JsonObject) -> Key:
-        return self._absolute(str(params.get("path"))), params.get("start_line"), params.get("end_line")
+    def _key(self, params: JsonObject) -> Key | None:
+        """Under which name a read is known; None when it may not be."""
+        path = params.get("path")
+        if not isinstance(path, str) or _climbs(path):
+            return None
+        absolute = self._absolute(path)
+        if secret_name(os.path.relpath(absolute, self._root)):
+            return None
+        return absolute, params.get("start_line"), params.get("end_line")
 
     def _absolute(self, path: str) -> str:
         return os.path.normpath(os.path.join(self._root, path))
@@ -105,6 +114,11 @@ class ReadCache:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._bytes -= entry.size
+
+
+def _climbs(path: str) -> bool:
+    """Whether the path holds a `..`: behind a link it leads elsewhere than its spelling says."""
+    return ".." in path.split("/")
 
 
 def _identity(path: str) -> StatIdentity | None:

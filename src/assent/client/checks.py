@@ -97,16 +97,22 @@ class SignalChecks:
         ).verdict
         if verdict.refused:
             raise GateRefusal(verdict)
-        if verdict.level is not VerdictLevel.LOW and not has_approval(event):
+        if verdict.level is not VerdictLevel.LOW and not has_approval(event, verdict):
+            needed = "approval by a person" if verdict.always_asks else "approval"
             raise RefusedError(
-                f"On this machine it is {verdict.level.value}: it needed approval and has none, so it was not run."
+                f"On this machine it is {verdict.level.value}: it needed {needed} and has none, so it was not run."
             )
         return verdict
 
 
-def has_approval(event: ExecutionSignal) -> bool:
-    """Whether the signal says who allowed it: a person by an approval, a grant, or the mode `full`."""
+def has_approval(event: ExecutionSignal, verdict: Verdict) -> bool:
+    """Whether the signal says who allowed it: a person by an approval, a grant, or the mode `full`.
+
+    What always asks is allowed by a person alone: no grant and no mode covers it.
+    """
     kind, _, name = event.approved_by.partition(":")
+    if verdict.always_asks and kind != "person":
+        return False
     match kind:
         case "person":
             return bool(name) and event.approval_id is not None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from assent.gate import Gate, shown_params
+from assent.gate import Gate, mask_text, shown_params
 from assent.protocol.errors import (
     AssentError,
     ConcurrencyLimitError,
@@ -29,7 +29,7 @@ from assent.protocol.events import (
     ExecutionSignal,
     ResultAcknowledged,
 )
-from assent.protocol.executions import ClientResult
+from assent.protocol.executions import MAX_ERROR_CHARACTERS, ClientResult
 from assent.protocol.tools import TOOLS, ToolResult
 from assent.settings import ClientSettings
 from assent.workspace import Workspace
@@ -42,6 +42,7 @@ from .log import log
 from .outbox import Link, LiveOutput, Outbox
 from .prompts import ApprovalPrompt
 from .reports import Ending, ending
+from .waiting import WaitingSignals
 
 HISTORY = 200
 LAST_POST_SECONDS = 2.0
@@ -88,7 +89,7 @@ class ToolHandler:
             link, project_id, prompt, timeout_seconds=settings.approval_timeout_seconds, tries=settings.post_tries
         )
         self._cache = ReadCache(workspace.root, settings.cache_seconds) if settings.cache_enabled else None
-        self._queue: dict[str, ExecutionSignal] = {}
+        self._queue = WaitingSignals(settings.queue_limit)
         self._active: dict[str, ActiveExecution] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -106,7 +107,7 @@ class ToolHandler:
     @property
     def queued(self) -> list[ExecutionSignal]:
         """What waits for a place, in order."""
-        return list(self._queue.values())
+        return self._queue.signals
 
     @property
     def history(self) -> list[ClientResult]:
@@ -162,12 +163,8 @@ class ToolHandler:
             self._fail(tool_id, event.tool_name, ToolTypeError(f"This client has no tool {event.tool_name[:100]!r}."))
         elif len(self._active) < self._settings.concurrency:
             self._start(event)
-        elif len(self._queue) < self._settings.queue_limit:
-            self._queue[tool_id] = event
-            log.info("queued", tool_id=tool_id, waiting=len(self._queue))
         else:
-            full = ConcurrencyLimitError(f"{len(self._queue)} calls wait on this machine already; it was not run.")
-            self._fail(tool_id, event.tool_name, full)
+            self._enqueue(event)
 
     def handle_unreadable_signal(self, tool_id: str) -> None:
         """A signal for this client that cannot be understood: it never runs, and the server is told."""
@@ -195,8 +192,8 @@ class ToolHandler:
         self._disposed = True
         log.info("closing", active=len(self._active), queued=len(self._queue))
         await self.approvals.close()
-        for tool_id in [*self._queue]:
-            self._cancel(tool_id, "The client was closed before this was run.")
+        for event in self._queue.signals:
+            self._cancel(event.tool_id, "The client was closed before this was run.")
         for tool_id in [*self._active]:
             self._cancel(tool_id, "The client was closed while this ran; part of its effect may remain.")
         # Until the processes are gone, however long that takes: none may outlive the client.
@@ -214,22 +211,34 @@ class ToolHandler:
         self._idle.clear()
         self._active[event.tool_id] = ActiveExecution(event, self._spawn(self._execute(event)))
 
+    def _enqueue(self, event: ExecutionSignal) -> None:
+        try:
+            self._queue.add(event)
+        except ConcurrencyLimitError as full:
+            self._fail(event.tool_id, event.tool_name, full)
+        else:
+            log.info("queued", tool_id=event.tool_id, waiting=len(self._queue))
+
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
+        return self._keep(asyncio.get_running_loop().create_task(work))
+
+    def _keep(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
+        """Hold a task until it ends; closing waits for it."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def _release(self, tool_id: str) -> None:
         del self._active[tool_id]
-        if self._queue and not self._disposed:
-            self._start(self._queue.pop(next(iter(self._queue))))
+        waiting = None if self._disposed else self._queue.next()
+        if waiting is not None:
+            self._start(waiting)
         elif not self._active:
             self._idle.set()
 
     def _cancel(self, tool_id: str, why: str) -> None:
         active = self._active.get(tool_id)
-        waiting = self._queue.pop(tool_id, None)
+        waiting = self._queue.take(tool_id)
         if active is not None:
             active.cancelled = why
             # A task that has not begun would end without its report: it sees the mark when it begins.
@@ -306,15 +315,18 @@ class ToolHandler:
         except TimeoutError as error:
             raise ExecutionTimeout(f"It did not end within {seconds:g} s.") from error
         finally:
-            if live is not None:
-                live.stop()
+            rest = None if live is None else live.stop()
+            if rest is not None:
+                self._keep(rest)
 
     async def _report(self, end: Ending, *, durable: bool) -> None:
         body = end.report()
         past = end.summary(len(body))
         self._history.append(past)
         if end.error is not None:
-            log.error("failed", tool_id=end.tool_id, error=past.error, error_type=end.error.error_type.value)
+            # Masked before it is cut: half a secret would no longer look like one.
+            said = mask_text(str(end.error))[:MAX_ERROR_CHARACTERS]
+            log.error("failed", tool_id=end.tool_id, error=said, error_type=end.error.error_type.value)
         else:
             log.info("done", tool_id=end.tool_id, status=past.status.value)
         log.debug("timing", tool_id=end.tool_id, duration_ms=end.duration_ms, bytes=len(body))

@@ -2,14 +2,16 @@
 
 A report leaves the journal only when the server took it, or said that the execution is over or unknown. A report the
 server cannot read is replaced once by a short failure, so that the agent hears of it. Output while a command runs is
-the opposite: a convenience, sent once, never waited for, because the result holds it all.
+the opposite: a convenience, masked, sent once, never waited for, because the result holds it all.
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Coroutine
 from typing import Any, Literal, Protocol
 
+from assent.gate import mask_text
 from assent.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody
 from assent.protocol.errors import AssentError, CallerError, ConflictError, NotFound, UnreachableError
 from assent.protocol.executions import Execution, FailedReport, OutputChunk, ResultAck
@@ -25,6 +27,9 @@ TRY_AGAIN_SECONDS = 15.0
 COALESCE_SECONDS = 0.1
 MAX_PIECE_BYTES = 64 * 1024
 MAX_LIVE_CHARACTERS = 1024 * 1024
+MAX_HELD_CHARACTERS = 64 * 1024
+"""A line longer than this leaves in parts."""
+_KEY_BEGINS, _KEY_ENDS = "-----BEGIN ", "-----END "
 
 Stream = Literal["stdout", "stderr"]
 
@@ -149,62 +154,115 @@ class Outbox:
 
 
 class LiveOutput:
-    """Relays a command's output while it runs: gathered for a moment, in pieces, up to a limit."""
+    """Relays a command's output while it runs: gathered for a moment, in whole lines, masked, up to a limit.
+
+    A line is held back until it ends, because half a secret does not look like one. The server masks again.
+    """
 
     def __init__(self, link: Link, project_id: str, tool_id: str) -> None:
         self._link = link
         self._project_id = project_id
         self._tool_id = tool_id
         self._waiting: list[tuple[Stream, str]] = []
+        self._held: dict[Stream, str] = {}
+        """The begun line of each stream."""
+        self._cut: set[Stream] = set()
+        """Streams whose last line is not whole, because the limit was reached."""
         self._left = MAX_LIVE_CHARACTERS
         self._sequence = 0
         self._task: asyncio.Task[None] | None = None
+        self._ended = asyncio.Event()
 
     def __call__(self, stream: Stream, text: str) -> None:
-        text = text[: self._left]
-        if not text:
+        if len(text) > self._left:
+            self._cut.add(stream)
+            text = text[: self._left]
+        if not text or self._ended.is_set():
             return
         self._left -= len(text)
         self._waiting.append((stream, text))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._relay())
 
-    def stop(self) -> None:
-        """The command ended: its result says it all."""
-        if self._task is not None:
-            self._task.cancel()
-        self._left = 0
+    def stop(self) -> asyncio.Task[None] | None:
+        """The command ended. The task that sends the rest, where some was seen; else its result says it all."""
+        if self._ended.is_set():
+            return None
+        self._ended.set()
+        if self._sequence == 0:
+            if self._task is not None:
+                self._task.cancel()
+            return None
+        if self._task is None and self._held:
+            self._task = asyncio.get_running_loop().create_task(self._relay())
+        return self._task
 
     async def _relay(self) -> None:
         try:
-            while self._waiting:
-                await asyncio.sleep(COALESCE_SECONDS)
-                waiting, self._waiting = self._waiting, []
-                for stream, text in _pieces(waiting):
-                    await self._post(stream, text)
+            while self._waiting or (self._ended.is_set() and self._held):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(COALESCE_SECONDS):
+                        await self._ended.wait()
+                for stream, text in _pieces(self._ripe()):
+                    if not await self._post(stream, text) and self._ended.is_set():
+                        return
         finally:
             self._task = None
 
-    async def _post(self, stream: Stream, text: str) -> None:
+    def _ripe(self) -> list[tuple[Stream, str]]:
+        """What may leave now: lines that ended; what was held too long; at the end, all but a line that was cut."""
+        waiting, self._waiting = self._waiting, []
+        ripe: list[tuple[Stream, str]] = []
+        for stream, text in _runs(waiting):
+            text = self._held.pop(stream, "") + text
+            at = _end_of_lines(text)
+            if len(text) - at > MAX_HELD_CHARACTERS:
+                at = len(text)
+            ripe.append((stream, text[:at]))
+            if at < len(text):
+                self._held[stream] = text[at:]
+        if self._ended.is_set():
+            ripe.extend(held for held in self._held.items() if held[0] not in self._cut)
+            self._held.clear()
+        return ripe
+
+    async def _post(self, stream: Stream, text: str) -> bool:
         chunk = OutputChunk(stream=stream, text=text, sequence=self._sequence)
         self._sequence += 1
         try:
             await self._link.post_output(self._project_id, self._tool_id, chunk)
         except AssentError as error:
             log.debug("output not relayed", tool_id=self._tool_id, error=type(error).__name__)
+            return False
+        return True
 
 
-def _pieces(waiting: list[tuple[Stream, str]]) -> list[tuple[Stream, str]]:
-    """Runs of one stream joined, then cut so that a piece is never too large."""
+def _end_of_lines(text: str) -> int:
+    """Where the last whole line ends; a private key counts as one line, from its first to its last."""
+    at = text.rfind("\n") + 1
+    key = text.rfind(_KEY_BEGINS, 0, at)
+    while key >= 0 and text.find(_KEY_ENDS, key, at) < 0:
+        at = text.rfind("\n", 0, key) + 1
+        key = text.rfind(_KEY_BEGINS, 0, at)
+    return at
+
+
+def _runs(pieces: list[tuple[Stream, str]]) -> list[tuple[Stream, str]]:
+    """Neighbours of one stream joined."""
     joined: list[tuple[Stream, list[str]]] = []
-    for stream, text in waiting:
+    for stream, text in pieces:
         if joined and joined[-1][0] == stream:
             joined[-1][1].append(text)
-        else:
+        elif text:
             joined.append((stream, [text]))
+    return [(stream, "".join(texts)) for stream, texts in joined]
+
+
+def _pieces(ripe: list[tuple[Stream, str]]) -> list[tuple[Stream, str]]:
+    """Masked as a whole, then cut so that a piece is never too large."""
     pieces: list[tuple[Stream, str]] = []
-    for stream, texts in joined:
-        text = "".join(texts)
+    for stream, text in _runs(ripe):
+        text = mask_text(text)
         step = MAX_PIECE_BYTES if text.isascii() else MAX_PIECE_BYTES // 4
         for at in range(0, len(text), step):
             pieces.append((stream, text[at : at + step]))

@@ -34,6 +34,7 @@ HIDDEN_CLASS = "".join(f"{re.escape(first)}-{re.escape(last)}" for first, last i
 HIDDEN = re.compile(f"[{HIDDEN_CLASS}]")
 """Any character that has no visible form of its own."""
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _TEXT_HIDDEN = re.compile(f"(?![\t\n])[{HIDDEN_CLASS}]")
 
 LOOKALIKE_SLASHES = re.compile("[\u2044\u2215\u2216\u29f5\u29f8\u29f9\ufe68\uff0f\uff3c\u2571\u2572]")
@@ -53,6 +54,22 @@ def hidden_in_prose(text: str) -> str | None:
         return None
     found = _TEXT_HIDDEN.search(text)
     return found.group() if found else None
+
+
+def half_character(text: str) -> bool:
+    """Whether it holds a lone surrogate, so that no encoding can write it."""
+    if text.isascii():
+        return False
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def whole_characters(text: str) -> str:
+    """The text with U+FFFD for each lone surrogate; the same object when there is none."""
+    return _SURROGATE.sub("\ufffd", text) if half_character(text) else text
 
 
 def escaped(character: str) -> str:

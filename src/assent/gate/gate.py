@@ -6,7 +6,7 @@ and on the client. It never raises; what it cannot judge it refuses.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from assent.protocol.tools import MAX_FILE_BYTES, SCRIPT_NAMES, TOOLS, ToolParam
 from assent.protocol.values import JsonObject
 from assent.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
 
-from .characters import hidden_in
+from .characters import half_character, hidden_in
 from .commands import DEFAULT_COMMANDS, CommandValidator
 from .names import secret_name
 from .paths import check_path, climbs_out, quoted
@@ -84,7 +84,7 @@ class Gate:
             judgement = self._judge(tool_name, tool_params, workspace)
         except Exception as error:  # noqa: BLE001 - the boundary: a fault of ours must refuse, never let pass
             finding = _invalid(f"The call could not be judged ({type(error).__name__}).", "gate.fault")
-            return Judgement(str(tool_name)[:100], None, _malformed(finding))
+            return Judgement(_shown_name(tool_name), None, _malformed(finding))
         verdict = judgement.verdict
         if isolated or verdict.refused:
             return judgement
@@ -102,11 +102,13 @@ class Gate:
         if not isinstance(tool_name, str):
             finding = _invalid("The name of the tool is not a text.", "tools.unknown", _TOOL_HINT)
             return Judgement("", None, _malformed(finding))
+        if half_character(tool_name):
+            return Judgement(_shown_name(tool_name), None, _malformed(_half("`tool_name`")))
         name = SCRIPT_NAMES.get(tool_name, tool_name)
         spec = TOOLS.get(name)
         if spec is None:
             finding = _invalid(f"Unknown tool: {quoted(tool_name, 100)}", "tools.unknown", _TOOL_HINT)
-            return Judgement(quoted(tool_name, 100)[1:-1], None, _malformed(finding))
+            return Judgement(_shown_name(tool_name), None, _malformed(finding))
         params = _validated(name, spec.params, tool_params)
         if isinstance(params, Finding):
             return Judgement(name, None, _malformed(params))
@@ -162,6 +164,9 @@ def _validated(name: str, model: type[ToolParams], tool_params: object) -> JsonO
     if not isinstance(tool_params, Mapping):
         return _invalid(f"The parameters of {name} are not an object.", "tools.params")
     given = dict(cast("Mapping[Any, Any]", tool_params))
+    half = _half_characters(given)
+    if half is not None:
+        return half
     for key in given:
         if not isinstance(key, str) or key not in model.model_fields:
             takes = ", ".join(model.model_fields)
@@ -176,24 +181,46 @@ def _validated(name: str, model: type[ToolParams], tool_params: object) -> JsonO
 
 
 def _unspeakable(name: str, params: JsonObject) -> Finding | None:
-    """Text that no file system or program can be given: half a character, or a NUL byte outside a file's content."""
+    """Text that no file system or program can be given: a NUL byte outside a file's content."""
     for field, value in params.items():
         for text in cast("list[Any]", value) if isinstance(value, list) else (value,):
-            if not isinstance(text, str):
-                continue
-            if "\0" in text and field != "content":
+            if isinstance(text, str) and "\0" in text and field != "content":
                 return _invalid(f"Parameter {field!r} of {name} holds a NUL byte.", "tools.params")
-            if not text.isascii() and not _encodable(text):
-                return _invalid(f"Parameter {field!r} of {name} is not valid Unicode.", "tools.params")
     return None
 
 
-def _encodable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+def _half_characters(params: dict[Any, Any]) -> Finding | None:
+    """Half a character in any text of the parameters, however deep: no record, screen or program can hold it."""
+    for field, value in params.items():
+        if isinstance(field, str) and half_character(field):
+            return _half("The name of a parameter")
+        if half_character(value) if isinstance(value, str) else _half_within(value):
+            return _half(f"`{quoted(str(field), 60)[1:-1]}`")
+    return None
+
+
+def _half_within(value: object) -> bool:
+    open_values = [value]
+    seen: set[int] = set()
+    while open_values:
+        one = open_values.pop()
+        if isinstance(one, str):
+            if half_character(one):
+                return True
+        elif isinstance(one, (Mapping, list, tuple, set, frozenset)) and id(cast("object", one)) not in seen:
+            seen.add(id(cast("object", one)))  # a value may hold itself
+            open_values += cast("Iterable[object]", one)
+            if isinstance(one, Mapping):
+                open_values += cast("Mapping[object, object]", one).values()
+    return False
+
+
+def _half(where: str) -> Finding:
+    return _invalid(f"{where} holds half a character (a lone surrogate).", "tools.unicode", "send valid Unicode")
+
+
+def _shown_name(tool_name: object) -> str:
+    return quoted(tool_name, 100)[1:-1] if isinstance(tool_name, str) else ""
 
 
 def _check_glob(pattern: str, field: str) -> Finding | None:

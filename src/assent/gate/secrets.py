@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
+from .characters import whole_characters
+
 MASK_PREFIX = "[masked:"
 WITHHELD = f"{MASK_PREFIX}withheld] This text could not be checked for secrets."
 MAX_DEPTH = 200
@@ -144,7 +146,10 @@ _PLACEHOLDER = re.compile(
 
 
 def mask_text(text: str) -> str:
-    """The text with what looks like a secret replaced by `[masked:…]`; the same object when there is nothing."""
+    """The text with what looks like a secret replaced by `[masked:…]`; the same object when there is nothing.
+
+    Half a character (a lone surrogate) becomes U+FFFD: what is masked is what gets written and sent.
+    """
     try:
         return _mask(text)
     except Exception:  # noqa: BLE001 - the boundary: whatever went wrong, the raw text must not pass
@@ -191,11 +196,12 @@ def mask_arguments(args: list[str]) -> list[str]:
 
 def _mask_field(key: str, value: Any, depth: int) -> Any:
     if isinstance(value, str) and value and _STRONG.search(key) and not _PLACEHOLDER.match(value):
-        return f"{MASK_PREFIX}{key.lower()[:40]}]"
+        return f"{MASK_PREFIX}{whole_characters(key.lower()[:40])}]"
     return _mask_value(value, depth)
 
 
 def _mask(text: str) -> str:
+    text = whole_characters(text)
     if len(text) < 8:
         return text
     masked = text

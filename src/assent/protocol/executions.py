@@ -118,7 +118,7 @@ class OutputChunk(Word):
 
     stream: Literal["stdout", "stderr"]
     text: str = Field(max_length=65536)
-    sequence: int = Field(ge=0)
+    sequence: int = Field(ge=0, le=2**31)
     """Counts up from 0 for each execution; a repeated number is dropped."""
 
 

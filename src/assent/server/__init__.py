@@ -2,16 +2,20 @@
 
 Read `app` first, then `isolation` (what every request passes before a route sees it) and `streams` (the feed). Routes
 are plain functions of a request, listed once with who may call them; nothing here judges a call, writes SQL or
-executes a tool.
+executes a tool. The names below are brought in when they are asked for: who wants a token need not load a server.
 """
 
-from .app import create_app
-from .auth import Principal, issue_token, server_secret
-from .openapi import openapi_document
-from .parts import Parts, open_parts
-from .serving import Listening, run_server, serve
-from .signin import SignIn
-from .streams import StreamManager
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .app import create_app
+    from .auth import Principal, issue_token, server_secret
+    from .openapi import openapi_document
+    from .parts import Parts, open_parts
+    from .serving import Listening, run_server, serve
+    from .signin import SignIn
+    from .streams import StreamManager
 
 __all__ = [
     "Listening",
@@ -27,3 +31,25 @@ __all__ = [
     "serve",
     "server_secret",
 ]
+
+_HOMES = {
+    "Listening": "serving",
+    "Parts": "parts",
+    "Principal": "auth",
+    "SignIn": "signin",
+    "StreamManager": "streams",
+    "create_app": "app",
+    "issue_token": "auth",
+    "open_parts": "parts",
+    "openapi_document": "openapi",
+    "run_server": "serving",
+    "serve": "serving",
+    "server_secret": "auth",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{home}", __name__), name)

@@ -18,7 +18,7 @@ from assent.protocol.states import Scope
 from assent.settings import ServerSettings
 
 from .keys import KeySource, SharedSecret, key_source, server_secret
-from .problems import Unauthenticated
+from .refusals import Unauthenticated
 
 __all__ = ["Principal", "TokenVerifier", "issue_session", "issue_token", "server_secret", "session_verifier"]
 

@@ -2,41 +2,56 @@
 
 Stricter than JSON libraries are by default: no NaN or infinity, no key twice (which of the two would have been
 approved?), no endless nesting, no half characters. Every refusal says what is wrong and where; none quotes the body.
+A large body may be one long text, not millions of values, and is read beside the event loop.
 """
 
+import asyncio
 import json
 import math
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.requests import Request
 
-from .problems import WrongForm, wrong_form
+from .problems import wrong_form
+from .refusals import TooLarge, WrongForm
 
 MAX_DEPTH = 64
+LARGE_BYTES = 1024 * 1024
+MAX_MARKS = 200_000
+"""Most of `[`, `{`, `,` and `:` in a large body: each stands for a value, which takes many times its own byte."""
 
 Model = TypeVar("Model", bound=BaseModel)
+Result = TypeVar("Result")
 
 
 async def read_body(request: Request, model: type[Model], *, printable: bool = False) -> Model:
     """The body as one of the protocol's words. With `printable`, no string in it may hold a NUL."""
-    body = await request.body()
-    value = parse_json(body)
-    if printable and b"\\u0000" in body:
-        _each_string(value, _refuse_nul)
-    try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        raise wrong_form(error, "The body") from None
+
+    def read(body: bytes) -> Model:
+        value = parse_json(body)
+        if printable and b"\\u0000" in body:
+            _each_string(value, _refuse_nul)
+        try:
+            return model.model_validate(value)
+        except ValidationError as error:
+            raise wrong_form(error, "The body") from None
+
+    return await _off_the_loop(read, await request.body())
 
 
 async def read_union(request: Request, adapter: "TypeAdapter[Any]") -> Any:
     """A body that may be one of several words; half characters are mended, since a result must not get lost."""
-    value = parse_json(await request.body(), mend=True)
-    try:
-        return adapter.validate_python(value)
-    except ValidationError as error:
-        raise wrong_form(error, "The body") from None
+
+    def read(body: bytes) -> Any:
+        value = parse_json(body, mend=True)
+        try:
+            return adapter.validate_python(value)
+        except ValidationError as error:
+            raise wrong_form(error, "The body") from None
+
+    return await _off_the_loop(read, await request.body())
 
 
 def read_query(request: Request, model: type[Model]) -> Model:
@@ -53,6 +68,8 @@ def read_query(request: Request, model: type[Model]) -> Model:
 
 def parse_json(body: bytes, *, mend: bool = False) -> Any:
     """Strict JSON. `mend` replaces half of a surrogate pair by U+FFFD instead of refusing it."""
+    if len(body) > LARGE_BYTES:
+        _refuse_too_many(body)
     try:
         value = json.loads(
             body.decode("utf-8"), object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_finite
@@ -76,11 +93,32 @@ def parse_json(body: bytes, *, mend: bool = False) -> Any:
     return value
 
 
+async def _off_the_loop(read: Callable[[bytes], Result], body: bytes) -> Result:
+    return await asyncio.to_thread(read, body) if len(body) > LARGE_BYTES else read(body)
+
+
+def _refuse_too_many(body: bytes) -> None:
+    """Count what parsing would make a value of, in a few linear passes that make none."""
+    if _marks(body) <= MAX_MARKS:  # also counting those in texts
+        return
+    # Without what is escaped, every quote begins or ends a text: what is outside is every other piece.
+    bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if bare.count(b'"') > 2 * MAX_MARKS + 2 or _marks(b"".join(bare.split(b'"')[::2])) > MAX_MARKS:
+        raise TooLarge(
+            f"The body is larger than {LARGE_BYTES} bytes and holds more than {MAX_MARKS} values.",
+            hint="Send fewer values; one text may be long.",
+        )
+
+
+def _marks(text: bytes) -> int:
+    return sum(text.count(mark) for mark in (b"[", b"{", b",", b":"))
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
         raise WrongForm(f"The key {twice[:100]!r} is there twice in one object.", hint="Give each key once.")
     return found
 

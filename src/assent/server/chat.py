@@ -22,7 +22,7 @@ from assent.protocol.states import AgentMode, Scope
 from assent.protocol.values import Identifier, Word
 
 from .bodies import read_body, read_query
-from .problems import Unavailable
+from .refusals import Unavailable
 from .routing import ANY_SCOPE, CHAT, JsonAnswer, Route, parts_of, principal_of
 
 

@@ -19,15 +19,8 @@ from assent.settings import ServerSettings
 
 from .auth import TOKEN_HINT, Principal
 from .parts import Parts
-from .problems import (
-    MethodNotAllowed,
-    Misdirected,
-    TooLarge,
-    Unauthenticated,
-    WrongForm,
-    WrongMediaType,
-    problem_response,
-)
+from .problems import problem_response
+from .refusals import MethodNotAllowed, Misdirected, TooLarge, Unauthenticated, WrongForm, WrongMediaType
 from .routing import Route, RouteTable
 from .signin import COOKIE
 
@@ -38,6 +31,8 @@ PAGE_POLICY = (
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 BARE_POLICY = "default-src 'none'; frame-ancestors 'none'"
+HOST = re.compile(r"(?:\[([^][]*)\]|([^][:]*))(?::[0-9]{0,5})?")
+"""A name or a bracketed address, and a port: what else could follow is how one host is dressed up as another."""
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 JSON_HINT = "Send Content-Type: application/json."
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -127,11 +122,11 @@ class UserIsolationMiddleware:
 
     def _check_host(self, headers: Headers) -> str:
         host = headers.get(b"host")
-        name = host.lower()
-        name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
-        if name not in self._hosts and "*" not in self._hosts:
+        parts = HOST.fullmatch(host.lower())
+        name = None if parts is None else parts[1] or parts[2]
+        if name is None or (name not in self._hosts and "*" not in self._hosts):
             raise Misdirected(
-                f"This server does not answer to the host {name[:100]!r}.",
+                f"This server does not answer to the host {host[:100]!r}.",
                 hint="Use its own address, or add the name to ASSENT_ALLOWED_HOSTS.",
             )
         return host

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from assent.protocol.errors import ConfigurationError
 from assent.settings import ServerSettings
 
-from .problems import Unauthenticated, Unavailable
+from .refusals import Unauthenticated, Unavailable
 
 log = structlog.stdlib.get_logger(__name__)
 

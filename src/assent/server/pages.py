@@ -17,7 +17,7 @@ from assent.protocol.values import Word
 
 from .auth import issue_session
 from .bodies import read_query
-from .problems import Unauthenticated
+from .refusals import Unauthenticated
 from .routing import JsonAnswer, Route, parts_of
 from .signin import COOKIE, SESSION_SECONDS
 

@@ -6,6 +6,7 @@ Everything a route needs hangs here; nothing is global, so that two servers can 
 
 import asyncio
 import contextlib
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from assent.settings import ServerSettings
 from assent.store import Store
 
 from .auth import TokenVerifier, session_verifier
+from .refusals import Unavailable
 from .signin import SignIn
 from .streams import StreamManager
 
@@ -56,10 +58,32 @@ class Parts:
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the server is asked to stop: whoever only waits answers at once."""
 
+    waiting: set[asyncio.Timeout] = field(default_factory=set[asyncio.Timeout])
+
     def begin_closing(self) -> None:
         """End what would never end by itself: streams, and requests that wait."""
         self.closing.set()
+        while self.waiting:
+            self.waiting.pop().reschedule(0)
         self.streams.close()
+
+    @contextlib.asynccontextmanager
+    async def until_closing(self, hint: str) -> AsyncGenerator[None]:
+        """What waits in here is Unavailable once the server is asked to stop. Costs no task: it is the hot path."""
+        if self.closing.is_set():
+            raise Unavailable("The server is shutting down.", hint=hint)
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self.waiting.add(limit)
+                try:
+                    yield
+                finally:
+                    self.waiting.discard(limit)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise Unavailable("The server is shutting down.", hint=hint) from None
 
     async def close(self) -> None:
         self.begin_closing()

@@ -16,68 +16,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from assent.protocol.errors import AssentError, CallerError, ConfigurationError, ConflictError, Problem
+from assent.protocol.errors import AssentError, ConfigurationError, ConflictError, Problem
 from assent.protocol.values import JsonObject
 from assent.store import STORAGE_ERRORS
+
+from .refusals import MethodNotAllowed, Unauthenticated, WrongForm
 
 log = structlog.stdlib.get_logger(__name__)
 
 PROBLEM_TYPE = "application/problem+json"
 RETRY_SECONDS = "5"
-
-
-class WrongForm(CallerError):
-    """A request that does not have the form it must have."""
-
-    def __init__(self, message: str, *, hint: str | None = None, errors: list[JsonObject] | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.errors = errors
-
-
-class Unauthenticated(CallerError):
-    """Nobody we know."""
-
-    status_code = 401
-
-
-class TooLarge(CallerError):
-    """More bytes than this route takes."""
-
-    status_code = 413
-
-
-class WrongMediaType(CallerError):
-    """A body that does not say it is JSON."""
-
-    status_code = 415
-
-
-class Misdirected(CallerError):
-    """A request for a host this server does not answer to."""
-
-    status_code = 421
-
-
-class TooMany(CallerError):
-    """More at once than one user may have."""
-
-    status_code = 429
-
-
-class Unavailable(AssentError):
-    """This server cannot do it now, or was installed without it."""
-
-    status_code = 503
-
-
-class MethodNotAllowed(CallerError):
-    """The path exists, the method does not."""
-
-    status_code = 405
-
-    def __init__(self, method: str, allowed: list[str]) -> None:
-        super().__init__(f"{method} is not possible here.", hint=f"Use {' or '.join(allowed)}.")
-        self.allowed = allowed
 
 
 def wrong_form(error: ValidationError, what: str) -> WrongForm:

@@ -22,7 +22,7 @@ from assent.protocol.values import Identifier, Word, new_id
 
 from .auth import TOKEN_HINT, Principal
 from .bodies import read_query
-from .problems import WrongForm
+from .refusals import WrongForm
 from .routing import Route, parts_of, principal_of
 from .streams import FIRST_BYTES, FeedStream, Reader
 
@@ -31,6 +31,7 @@ log = structlog.stdlib.get_logger(__name__)
 STALLED_SECONDS = 60.0
 """A reader that takes nothing for so long is gone; it may come back with its Last-Event-ID."""
 LARGEST_NUMBER = 2**53
+LONGEST_NUMBER = len(str(LARGEST_NUMBER))
 
 
 class StreamQuery(Word):
@@ -92,7 +93,8 @@ async def _watch(receive: Receive, stream: FeedStream) -> None:
 def _last_event_id(text: str | None) -> int | None:
     if not text:
         return None
-    if not (text.isascii() and text.isdigit()) or int(text) > LARGEST_NUMBER:
+    # Its length first: Python refuses to read a number of thousands of digits.
+    if len(text) > LONGEST_NUMBER or not (text.isascii() and text.isdigit()) or int(text) > LARGEST_NUMBER:
         raise WrongForm(
             f"Last-Event-ID is not the number of an event: {text[:40]!r}.",
             hint="Send the `id:` of the last event you got, or nothing to start now.",

@@ -20,11 +20,11 @@ from assent.settings import ServerSettings
 from assent.store import Store, StoredEvent
 from assent.store.ledger import feed_topic
 
-from .problems import TooMany, Unavailable
+from .refusals import TooMany, Unavailable
 
 log = structlog.stdlib.get_logger(__name__)
 
-STREAMS_PER_USER = 100
+STREAMS_PER_USER = 32
 BUFFER_EVENTS = 256
 BUFFER_CHARACTERS = 1024 * 1024
 PAGE_EVENTS = 100
@@ -134,11 +134,11 @@ class FeedStream:
 
     async def _read_store(self) -> list[StoredEvent]:
         self._news = False
-        events, seen = await self._store.feed.after(
+        events, seen, more = await self._store.feed.after(
             self._project_id, self._tail, client_id=self._client_id, limit=PAGE_EVENTS
         )
         # Caught up when there was nothing left to page through and no hint came meanwhile.
-        self._behind = self._news or seen - self._tail >= PAGE_EVENTS
+        self._behind = self._news or more
         self._sent = self._tail = seen
         return events
 

@@ -6,6 +6,7 @@ status `failed`, not an HTTP error; an HTTP error means the request itself was w
 
 import asyncio
 import re
+from collections.abc import Sequence
 from typing import cast
 
 from pydantic import Field, TypeAdapter
@@ -13,17 +14,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from assent.executor import Caller
+from assent.gate import mask_text
 from assent.protocol.chat import Cancelled
 from assent.protocol.errors import NotFound
 from assent.protocol.executions import (
     CompletedReport,
     ExecuteRequest,
+    Execution,
     ExecutionPage,
     FailedReport,
     OutputChunk,
     ResultAck,
     ResultReport,
 )
+from assent.protocol.previews import PREVIEW_CHARACTERS, preview
 from assent.protocol.states import ExecutionStatus, RiskLevel, Scope
 from assent.protocol.tools import tool_catalogue
 from assent.protocol.values import Identifier, Word
@@ -32,13 +36,18 @@ from assent.store.history import HistoryFilter
 
 from .bodies import read_body, read_query, read_union
 from .isolation import IDENTIFIER, no_project
-from .problems import WrongForm
+from .refusals import WrongForm
 from .routing import ANY_SCOPE, EXECUTE, JsonAnswer, Route, parts_of, principal_of
 
 REPORT: "TypeAdapter[CompletedReport | FailedReport]" = TypeAdapter(ResultReport)
 CURSOR = re.compile(r"[0-9TZ:.-]{24}~[A-Za-z0-9_.-]{1,64}")
 CATALOGUE = tool_catalogue().model_dump_json().encode()
 AGENT_OR_CHAT = frozenset({Scope.AGENT, Scope.CHAT})
+MUCH_TO_SHORTEN = 1024 * 1024
+GOES_ON = (
+    "What was recorded goes on without you. Ask again with the same idempotency_key, or without one look at "
+    "`GET /my/tools/history` before you ask again."
+)
 
 
 class StatusQuery(Word):
@@ -61,13 +70,14 @@ async def execute(request: Request) -> Response:
     if not await parts.store.chat.owns(user_id, body.project_id):
         raise no_project(body.project_id)
     session = await parts.executor.agent_session(user_id, body.project_id, body.session_id)
-    row = await parts.executor.call(
-        body.tool_name,
-        body.tool_params,
-        session,
-        caller=Caller(agent_id=body.agent_id, key=body.idempotency_key),
-        until_asked=True,
-    )
+    async with parts.until_closing(GOES_ON):
+        row = await parts.executor.call(
+            body.tool_name,
+            body.tool_params,
+            session,
+            caller=Caller(agent_id=body.agent_id, key=body.idempotency_key),
+            until_asked=True,
+        )
     return Response(row.response_json(), media_type="application/json")
 
 
@@ -92,7 +102,7 @@ async def post_output(request: Request) -> Response:
         user_id=principal_of(request).user_id,
         project_id=request.path_params["project_id"],
         stream=chunk.stream,
-        text=chunk.text,
+        text=mask_text(chunk.text),
         sequence=chunk.sequence,
     )
     return Response(status_code=204)
@@ -122,7 +132,9 @@ async def history(request: Request) -> Response:
     if query.cursor is not None and not CURSOR.fullmatch(query.cursor):
         raise WrongForm("`cursor` is not one we gave.", hint="Pass `next_cursor` of the page before, unchanged.")
     rows, total, cursor = await parts.store.executions.page(HistoryFilter(user_id=user_id, **query.model_dump()))
-    return JsonAnswer(ExecutionPage(executions=[row.to_wire() for row in rows], total_count=total, next_cursor=cursor))
+    much = sum(len(row.result or "") for row in rows) > MUCH_TO_SHORTEN
+    executions = await asyncio.to_thread(_shortened, rows) if much else _shortened(rows)
+    return JsonAnswer(ExecutionPage(executions=executions, total_count=total, next_cursor=cursor))
 
 
 async def cancel_tool(request: Request) -> Response:
@@ -135,6 +147,16 @@ async def cancel_tool(request: Request) -> Response:
     row = await store.executions.cancel(tool_id, user_id=user_id, actor=f"user:{user_id}")
     message = "Called off." if row.status.ended else "The client was told to stop it."
     return JsonAnswer(Cancelled(success=True, message=message))
+
+
+def _shortened(rows: Sequence[ExecutionRow]) -> list[Execution]:
+    """Rows for a list: a page of whole results could be gigabytes."""
+    return [
+        row.to_wire()
+        if row.result is None or len(row.result) <= PREVIEW_CHARACTERS
+        else row._replace(result=None).to_wire().model_copy(update={"result": preview(row.result)[0]})
+        for row in rows
+    ]
 
 
 async def _wait(request: Request, row: ExecutionRow, seconds: float) -> ExecutionRow:
@@ -221,7 +243,8 @@ ROUTES = (
         "/my/tools/history",
         history,
         "Executions, newest first",
-        "Filtered and paged; also refused ones are there.",
+        "Filtered and paged; also refused ones are there. A long result is shortened and says so; the whole "
+        "is at `GET /my/tools/{tool_id}`.",
         "tools",
         ANY_SCOPE,
         query=HistoryQuery,

@@ -85,6 +85,7 @@ class Approvals:
         digest: str | None = None,
         client_id: str | None = None,
         project_id: str | None = None,
+        heavy: bool = False,
     ) -> ApprovalRow:
         """The first decision wins; a later one raises ConflictError and says what holds."""
 
@@ -105,7 +106,7 @@ class Approvals:
                     return decided_already(approval._replace(status=ApprovalStatus.TIMEOUT))
                 return self._apply(transaction, ledger, approval, approve, decided_by, reason, client_id)
 
-        outcome = await self._database.write(work)
+        outcome = await self._database.write(work, heavy=heavy)
         if isinstance(outcome, ConflictError):
             raise outcome
         return outcome

@@ -48,14 +48,19 @@ class Audit:
 
         def work(transaction: Transaction) -> list[str]:
             rows = transaction.all(
-                "SELECT project_id FROM feeds UNION SELECT DISTINCT project_id FROM audit ORDER BY project_id"
+                "SELECT project_id FROM feeds UNION SELECT DISTINCT project_id FROM audit "
+                "UNION SELECT id FROM projects ORDER BY project_id"
             )
             return [row["project_id"] for row in rows]
 
         return [await self._verify(project_id) for project_id in await self._database.read(work)]
 
     async def _verify(self, project_id: str) -> ChainCheck:
-        head, count = await self._database.read(lambda transaction: _head(transaction, project_id))
+        head, count, last = await self._database.read(lambda transaction: _head(transaction, project_id))
+        if last > count:
+            return ChainCheck(project_id, count, head, f"record {count + 1} was added behind the project's back")
+        if count == 0:
+            return ChainCheck(project_id, 0, head, "the chain is gone: a project begins with a record")
         previous, position = GENESIS, 0
         while page := await self.records(project_id, after=position):
             for record in page:
@@ -75,9 +80,12 @@ class Audit:
         return ChainCheck(project_id, position, previous, None)
 
 
-def _head(transaction: Transaction, project_id: str) -> tuple[str, int]:
+def _head(transaction: Transaction, project_id: str) -> tuple[str, int, int]:
+    """The hash and number the project remembers, and the number of the last record there is."""
     row = transaction.one("SELECT audit_hash, audit_seq FROM feeds WHERE project_id = :id", {"id": project_id})
-    return (row["audit_hash"], row["audit_seq"]) if row else ("", 0)
+    last = transaction.one("SELECT coalesce(max(seq), 0) AS seq FROM audit WHERE project_id = :id", {"id": project_id})
+    found = last["seq"] if last else 0
+    return (row["audit_hash"], row["audit_seq"], found) if row else ("", 0, found)
 
 
 def _fault(record: AuditRecord, position: int, previous: str) -> str | None:

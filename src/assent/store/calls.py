@@ -52,6 +52,8 @@ class NewExecution:
     timeout_seconds: int
     repeatable: bool
     """Whether the id was derived from the call, so that it may be there already."""
+    fence: int | None
+    """The claim under which a run's worker makes this call; a worker that lost the run begins nothing."""
     changes_nothing: bool
     """Whether running it leaves no trace on the machine."""
 
@@ -97,6 +99,7 @@ def insert(
         execution_time_ms=None,
         deadline=deadline,
         output_seq=0,
+        cancel_requested=False,
         created_at=now,
         approved_at=now if clearance else None,
         started_at=now if status is ExecutionStatus.EXECUTING else None,

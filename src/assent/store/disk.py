@@ -106,7 +106,12 @@ class Syncer:
 
     def _keep_short(self) -> None:
         self._flushes += 1
-        if self._moving or self._flushes % FLUSHES_BETWEEN_LOOKS:
+        if self._flushes % FLUSHES_BETWEEN_LOOKS == 0:
+            self.look()
+
+    def look(self) -> None:
+        """See whether the log has grown long, and move it if so."""
+        if self._moving:
             return
         self._moving = True
         self._keeper.run(self._move).add_done_callback(self._moved)

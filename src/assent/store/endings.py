@@ -11,14 +11,22 @@ from . import moves
 from .database import Transaction
 from .ledger import Ledger
 from .questions import close_if_unneeded, mark_timed_out
-from .records import ExecutionRow
+from .records import ExecutionRow, execution_row
 
 
-def call_off(transaction: Transaction, execution: ExecutionRow, actor: str) -> ExecutionRow:
+def call_off(
+    transaction: Transaction, execution: ExecutionRow, actor: str, connected: frozenset[str] | None = None
+) -> ExecutionRow:
+    """End it when it has not started or its client is away; ask its client to stop it when it runs."""
     if execution.status.ended:
         raise ConflictError(f"This execution is {execution.status} already.", state=execution.status.value)
     with Ledger(transaction, execution.project_id) as ledger:
         if execution.status is ExecutionStatus.EXECUTING:
+            if connected is not None and execution.client_id not in connected:
+                return end_cancelled(transaction, ledger, execution, actor)
+            transaction.change(
+                "UPDATE tool_executions SET cancel_requested = :yes WHERE id = :id", {"yes": True, "id": execution.id}
+            )
             _signal_cancel(ledger, execution, transaction.now)
             ledger.audit("cancel_requested", actor, execution_id=execution.id)
             return execution
@@ -34,6 +42,31 @@ def call_off(transaction: Transaction, execution: ExecutionRow, actor: str) -> E
         if execution.approval_id:
             close_if_unneeded(transaction, ledger, execution.approval_id)
         return ended
+
+
+def call_off_run(
+    transaction: Transaction, run_id: str, actor: str, connected: frozenset[str] | None = None
+) -> list[ExecutionRow]:
+    """Call off everything a run has open."""
+    rows = transaction.all(
+        f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE run_id = :run_id AND status IN "  # noqa: S608
+        "('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')",
+        {"run_id": run_id},
+    )
+    return [call_off(transaction, execution_row(row), actor, connected) for row in rows]
+
+
+def end_cancelled(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, actor: str) -> ExecutionRow:
+    """EXECUTING → FAILED for a call whose client cannot be asked to stop it: it is never signalled again."""
+    return moves.end(
+        transaction,
+        ledger,
+        execution,
+        ExecutionStatus.FAILED,
+        actor=actor,
+        error="Cancelled while its client was away; it may or may not have had its effect.",
+        error_type=ErrorType.CANCELLED,
+    )
 
 
 def _signal_cancel(ledger: Ledger, execution: ExecutionRow, now: str) -> None:

@@ -4,6 +4,8 @@ Each method is one transaction. What to do with a call is decided before (by the
 as a value: `Refusal`, `Clearance` or `Question`. `tests/store` holds the failure matrix for this module.
 """
 
+from functools import partial
+
 from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.events import ToolOutput
 from assent.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus
@@ -15,8 +17,12 @@ from .history import HistoryFilter, read_page
 from .ledger import Ledger
 from .questions import Question, ask
 from .records import ExecutionRow, execution_row
+from .runs import fenced
 
 HEAVY_CHARACTERS = 256 * 1024
+
+MAX_WAITING = 200
+"""Most questions that may wait for one user: nobody answers more, and an agent could ask without end."""
 
 REFUSALS_BEFORE_SILENCE = 3
 """After so many refusals of the same call by a person in a session, it is refused without asking."""
@@ -46,17 +52,35 @@ class Executions:
     async def dispatch_waiting(self, project_id: str, client_id: str) -> list[ExecutionRow]:
         """A client is there: everything approved that waited for one goes to it, in order."""
 
-        def work(transaction: Transaction) -> list[ExecutionRow]:
-            with Ledger(transaction, project_id) as ledger:
-                return [
-                    moves.dispatch(transaction, ledger, waiting, client_id=client_id, grace_seconds=self._grace_seconds)
-                    for waiting in _with_status(transaction, project_id, ExecutionStatus.APPROVED)
-                ]
+        def look(transaction: Transaction) -> list[tuple[str, int]]:
+            rows = transaction.all(
+                "SELECT id, length(true_params) AS size FROM tool_executions WHERE project_id = :project_id "
+                "AND status = 'APPROVED' ORDER BY approved_at, created_at, id",
+                {"project_id": project_id},
+            )
+            return [(row["id"], row["size"] or 0) for row in rows]
 
-        return await self._database.write(work)
+        def work(transaction: Transaction, execution_id: str) -> ExecutionRow | None:
+            waiting = moves.load_execution(transaction, execution_id)
+            if waiting is None or waiting.status is not ExecutionStatus.APPROVED:
+                return None
+            with Ledger(transaction, project_id) as ledger:
+                return moves.dispatch(
+                    transaction, ledger, waiting, client_id=client_id, grace_seconds=self._grace_seconds
+                )
+
+        sent: list[ExecutionRow] = []
+        for execution_id, size in await self._database.write(look):
+            row = await self._database.write(partial(work, execution_id=execution_id), heavy=size > HEAVY_CHARACTERS)
+            if row is not None:
+                sent.append(row)
+        return sent
 
     async def repeat_signals(self, project_id: str, client_id: str) -> int:
-        """A client came back without knowing where it was: say again what it should be doing."""
+        """A client came back without knowing where it was: say again what it should be doing.
+
+        What was called off meanwhile is not said again: it may never have started, and must not now.
+        """
 
         def work(transaction: Transaction) -> int:
             with Ledger(transaction, project_id) as ledger:
@@ -66,7 +90,10 @@ class Executions:
                     if execution.client_id == client_id
                 ]
                 for execution in running:
-                    moves.signal(ledger, execution, transaction.now)
+                    if execution.cancel_requested:
+                        endings.end_cancelled(transaction, ledger, execution, f"client:{client_id}")
+                    else:
+                        moves.signal(ledger, execution, transaction.now)
                 return len(running)
 
         return await self._database.write(work)
@@ -143,27 +170,23 @@ class Executions:
 
         return await self._database.write(work)
 
-    async def cancel(self, execution_id: str, *, user_id: str, actor: str) -> ExecutionRow:
-        """Call it off: at once when it has not started, by a signal to the client when it runs."""
+    async def cancel(
+        self, execution_id: str, *, user_id: str, actor: str, connected: frozenset[str] | None = None
+    ) -> ExecutionRow:
+        """Call it off: at once when it has not started, by a signal to the client when it runs.
+
+        `connected`: who is here now; a client that is not cannot be told, so its call ends at once.
+        """
 
         def work(transaction: Transaction) -> ExecutionRow:
             execution = _own(transaction, execution_id, user_id, None)
-            return endings.call_off(transaction, execution, actor)
+            return endings.call_off(transaction, execution, actor, connected)
 
         return await self._database.write(work)
 
     async def cancel_run(self, run_id: str, *, actor: str) -> list[ExecutionRow]:
         """Call off everything a run has open."""
-
-        def work(transaction: Transaction) -> list[ExecutionRow]:
-            rows = transaction.all(
-                f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE run_id = :run_id AND status IN "  # noqa: S608
-                "('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')",
-                {"run_id": run_id},
-            )
-            return [endings.call_off(transaction, execution_row(row), actor) for row in rows]
-
-        return await self._database.write(work)
+        return await self._database.write(lambda transaction: endings.call_off_run(transaction, run_id, actor))
 
     async def expire(self, connected: frozenset[str]) -> tuple[list[ExecutionRow], str | None]:
         """End everything past its deadline by the database's clock; also says when the next one is due."""
@@ -176,8 +199,9 @@ class Executions:
             )
             ended = [endings.expire(transaction, execution_row(row), connected) for row in rows]
             upcoming = transaction.one(
-                "SELECT min(deadline) AS deadline FROM tool_executions WHERE status IN "
-                "('AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"
+                "SELECT min(deadline) AS deadline FROM (SELECT min(deadline) AS deadline FROM tool_executions "
+                "WHERE status IN ('AWAITING_APPROVAL', 'APPROVED', 'EXECUTING') UNION ALL "
+                "SELECT min(deadline) AS deadline FROM approvals WHERE status = 'pending') AS open"
             )
             return ended, upcoming["deadline"] if upcoming else None
 
@@ -214,8 +238,21 @@ class Executions:
         if known is not None:
             if known.user_id != new.user_id:
                 raise NotFound("No such session.")
+            if known.digest != new.digest and new.run_id is None:
+                raise ConflictError(
+                    "This idempotency key was used for another call.",
+                    state=known.status.value,
+                    hint="Use a fresh key for a different call.",
+                )
             return known
-        if isinstance(step, Question) and _refused_too_often(transaction, new):
+        if new.fence is not None:
+            _check_claim(transaction, new)
+        if isinstance(step, Question) and _too_many_wait(transaction, new):
+            step = Refusal(
+                f"{MAX_WAITING} questions wait for this user already; nothing more is asked until some are answered.",
+                ErrorType.REFUSED,
+            )
+        elif isinstance(step, Question) and _refused_too_often(transaction, new):
             step = Refusal(
                 "A person refused this same call three times in this session; it is not asked again.",
                 ErrorType.REFUSED,
@@ -261,6 +298,24 @@ class Executions:
         return row
 
 
+def _check_claim(transaction: Transaction, new: NewExecution) -> None:
+    """A worker whose run was stopped or taken over begins nothing any more."""
+    claim = transaction.one(
+        "SELECT 1 FROM runs WHERE id = :run_id AND fence = :fence AND state = 'RUNNING'",
+        {"run_id": new.run_id, "fence": new.fence},
+    )
+    if claim is None:
+        raise fenced()
+
+
+def _too_many_wait(transaction: Transaction, new: NewExecution) -> bool:
+    row = transaction.one(
+        "SELECT count(*) AS waiting FROM approvals WHERE user_id = :user_id AND status = 'pending'",
+        {"user_id": new.user_id},
+    )
+    return row is not None and row["waiting"] >= MAX_WAITING
+
+
 def _refused_too_often(transaction: Transaction, new: NewExecution) -> bool:
     row = transaction.one(
         "SELECT count(*) AS refusals FROM approvals WHERE session_id = :session_id AND digest = :digest "
@@ -271,10 +326,14 @@ def _refused_too_often(transaction: Transaction, new: NewExecution) -> bool:
 
 
 def _own(transaction: Transaction, execution_id: str, user_id: str, project_id: str | None) -> ExecutionRow:
-    execution = moves.load_execution(transaction, execution_id)
-    if execution is None or execution.user_id != user_id or project_id not in (None, execution.project_id):
+    # The owner is part of the question, so that another user's row is not even read.
+    row = transaction.one(
+        f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id AND user_id = :user_id",  # noqa: S608
+        {"id": execution_id, "user_id": user_id},
+    )
+    if row is None or project_id not in (None, row["project_id"]):
         raise NotFound(f"No execution {execution_id!r}.", hint="See `GET /my/tools/history` for yours.")
-    return execution
+    return execution_row(row)
 
 
 def _with_status(transaction: Transaction, project_id: str, status: ExecutionStatus) -> list[ExecutionRow]:

@@ -1,16 +1,19 @@
 """Reading a project's feed back, from any number on.
 
 Signals are kept without their parameters; here they are joined in again, and only while the execution still runs: an
-old signal is never worth sending.
+old signal is never worth sending. A page is bounded in events and in characters, since readers are many and slow; what
+lies beyond it is not even loaded.
 """
 
 import json
 from typing import Any
 
-from .database import Database, Transaction
+from .database import Database, Row, Transaction
 from .records import StoredEvent
 
 SIGNAL = "tool.execution_signal"
+PAGE_CHARACTERS = 1024 * 1024
+"""A page ends with the event that reaches this: every reader that does not read holds a page or two."""
 
 
 class Feed:
@@ -30,30 +33,48 @@ class Feed:
 
     async def after(
         self, project_id: str, seq: int, *, client_id: str | None, limit: int
-    ) -> tuple[list[StoredEvent], int]:
-        """Events past `seq` that this reader may see, and the number up to which it has now seen everything."""
+    ) -> tuple[list[StoredEvent], int, bool]:
+        """Events past `seq` that this reader may see, the number up to which it has now seen everything, and whether
+        there may be more."""
 
-        def work(transaction: Transaction) -> tuple[list[StoredEvent], int]:
-            rows = transaction.all(
-                "SELECT e.seq, e.kind, e.target, e.ref, e.payload, x.status, x.true_params "
+        def work(transaction: Transaction) -> tuple[list[StoredEvent], int, bool]:
+            heads = transaction.all(
+                "SELECT e.seq, e.kind, e.target, e.ref, x.status "
                 "FROM events AS e LEFT JOIN tool_executions AS x ON x.id = e.ref "
                 "WHERE e.project_id = :project_id AND e.seq > :seq ORDER BY e.seq LIMIT :limit",
                 {"project_id": project_id, "seq": seq, "limit": limit},
             )
-            seen = rows[-1]["seq"] if rows else seq
             found: list[StoredEvent] = []
-            for row in rows:
-                payload = row["payload"]
-                if row["target"] is not None and row["target"] != client_id:
+            characters = 0
+            for head in heads:
+                if not _is_for(client_id, head):
                     continue
-                if row["kind"] == SIGNAL:
-                    if row["status"] != "EXECUTING":
-                        continue
-                    payload = _with_params(payload, row["true_params"])
-                found.append(StoredEvent(project_id, row["seq"], row["kind"], row["target"], row["ref"], payload))
-            return found, seen
+                payload = _payload(transaction, project_id, head)
+                found.append(StoredEvent(project_id, head["seq"], head["kind"], head["target"], head["ref"], payload))
+                characters += len(payload)
+                if characters >= PAGE_CHARACTERS:
+                    return found, head["seq"], True
+            return found, heads[-1]["seq"] if heads else seq, len(heads) == limit
 
         return await self._database.read(work)
+
+
+def _is_for(client_id: str | None, head: Row) -> bool:
+    if head["target"] is not None and head["target"] != client_id:
+        return False
+    return head["kind"] != SIGNAL or head["status"] == "EXECUTING"
+
+
+def _payload(transaction: Transaction, project_id: str, head: Row) -> str:
+    row = transaction.one(
+        "SELECT payload FROM events WHERE project_id = :project_id AND seq = :seq",
+        {"project_id": project_id, "seq": head["seq"]},
+    )
+    payload: str = row["payload"] if row else "{}"
+    if head["kind"] != SIGNAL:
+        return payload
+    execution = transaction.one("SELECT true_params FROM tool_executions WHERE id = :id", {"id": head["ref"]})
+    return _with_params(payload, execution["true_params"] if execution else None)
 
 
 def _with_params(payload: str, true_params: str | None) -> str:

@@ -8,6 +8,14 @@ from . import moves
 from .database import Transaction
 from .records import ExecutionRow, execution_row
 
+LONGEST_RESULT = 64 * 1024
+PAGE_COLUMNS = moves.EXECUTION_COLUMNS.replace("true_params", "NULL AS true_params").replace(
+    " result,",
+    f" CASE WHEN length(result) <= {LONGEST_RESULT} THEN result WHEN result IS NULL THEN NULL "
+    """ELSE '{"shortened":true}' END AS result,""",
+)
+"""A page of whole files would be too much: a long result is left out, and found with the execution itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class HistoryFilter:
@@ -38,7 +46,7 @@ def read_page(transaction: Transaction, wanted: HistoryFilter) -> tuple[list[Exe
         where += " AND (created_at < :created_at OR (created_at = :created_at AND id < :last_id))"
         values |= {"created_at": created_at, "last_id": last_id}
     rows = transaction.all(
-        f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE {where} "  # noqa: S608 - column names are ours
+        f"SELECT {PAGE_COLUMNS} FROM tool_executions WHERE {where} "  # noqa: S608 - column names are ours
         "ORDER BY created_at DESC, id DESC LIMIT :limit",
         {**values, "limit": wanted.limit + 1},
     )

@@ -6,6 +6,7 @@
 import json
 from dataclasses import dataclass
 
+from assent.protocol.digests import plain_json
 from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.events import ApprovalDecided, ApprovalRequested
 from assent.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus
@@ -37,12 +38,16 @@ def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, quest
     now = transaction.now
     row = transaction.one(
         f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE session_id = :session_id AND digest = :digest "  # noqa: S608
-        "AND user_id = :user_id AND status = 'pending' AND deadline > :now",
+        "AND user_id = :user_id AND status = 'pending' AND deadline > :now AND findings = :findings "
+        "AND network = :network",
         {
             "session_id": execution.session_id,
             "digest": execution.digest,
             "user_id": execution.user_id,
             "now": now,
+            # What was shown must be the same, too: a machine without a sandbox makes another question of it.
+            "findings": execution.findings,
+            "network": execution.network,
         },
     )
     if row is not None:
@@ -136,7 +141,7 @@ def time_out(transaction: Transaction, ledger: Ledger, approval: ApprovalRow) ->
 def put(transaction: Transaction, ledger: Ledger, approval: ApprovalRow, *, tool_id: str) -> None:
     values = as_values(approval) | {
         "tool_params": json.dumps(approval.tool_params),
-        "findings": json.dumps([finding.model_dump(mode="json") for finding in approval.findings]),
+        "findings": plain_json(approval.findings),
     }
     del values["tool_ids"]
     transaction.change(f"INSERT INTO approvals {placeholders(values)}", values)

@@ -175,6 +175,7 @@ class ExecutionRow(NamedTuple):
     timeout_seconds: int
     deadline: str | None
     output_seq: int
+    cancel_requested: bool
     created_at: str
     approved_at: str | None
     started_at: str | None
@@ -316,6 +317,7 @@ _EXECUTION_READERS: tuple[tuple[int, Callable[[Any], Any]], ...] = tuple(
         ("risk_level", {level.value: level for level in RiskLevel}.__getitem__),
         ("requires_approval", bool),
         ("network", bool),
+        ("cancel_requested", bool),
         ("status", {status.value: status for status in ExecutionStatus}.__getitem__),
         ("error_type", {None: None, **{kind.value: kind for kind in ErrorType}}.__getitem__),
     )

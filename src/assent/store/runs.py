@@ -10,6 +10,7 @@ from assent.protocol.states import RunState
 
 from .chat import RUNS_TOPIC, add_message
 from .database import Database, Transaction
+from .endings import call_off_run
 from .ledger import Ledger
 from .moves import later
 from .records import RunRow, columns, run_row
@@ -128,10 +129,11 @@ class Runs:
         await self._database.write(work)
 
     async def fail(self, run: RunRow, *, error: str, hint: str | None = None, history: str | None = None) -> None:
-        """RUNNING → FAILED, with what went wrong."""
+        """RUNNING → FAILED, with what went wrong. What it still has open is called off: nobody waits for it."""
 
         def work(transaction: Transaction) -> None:
             _end(transaction, run, RunState.FAILED, history=history, error=error)
+            call_off_run(transaction, run.id, "server:run_failed")
             with Ledger(transaction, run.project_id) as ledger:
                 ledger.event(
                     ChatError(
@@ -147,8 +149,20 @@ class Runs:
 
         await self._database.write(work)
 
-    async def cancel(self, run_id: str, *, user_id: str) -> RunRow:
-        """Stop a run, wherever it is; its worker notices at its next write or by the hint."""
+    async def release(self, run: RunRow) -> None:
+        """Give a run back without having failed: an orderly stop is not an attempt."""
+
+        def work(transaction: Transaction) -> None:
+            transaction.change(
+                "UPDATE runs SET state = 'READY', owner = NULL, lease_until = NULL, attempts = max(attempts - 1, 0) "
+                "WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
+                {"id": run.id, "fence": run.fence},
+            )
+
+        await self._database.write(work)
+
+    async def cancel(self, run_id: str, *, user_id: str, connected: frozenset[str] | None = None) -> RunRow:
+        """Stop a run, wherever it is, and everything it has open; its worker can begin nothing any more."""
 
         def work(transaction: Transaction) -> RunRow:
             run = _own(transaction, run_id, user_id)
@@ -162,6 +176,7 @@ class Runs:
             with Ledger(transaction, run.project_id) as ledger:
                 ledger.event(_changed(transaction, run, RunState.FAILED))
                 ledger.audit("run_cancelled", f"user:{user_id}", run=run.id, session=run.session_id)
+            call_off_run(transaction, run_id, f"user:{user_id}", connected)
             transaction.hint(run_topic(run_id))
             transaction.hint(RUNS_TOPIC)
             return run

@@ -120,6 +120,8 @@ class SqliteDatabase:
         self._pause_is_due = False
         self._heavy: asyncio.Future[Any] | None = None
         self._closed = False
+        self.failure: OSError | None = None
+        """Why nothing is written any more."""
 
     async def write(
         self, work: Callable[[Transaction], Result], *, relaxed: bool = False, heavy: bool = False
@@ -127,6 +129,8 @@ class SqliteDatabase:
         # The unit is queued before the first await, so that callers who ask in an order are served in it.
         if self._closed:
             raise ConfigurationError("The database is closed.", hint="The server is shutting down; try again later.")
+        if self.failure is not None:
+            raise OSError(self.failure.errno, f"nothing is kept since a flush failed: {self.failure.strerror}")
         future: asyncio.Future[Result] = self._loop.create_future()
         self._units.append(_Unit(work, future, relaxed, heavy))
         self._schedule()
@@ -181,6 +185,7 @@ class SqliteDatabase:
         self._schedule()
 
     def _heavy_done(self, unit: _Unit) -> None:
+        self._syncer.look()
         self._settle([unit])
         self._resume()
 
@@ -198,11 +203,12 @@ class SqliteDatabase:
             for unit in batch:
                 self._attempt(connection, unit)
             connection.execute("COMMIT")
-        except sqlite3.Error as error:  # the disk is full or gone: nothing of this batch happened
+        except Exception as error:  # noqa: BLE001 - the disk is full or gone, or memory is: nothing of this batch happened
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             for unit in batch:
                 unit.error, unit.hints = unit.error or error, []
+            self._pause_is_due = True  # moving the log into the file may be all the room there is
 
     def _attempt_alone(self, connection: sqlite3.Connection, unit: _Unit) -> None:
         """Without neighbours the transaction itself is the savepoint."""
@@ -241,6 +247,9 @@ class SqliteDatabase:
 
     def _flushed(self, count: int, error: OSError | None) -> None:
         """The first `count` units that wait are on the disk (or, with an error, nobody knows)."""
+        # After a failed flush the kernel may have dropped what it could not write, and would report the next one as
+        # good: nothing may be promised any more until somebody has looked at the disk and started again.
+        self.failure = self.failure or error
         for _ in range(count):
             unit = self._committed.popleft()
             if error is not None and unit.error is None and not unit.relaxed:
@@ -252,7 +261,10 @@ class SqliteDatabase:
 
     def _answer(self, unit: _Unit) -> None:
         for hint in unit.hints:
-            self._on_commit(hint)
+            try:
+                self._on_commit(hint)
+            except Exception as error:  # noqa: BLE001 - a listener's fault must not keep a caller waiting
+                self._loop.call_exception_handler({"message": f"a listener to {hint.topic} failed", "exception": error})
         unit.answer()
 
     def _read(self, work: Callable[[Transaction], Result]) -> Result:

@@ -199,6 +199,7 @@ tool_executions = Table(
     Column("timeout_seconds", Integer, nullable=False),
     Column("deadline", String(24)),
     Column("output_seq", Integer, nullable=False),
+    Column("cancel_requested", Boolean, nullable=False),
     Column("created_at", String(24), nullable=False),
     Column("approved_at", String(24)),
     Column("started_at", String(24)),

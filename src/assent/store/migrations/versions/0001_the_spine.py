@@ -112,6 +112,7 @@ def upgrade() -> None:
         sa.Column("timeout_seconds", sa.Integer(), nullable=False),
         sa.Column("deadline", sa.String(length=24), nullable=True),
         sa.Column("output_seq", sa.Integer(), nullable=False),
+        sa.Column("cancel_requested", sa.Boolean(), nullable=False),
         sa.Column("created_at", sa.String(length=24), nullable=False),
         sa.Column("approved_at", sa.String(length=24), nullable=True),
         sa.Column("started_at", sa.String(length=24), nullable=True),

@@ -35,7 +35,7 @@ async def test_stopping_fails_nothing_and_the_next_start_goes_on(room: Room) -> 
     posted = await room.post("write a.txt: x")
     approval = await room.approval()
     await first.stop()
-    assert (await room.run(posted.run_id)).state is RunState.RUNNING
+    assert (await room.run(posted.run_id)).state is RunState.READY
     await room.desk.approvals.approve_tool(approval.id, "alice")
     await room.worker().start()
     assert (await room.ended(posted.run_id)).state is RunState.DONE

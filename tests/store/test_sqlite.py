@@ -162,6 +162,16 @@ async def test_a_state_directory_that_cannot_be_made_is_a_clear_error(tmp_path: 
         await Store.open(ServerSettings(home=tmp_path / "file" / "home"))
 
 
+async def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> None:
+    precious = tmp_path / "precious.txt"
+    precious.write_text("not a database")
+    precious.chmod(0o644)
+    with pytest.raises(ConfigurationError, match="is not a database"):
+        await Store.open(ServerSettings(home=tmp_path, database_url=f"sqlite:///{precious}"))
+    assert (precious.read_text(), stat.S_IMODE(precious.stat().st_mode)) == ("not a database", 0o644)
+    assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
+
+
 async def test_inspecting_works_while_a_server_has_the_record_open(settings: ServerSettings) -> None:
     store = await Store.open(settings)
     await store.chat.create_project("alice", "demo")

@@ -75,8 +75,8 @@ def save_token(home: Path, token: str) -> Path:
 def private_directory(path: Path) -> None:
     """Make a directory that only its owner may enter."""
     try:
+        # A directory that is there already keeps its mode: it may be somebody's /tmp. What we put in is private.
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.chmod(0o700)
     except OSError as error:
         raise ConfigurationError(
             f"The state directory {str(path)!r} cannot be used: {error.strerror}.", hint="set ASSENT_HOME to another"

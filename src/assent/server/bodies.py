@@ -18,7 +18,7 @@ from .problems import wrong_form
 from .refusals import TooLarge, WrongForm
 
 MAX_DEPTH = 64
-LARGE_BYTES = 1024 * 1024
+LARGE_BYTES = 256 * 1024
 MAX_MARKS = 200_000
 """Most of `[`, `{`, `,` and `:` in a large body: each stands for a value, which takes many times its own byte."""
 

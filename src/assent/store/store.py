@@ -18,6 +18,7 @@ from .runs import Runs
 from .sqlite import SqliteDatabase, database_clock
 
 SQLITE_PREFIX = "sqlite:///"
+SQLITE_HEADER = b"SQLite format 3\x00"
 
 
 class Store:
@@ -82,12 +83,22 @@ def sqlite_path(url: str) -> Path:
 
 
 def _prepare(path: Path) -> None:
-    """The record is its owner's alone: directory 0700, file 0600 (SQLite gives its WAL files the same mode)."""
+    """The record is its owner's alone: directory 0700, file 0600 (SQLite gives its WAL files the same mode).
+
+    A file that is there and is no database is not ours: it is left exactly as it is.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.fchmod(descriptor, 0o600)
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            if os.read(descriptor, len(SQLITE_HEADER)) not in (b"", SQLITE_HEADER):
+                raise ConfigurationError(
+                    f"The file {str(path)!r} is not a database.",
+                    hint="Point ASSENT_DATABASE_URL at a new file, or leave it out.",
+                )
+            os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise ConfigurationError(
             f"Cannot open the database {str(path)!r}: {error.strerror}.",

@@ -88,7 +88,11 @@ def test_long_argument_is_shown_whole() -> None:
         ("read_file", {"path": "a.py", "start_line": 3}, "Read lines 3 to the last of 'a.py'"),
         ("read_file", {"path": "a.py", "start_line": 3, "end_line": 5}, "Read lines 3 to 5 of 'a.py'"),
         ("read_file", {"path": "a.py", "end_line": 5}, "Read lines 1 to 5 of 'a.py'"),
-        ("write_file", {"path": "a.py", "content": "é\nb"}, "Write 'a.py', replacing what is there: 4 bytes, 2 lines"),
+        (
+            "write_file",
+            {"path": "a.py", "content": "é\nb"},
+            "Write 'a.py', replacing the file if there is one: 4 bytes, 2 lines",
+        ),
         ("write_file", {"path": "a.py", "content": "", "mode": "append"}, "Append to 'a.py': 0 bytes, 0 lines"),
         ("list_directory", {"path": "src", "recursive": True}, "List 'src' and all below it, names like '*'"),
         ("search_files", {"pattern": "x"}, "Search '.' for the text 'x'"),

@@ -132,7 +132,10 @@ class TerminalPrompt:
         event = question.event
         risk = event.risk_level
         self._print(Text.assemble("\n", (f"{risk.value} ", _STYLE[risk]), (safe_text(event.tool_name), "bold")))
-        self._print(Text(_quoted(event.description)))
+        # The reasons have lines of their own below; what is left of the description says what would happen.
+        reasons = {finding.reason for finding in event.findings}
+        first, *rest = event.description.split("\n")
+        self._print(Text(_quoted("\n".join([first, *(line for line in rest if line not in reasons)]))))
         for name, value in event.tool_params.items():
             self._print_named(safe_text(name), value if isinstance(value, str) else repr(value))
         for finding in event.findings:

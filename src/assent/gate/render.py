@@ -85,10 +85,15 @@ def _describe_read(params: JsonObject) -> str:
 def _describe_write(params: JsonObject) -> str:
     content: str = params["content"]
     size = len(content.encode("utf-8", "surrogatepass"))
-    amount = f"{size} bytes, {content.count(chr(10)) + 1 if content else 0} lines"
+    lines = content.count("\n") + (not content.endswith("\n")) if content else 0
+    amount = f"{_counted(size, 'byte')}, {_counted(lines, 'line')}"
     if params.get("mode") == "append":
         return f"Append to {quote(params['path'])}: {amount}"
-    return f"Write {quote(params['path'])}, replacing what is there: {amount}"
+    return f"Write {quote(params['path'])}, replacing the file if there is one: {amount}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _describe_command(params: JsonObject) -> str:

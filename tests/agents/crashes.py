@@ -27,7 +27,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from agents.room import Room, open_room
 from assent.agents.offline import stream_function
-from assent.protocol import values
 from assent.protocol.executions import CompletedReport, FailedReport
 from assent.protocol.states import ErrorType, RunState
 from assent.settings import ServerSettings
@@ -144,7 +143,6 @@ async def report(base: Path) -> dict[str, Any]:
 def in_fork(work: Callable[[], None]) -> int:
     pid = os.fork()
     if pid == 0:
-        values._SEED = secrets.token_bytes(32)  # a fork is no new process to it, and ids would come twice
         try:
             work()
         except BaseException:  # noqa: BLE001 - the end of a forked process

@@ -71,7 +71,6 @@ async def test_user_stops_a_run_that_waits_for_approval(offline: Room) -> None:
     posted = await offline.post("write a.txt: x\nlist")
     approval = await offline.approval()
     await offline.desk.store.runs.cancel(posted.run_id, user_id="alice")
-    await offline.desk.store.executions.cancel_run(posted.run_id, actor="user:alice")
     run = await offline.ended(posted.run_id)
     assert (run.state, run.error) == (RunState.FAILED, "Stopped by the user.")
     assert not await offline.desk.approvals.approve_tool(approval.id, "alice")

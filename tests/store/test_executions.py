@@ -280,9 +280,10 @@ async def test_cancelling_before_it_runs_ends_it_and_withdraws_its_question(reco
 
 
 async def test_cancelling_what_runs_asks_the_client_and_waits_for_its_report(records: Records) -> None:
-    running = await records.store.executions.begin(records.call(run_id="run_1"), LOW, client_id="c1")
-    waiting = await records.store.executions.begin(records.call(run_id="run_1"), LOW, client_id=None)
-    rows = await records.store.executions.cancel_run("run_1", actor="user:alice")
+    posted = await records.store.chat.post("alice", records.project.id, "hi", session_id=None, mode=AgentMode.SANDBOX)
+    running = await records.store.executions.begin(records.call(run_id=posted.run_id), LOW, client_id="c1")
+    waiting = await records.store.executions.begin(records.call(run_id=posted.run_id), LOW, client_id=None)
+    rows = await records.store.runs.cancel(posted.run_id, user_id="alice", connected=frozenset({"c1"}))
     assert {row.id: row.status.value for row in rows} == {running.id: "EXECUTING", waiting.id: "FAILED"}
     assert "tool.cancel_signal" in await records.kinds()
     ended = await settle(records, running.id, result=None, error="Cancelled.", error_type=ErrorType.CANCELLED)

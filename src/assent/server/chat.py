@@ -82,15 +82,14 @@ async def list_sessions(request: Request) -> Response:
 
 
 async def cancel_run(request: Request) -> Response:
-    store, user_id = parts_of(request).store, principal_of(request).user_id
+    parts, user_id = parts_of(request), principal_of(request).user_id
     run_id: str = request.path_params["run_id"]
-    run = await store.runs.get(run_id, user_id=user_id)
+    run = await parts.store.runs.get(run_id, user_id=user_id)
     if run.project_id != request.path_params["project_id"]:
         raise NotFound(f"No run {run_id!r}.")
-    await store.runs.cancel(run_id, user_id=user_id)
-    # After the run: its worker can begin nothing new any more, so nothing open is left behind.
-    called_off = await store.executions.cancel_run(run_id, actor=f"user:{user_id}")
-    return JsonAnswer(Cancelled(success=True, message=f"Stopped, and {len(called_off)} open calls with it."))
+    called_off = await parts.store.runs.cancel(run_id, user_id=user_id, connected=parts.presence.connected())
+    also = f" Open calls stopped with it: {len(called_off)}." if called_off else ""
+    return JsonAnswer(Cancelled(success=True, message=f"Stopped.{also}"))
 
 
 ROUTES = (

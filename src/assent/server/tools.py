@@ -138,13 +138,16 @@ async def history(request: Request) -> Response:
 
 
 async def cancel_tool(request: Request) -> Response:
-    store, user_id = parts_of(request).store, principal_of(request).user_id
+    parts, user_id = parts_of(request), principal_of(request).user_id
+    store = parts.store
     tool_id: str = request.path_params["tool_id"]
     project_id = request.path_params.get("project_id")
     row = await store.executions.get(tool_id, user_id=user_id)
     if project_id not in (None, row.project_id):
         raise NotFound(f"No execution {tool_id!r}.", hint="See `GET /my/tools/history` for yours.")
-    row = await store.executions.cancel(tool_id, user_id=user_id, actor=f"user:{user_id}")
+    row = await store.executions.cancel(
+        tool_id, user_id=user_id, actor=f"user:{user_id}", connected=parts.presence.connected()
+    )
     message = "Called off." if row.status.ended else "The client was told to stop it."
     return JsonAnswer(Cancelled(success=True, message=message))
 

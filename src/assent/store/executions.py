@@ -184,10 +184,6 @@ class Executions:
 
         return await self._database.write(work)
 
-    async def cancel_run(self, run_id: str, *, actor: str) -> list[ExecutionRow]:
-        """Call off everything a run has open."""
-        return await self._database.write(lambda transaction: endings.call_off_run(transaction, run_id, actor))
-
     async def expire(self, connected: frozenset[str]) -> tuple[list[ExecutionRow], str | None]:
         """End everything past its deadline by the database's clock; also says when the next one is due."""
 

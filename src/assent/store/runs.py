@@ -13,7 +13,7 @@ from .database import Database, Transaction
 from .endings import call_off_run
 from .ledger import Ledger
 from .moves import later
-from .records import RunRow, columns, run_row
+from .records import ExecutionRow, RunRow, columns, run_row
 
 RUN_COLUMNS = columns(RunRow)
 
@@ -161,10 +161,10 @@ class Runs:
 
         await self._database.write(work)
 
-    async def cancel(self, run_id: str, *, user_id: str, connected: frozenset[str] | None = None) -> RunRow:
+    async def cancel(self, run_id: str, *, user_id: str, connected: frozenset[str] | None = None) -> list[ExecutionRow]:
         """Stop a run, wherever it is, and everything it has open; its worker can begin nothing any more."""
 
-        def work(transaction: Transaction) -> RunRow:
+        def work(transaction: Transaction) -> list[ExecutionRow]:
             run = _own(transaction, run_id, user_id)
             if run.state in (RunState.DONE, RunState.FAILED):
                 raise ConflictError(f"This run is {run.state} already.", state=run.state.value)
@@ -176,10 +176,9 @@ class Runs:
             with Ledger(transaction, run.project_id) as ledger:
                 ledger.event(_changed(transaction, run, RunState.FAILED))
                 ledger.audit("run_cancelled", f"user:{user_id}", run=run.id, session=run.session_id)
-            call_off_run(transaction, run_id, f"user:{user_id}", connected)
             transaction.hint(run_topic(run_id))
             transaction.hint(RUNS_TOPIC)
-            return run
+            return call_off_run(transaction, run_id, f"user:{user_id}", connected)
 
         return await self._database.write(work)
 

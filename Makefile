@@ -31,6 +31,7 @@ up: setup ## start server, client, agent and chat for DIR (make up DIR=~/code/ap
 	@set -m; $(BIN)/assent up "$(DIR)"; :
 
 test: check ## everything CI runs: check, all tests on WORKERS cores, coverage above 90 % in each package
+	@scripts/setup-browser
 	@$(BIN)/coverage erase
 	@$(BIN)/pytest -n $(WORKERS) --cov --cov-branch --cov-report=
 	@$(BIN)/python scripts/coverage_table.py

@@ -131,7 +131,7 @@ async def report(base: Path) -> dict[str, Any]:
         return {
             "done": run.state is RunState.DONE,
             "error": run.error,
-            "attempts": run.attempts,
+            "claims": run.fence,
             "log": log.read_text() if log.exists() else None,
             "acted": len(list((base / "notes").iterdir())),
             "answers": [message.content for message in messages if message.role == "agent"],

@@ -333,6 +333,9 @@ async def test_log_says_who_did_what_and_no_secret(server: Any, capsys: pytest.C
     told = capsys.readouterr().out
     assert "/my/projects" in told
     assert "call judged" in told
+    assert "/my/tools/execute" not in told, "a call that went well is the record's business"
+    await alice.execute("proj_nobodys", "read_file", {"path": "a.txt"})
+    assert "/my/tools/execute" in capsys.readouterr().out
     assert "alice" in told
     for secret in (alice.token, "a very private name", "the content of a file", "/tools/available"):
         assert secret not in told

@@ -27,7 +27,7 @@ from .streams import StreamManager
 try:
     from assent.agents.worker import RunWorker
 except ImportError:  # installed without the `agents` extra
-    RunWorker = None  # type: ignore[assignment,misc]
+    RunWorker = None  # type: ignore[assignment,misc] - a name that may be missing is looked at before use
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -48,7 +48,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _in_head = True
     _alarm: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - uvicorn narrows it so, too
         super().connection_made(transport)
         self._expect_head()
 

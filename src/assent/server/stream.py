@@ -109,7 +109,9 @@ def _client(principal: Principal, query: StreamQuery, project_id: str) -> Connec
             raise RefusedError("A client that executes needs a token with the scope `execute`.", hint=TOKEN_HINT)
         if query.workspace is not None and not query.workspace.isprintable():
             raise WrongForm("`workspace` holds control characters.", hint="Send the path of a directory.")
-        return ConnectedClient(query.client, project_id, True, query.workspace, query.isolation)  # noqa: FBT003
+        return ConnectedClient(
+            query.client, project_id, declared=True, workspace=query.workspace, isolation=query.isolation
+        )
     if may_execute and query.execute:
         return ConnectedClient(new_id("anon"), project_id, declared=False)
     return None

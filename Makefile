@@ -10,7 +10,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 UV = $(shell uv --version >/dev/null 2>&1 && echo uv || echo .venv/.tools/bin/uv)
 
-.PHONY: help setup up test check fix schema lock bench bench-gate clean
+.PHONY: help setup up test check fix schema lock bench bench-gate bench-asking clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ up: setup ## start server, client, agent and chat for DIR (make up DIR=~/code/ap
 	@set -m; $(BIN)/assent up "$(DIR)"; :
 
 test: check ## everything CI runs: check, all tests on WORKERS cores, coverage above 90 % in each package
-	@scripts/setup-browser
+	@scripts/setup-tests
 	@$(BIN)/coverage erase
 	@$(BIN)/pytest -n $(WORKERS) --cov --cov-branch --cov-report=
 	@$(BIN)/python scripts/coverage_table.py
@@ -60,6 +60,9 @@ bench: setup ## measure a LOW read_file through the whole stack beside a bare MC
 
 bench-gate: setup ## measure verdicts per second of the gate
 	@$(BIN)/python -m bench.gate
+
+bench-asking: setup ## how often a person would be asked, over what real agents did in 107 tasks
+	@$(BIN)/python -m bench.asking
 
 clean: ## remove what the targets above made, .venv included
 	rm -rf .venv schema/node_modules .coverage .coverage.* htmlcov dist build

@@ -27,6 +27,10 @@ export function headline(event: FeedEvent): string {
       return `${event.stream} ${event.sequence} ${event.text}`;
     case "chat.message":
       return `${event.role}: ${event.content}`;
+    case "tool.inspection_request":
+      return `${event.client_id} looks at ${event.tool_id}`;
+    case "grant.changed":
+      return `${event.grant.text} ${event.grant.status}`;
     case "chat.text":
       return event.text;
     case "chat.run":

@@ -9,6 +9,10 @@ export type AgentMode = "sandbox" | "full";
  */
 export type ApprovalStatus = "pending" | "approved" | "rejected" | "timeout" | "cancelled";
 /**
+ * How far an answer reaches (G8).
+ */
+export type ApprovalScope = "once" | "class" | "session";
+/**
  * How much a call could harm. Ordered: `max()` of several is the strictest.
  */
 export type RiskLevel = "LOW" | "MEDIUM" | "HIGH";
@@ -16,6 +20,14 @@ export type RiskLevel = "LOW" | "MEDIUM" | "HIGH";
  * LOW runs at once, MEDIUM and HIGH ask, REFUSE never runs.
  */
 export type VerdictLevel = "LOW" | "MEDIUM" | "HIGH" | "REFUSE";
+/**
+ * What the call would do with a file.
+ */
+export type SeenRole = "runs";
+/**
+ * How far an answer reaches (G8).
+ */
+export type ApprovalScope1 = "once" | "class" | "session";
 /**
  * How an execution ended on the user's machine (C7).
  */
@@ -36,6 +48,10 @@ export type ErrorType =
   | "tool_error"
   | "internal";
 /**
+ * How far an answer reaches (G8).
+ */
+export type ApprovalScope2 = "once" | "class" | "session";
+/**
  * Where an execution stands.
  */
 export type ExecutionStatus =
@@ -43,6 +59,8 @@ export type ExecutionStatus =
 export type FeedEvent =
   | ApprovalRequested
   | ApprovalDecided
+  | InspectionRequested
+  | GrantChanged
   | ExecutionSignal
   | ExecutionCancelSignal
   | ResultAcknowledged
@@ -53,10 +71,15 @@ export type FeedEvent =
   | ChatText
   | RunChanged
   | ChatError;
+export type GrantStatus = "active" | "revoked" | "expired" | "used_up";
 /**
  * Where an agent's run stands.
  */
 export type RunState = "READY" | "RUNNING" | "WAITING" | "DONE" | "FAILED";
+/**
+ * Where a rule comes from.
+ */
+export type Layer = "built-in" | "organisation" | "user" | "device" | "project";
 /**
  * What an agent is told of its call.
  */
@@ -66,6 +89,10 @@ export type ResultReport = CompletedReport | FailedReport;
  * What a token lets its bearer do. An `agent` token never approves, whatever else it carries.
  */
 export type Scope = "chat" | "approve" | "execute" | "agent";
+/**
+ * What the call would do with a file.
+ */
+export type SeenRole1 = "runs";
 
 export interface ApprovalDecided {
   /**
@@ -79,6 +106,8 @@ export interface ApprovalDecided {
   decided_by: string | null;
   reason: string | null;
   session_id: string | null;
+  scope: ApprovalScope | null;
+  grant_id: string | null;
 }
 export interface ApprovalList {
   approvals: ApprovalRequest[];
@@ -115,6 +144,14 @@ export interface ApprovalRequest {
    * What would happen, made from the stored parameters, safe to print.
    */
   description: string;
+  /**
+   * What would run, as the machine sees it; the digest covers it.
+   */
+  inspection: Inspection | null;
+  /**
+   * Rules that a yes for a class of calls could save; none for a HIGH call.
+   */
+  suggestions: Suggestion[];
   status: ApprovalStatus;
   timeout_seconds: number;
   /**
@@ -128,7 +165,11 @@ export interface ApprovalRequest {
   decided_at: string | null;
   decided_by: string | null;
   reason: string | null;
-  scope: string | null;
+  scope: ApprovalScope | null;
+  /**
+   * The grant that was saved with the answer, or that answered.
+   */
+  grant_id: string | null;
 }
 /**
  * One reason for a level, in words a person understands.
@@ -151,6 +192,171 @@ export interface Finding {
    * Asked about in `full` mode too: secrets, what would run or be trusted later, the catastrophic.
    */
   always_asks: boolean;
+}
+/**
+ * What a client says of a call it would run.
+ */
+export interface Inspection {
+  /**
+   * @maxItems 16
+   */
+  files:
+    | []
+    | [SeenFile]
+    | [SeenFile, SeenFile]
+    | [SeenFile, SeenFile, SeenFile]
+    | [SeenFile, SeenFile, SeenFile, SeenFile]
+    | [SeenFile, SeenFile, SeenFile, SeenFile, SeenFile]
+    | [SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile]
+    | [SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile]
+    | [SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile]
+    | [SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile]
+    | [SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile]
+    | [SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile, SeenFile]
+    | [
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile
+      ]
+    | [
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile
+      ]
+    | [
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile
+      ]
+    | [
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile
+      ]
+    | [
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile,
+        SeenFile
+      ];
+  /**
+   * Why it could not look; then nothing is known, and the approval says so.
+   */
+  problem?: string | null;
+}
+/**
+ * One file that a call would use, as it is now.
+ */
+export interface SeenFile {
+  /**
+   * From the workspace.
+   */
+  path: string;
+  role?: SeenRole;
+  sha256: string;
+  size?: number | null;
+  modified_at?: string | null;
+  /**
+   * What will run, or its beginning; secrets masked.
+   */
+  text?: string | null;
+  shortened?: boolean;
+}
+/**
+ * A rule a person may save with an answer, in words.
+ */
+export interface Suggestion {
+  rule: GrantRule;
+  /**
+   * What it would cover, in one sentence.
+   */
+  text: string;
+  /**
+   * The most that could run without asking under it.
+   */
+  widest: string;
+}
+/**
+ * Which calls a grant covers. Fields that are left empty do not narrow it; the tool always does.
+ */
+export interface GrantRule {
+  tool: string;
+  /**
+   * With execute_command: the words the line begins with, one for one.
+   *
+   * @maxItems 64
+   */
+  command?: string[];
+  /**
+   * Whether nothing may follow those words.
+   */
+  exact?: boolean;
+  /**
+   * With a file tool: patterns of paths, from the workspace (`src/**`).
+   *
+   * @maxItems 32
+   */
+  paths?: string[];
+  /**
+   * With a command that runs files: it covers the call only while these have this content (SHA-256).
+   */
+  files?: {
+    [k: string]: string;
+  };
 }
 export interface ApprovalRequested {
   /**
@@ -176,17 +382,35 @@ export interface ApprovalRequested {
   deadline: string;
   session_id: string | null;
   agent_id: string | null;
+  inspection: Inspection | null;
+  suggestions: Suggestion[];
 }
 export interface ApproveBody {
   decision?: "approved";
+  scope?: ApprovalScope1;
   /**
-   * How far the answer reaches.
+   * With a scope beyond this call: its rule, end and number of uses.
    */
-  scope?: "once";
+  terms?: GrantTerms | null;
   /**
    * The digest that was shown; when given it must be the one that waits.
    */
   digest?: string | null;
+}
+/**
+ * What a person asks for with an answer that reaches further than one call.
+ */
+export interface GrantTerms {
+  /**
+   * With scope `class`: the rule as it was shown, perhaps edited.
+   */
+  rule?: GrantRule | null;
+  expires_in_seconds?: number | null;
+  max_uses?: number | null;
+  /**
+   * With scope `session`: that the warning was shown and accepted.
+   */
+  warned?: boolean;
 }
 export interface Cancelled {
   success: boolean;
@@ -263,7 +487,8 @@ export interface CompletedReport {
 export interface ConfirmBody {
   decision: "approved" | "rejected";
   reason?: string | null;
-  scope?: "once";
+  scope?: ApprovalScope2;
+  terms?: GrantTerms | null;
   digest?: string | null;
 }
 export interface DecisionAnswer {
@@ -271,6 +496,11 @@ export interface DecisionAnswer {
   approval_id: string;
   status: ApprovalStatus;
   message: string;
+  grant_id: string | null;
+  /**
+   * Executions that waited and were let go by the same answer.
+   */
+  released: string[];
 }
 export interface DirectoryEntry {
   name: string;
@@ -361,7 +591,7 @@ export interface Execution {
   requires_approval: boolean;
   reasons: string[];
   /**
-   * Who or what let it run: `risk:LOW`, `person:alice`, `mode:full`, `grant:…`.
+   * Who or what let it run: `risk:LOW`, `person:alice`, `mode:full`, `grant:…`, `rule:…`.
    */
   approved_by: string | null;
   status: ExecutionStatus;
@@ -414,9 +644,15 @@ export interface ExecutionSignal {
   risk_level: RiskLevel;
   approval_id: string | null;
   /**
-   * `risk:LOW`, `person:alice`, `mode:full`, …
+   * `risk:LOW`, `person:alice`, `mode:full`, `grant:…`, `rule:…`.
    */
   approved_by: string;
+  /**
+   * Files the approval is bound to, with the digests of what was shown.
+   */
+  bound: {
+    [k: string]: string;
+  };
   mode: AgentMode;
   network: boolean;
   /**
@@ -442,6 +678,70 @@ export interface FailedReport {
   duration_ms?: number | null;
   timestamp?: string | null;
 }
+/**
+ * The client that will execute is asked to look at what the call would run.
+ */
+export interface InspectionRequested {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "tool.inspection_request";
+  tool_id: string;
+  tool_name: string;
+  /**
+   * The true parameters.
+   */
+  tool_params: {
+    [k: string]: unknown;
+  };
+  client_id: string;
+  session_id: string;
+}
+/**
+ * A grant was given, used up, or taken back.
+ */
+export interface GrantChanged {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "grant.changed";
+  grant: Grant;
+}
+/**
+ * A saved answer.
+ */
+export interface Grant {
+  id: string;
+  user_id: string;
+  project_id: string;
+  session_id: string;
+  scope: ApprovalScope;
+  /**
+   * None: everything in the session.
+   */
+  rule: GrantRule | null;
+  text: string;
+  status: GrantStatus;
+  /**
+   * The question it was given with.
+   */
+  approval_id: string | null;
+  uses: number;
+  max_uses: number | null;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  created_at: string;
+  created_by: string;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  expires_at: string;
+  revoked_at: string | null;
+  revoked_by: string | null;
+}
 export interface ResultAcknowledged {
   /**
    * ISO 8601, UTC, milliseconds
@@ -466,6 +766,10 @@ export interface ToolStarted {
   risk_level: RiskLevel;
   session_id: string;
   run_id: string | null;
+  /**
+   * What let it run without a question: `risk:LOW`, `mode:full`, `grant:…`, `rule:…`; null when it asks.
+   */
+  approved_by: string | null;
 }
 export interface ToolFinished {
   /**
@@ -485,6 +789,7 @@ export interface ToolFinished {
   execution_time_ms: number | null;
   session_id: string;
   run_id: string | null;
+  approved_by: string | null;
 }
 export interface ToolOutput {
   /**
@@ -507,6 +812,52 @@ export interface RunChanged {
   session_id: string;
   run_id: string;
   state: RunState;
+}
+export interface GrantList {
+  grants: Grant[];
+  total_count: number;
+}
+/**
+ * A rule, held against the calls that were made.
+ */
+export interface GrantPreview {
+  rule: GrantRule;
+  text: string;
+  widest: string;
+  /**
+   * Why it may not be saved; null when it may.
+   */
+  problem: string | null;
+  looked_at: number;
+  covered: number;
+  /**
+   * Calls it would have covered that a person refused.
+   */
+  refused: PastCall[];
+  examples: PastCall[];
+  /**
+   * For example: would have covered 37 of your last 200 calls, among them 2 you refused.
+   */
+  sentence: string;
+}
+/**
+ * A call of the record, as a preview names it.
+ */
+export interface PastCall {
+  tool_id: string;
+  description: string;
+  risk_level: RiskLevel;
+  status: ExecutionStatus;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  created_at: string;
+}
+/**
+ * What would this rule have covered?
+ */
+export interface GrantPreviewBody {
+  rule: GrantRule;
 }
 export interface ListDirectoryParams {
   /**
@@ -570,6 +921,40 @@ export interface OutputChunk {
    * Counts up from 0 for each execution; a repeated number is dropped.
    */
   sequence: number;
+}
+/**
+ * What a client says of its machine's rules.
+ */
+export interface PolicyDeclaration {
+  client_id: string;
+  /**
+   * @maxItems 8
+   */
+  layers:
+    | []
+    | [PolicyText]
+    | [PolicyText, PolicyText]
+    | [PolicyText, PolicyText, PolicyText]
+    | [PolicyText, PolicyText, PolicyText, PolicyText]
+    | [PolicyText, PolicyText, PolicyText, PolicyText, PolicyText]
+    | [PolicyText, PolicyText, PolicyText, PolicyText, PolicyText, PolicyText]
+    | [PolicyText, PolicyText, PolicyText, PolicyText, PolicyText, PolicyText, PolicyText]
+    | [PolicyText, PolicyText, PolicyText, PolicyText, PolicyText, PolicyText, PolicyText, PolicyText];
+}
+/**
+ * One layer as it was written.
+ */
+export interface PolicyText {
+  layer: Layer;
+  /**
+   * Where it was read, for people: a file's name.
+   */
+  source: string;
+  text: string;
+  /**
+   * A project's file may loosen only after the owner trusts it; what tightens counts anyway.
+   */
+  trusted?: boolean;
 }
 /**
  * An error on the wire: RFC 9457 problem+json.
@@ -818,6 +1203,24 @@ export interface Verdict {
   understood: {
     [k: string]: unknown;
   } | null;
+  /**
+   * The rule that waives the question this level alone would ask; never set where something else asks.
+   */
+  waived_by: string | null;
+  /**
+   * Files of the workspace whose content would run: an approval shows them and is bound to them.
+   */
+  runs: string[];
+}
+/**
+ * All of what waits for a decision, where the question shows a part.
+ */
+export interface WholeCall {
+  approval_id: string;
+  /**
+   * The whole call, secrets masked, safe to print.
+   */
+  text: string;
 }
 export interface WriteFileParams {
   /**

@@ -16,10 +16,10 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOOR = 90.0
 PARTS: dict[str, tuple[str, ...]] = {
     "protocol": ("protocol/", "settings.py"),
-    "gate": ("gate/",),
+    "gate": ("gate/", "policies.py"),
     "store": ("store/",),
     "bus": ("bus/",),
-    "executor": ("executor.py", "approvals.py"),
+    "executor": ("executor.py", "approvals.py", "asking.py", "machines.py"),
     "agents": ("agents/",),
     "server": ("server/",),
     "workspace": ("workspace/",),

@@ -13,3 +13,4 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         if name.startswith("ASSENT_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("ASSENT_HOME", str(tmp_path / "assent-home"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config-home"))

@@ -6,22 +6,51 @@ compare-and-set, not here. This module never decides by itself: no default, no a
 
 import asyncio
 import contextlib
+import json
 from typing import Any
 
 from assent.bus import Bus, Presence
 from assent.gate import describe, shown_params
-from assent.protocol.approvals import ApprovalRequest
+from assent.gate.grants import covers, problem_with, text_of, widest_of
+from assent.gate.render import full_text
+from assent.gate.rules import call_of
+from assent.protocol.approvals import ApprovalRequest, WholeCall
 from assent.protocol.digests import call_digest
-from assent.protocol.errors import ConflictError, NotFound
-from assent.protocol.states import ApprovalStatus, RiskLevel
+from assent.protocol.errors import CallerError, ConflictError, NotFound
+from assent.protocol.grants import (
+    DEFAULT_EVERYTHING_SECONDS,
+    DEFAULT_GRANT_SECONDS,
+    Grant,
+    GrantPreview,
+    GrantRule,
+    GrantTerms,
+    PastCall,
+)
+from assent.protocol.states import ApprovalScope, ApprovalStatus, ErrorType, RiskLevel
 from assent.protocol.verdicts import Finding, VerdictLevel, verdict_of
-from assent.store import ApprovalRow, Store
-from assent.store.approvals import NewApproval
+from assent.store import ApprovalRow, ExecutionRow, Store
+from assent.store.approvals import Decided, NewApproval
 from assent.store.executions import HEAVY_CHARACTERS
+from assent.store.grants import NewGrant, bound_of, grant_covers
+from assent.store.history import HistoryFilter
 from assent.store.questions import approval_topic
 
 LOOK_AGAIN_SECONDS = 2.0
 """How often a waiter looks for itself, in case a hint got lost."""
+
+PREVIEWED_CALLS = 200
+PREVIEW_EXAMPLES = 5
+
+EVERYTHING = "Everything in this session, except what always asks."
+EVERYTHING_WARNING = (
+    "The agent will then write files and run programs on this machine without asking, also what is HIGH; only what "
+    "always asks (secrets, files that run later, the catastrophic, your own ask rules) still does. It ends with its "
+    "time or when you revoke it."
+)
+
+
+class GrantProblem(CallerError):
+    """A grant that may not be saved, and why."""
 
 
 class ApprovalManager:
@@ -83,9 +112,16 @@ class ApprovalManager:
         reason: str | None = None,
         digest: str | None = None,
         project_id: str | None = None,
-    ) -> ApprovalRow:
-        """Decide, or raise ConflictError with what already holds, or NotFound."""
+        scope: ApprovalScope = ApprovalScope.ONCE,
+        terms: GrantTerms | None = None,
+    ) -> Decided:
+        """Decide, or raise ConflictError with what already holds, or NotFound.
+
+        With a scope beyond this call, a yes also saves a grant; one that may not be is a GrantProblem, and nothing is
+        decided.
+        """
         pending = await self._store.approvals.get(approval_id, user_id=user_id)
+        grant = await self._grant(pending, scope, terms or GrantTerms()) if approve else None
         # Chosen and queued without an await between: a client that connects meanwhile is served after us.
         client = self._presence.choose(pending.project_id)
         return await self._store.approvals.decide(
@@ -97,8 +133,92 @@ class ApprovalManager:
             digest=digest,
             client_id=client.client_id if client else None,
             project_id=project_id,
+            grant=grant,
             heavy=pending.tool_params.get("content_size", 0) > HEAVY_CHARACTERS,
         )
+
+    async def _grant(self, pending: ApprovalRow, scope: ApprovalScope, terms: GrantTerms) -> NewGrant | None:
+        """The grant an answer asks for, checked; None for an answer to this call alone."""
+        match scope:
+            case ApprovalScope.ONCE:
+                if terms != GrantTerms():
+                    raise GrantProblem("An answer to this call alone takes no terms.", hint="Leave `terms` out.")
+                return None
+            case ApprovalScope.SESSION:
+                if not terms.warned:
+                    raise GrantProblem(EVERYTHING_WARNING, hint="Show this warning, then send `warned: true`.")
+                if terms.rule is not None:
+                    raise GrantProblem("Everything in the session has no rule.", hint="Use the scope `class`.")
+                seconds = terms.expires_in_seconds or DEFAULT_EVERYTHING_SECONDS
+                return NewGrant(scope, None, EVERYTHING, seconds, terms.max_uses)
+            case ApprovalScope.CLASS:
+                rule = await self._class_rule(pending, terms.rule)
+                seconds = terms.expires_in_seconds or DEFAULT_GRANT_SECONDS
+                return NewGrant(scope, rule, text_of(rule), seconds, terms.max_uses)
+
+    async def _class_rule(self, pending: ApprovalRow, rule: GrantRule | None) -> GrantRule:
+        if pending.risk_level is not RiskLevel.MEDIUM or any(finding.always_asks for finding in pending.findings):
+            raise GrantProblem("This call asks every time: no class of calls like it can be allowed.")
+        if rule is None:
+            raise GrantProblem("Allowing a class of calls needs its rule.", hint="Send one of `suggestions`.")
+        problem = problem_with(rule)
+        if problem is not None:
+            raise GrantProblem(problem, hint="Narrow it, or take one of `suggestions`.")
+        project = await self._store.chat.project(pending.project_id)
+        if not _covers(rule, pending, project.workspace if project else None):
+            raise GrantProblem("This rule does not cover the call you are answering.")
+        return rule
+
+    async def preview_grant(self, user_id: str, project_id: str, rule: GrantRule) -> GrantPreview:
+        """What a rule would have covered of the user's last calls in a project, also of those they refused."""
+        rows, _, _ = await self._store.executions.page(
+            HistoryFilter(user_id=user_id, project_id=project_id, limit=PREVIEWED_CALLS)
+        )
+        project = await self._store.chat.project(project_id)
+        workspace = project.workspace if project else None
+        hits = [row for row in rows if grant_covers(rule, row, bound_of(row), workspace, recorded=True)]
+        refused = [row for row in hits if row.error_type is ErrorType.REJECTED]
+        among = f", among them {len(refused)} you refused" if refused else ""
+        return GrantPreview(
+            rule=rule,
+            text=text_of(rule),
+            widest=widest_of(rule),
+            problem=problem_with(rule),
+            looked_at=len(rows),
+            covered=len(hits),
+            refused=[_past(row) for row in refused[:PREVIEW_EXAMPLES]],
+            examples=[_past(row) for row in hits[:PREVIEW_EXAMPLES]],
+            sentence=f"It would have covered {len(hits)} of your last {len(rows)} calls{among}.",
+        )
+
+    async def whole_call(self, approval_id: str, user_id: str) -> WholeCall:
+        """All of what waits: where a question shows a part of a long content, this shows the rest."""
+        approval = await self._store.approvals.get(approval_id, user_id=user_id)
+        for tool_id in approval.tool_ids:
+            row = await self._store.executions.get(tool_id, user_id=user_id)
+            if row.true_params is not None:
+                text = await asyncio.to_thread(full_text, row.tool_name, json.loads(row.true_params))
+                return WholeCall(approval_id=approval_id, text=text)
+        raise NotFound("Nothing waits for this approval any more.", hint="The record has the call as it was shown.")
+
+    async def grants(
+        self,
+        user_id: str,
+        *,
+        session_id: str | None = None,
+        project_id: str | None = None,
+        all_of_them: bool = False,
+    ) -> list[Grant]:
+        """The user's grants, newest first."""
+        rows, now = await self._store.grants.page(
+            user_id, session_id=session_id, project_id=project_id, all_of_them=all_of_them
+        )
+        return [row.to_wire(now) for row in rows]
+
+    async def revoke_grant(self, grant_id: str, user_id: str) -> Grant:
+        """Take a grant back; calls that come later ask again."""
+        row, now = await self._store.grants.revoke(grant_id, user_id=user_id, actor=f"person:{user_id}")
+        return row.to_wire(now)
 
     async def wait_for_decision(self, approval_id: str, user_id: str) -> ApprovalRequest:
         """Wait until it is decided, times out or is withdrawn."""
@@ -130,3 +250,29 @@ class ApprovalManager:
         if not projects:
             raise NotFound(f"The user {user_id!r} has no project.", hint="Create one with `POST /my/projects`.")
         return projects[0].id
+
+
+def _past(row: ExecutionRow) -> PastCall:
+    params = json.loads(row.tool_params)
+    verdict = verdict_of([Finding(level=VerdictLevel.LOW, reason="", rule="history")])
+    return PastCall(
+        tool_id=row.id,
+        description=describe(row.tool_name, params, verdict).partition("\n")[0],
+        risk_level=row.risk_level,
+        status=row.status,
+        created_at=row.created_at,
+    )
+
+
+def _covers(rule: GrantRule, pending: ApprovalRow, workspace: str | None) -> bool:
+    """By the parameters as shown: a rule that only fits what was masked is none a person could have read."""
+    if rule.tool != pending.tool_name:
+        return False
+    return covers(
+        rule,
+        call_of(pending.tool_name, pending.tool_params, None, workspace),
+        level=VerdictLevel.MEDIUM,
+        always_asks=False,
+        network=pending.network,
+        bound=pending.inspection.bound if pending.inspection else {},
+    )

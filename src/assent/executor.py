@@ -2,6 +2,9 @@
 
     judge (gate) → begin (store: record, question or signal in one transaction) → wait → response
 
+A call that runs files of the workspace makes a stop before the question: the client that will execute says what they
+hold (`inspected`), so that a person sees it and the approval is bound to it.
+
 Progress never depends on a waiting coroutine: decisions, results and deadlines move the rows, and whoever waits is
 merely told. That is why a restart in the middle loses nothing. This module never executes a tool, never writes SQL,
 and never lets a call pass the gate's REFUSE, whatever the mode.
@@ -13,26 +16,29 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 
+from assent.asking import question_after_inspection, question_for
 from assent.bus import Bus, ConnectedClient, Presence
-from assent.gate import Gate, Judgement, describe, mask_text, mask_value, shown_params
+from assent.gate import Gate, Judgement, mask_text, mask_value, shown_params
+from assent.machines import Machine, Machines
 from assent.protocol.digests import call_digest, plain_json
-from assent.protocol.errors import NotFound
+from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.executions import CompletedReport, FailedReport, ToolResponse
+from assent.protocol.inspections import Inspection
 from assent.protocol.states import AgentMode, ErrorType, ExecutionStatus
 from assent.protocol.tools import TOOLS
 from assent.protocol.values import moment, new_id
 from assent.protocol.verdicts import VerdictLevel
 from assent.settings import ServerSettings
 from assent.store import ExecutionRow, SessionRow, Store
-from assent.store.calls import Clearance, NewExecution, Refusal
+from assent.store.calls import Clearance, Look, NewExecution, Refusal
+from assent.store.executions import Step
 from assent.store.moves import DEADLINES_TOPIC, execution_topic
-from assent.store.questions import Question
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -42,6 +48,7 @@ LONGEST_NAP_SECONDS = 30.0
 BIG_RESULT_CHARACTERS = 256 * 1024
 """Masking more than this leaves the event loop."""
 MALFORMED_LIMIT = 64 * 1024
+MAX_ACTOR = 250
 CALLS = uuid.UUID("5a1d8a52-6f0e-4d3c-9a52-0d6f5a2f7c11")
 """Namespace of execution ids: the same call of the same run has the same id after a restart."""
 
@@ -63,7 +70,7 @@ CHAT_AGENT = Caller()
 
 
 class _Watch:
-    """Hears of one execution's end."""
+    """Hears of one execution's moves that somebody waits for: to its question, and to its end."""
 
     def __init__(self, bus: Bus, execution_id: str) -> None:
         self._row: ExecutionRow | None = None
@@ -78,14 +85,14 @@ class _Watch:
 
     def _hear(self, fact: object | None) -> None:
         if isinstance(fact, ExecutionRow):
-            if not fact.status.ended:
+            if not (fact.status.ended or fact.status is ExecutionStatus.AWAITING_APPROVAL):
                 return
             self._row = fact
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def ended(self, nap: float) -> ExecutionRow | None:
-        """The row at its end, or None after the nap or a hint that says nothing."""
+    async def moved(self, nap: float) -> ExecutionRow | None:
+        """The row as it was last told, or None after the nap or a hint that says nothing."""
         if self._row is None:
             loop = asyncio.get_running_loop()
             waiter = self._waiter = loop.create_future()
@@ -94,7 +101,8 @@ class _Watch:
                 await waiter
             finally:
                 alarm.cancel()
-        return self._row
+        row, self._row = self._row, None
+        return row
 
 
 class ToolExecutor:
@@ -104,7 +112,7 @@ class ToolExecutor:
         self._store = store
         self._bus = bus
         self._presence = presence
-        self._gate = gate
+        self._machines = Machines(store, bus, presence, gate)
         self._settings = settings
         self._sessions: dict[str, SessionRow] = {}
         self._elsewhere: dict[str, SessionRow] = {}
@@ -147,19 +155,64 @@ class ToolExecutor:
         until_asked: bool = False,
     ) -> ExecutionRow:
         """Judge, record, wait. With `until_asked`, come back as soon as a person has to be asked."""
-        workspace, isolated = await self._machine(session.project_id)
-        judgement = self._gate.judge(tool_name, tool_params, workspace=workspace, isolated=isolated)
+        machine = await self._machines.of(session.project_id)
+        judgement = machine.gate.judge(tool_name, tool_params, workspace=machine.workspace, isolated=machine.isolated)
+        if machine.widest_mode is AgentMode.SANDBOX and caller.mode is AgentMode.FULL:
+            caller = replace(caller, mode=AgentMode.SANDBOX)
         new = self._new_execution(judgement, tool_params, session, caller)
-        step = self._step(judgement, caller.mode)
+        step = self._step(judgement, caller.mode, machine)
         if not isinstance(step, Clearance):  # what runs without asking is the record's business, and the hot path
             log.info("call judged", tool_id=new.id, tool=new.tool_name, verdict=judgement.verdict.level.value)
         with _Watch(self._bus, new.id) as watch:
             # Chosen and queued without an await between: a client that connects meanwhile is served after us.
             client = self._presence.choose(session.project_id)
             row = await self._store.executions.begin(new, step, client_id=client.client_id if client else None)
-            if row.status.ended or (until_asked and row.status is ExecutionStatus.AWAITING_APPROVAL):
+            if row.status.ended or (until_asked and self._asks(row)):
                 return row
-            return await self._follow(watch, row, None)
+            return await self._follow(watch, row, None, until_asked=until_asked)
+
+    def _asks(self, row: ExecutionRow) -> bool:
+        """Whether there is nothing to wait for but a person, or a machine to come that can say what there is to ask."""
+        if row.status is ExecutionStatus.PENDING:
+            return row.client_id is None
+        return row.status is ExecutionStatus.AWAITING_APPROVAL
+
+    async def inspected(
+        self, tool_id: str, inspection: Inspection, *, user_id: str, project_id: str, client_id: str | None
+    ) -> None:
+        """A client says what a call would run: the person is asked now, and shown it."""
+        row = await self._store.executions.get(tool_id, user_id=user_id)
+        if row.project_id != project_id:
+            raise NotFound(f"No execution {tool_id!r}.", hint="See `GET /my/tools/history` for yours.")
+        if client_id is not None and row.client_id is not None and client_id != row.client_id:
+            raise ConflictError("Another client was asked to look at this.", state=row.status.value)
+        if row.status is not ExecutionStatus.PENDING:
+            return
+        if inspection.problem is not None:
+            await self._store.executions.unseen(tool_id, mask_text(inspection.problem))
+            return
+        machine = await self._machines.of(project_id)
+        files = [
+            file.model_copy(update={"text": None if file.text is None else mask_text(file.text)})
+            for file in inspection.files
+        ]
+        question = question_after_inspection(
+            row,
+            Inspection(files=files),
+            self._settings,
+            workspace=machine.workspace,
+            written=await self._store.executions.last_writes(project_id, inspection.bound),
+            unseen=await self._store.grants.unseen(user_id, row.session_id),
+            now=datetime.now(UTC),
+        )
+        params = json.loads(row.true_params or "{}")
+        client = self._presence.choose(project_id)
+        await self._store.executions.inspected(
+            tool_id,
+            question,
+            digest=call_digest(row.tool_name, params, project_id, inspection.bound),
+            client_id=client.client_id if client else None,
+        )
 
     async def wait(self, row: ExecutionRow, timeout_seconds: float | None = None) -> ExecutionRow:
         """Wait for an execution's end; with a timeout, return it as it then stands."""
@@ -170,14 +223,16 @@ class ToolExecutor:
             current = await self._store.executions.load(row.id) or row
             return current if current.status.ended else await self._follow(watch, current, timeout_seconds)
 
-    async def _follow(self, watch: "_Watch", row: ExecutionRow, timeout_seconds: float | None) -> ExecutionRow:
+    async def _follow(
+        self, watch: "_Watch", row: ExecutionRow, timeout_seconds: float | None, *, until_asked: bool = False
+    ) -> ExecutionRow:
         loop = asyncio.get_running_loop()
         give_up = None if timeout_seconds is None else loop.time() + timeout_seconds
-        while not row.status.ended:
+        while not (row.status.ended or (until_asked and self._asks(row))):
             nap = LOOK_AGAIN_SECONDS if give_up is None else min(LOOK_AGAIN_SECONDS, give_up - loop.time())
             if nap <= 0:
                 break
-            row = await watch.ended(nap) or await self._store.executions.load(row.id) or row
+            row = await watch.moved(nap) or await self._store.executions.load(row.id) or row
         return row
 
     async def settle(
@@ -216,6 +271,7 @@ class ToolExecutor:
             await self._store.chat.remember_machine(client.project_id, client.workspace, client.isolation)
         if not resumed:
             await self._store.executions.repeat_signals(client.project_id, client.client_id)
+        await self._store.executions.look_again(client.project_id, client.client_id)
         await self._store.executions.dispatch_waiting(client.project_id, client.client_id)
 
     async def agent_session(self, user_id: str, project_id: str, session_id: str | None) -> SessionRow:
@@ -265,27 +321,19 @@ class ToolExecutor:
             changes_nothing=tool is not None and not tool.changes_things,
         )
 
-    def _step(self, judgement: Judgement, mode: AgentMode) -> Refusal | Clearance | Question:
-        verdict = judgement.verdict
-        if verdict.refused or judgement.params is None:
+    def _step(self, judgement: Judgement, mode: AgentMode, machine: Machine) -> Step:
+        verdict, params = judgement.verdict, judgement.params
+        if verdict.refused or params is None:
             return Refusal(verdict.message, verdict.error_type or ErrorType.REFUSED)
         if verdict.level is VerdictLevel.LOW:
             return Clearance("risk:LOW")
+        if verdict.waived_by is not None:
+            return Clearance(f"rule:{verdict.waived_by}"[:MAX_ACTOR])
         if mode is AgentMode.FULL and not verdict.always_asks:
             return Clearance("mode:full")
-        medium = verdict.level is VerdictLevel.MEDIUM
-        return Question(
-            description=describe(judgement.tool_name, judgement.params, verdict),
-            timeout_seconds=self._settings.medium_approval_seconds if medium else self._settings.high_approval_seconds,
-        )
-
-    async def _machine(self, project_id: str) -> tuple[str | None, bool]:
-        """The workspace's directory and whether commands are isolated there, as far as anybody said."""
-        client = self._presence.choose(project_id)
-        if client is not None and client.declared:
-            return client.workspace, client.isolated
-        project = await self._store.chat.project(project_id)
-        return (project.workspace, project.isolation != "none") if project else (None, True)
+        if verdict.runs:
+            return Look()
+        return question_for(judgement.tool_name, params, verdict, self._settings, workspace=machine.workspace)
 
     async def _session(self, session_id: str) -> SessionRow:
         # Sessions never change owner or project, so a session once seen needs no second look.

@@ -69,6 +69,9 @@ class ServerSettings(_Settings):
     allowed_commands: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         default=None, description="Commands agents may run, comma separated; left out: the built-in list."
     )
+    policy: Path | None = Field(
+        default=None, description="The organisation's rules for every call, a TOML file; they only tighten."
+    )
     max_body_bytes: int = Field(default=1024 * 1024, ge=1024, description="Largest ordinary request body.")
     max_payload_bytes: int = Field(
         default=256 * 1024 * 1024,
@@ -113,6 +116,13 @@ class ClientSettings(_Settings):
     post_tries: int = Field(default=3, ge=1, description="Tries before a result waits for the next connection.")
     allowed_commands: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         default=None, description="Commands this machine runs, comma separated; left out: the built-in list."
+    )
+    user_policy: Path | None = Field(
+        default=None,
+        description="Your rules, a TOML file; left out: `policy.toml` in the user's configuration directory.",
+    )
+    device_policy: Path | None = Field(
+        default=None, description="This machine's rules, a TOML file; left out: `/etc/assent/policy.toml`."
     )
     search_provider: Literal["searxng", "tavily", "brave"] | None = Field(
         default=None, description="Who answers search_web; left out: the first with a key or URL."

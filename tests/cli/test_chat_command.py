@@ -50,11 +50,11 @@ def test_conversation_on_a_terminal_goes_from_turn_to_turn(site: Any) -> None:
     terminal.type("\n")
     terminal.expect("> ")
     terminal.type("write talk.md: hello\n")
-    said = terminal.expect_question("Type `a` to allow")
+    said = terminal.expect_question("Type y to allow once")
     assert said.index("→ write_file talk.md") < said.index("MEDIUM write_file"), "told in order"
     terminal.type("maybe\n")
-    terminal.expect("Type `a` to allow")
-    terminal.type("a\n")
+    terminal.expect("Type y to allow once")
+    terminal.type("y\n")
     terminal.expect("← write_file: talk.md, now 5 bytes")
     terminal.expect("\n> ")
     assert (site.workspace / "talk.md").read_text(encoding="utf-8") == "hello"
@@ -66,7 +66,7 @@ def test_ctrl_c_cancels_the_run_first_and_then_leaves(site: Any) -> None:
     terminal = site.on_terminal("chat")
     terminal.expect("\n> ")
     terminal.type("write never.md: hello\n")
-    terminal.expect_question("Type `a` to allow")
+    terminal.expect_question("Type y to allow once")
     terminal.type("\x03")
     terminal.expect("Cancelling. Ctrl-C again leaves.")
     terminal.expect("Cancelled.")
@@ -81,13 +81,13 @@ def test_question_of_another_session_interrupts_the_line(site: Any) -> None:
     terminal = site.on_terminal("chat")
     terminal.expect("\n> ")
     kept, _ = site.waiting("other.md")
-    terminal.expect_question("Type `a` to allow")
-    terminal.type("d not now\n")
+    terminal.expect_question("Type y to allow once")
+    terminal.type("n not now\n")
     terminal.expect("> ")
     _, err = kept.process.communicate(timeout=60)
     assert "not now" in err
     second, approval_id = site.waiting("elsewhere.md")
-    terminal.expect_question("Type `a` to allow")
+    terminal.expect_question("Type y to allow once")
     assert site.here("approvals", "approve", approval_id).returncode == 0
     terminal.expect("Allowed by ")
     terminal.expect("> ")
@@ -98,8 +98,8 @@ def test_question_of_another_session_interrupts_the_line(site: Any) -> None:
 
 def test_one_turn_on_a_terminal_asks_inline_and_ends(site: Any) -> None:
     terminal = site.on_terminal("chat", "write once.md: hello")
-    terminal.expect_question("Type `a` to allow")
-    terminal.type("a\n")
+    terminal.expect_question("Type y to allow once")
+    terminal.type("y\n")
     assert terminal.wait() == 0
     assert (site.workspace / "once.md").exists()
 

@@ -53,9 +53,10 @@ def test_each_line_gets_one_answer_in_order(assent: Any) -> None:
     ids=lambda line: line[:40].decode("ascii", "replace"),
 )
 def test_malformed_line_is_refused_with_a_reason(line: bytes) -> None:
-    from assent.cli.check import _answer, _gate
+    from assent.cli.check import _answer
+    from assent.gate import Gate
 
-    answer = _answer(_gate(), line, "/nowhere")
+    answer = _answer(Gate(), line, "/nowhere")
     assert answer["verdict"] == "REFUSE"
     assert answer["reasons"]
     assert all(isinstance(reason, str) for reason in answer["reasons"])
@@ -154,3 +155,67 @@ def test_allowed_commands_are_this_machines(assent: Any) -> None:
     call = '{"command": "git", "args": ["status"]}'
     done = assent.here("check", "execute_command", call, "--json", ASSENT_ALLOWED_COMMANDS="ls")
     assert verdicts(done.stdout)[0] == {"verdict": "REFUSE", "reasons": ["Command not allowed: git"]}
+
+
+@pytest.fixture
+def rules(workspace: Path, tmp_path: Path) -> dict[str, str]:
+    """Two layers: the user's and the project's."""
+    (workspace / ".assent").mkdir()
+    (workspace / ".assent" / "policy.toml").write_text('[[rule]]\naction = "deny"\npaths = ["secret/**"]\n')
+    user = tmp_path / "user.toml"
+    user.write_text(
+        '[[rule]]\naction = "ask"\ncommand = ["git", "push"]\nbecause = "Pushing is for people."\n'
+        '[[rule]]\naction = "allow"\ncommand = ["npm", "test"]\n'
+    )
+    return {"ASSENT_USER_POLICY": str(user)}
+
+
+def command(*argv: str) -> tuple[str, str]:
+    return "execute_command", json.dumps({"command": argv[0], "args": list(argv[1:])})
+
+
+def test_reading_of_the_arguments_is_told_in_words(assent: Any) -> None:
+    done = assent.here("check", *command("git", "-C", "a b", "push", "--force", "origin", "main"))
+    told = done.stdout.splitlines()
+    start = told.index("  line     git -C 'a b' push --force origin main")
+    assert told[start : start + 7] == [
+        "  line     git -C 'a b' push --force origin main",
+        "  read as  git",
+        "           option -C with the value 'a b'",
+        "  then     git push",
+        "           option --force",
+        "           operands origin main",
+        "  network  yes: allowing it lets it use the network",
+    ]
+    assert "{" not in done.stdout
+
+
+def test_deciding_rule_and_its_layer_are_told(assent: Any, workspace: Path, rules: dict[str, str]) -> None:
+    def said(*argv: str) -> str:
+        return assent.here("check", *command(*argv), "--workspace", str(workspace), **rules).stdout
+
+    assert "  decided  rule commands.ls, layer built-in\n" in said("ls")
+    assert "  decided  rule project.1, layer project (.assent/policy.toml)\n" in said("cat", "secret/key")
+    pushed = said("git", "push")
+    assert f"  decided  rule user.1, layer user ({rules['ASSENT_USER_POLICY']})\n" in pushed
+    assert "Pushing is for people." in pushed
+    assert "  always   asks in full mode too, and no grant covers it\n" in pushed
+
+
+def test_waived_question_is_told(assent: Any, workspace: Path, rules: dict[str, str]) -> None:
+    done = assent.here("check", *command("npm", "test"), "--workspace", str(workspace), **rules)
+    assert done.stdout.startswith("MEDIUM  execute_command: runs without asking, by a rule of yours\n")
+    assert "  decided  rule user.2 (allow npm test) waives the question, layer user (" in done.stdout
+    assert "  runs     the content of " in done.stdout
+
+
+def test_lines_of_the_stream_have_the_same_form_under_rules(
+    assent: Any, workspace: Path, rules: dict[str, str]
+) -> None:
+    asked = [READ, {"tool_name": "read_file", "tool_params": {"path": "secret/key"}}]
+    asked += [{"tool_name": "execute_command", "tool_params": {"command": "npm", "args": ["test"]}}]
+    text = "\n".join(json.dumps(call) for call in asked)
+    done = assent.run("check", "--json", "--workspace", str(workspace), stdin=text, **rules)
+    answers = verdicts(done.stdout)
+    assert [answer["verdict"] for answer in answers] == ["LOW", "REFUSE", "MEDIUM"]
+    assert all(set(answer) == {"verdict", "reasons"} for answer in answers)

@@ -42,8 +42,8 @@ def test_it_asks_on_a_terminal(assent: Any, workspace: Path) -> None:
     client = assent.on_terminal("connect", "--workspace", str(workspace), **env)
     client.expect(f"Connected {workspace} to project ")
     asking = assent.start("chat", "write notes.md: hello", **env)
-    client.expect_question("Type `a` to allow")
-    client.type("a\n")
+    client.expect_question("Type y to allow once")
+    client.type("y\n")
     assert asking.process.wait(60) == 0
     assert (workspace / "notes.md").read_text(encoding="utf-8") == "hello"
     client.type("\x03")

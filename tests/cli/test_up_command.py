@@ -67,8 +67,8 @@ def test_chat_goes_on_in_the_terminal_with_approvals_inline(assent: Any, workspa
     terminal.expect("> ")
     terminal.type("write notes.md: hello\n")
     terminal.expect("MEDIUM write_file")
-    terminal.expect_question("Type `a` to allow")
-    terminal.type("a\n")
+    terminal.expect_question("Type y to allow once")
+    terminal.type("y\n")
     terminal.expect("← write_file: notes.md, now 5 bytes")
     terminal.expect("> ")
     assert (workspace / "notes.md").read_text(encoding="utf-8") == "hello"

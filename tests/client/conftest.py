@@ -13,11 +13,13 @@ from aiohttp import web
 
 from assent.client import Journal, ToolHandler
 from assent.gate import Gate
-from assent.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody
+from assent.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, WholeCall
 from assent.protocol.digests import call_digest
 from assent.protocol.events import ApprovalRequested, ExecutionCancelSignal, ExecutionSignal
 from assent.protocol.executions import Execution, OutputChunk, ResultAck
-from assent.protocol.states import AgentMode, ApprovalStatus, ExecutionStatus, RiskLevel
+from assent.protocol.grants import GrantPreview, GrantRule
+from assent.protocol.inspections import Inspection
+from assent.protocol.states import AgentMode, ApprovalScope, ApprovalStatus, ExecutionStatus, RiskLevel
 from assent.protocol.values import now, timestamp
 from assent.protocol.verdicts import Finding, VerdictLevel
 from assent.settings import ClientSettings
@@ -38,7 +40,7 @@ def make_signal(tool_id: str, tool_name: str = "read_file", params: Any = None, 
         "tool_id": tool_id,
         "tool_name": tool_name,
         "tool_params": params,
-        "digest": "" if "digest" in changes else call_digest(tool_name, params, PROJECT),
+        "digest": "" if "digest" in changes else call_digest(tool_name, params, PROJECT, changes.get("bound")),
         "risk_level": RiskLevel.LOW,
         "approval_id": None,
         "approved_by": "risk:LOW",
@@ -89,7 +91,12 @@ class RecordingLink:
     """Raised by the next posts, one each."""
     results: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     output: list[OutputChunk] = field(default_factory=list)
+    inspections: list[tuple[str, Inspection]] = field(default_factory=list)
     decisions: list[tuple[str, str, str | None]] = field(default_factory=list)
+    granted: list[ApproveBody] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
+    """Calls that go with the next grant."""
+    tried: list[GrantRule] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     status: ExecutionStatus | Exception = ExecutionStatus.EXECUTING
     output_failure: Exception | None = None
@@ -111,6 +118,14 @@ class RecordingLink:
         if self.output_failure is not None:
             raise self.output_failure
 
+    async def post_inspection(self, project_id: str, tool_id: str, inspection: Inspection) -> None:
+        assert project_id == PROJECT
+        async with self.changed:
+            self.changed.notify_all()
+            if self.failures:
+                raise self.failures.pop(0)
+            self.inspections.append((tool_id, inspection))
+
     async def get_tool(self, tool_id: str) -> Execution:
         self.asked.append(tool_id)
         if isinstance(self.status, Exception):
@@ -118,10 +133,32 @@ class RecordingLink:
         return Execution.model_construct(id=tool_id, status=self.status)
 
     async def approve(self, project_id: str, approval_id: str, body: ApproveBody) -> DecisionAnswer:
-        return await self._decide(approval_id, "approved", body.digest)
+        answer = await self._decide(approval_id, "approved", body.digest)
+        if body.scope is ApprovalScope.ONCE:
+            return answer
+        self.granted.append(body)
+        return answer.model_copy(update={"grant_id": "grant_1", "released": self.released})
 
     async def reject(self, project_id: str, approval_id: str, body: RejectBody) -> DecisionAnswer:
         return await self._decide(approval_id, "rejected", body.reason)
+
+    async def whole_call(self, approval_id: str) -> WholeCall:
+        return WholeCall(approval_id=approval_id, text=f"all of {approval_id}")
+
+    async def preview_grant(self, project_id: str, rule: GrantRule) -> GrantPreview:
+        self.tried.append(rule)
+        sentence = "It would have covered 2 of your last 9 calls, among them 1 you refused."
+        return GrantPreview(
+            rule=rule,
+            text="",
+            widest="",
+            problem=None,
+            looked_at=9,
+            covered=2,
+            refused=[],
+            examples=[],
+            sentence=sentence,
+        )
 
     async def _decide(self, approval_id: str, decision: str, told: str | None) -> DecisionAnswer:
         async with self.changed:
@@ -182,7 +219,9 @@ async def make_handler(tmp_path: Path, root: Path, link: RecordingLink) -> Async
     """Builds handlers on the real workspace, and ends them all."""
     ends: list[Callable[[], Awaitable[None]]] = []
 
-    async def make(*, prompt: Any = None, state: str = "state", **settings: Any) -> ToolHandler:
+    async def make(
+        *, prompt: Any = None, state: str = "state", gate: Gate | None = None, **settings: Any
+    ) -> ToolHandler:
         chosen = ClientSettings(home=tmp_path / "home", **settings)
         workspace = Workspace(root, chosen)
         journal = Journal(tmp_path / state)
@@ -191,7 +230,7 @@ async def make_handler(tmp_path: Path, root: Path, link: RecordingLink) -> Async
             project_id=PROJECT,
             client_id=CLIENT,
             workspace=workspace,
-            gate=Gate(),
+            gate=gate or Gate(),
             journal=journal,
             link=link,
             prompt=prompt,

@@ -15,7 +15,9 @@ from assent.protocol.errors import (
     UnreachableError,
 )
 from assent.protocol.events import ApprovalDecided, ApprovalRequested
-from assent.protocol.states import ApprovalStatus, RiskLevel
+from assent.protocol.grants import GrantRule, GrantTerms, Suggestion
+from assent.protocol.inspections import Inspection, SeenFile
+from assent.protocol.states import ApprovalScope, ApprovalStatus, RiskLevel
 from assent.protocol.values import now
 
 PROJECT = "project_1"
@@ -235,7 +237,9 @@ async def test_no_answer_and_closing_post_nothing(
 async def test_the_servers_list_is_the_truth(link: Any, request_event: Any, prompt: ScriptedPrompt) -> None:
     desk = ApprovalDesk(link, PROJECT, prompt, timeout_seconds=300, tries=3)
     desk.request(request_event("approval_1"))
-    event = request_event("approval_2")
+    seen = Inspection(files=[SeenFile(path="x.py", sha256="a" * 64)])
+    offered = [Suggestion(rule=SRC, text="Write below src.", widest="All of it.")]
+    event = request_event("approval_2", inspection=seen, suggestions=offered)
     listed = ApprovalRequest(
         id="approval_2",
         user_id="alice",
@@ -256,6 +260,8 @@ async def test_the_servers_list_is_the_truth(link: Any, request_event: Any, prom
                 "description",
                 "timeout_seconds",
                 "deadline",
+                "inspection",
+                "suggestions",
             }
         ),
     )
@@ -273,6 +279,7 @@ async def test_the_servers_list_is_the_truth(link: Any, request_event: Any, prom
         ("approval_5", ""),
     ]
     assert [past.approval_id for past in desk.history] == ["approval_1"]
+    assert (desk.pending[1].inspection, desk.pending[1].suggestions) == (seen, offered)
     await desk.close()
 
 
@@ -283,3 +290,99 @@ async def test_without_a_prompt_nobody_is_asked(link: Any, request_event: Any) -
     desk._say("nobody hears this")
     await desk.close()
     assert link.decisions == []
+
+
+SRC = GrantRule(tool="write_file", paths=("src/**",))
+
+
+@pytest.mark.promise("G8")
+async def test_a_grant_is_asked_for_with_the_answer_and_said(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+) -> None:
+    link.released = ["exec_7", "exec_8"]
+    terms = GrantTerms(rule=SRC, expires_in_seconds=1800, max_uses=5)
+    desk.request(request_event("approval_1", digest="e" * 64))
+    prompt.answers.put_nowait(Answer(allow=True, scope=ApprovalScope.CLASS, terms=terms))
+    await until(lambda: len(prompt.said) == 2)
+    [body] = link.granted
+    assert (body.scope, body.terms, body.digest) == (ApprovalScope.CLASS, terms, "e" * 64)
+    for told in (
+        "Write text files below 'src'",
+        "at most 5 times",
+        "30 minutes",
+        "2 calls that waited",
+        "assent grants",
+    ):
+        assert told in prompt.said[1]
+
+
+@pytest.mark.promise("G8")
+async def test_everything_in_a_session_is_said_too(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+) -> None:
+    link.released = ["exec_7"]
+    desk.request(request_event("approval_1"))
+    terms = GrantTerms(expires_in_seconds=3600, warned=True)
+    prompt.answers.put_nowait(Answer(allow=True, scope=ApprovalScope.SESSION, terms=terms))
+    await until(lambda: len(prompt.said) == 2)
+    assert "everything that does not always ask" in prompt.said[1]
+    assert "1 call that waited" in prompt.said[1]
+
+
+@pytest.mark.promise("G8")
+async def test_a_grant_that_may_not_be_saved_puts_the_question_again(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+) -> None:
+    link.failures = [CallerError("It would cover every write.", hint="Narrow it.")]
+    desk.request(request_event("approval_1"))
+    prompt.answers.put_nowait(Answer(allow=True, scope=ApprovalScope.CLASS, terms=GrantTerms(rule=SRC)))
+    await until(lambda: prompt.asked == ["approval_1", "approval_1"])
+    assert "It would cover every write." in prompt.said[0]
+    assert link.decisions == []
+    prompt.answers.put_nowait(Answer(allow=True))
+    await until(lambda: not desk.pending)
+    assert [decision[:2] for decision in link.decisions] == [("approval_1", "approved")]
+
+
+@pytest.mark.promise("G8")
+async def test_a_kept_grant_that_may_not_be_saved_puts_the_question_again(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+) -> None:
+    link.failures = [UnreachableError("down")] * 3 + [CallerError("It would cover every write.")]
+    desk.request(request_event("approval_1"))
+    prompt.answers.put_nowait(Answer(allow=True, scope=ApprovalScope.CLASS, terms=GrantTerms(rule=SRC)))
+    await until(lambda: desk._asker is None and len(prompt.said) == 1)
+    desk.resend()
+    await until(lambda: prompt.asked == ["approval_1", "approval_1"])
+    assert link.decisions == []
+
+
+@pytest.mark.promise("G8")
+async def test_a_question_released_by_a_grant_says_by_which(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, request_event: Any
+) -> None:
+    desk.request(request_event("approval_1"))
+    await until(lambda: prompt.asked == ["approval_1"])
+    desk.decided(decided("approval_1", ApprovalStatus.APPROVED, "grant:grant_1"))
+    await until(lambda: bool(prompt.closed))
+    assert prompt.closed == ["Allowed by grant grant_1."]
+
+
+async def test_a_question_can_try_a_rule_and_show_the_whole_call(link: Any, request_event: Any) -> None:
+    asked: list[Question] = []
+
+    class Looking(ScriptedPrompt):
+        async def ask(self, question: Question) -> Answer | None:
+            asked.append(question)
+            return None
+
+    desk = ApprovalDesk(link, PROJECT, Looking(), timeout_seconds=300, tries=3)
+    desk.request(request_event("approval_1"))
+    await until(lambda: bool(asked))
+    [question] = asked
+    assert question.preview is not None
+    assert question.whole is not None
+    assert (await question.preview(SRC)).sentence.startswith("It would have covered")
+    assert link.tried == [SRC]
+    assert await question.whole() == "all of approval_1"
+    await desk.close()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import sys
 import termios
 from collections.abc import AsyncIterator
@@ -13,8 +14,58 @@ import pytest
 from rich.console import Console
 
 from assent.client import Answer, Question, TerminalPrompt
-from assent.protocol.states import RiskLevel
+from assent.protocol.errors import UnreachableError
+from assent.protocol.grants import (
+    EVERYTHING_WARNING,
+    GrantPreview,
+    GrantRule,
+    GrantTerms,
+    PastCall,
+    Suggestion,
+)
+from assent.protocol.inspections import Inspection, SeenFile
+from assent.protocol.states import ApprovalScope, ExecutionStatus, RiskLevel
+from assent.protocol.values import now
 from assent.protocol.verdicts import Finding, VerdictLevel
+
+MENU = "v to see all of it: "
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+THIS = Suggestion(rule=GrantRule(tool="write_file", paths=("src/a.md",)), text="Write 'src/a.md'.", widest="It alone.")
+SRC = Suggestion(
+    rule=GrantRule(tool="write_file", paths=("src/**",)), text="Write below 'src'.", widest="All below it."
+)
+WEB = Suggestion(rule=GrantRule(tool="search_web"), text="Search the web.", widest="Any text is sent.")
+
+
+def script(**changes: Any) -> SeenFile:
+    known: dict[str, Any] = {"path": "x.py", "sha256": "a" * 64, "size": 18, "text": "print(1)\n"}
+    return SeenFile(**(known | changes))
+
+
+def previewing(problem: str | None = None) -> Any:
+    """A server's answer to what a rule would have covered."""
+    refused = PastCall(
+        tool_id="exec_9",
+        description="Write 'src/x.md'",
+        risk_level=RiskLevel.MEDIUM,
+        status=ExecutionStatus.REJECTED,
+        created_at=now(),
+    )
+
+    async def preview(rule: GrantRule) -> GrantPreview:
+        return GrantPreview(
+            rule=rule,
+            text="",
+            widest="",
+            problem=problem,
+            looked_at=9,
+            covered=3,
+            refused=[refused],
+            examples=[],
+            sentence="It would have covered 3 of your last 9 calls, among them 1 you refused.",
+        )
+
+    return preview
 
 
 class Terminal:
@@ -27,6 +78,7 @@ class Terminal:
         console = Console(file=self.output, markup=False, emoji=False, highlight=False, force_terminal=True, width=80)
         self.prompt = TerminalPrompt(self.program, console)
         self.screen = ""
+        self.read_to = 0
 
     def type(self, text: str) -> None:
         os.write(self.person, text.encode())
@@ -44,6 +96,16 @@ class Terminal:
             while self.look().count(text) < times:
                 await asyncio.sleep(0.005)
 
+    async def expect(self, text: str) -> str:
+        """Wait until this appears after what was expected before; what was said up to it, without colour."""
+        async with asyncio.timeout(10):
+            while text not in COLOUR.sub("", self.look())[self.read_to :]:
+                await asyncio.sleep(0.005)
+        seen = COLOUR.sub("", self.screen)
+        end = seen.index(text, self.read_to) + len(text)
+        said, self.read_to = seen[self.read_to : end], end
+        return said
+
     def close(self) -> None:
         self.output.close()
         for descriptor in (self.person, self.program):
@@ -58,16 +120,26 @@ async def terminal() -> AsyncIterator[Terminal]:
     terminal.close()
 
 
-def question(event: Any, seconds: float = 300) -> Question:
+def question(event: Any, seconds: float = 300, **more: Any) -> Question:
     loop = asyncio.get_running_loop()
-    return Question(event=event, closed=loop.create_future(), until=loop.time() + seconds)
+    return Question(event=event, closed=loop.create_future(), until=loop.time() + seconds, **more)
 
 
 async def answer(terminal: Terminal, event: Any, *typed: str) -> Answer | None:
-    """Ask, and type each line once the prompt waits for it."""
+    """Ask, and type each line once the question waits for it."""
     asking = asyncio.create_task(terminal.prompt.ask(question(event)))
-    for number, text in enumerate(typed, start=1):
-        await terminal.until("to deny: ", number)
+    for text in typed:
+        await terminal.expect(MENU)
+        terminal.type(text)
+    async with asyncio.timeout(10):
+        return await asking
+
+
+async def walk(terminal: Terminal, asked: Question, *steps: tuple[str, str]) -> Answer | None:
+    """Ask, and at each step type once these words have appeared."""
+    asking = asyncio.create_task(terminal.prompt.ask(asked))
+    for words, text in steps:
+        await terminal.expect(words)
         terminal.type(text)
     async with asyncio.timeout(10):
         return await asking
@@ -75,41 +147,70 @@ async def answer(terminal: Terminal, event: Any, *typed: str) -> Answer | None:
 
 @pytest.mark.promise("L4")
 async def test_it_says_what_why_how_risky_and_how_long(terminal: Terminal, request_event: Any) -> None:
-    asked = await answer(terminal, request_event(), "a\n")
+    asked = await answer(terminal, request_event(), "y\n")
     assert asked == Answer(allow=True)
     for part in ("MEDIUM", "write_file", "Write 3 bytes to 'a.txt'", "Writes a text file.", "5:00", "network: none"):
         assert part in terminal.look()
-    await answer(terminal, request_event(network=True, agent_id=None), "a\n", "a\n")
+    await answer(terminal, request_event(network=True, agent_id=None), "y\n")
     assert "it may use the network" in terminal.look()
 
 
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
+        ("y\n", Answer(allow=True)),
         ("allow\n", Answer(allow=True)),
-        (" a \n", Answer(allow=True)),
-        ("d\n", Answer(allow=False)),
-        ("deny\n", Answer(allow=False)),
-        ("d use another file\n", Answer(allow=False, reason="use another file")),
+        (" yes \n", Answer(allow=True)),
+        ("n use another file\n", Answer(allow=False, reason="use another file")),
+        ("deny use another file\n", Answer(allow=False, reason="use another file")),
     ],
 )
 async def test_medium_takes_short_answers(terminal: Terminal, request_event: Any, typed: str, expected: Answer) -> None:
     assert await answer(terminal, request_event(), typed) == expected
 
 
+@pytest.mark.parametrize(("typed", "reason"), [("\n", None), ("not here\n", "not here")])
+async def test_a_bare_no_is_asked_for_its_reason(
+    terminal: Terminal, request_event: Any, typed: str, reason: str | None
+) -> None:
+    told = await walk(terminal, question(request_event()), (MENU, "n\n"), ("Enter for no reason: ", typed))
+    assert told == Answer(allow=False, reason=reason)
+
+
 @pytest.mark.promise("A")
-async def test_high_takes_the_whole_word(terminal: Terminal, request_event: Any) -> None:
+async def test_high_takes_a_second_step(terminal: Terminal, request_event: Any) -> None:
+    event = request_event(risk_level=RiskLevel.HIGH, suggestions=[SRC])
+    step = "Type yes to run it all the same"
+    told = await walk(
+        terminal,
+        question(event),
+        (MENU, "y\n"),
+        (step, "y\n"),
+        (MENU, "yes\n"),
+        (step, "YES\n"),
+        (MENU, "s\n"),
+        ("asks every time", ""),
+        (MENU, "y\n"),
+        (step, "yes\n"),
+    )
+    assert told == Answer(allow=True)
+    assert "s to allow similar" not in terminal.look(), "no class is offered from HIGH"
+
+
+@pytest.mark.promise("A")
+async def test_two_lines_typed_at_once_do_not_take_two_steps(terminal: Terminal, request_event: Any) -> None:
     event = request_event(risk_level=RiskLevel.HIGH)
-    assert await answer(terminal, event, "a\n", "y\n", "ALLOW\n", "allow\n") == Answer(allow=True)
-    assert terminal.look().count("Type `allow` to allow") == 4
+    step = "anything else goes back: "
+    told = await walk(terminal, question(event), (MENU, "y\nyes\n"), (step, "\n"), (MENU, "n no\n"))
+    assert told == Answer(allow=False, reason="no")
 
 
 @pytest.mark.promise("A")
 @pytest.mark.parametrize(
-    "garbage", ["\n", "   \n", "yes\n", "y\n", "allow it\n", "a a\n", "\x1b[Aallow\n", "al\u200blow\n"]
+    "garbage", ["\n", "   \n", "Y\n", "yy\n", "allow it\n", "y y\n", "\x1b[Ay\n", "al\u200blow\n", "s\n", "a a\n"]
 )
 async def test_anything_else_is_no_answer(terminal: Terminal, request_event: Any, garbage: str) -> None:
-    assert await answer(terminal, request_event(), garbage, "d\n") == Answer(allow=False)
+    assert await answer(terminal, request_event(), garbage, "n no\n") == Answer(allow=False, reason="no")
 
 
 @pytest.mark.promise("A")
@@ -121,7 +222,7 @@ async def test_the_end_of_input_is_no_answer(terminal: Terminal, request_event: 
 @pytest.mark.promise("A")
 async def test_a_terminal_that_went_away_is_no_answer(terminal: Terminal, request_event: Any) -> None:
     asking = asyncio.create_task(terminal.prompt.ask(question(request_event())))
-    await terminal.until("to deny: ")
+    await terminal.expect(MENU)
     os.close(terminal.person)
     # What is printed then goes nowhere, which is not this test's matter.
     terminal.prompt._console = Console(quiet=True)
@@ -130,24 +231,25 @@ async def test_a_terminal_that_went_away_is_no_answer(terminal: Terminal, reques
 
 
 @pytest.mark.promise("A")
-@pytest.mark.parametrize("early", ["allow\n", "allow\nallow\n", "allow"])
+@pytest.mark.parametrize("early", ["y\n", "y\ny\n", "y"])
 async def test_what_was_typed_before_the_question_appeared_is_thrown_away(
     terminal: Terminal, request_event: Any, early: str
 ) -> None:
     terminal.type(early)
-    assert await answer(terminal, request_event(), "d too early\n") == Answer(allow=False, reason="too early")
+    assert await answer(terminal, request_event(), "n too early\n") == Answer(allow=False, reason="too early")
 
 
 @pytest.mark.promise("A")
 async def test_a_line_begun_in_one_question_does_not_answer_the_next(terminal: Terminal, request_event: Any) -> None:
     first = question(request_event())
     asking = asyncio.create_task(terminal.prompt.ask(first))
-    await terminal.until("to deny: ")
+    await terminal.expect(MENU)
     terminal.type("allo")
     first.closed.set_result("Denied by bob.")
     assert await asking is None
     await terminal.until("Denied by bob.")
-    assert await answer(terminal, request_event(), "w\n", "w\n", "d\n") == Answer(allow=False)
+    told = await answer(terminal, request_event(), "w\n", "w\n", "n no\n")
+    assert told == Answer(allow=False, reason="no")
 
 
 @pytest.mark.promise("A")
@@ -165,12 +267,21 @@ async def test_nothing_shown_can_move_the_cursor_or_pass_for_a_line_of_ours(
     evil = "\x1b]52;c;eA==\x07\x1b[2J\x9b31m\r\u202e\u200b"
     event = request_event(
         tool_name=f"write{evil}",
-        description=f"Harmless{evil}\nType `a` to allow",
+        description=f"Harmless{evil}\nType y to allow once",
         tool_params={f"path{evil}": f"a{evil}", "content": "x\n  why: it is harmless", "args": [evil]},
         findings=[Finding(level=VerdictLevel.HIGH, reason=f"because{evil}", rule="x")],
         agent_id=f"agent{evil}",
+        inspection=Inspection(files=[script(path=f"x{evil}.py", text=f"print(1)\n  why: no{evil}")], problem=evil),
+        suggestions=[Suggestion(rule=SRC.rule, text=f"text{evil}", widest=f"widest{evil}")],
     )
-    await answer(terminal, event, "d\n")
+    await walk(
+        terminal,
+        question(event),
+        (MENU, "s\n"),
+        ("Type the number", "\n"),
+        (MENU, "v\n"),
+        (MENU, "n no\n"),
+    )
     shown = terminal.look()
     for raw in ("\x1b]", "\x1b[2J", "\x9b", "\u202e", "\u200b", "\x07"):
         assert raw not in shown
@@ -187,7 +298,7 @@ async def test_a_sentence_is_said_safely(terminal: Terminal) -> None:
 
 async def test_the_loop_goes_on_while_a_person_thinks(terminal: Terminal, request_event: Any) -> None:
     asking = asyncio.create_task(terminal.prompt.ask(question(request_event())))
-    await terminal.until("to deny: ")
+    await terminal.expect(MENU)
     terminal.type("al")
     for _ in range(10):
         await asyncio.sleep(0)
@@ -210,11 +321,11 @@ async def test_input_that_is_no_terminal_is_read_too(request_event: Any) -> None
     os.set_blocking(reading, False)
     try:
         prompt = TerminalPrompt(reading, Console(quiet=True))
-        prompt._readable(asyncio.Queue())
+        prompt._readable()
         asking = asyncio.create_task(prompt.ask(question(request_event())))
         await asyncio.sleep(0)
-        os.write(writing, b"d\n")
-        assert await asking == Answer(allow=False)
+        os.write(writing, b"n no\n")
+        assert await asking == Answer(allow=False, reason="no")
         with pytest.raises(termios.error):
             termios.tcflush(reading, termios.TCIFLUSH)
     finally:
@@ -224,7 +335,251 @@ async def test_input_that_is_no_terminal_is_read_too(request_event: Any) -> None
 
 async def test_input_that_cannot_be_read_is_no_answer(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path, os.O_RDONLY)
-    lines: asyncio.Queue[str | None] = asyncio.Queue()
-    TerminalPrompt(descriptor, Console(quiet=True))._readable(lines)
+    prompt = TerminalPrompt(descriptor, Console(quiet=True))
+    prompt._readable()
     os.close(descriptor)
-    assert lines.get_nowait() is None
+    assert prompt._lines.get_nowait() is None
+
+
+# Answers that reach further
+
+
+@pytest.mark.promise("G8")
+async def test_similar_calls_are_allowed_by_the_rule_that_was_shown(terminal: Terminal, request_event: Any) -> None:
+    asked = question(request_event(suggestions=[THIS, SRC]), preview=previewing())
+    asking = asyncio.create_task(
+        walk(
+            terminal,
+            asked,
+            (MENU, "s\n"),
+            ("Type the number of one", "2\n"),
+            ("Enter keeps the rule", "\n"),
+            ("For how long?", "30m\n"),
+            ("How many times", "5\n"),
+        )
+    )
+    await terminal.until("Type yes to allow this")
+    said = COLOUR.sub("", terminal.look())
+    for told in ("src/**", "text files below 'src'", "covered 3 of your last 9", "you refused: Write 'src/x.md'"):
+        assert told in said
+    last = said[said.index("This would be allowed without asking:") :]
+    assert "rule: write_file  src/**" in last, "the exact rule once more"
+    assert "for 30 minutes, at most 5 times, in this session only" in last
+    terminal.type("yes\n")
+    terms = GrantTerms(rule=SRC.rule, expires_in_seconds=1800, max_uses=5)
+    assert await asking == Answer(allow=True, scope=ApprovalScope.CLASS, terms=terms)
+
+
+@pytest.mark.promise("G8")
+async def test_a_rule_may_be_narrowed_but_not_made_too_broad(terminal: Terminal, request_event: Any) -> None:
+    edit = "Enter keeps the rule"
+    told = await walk(
+        terminal,
+        question(request_event(suggestions=[SRC])),
+        (MENU, "s\n"),
+        ("Type the number of one", "1\n"),
+        (edit, "**\n"),
+        ("covers the whole workspace", ""),
+        (edit, "\n"),
+        ("needs at least one word", ""),
+        (edit, "'src\n"),
+        ("quotation mark is not closed", ""),
+        (edit, "src/a/*.md docs/*.md\n"),
+        (edit, "\n"),
+        ("For how long?", "soon\n"),
+        ("is no time", ""),
+        ("For how long?", "25h\n"),
+        ("24 hours", ""),
+        ("For how long?", "\n"),
+        ("How many times", "0\n"),
+        ("is no number", ""),
+        ("How many times", "\n"),
+        ("Type yes to allow this", "yes\n"),
+    )
+    assert told is not None
+    assert told.terms == GrantTerms(
+        rule=GrantRule(tool="write_file", paths=("src/a/*.md", "docs/*.md")), expires_in_seconds=8 * 3600
+    )
+
+
+@pytest.mark.promise("G8")
+async def test_every_step_of_a_grant_leads_back_to_the_question(terminal: Terminal, request_event: Any) -> None:
+    first = (MENU, "s\n")
+    told = await walk(
+        terminal,
+        question(request_event(suggestions=[WEB])),
+        first,
+        ("Type the number of one", "9\n"),
+        first,
+        ("Type the number of one", "1\n"),
+        ("For how long?", "\n"),
+        ("How many times", "\n"),
+        ("Type yes to allow this", "y\n"),
+        (MENU, "n no\n"),
+    )
+    assert told == Answer(allow=False, reason="no")
+
+
+@pytest.mark.promise("G8")
+async def test_a_grant_needs_no_preview_to_be_given(terminal: Terminal, request_event: Any) -> None:
+    async def unreachable(rule: GrantRule) -> GrantPreview:
+        raise UnreachableError("Cannot reach the server.")
+
+    told = await walk(
+        terminal,
+        question(request_event(suggestions=[WEB]), preview=unreachable),
+        (MENU, "s\n"),
+        ("Type the number of one", "1\n"),
+        ("cannot say what it would have covered", ""),
+        ("For how long?", "\n"),
+        ("How many times", "\n"),
+        ("Type yes to allow this", "yes\n"),
+    )
+    assert told is not None
+    assert told.scope is ApprovalScope.CLASS
+
+
+@pytest.mark.promise("G8")
+async def test_what_the_server_would_not_save_is_not_asked_for(terminal: Terminal, request_event: Any) -> None:
+    edit = "Enter keeps the rule"
+    told = await walk(
+        terminal,
+        question(request_event(suggestions=[SRC]), preview=previewing("The organisation forbids it.")),
+        (MENU, "s\n"),
+        ("Type the number of one", "1\n"),
+        ("The organisation forbids it.", ""),
+        (edit, "\n"),
+        ("needs at least one word", ""),
+        (edit, "\x04"),
+    )
+    assert told is None
+
+
+@pytest.mark.promise("G8")
+@pytest.mark.parametrize(
+    ("typed", "seconds"), [("everything\n", 3600), ("everything 30m\n", 1800), ("everything 2h\n", 7200)]
+)
+async def test_everything_takes_that_word_after_the_warning(
+    terminal: Terminal, request_event: Any, typed: str, seconds: int
+) -> None:
+    asking = asyncio.create_task(terminal.prompt.ask(question(request_event())))
+    step = "Type everything"
+    for refused in ("y\n", "yes\n", "\n", "Everything\n", "everything soon\n"):
+        await terminal.expect(MENU)
+        terminal.type("a\n")
+        assert EVERYTHING_WARNING in (await terminal.expect(step)).replace("\r\n", "")
+        await terminal.expect("goes back: ")
+        terminal.type(refused)
+    await terminal.expect(MENU)
+    terminal.type("a\n")
+    await terminal.expect(step)
+    await terminal.expect("goes back: ")
+    terminal.type(typed)
+    terms = GrantTerms(expires_in_seconds=seconds, warned=True)
+    assert await asking == Answer(allow=True, scope=ApprovalScope.SESSION, terms=terms)
+
+
+@pytest.mark.promise("G8")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"session_id": None},
+        {"findings": [Finding(level=VerdictLevel.MEDIUM, reason="A secret.", rule="x", always_asks=True)]},
+        {"suggestions": []},
+    ],
+)
+async def test_no_class_is_offered_where_none_can_be_given(
+    terminal: Terminal, request_event: Any, changes: dict[str, Any]
+) -> None:
+    await answer(terminal, request_event(**({"suggestions": [SRC]} | changes)), "s\n", "n no\n")
+    assert "s to allow similar" not in terminal.look()
+
+
+@pytest.mark.promise("A")
+async def test_a_question_decided_elsewhere_ends_a_grant_half_given(terminal: Terminal, request_event: Any) -> None:
+    asked = question(request_event(suggestions=[SRC]), preview=previewing())
+    asking = asyncio.create_task(terminal.prompt.ask(asked))
+    for words, text in ((MENU, "s\n"), ("Type the number of one", "1\n")):
+        await terminal.expect(words)
+        terminal.type(text)
+    await terminal.expect("Enter keeps the rule")
+    asked.closed.set_result("Denied by bob.")
+    assert await asking is None
+    await terminal.expect("Denied by bob.")
+
+
+# What would run
+
+
+async def test_what_would_run_is_shown_with_its_digest(terminal: Terminal, request_event: Any) -> None:
+    files = [
+        script(text="print(1)\nprint(2)\n"),
+        script(path="data.bin", text=None),
+        script(path="none.py", text="", size=0),
+        script(path="gone.py", sha256="missing", text=None),
+    ]
+    event = request_event(
+        tool_name="execute_command",
+        description="Run 'python' 'x.py' for at most 30 seconds",
+        tool_params={"command": "python", "args": ["x.py"], "timeout": 30},
+        inspection=Inspection(files=files),
+    )
+    await answer(terminal, event, "y\n")
+    shown = COLOUR.sub("", terminal.look()).replace("\r\n", "\n")
+    assert "runs: 'x.py', 18 bytes, sha256 aaaaaaaaaaaa…, which holds:\n  | print(1)\n  | print(2)\n" in shown
+    assert "'data.bin', 18 bytes, sha256 aaaaaaaaaaaa…, whose content is not text" in shown
+    assert "'none.py', 0 bytes, sha256 aaaaaaaaaaaa…, which is empty" in shown
+    assert "'gone.py', which is not there" in shown
+    assert "args:" not in shown, "the description has the arguments"
+
+
+async def test_long_content_is_shortened_and_v_shows_all_of_it(terminal: Terminal, request_event: Any) -> None:
+    content = "\n".join(f"line {number}" for number in range(60)) + "\n" + "x" * 1000
+
+    async def whole() -> str:
+        return f"write_file\ncontent: {content}"
+
+    event = request_event(
+        tool_params={"path": "a.txt", "content": content},
+        inspection=Inspection(files=[script(text="tail of the script", shortened=True)]),
+    )
+    asking = asyncio.create_task(terminal.prompt.ask(question(event, whole=whole)))
+    said = await terminal.expect(MENU)
+    assert "line 19" in said
+    assert "line 20" not in said
+    assert "[… 41 more lines: v shows all]" in said
+    terminal.type("v\n")
+    seen = ""
+    while "only its beginning is here" not in seen:
+        seen += await terminal.expect(": ")
+        if "q stops" in seen[-40:]:
+            terminal.type("\n")
+    assert all(f"line {number}\r\n" in seen for number in range(60))
+    assert seen.count("x") >= 1000
+    assert "tail of the script" in seen
+    await terminal.expect(MENU)
+    terminal.type("v\n")
+    await terminal.expect("q stops: ")
+    terminal.type("q\n")
+    await terminal.expect(MENU)
+    terminal.type("n no\n")
+    assert await asking == Answer(allow=False, reason="no")
+
+
+async def test_a_whole_call_that_cannot_be_had_is_said(terminal: Terminal, request_event: Any) -> None:
+    async def whole() -> str:
+        raise UnreachableError("Cannot reach the server.")
+
+    told = await walk(
+        terminal,
+        question(request_event(), whole=whole),
+        (MENU, "v\n"),
+        ("cannot show more: Cannot reach the server.", ""),
+        (MENU, "y\n"),
+    )
+    assert told == Answer(allow=True)
+
+
+async def test_a_long_line_is_shortened_and_said_so(terminal: Terminal, request_event: Any) -> None:
+    await answer(terminal, request_event(tool_params={"path": "a.txt", "content": "y" * 5000}), "y\n")
+    assert "v shows all of this line" in terminal.look()

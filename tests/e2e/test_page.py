@@ -5,6 +5,7 @@ as a person's would. Waits are for a change of the page, never for a time.
 """
 
 import asyncio
+import base64
 import json
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -105,6 +106,15 @@ class Page:
                 "Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", text="\r", windowsVirtualKeyCode=13
             )
 
+    async def resize(self, width: int, height: int) -> None:
+        await self._call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
+
+    async def screenshot(self, path: Path) -> None:
+        answer = await self._call("Page.captureScreenshot", format="png")
+        path.write_bytes(base64.b64decode(answer["data"]))
+
     async def say(self, message: str) -> None:
         await self.until("document.querySelector('#link').textContent === 'connected'")
         await self.click("#message")
@@ -204,11 +214,142 @@ async def test_high_takes_a_second_step_before_it_can_be_allowed(site: Site, pag
     await page.goto(await sign_in_link(site))
     await page.say("write deploy.sh: echo hi")
     await page.until("document.querySelector('.question.HIGH')")
-    first = await page.js("document.querySelector('.question .left').textContent")
-    await page.until(f"!['', {json.dumps(first)}].includes(document.querySelector('.question .left').textContent)")
-    assert await page.js("document.querySelector('.question .allow').disabled"), "nobody said that they read it"
-    await page.click(".question .sure input")
+    assert await page.js("document.querySelector('.question .open.similar')") is None, "no class is offered from HIGH"
     await page.click(".question .allow")
+    await page.until("document.querySelector('.question .allow.really')?.textContent === 'Really run it'")
+    assert await page.js("document.querySelector('.question .allow').disabled"), "a double click is one step"
+    assert not (site.workspace / "deploy.sh").exists()
+    await page.click(".question .allow.really")
     await page.until("document.querySelector('.entry.agent .who')?.parentNode.textContent.includes('deploy.sh')")
     assert (site.workspace / "deploy.sh").read_text().strip() == "echo hi"
     assert await page.js("document.title") == "Assent"
+
+
+@pytest.mark.promise("G8", "U")
+async def test_similar_writes_run_unasked_by_the_grant_until_it_is_revoked(site: Site, page: Page) -> None:
+    await page.goto(await sign_in_link(site))
+    await page.say("write src/a.md: one")
+    await page.click(".question .open.similar")
+    panel = "document.querySelector('.question .panel:not([hidden])')"
+    assert await page.js(f"{panel}.querySelector('input:checked')") is None, "nothing is chosen for the person"
+    assert await page.js(f"{panel}.querySelector('.allow').disabled")
+    choices = await page.js(f"[...{panel}.querySelectorAll('.choice strong')].map((each) => each.textContent)")
+    below = choices.index("Write text files below 'src'.")
+    await page.click(f".question .panel:not([hidden]) .choice:nth-of-type({below + 1}) input")
+    await page.until(f"{panel}.querySelector('.told').textContent.includes('It would have covered')")
+    assert await page.js(f"{panel}.querySelector('.rule').value") == "src/**"
+    await page.click(".question .panel:not([hidden]) .allow")
+    await page.until("document.querySelector('.remark')?.textContent.includes(\"Write text files below 'src'.\")")
+    await page.until("document.querySelectorAll('.entry.agent .who').length === 1")
+
+    await page.say("write src/b.md: two")
+    await page.until("document.querySelectorAll('.entry.agent .who').length === 2")
+    by = "document.querySelectorAll('.tool .by')[1].textContent"
+    assert "by your grant: Write text files below 'src'." in await page.until(by)
+    assert (site.workspace / "src" / "b.md").read_text() == "two"
+    assert await page.js("document.querySelector('#show-grants').textContent") == "Grants (1)"
+    await page.reload()
+    assert "by your grant" in await page.until(f"document.querySelectorAll('.tool .by').length === 2 && {by}")
+
+    await page.click("#show-grants")
+    assert "used once" in await page.js("document.querySelector('#grant-list').textContent")
+    await page.click("#grant-list .revoke")
+    await page.until("document.querySelector('#show-grants').textContent === 'Grants (0)'")
+    await page.say("write src/c.md: three")
+    await page.until("document.querySelector('.question')")
+    assert not (site.workspace / "src" / "c.md").exists()
+
+
+@pytest.mark.promise("G8")
+async def test_a_rule_can_be_narrowed_and_one_that_reaches_too_far_cannot_be_allowed(site: Site, page: Page) -> None:
+    await page.goto(await sign_in_link(site))
+    await page.say("write src/a.md: one")
+    await page.click(".question .open.similar")
+    panel = "document.querySelector('.question .panel:not([hidden])')"
+    await page.click(".question .panel:not([hidden]) .choice input")
+    await page.until(f"!{panel}.querySelector('.allow').disabled")
+
+    async def edit(line: str) -> None:
+        await page.click(".question .rule")
+        await page.js("document.querySelector('.question .rule').select()")
+        await page.type(line)
+        assert await page.js(f"{panel}.querySelector('.allow').disabled"), "not before its words were shown"
+
+    await edit("**")
+    await page.until(f"{panel}.querySelector('.note')?.textContent.includes('covers the whole workspace')")
+    assert await page.js(f"{panel}.querySelector('.allow').disabled")
+    await edit("'src/*.md")
+    await page.until(f"{panel}.querySelector('.note')?.textContent.includes('quotation mark')")
+    await edit("src/*.md")
+    await page.until(f"{panel}.querySelector('.told').textContent.includes(\"'*.md' files directly in 'src'\")")
+    await page.click(".question .panel .limits input")
+    await page.type("1")
+    await page.click(".question .panel:not([hidden]) .allow")
+    await page.until("document.querySelectorAll('.entry.agent .who').length === 1")
+    await page.click("#show-grants")
+    assert "1 left" in await page.js("document.querySelector('#grant-list').textContent")
+
+
+@pytest.mark.promise("G8")
+async def test_everything_in_a_session_takes_its_warning_to_be_read(site: Site, page: Page) -> None:
+    await page.goto(await sign_in_link(site))
+    await page.say("write a.md: one")
+    await page.click(".question .open.everything")
+    panel = "document.querySelector('.question .panel:not([hidden])')"
+    assert "without asking" in await page.js(f"{panel}.querySelector('.alarm').textContent")
+    assert await page.js(f"{panel}.querySelector('.allow').disabled")
+    await page.click(".question .panel:not([hidden]) .sure input")
+    await page.click(".question .panel:not([hidden]) .allow")
+    await page.until("document.querySelectorAll('.entry.agent .who').length === 1")
+    assert await page.js("document.querySelector('#show-grants').classList.contains('alarm')")
+    await page.say("write deploy.sh: echo hi")
+    await page.until("document.querySelectorAll('.entry.agent .who').length === 2")
+    assert (site.workspace / "deploy.sh").exists()
+    await page.until("document.querySelectorAll('.tool .by')[1].textContent.includes('by your grant')")
+
+
+@pytest.mark.promise("G8", "U")
+async def test_what_a_script_holds_is_shown_before_it_runs(site: Site, page: Page) -> None:
+    (site.workspace / "src" / "app.py").write_text("print('<b>hello</b>')\nprint(6 * 7)\n")
+    await page.goto(await sign_in_link(site))
+    await page.say("run python src/app.py")
+    seen = await page.until("document.querySelector('.question .seen')?.textContent")
+    for told in ("src/app.py", "print('<b>hello</b>')", "print(6 * 7)", "sha256"):
+        assert told in seen
+    assert await page.js("document.querySelector('.question b')") is None
+    words = await page.js("[...document.querySelectorAll('.question .argv code')].map((each) => each.textContent)")
+    assert words == ["python", "src/app.py"], "each argument has its own box"
+    await page.click(".question .allow")
+    await page.until("document.querySelector('.tool')?.textContent.includes('42')")
+
+
+@pytest.mark.promise("U", "A")
+async def test_long_content_can_be_seen_whole_and_a_decision_elsewhere_closes_the_card(site: Site, page: Page) -> None:
+    await page.goto(await sign_in_link(site))
+    await page.say(f"write long.md: {'a' * 9000} the middle {'b' * 9000}")
+    await page.until("document.querySelector('.question')")
+    assert "the middle" not in await page.js("document.querySelector('.question').textContent")
+    await page.click(".question .show-all")
+    await page.until("document.querySelector('.question .whole')?.textContent.includes('the middle')")
+    await page.js(
+        "fetch('/my/approvals').then((found) => found.json()).then(({approvals}) => "
+        "fetch(`/my/approvals/${approvals[0].id}/confirm`, {method: 'POST', "
+        "headers: {'Content-Type': 'application/json'}, body: JSON.stringify({decision: 'rejected'})}))"
+    )
+    said = await page.until("document.querySelector('.remark')?.textContent")
+    assert said.startswith("Denied by ")
+    assert "person:" not in said
+    assert "long.md" in said
+    assert await page.js("document.querySelector('.question')") is None
+
+
+@pytest.mark.promise("U")
+async def test_nothing_overflows_at_phone_width(site: Site, page: Page) -> None:
+    await page.resize(390, 844)
+    await page.goto(await sign_in_link(site))
+    await page.say("run python src/app.py")
+    await page.click(".question .open.similar")
+    await page.click(".question .choice input")
+    await page.until("!document.querySelector('.question .panel .allow').disabled")
+    assert await page.js("document.documentElement.scrollWidth") <= 390
+    assert await page.js("document.querySelector('#waiting').scrollWidth") <= 390

@@ -52,21 +52,36 @@ def test_everyday_lines_are_not_rated_above_what_they_deserve() -> None:
     assert len(above) <= 0.03 * len(everyday), above
 
 
-LINES: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("cases").joinpath("lines.toml").read_text())
+def lines_of(name: str) -> dict[str, list[str]]:
+    return tomllib.loads(Path(__file__).with_name("cases").joinpath(name).read_text("utf-8"))
 
 
-@pytest.mark.parametrize("line", LINES["refuse"])
+LINES = lines_of("lines.toml")
+TWINS = lines_of("twins.toml")
+"""Other spellings of the ideas in the labelled corpus."""
+
+
+@pytest.mark.parametrize("line", [*LINES["refuse"], *TWINS["refuse"]])
 def test_attack_is_refused(line: str) -> None:
     assert level(line) == "REFUSE"
 
 
-@pytest.mark.parametrize("line", LINES["not_low"])
+@pytest.mark.parametrize("line", [*LINES["not_low"], *TWINS["not_low"]])
 def test_doubtful_line_asks(line: str) -> None:
     assert level(line) != "LOW"
 
 
+@pytest.mark.parametrize("line", TWINS["high"])
+def test_line_that_changes_what_others_see_or_run_is_at_least_high(line: str) -> None:
+    assert level(line) in ("HIGH", "REFUSE")
+
+
 @pytest.mark.parametrize(
-    ("line", "expected"), [(line, name.upper()) for name in ("low", "medium", "high") for line in LINES[name]]
+    ("line", "expected"),
+    [
+        *((line, name.upper()) for name in ("low", "medium", "high") for line in LINES[name]),
+        *((line, "LOW") for line in TWINS["low"]),
+    ],
 )
 def test_everyday_line_has_its_level(line: str, expected: str) -> None:
     assert level(line) == expected, judge(shlex.split(line)).reasons
@@ -347,9 +362,9 @@ def test_hidden_character_in_a_command_name_is_shown() -> None:
 
 
 def test_command_allowed_by_configuration_is_high_and_bounded() -> None:
-    gate = Gate(GateRules(allowed_commands=frozenset({"make"})))
-    assert gate.judge("execute_command", {"command": "make", "args": ["all"]}).verdict.level == "HIGH"
-    assert gate.judge("execute_command", {"command": "make", "args": ["-f", "/etc/x"]}).verdict.refused
+    gate = Gate(GateRules(allowed_commands=frozenset({"cmake"})))
+    assert gate.judge("execute_command", {"command": "cmake", "args": ["--build"]}).verdict.level == "HIGH"
+    assert gate.judge("execute_command", {"command": "cmake", "args": ["-P", "/etc/x"]}).verdict.refused
     assert gate.judge("execute_command", {"command": "ls"}).verdict.refused
 
 

@@ -1,6 +1,15 @@
-"""Properties of the gate: other spellings of the same thing never get a softer verdict."""
+"""Properties of the gate: other spellings of the same thing never get a softer verdict.
 
+Held for every line there is: the labelled cases, the further lines, the tables' own examples; and for lines made from
+the tables, which libc's own getopt_long reads a second time.
+"""
+
+import itertools
 import json
+import os
+import shlex
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assent.gate import Gate
+from assent.gate import Gate, GateRules
 from assent.gate.tables import CommandTable, Kind, Option, Style
+from harness.argv import Line, lines
+from harness.respelling import variants, with_dashes
+from harness.second_opinion import objection, readable
 
 pytestmark = pytest.mark.promise("G3", "S")
 
@@ -18,11 +30,12 @@ CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """A loaded machine is slow; that says nothing about the gate."""
 GATE = Gate()
 TABLES = GATE.commands.tables
+OPEN_GATE = Gate(GateRules(allowed_commands=frozenset(TABLES)))
+"""Allows every command that it has a table for."""
 RANKS = {"LOW": 0, "NOT_LOW": 1, "MEDIUM": 1, "HIGH": 2, "REFUSE": 3}
 READERS = ("grep", "ls", "cat", "head", "tail", "wc", "date")
-CASES: list[dict[str, Any]] = [
-    json.loads(line) for line in Path(__file__).with_name("cases").joinpath("commands.jsonl").read_text().splitlines()
-]
+FOLDER = Path(__file__).with_name("cases")
+CASES: list[dict[str, Any]] = [json.loads(line) for line in FOLDER.joinpath("commands.jsonl").read_text().splitlines()]
 FLOORS = [
     ([arg.replace("{WS}", WORKSPACE) for arg in case["argv"]], RANKS[case.get("floor", case["expect"])])
     for case in CASES
@@ -173,3 +186,136 @@ def test_any_arguments_get_a_verdict_that_is_not_a_fault(command: str, args: lis
     assert verdict.findings[0].rule != "gate.fault"
     if "../x" in args and command not in ("echo", "grep", "git", "npm", "locate", "python", "node", "find"):
         assert verdict.level != "LOW"
+
+
+def judged(gate: Gate, line: Line) -> int:
+    call = {"command": line[0], "args": list(line[1:])}
+    return RANKS[gate.judge("execute_command", call, workspace=WORKSPACE).verdict.level.value]
+
+
+def examples_of(table: CommandTable) -> Iterator[tuple[Line, int]]:
+    for level, some in table.match.items():
+        yield from ((tuple(shlex.split(line)), RANKS[level]) for line in some)
+    for sub in table.subs.values():
+        yield from examples_of(sub)
+
+
+def floored_lines() -> Iterator[tuple[Gate, Line, int]]:
+    """Every line we know, with the level that it may not fall below and the gate that says so."""
+    yield from ((GATE, tuple(argv), floor) for argv, floor in FLOORS if argv)
+    for name, some in tomllib.loads(FOLDER.joinpath("lines.toml").read_text()).items():
+        yield from ((GATE, tuple(shlex.split(line)), RANKS[name.upper()]) for line in some)
+    for table in TABLES.values():
+        yield from ((OPEN_GATE, line, floor) for line, floor in examples_of(table))
+
+
+def table_of(command: str) -> CommandTable | None:
+    return TABLES.get("python" if command == "python3" else command)
+
+
+def known_lines() -> Iterator[tuple[Gate, CommandTable, Line, int]]:
+    """Those of a command with a table that can be read at all: one word more may make a half line whole."""
+    for gate, line, floor in floored_lines():
+        table = table_of(line[0])
+        call = {"command": line[0], "args": list(line[1:])}
+        found = gate.judge("execute_command", call, workspace=WORKSPACE).verdict.findings
+        if table is not None and not any(finding.rule.endswith((".syntax", ".operands")) for finding in found):
+            yield gate, table, line, floor
+
+
+def disagreement(table: CommandTable, args: Line) -> str | None:
+    """What libc finds in a line that the gate called LOW."""
+    return objection(table, args, WORKSPACE) if readable(table, args) else None
+
+
+def test_another_spelling_of_any_known_line_never_falls_below_its_floor() -> None:
+    softer: list[str] = []
+    for gate, table, line, floor in known_lines():
+        for what, args in variants(table, line[1:], seed=1):
+            got = judged(gate, (line[0], *args))
+            least = max(floor, 1) if what == "abbreviated" else floor
+            if got < least or (got == 0 and disagreement(table, args)):
+                softer.append(f"{shlex.join(line)} {what}: {shlex.join(args)}")
+    assert softer == []
+
+
+def test_dashes_anywhere_in_any_known_line_never_hide_what_it_does() -> None:
+    """Behind `--` an option is a name, and may well be harmless; then libc has to agree."""
+    softer: list[str] = []
+    for gate, table, line, floor in known_lines():
+        for means_the_same, args in with_dashes(table, line[1:]):
+            got = judged(gate, (line[0], *args))
+            follows = table.plus_follows and line[1].startswith("+")  # old tail only reads `+1f` as its first word
+            if (means_the_same and not follows and got < floor) or (got == 0 and disagreement(table, args)):
+                softer.append(f"{shlex.join(line)}: {shlex.join(args)}")
+    assert softer == []
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_the_gate_calls_low_is_harmless_as_libc_reads_it(seed: int) -> None:
+    tables = {name: table for name, table in TABLES.items() if table.level == "LOW"}
+    known = [line for _, line, _ in floored_lines()]
+    low = 0
+    for raw in itertools.islice(lines(tables, known, seed), 5000):
+        line = tuple(word.replace("{WS}", WORKSPACE).replace("{OUT}", "/home/user/outside") for word in raw)
+        table = tables[line[0]]
+        if judged(OPEN_GATE, line) == 0:
+            low += 1
+            assert disagreement(table, line[1:]) is None, line
+    assert low > 1000
+
+
+def risky_letters(table: CommandTable, words: Line) -> Iterator[tuple[Line, str, Line]]:
+    """(command and subcommand, a letter that is not harmless, its value) of a table and those under it."""
+    if table.style in (Style.GNU, Style.TAR):
+        for name, option in table.options.items():
+            if len(name) == 2 and option.level != "LOW" and not option.stops:
+                takes = option.kind is not None and not option.glued_only
+                yield words, name[1], ("./x",) if takes else ()
+    for name, sub in table.subs.items():
+        yield from risky_letters(sub, (*words, name))
+
+
+def test_unknown_option_hides_nothing_behind_it() -> None:
+    """The tables do not have every option there is: behind a letter that they lack, the others of its cluster still
+    count, and `--` may be the value of an option that they lack."""
+    softer: list[str] = []
+    for name, table in TABLES.items():
+        for words, letter, value in risky_letters(table, (name,)):
+            known = judged(OPEN_GATE, (*words, f"-{letter}", *value, "a"))
+            for hidden in ((f"-%{letter}",), (f"-%%{letter}",), ("--zz", "--", f"-{letter}")):
+                if judged(OPEN_GATE, (*words, *hidden, *value, "a")) < known:
+                    softer.append(shlex.join((*words, *hidden, *value)))
+    assert softer == []
+
+
+def lacking_lines() -> Iterator[Line]:
+    """An option that needs a value, as the last word; a flag that is given one."""
+    for name, table in TABLES.items():
+        if table.style is not Style.GNU or table.level == "REFUSE":
+            continue
+        for spelled, option in table.options.items():
+            if option.kind is not None and not option.glued_only:
+                yield (name, spelled)
+            elif option.kind is None and spelled.startswith("--"):
+                yield (name, f"{spelled}=x")
+
+
+def test_line_that_the_command_itself_could_not_read_is_refused() -> None:
+    unreadable = list(lacking_lines())
+    assert len(unreadable) > 500
+    assert [line for line in unreadable if judged(OPEN_GATE, line) != 3] == []
+
+
+def test_verdict_depends_on_the_call_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    known = [line for _, line, _ in floored_lines()]
+    calls = [{"command": line[0], "args": list(line[1:])} for line in known]
+    before = [OPEN_GATE.judge("execute_command", call, workspace=WORKSPACE) for call in calls]
+    (tmp_path / "-delete").touch()
+    monkeypatch.chdir(tmp_path)
+    for name in ("HOME", "PATH", "TZ", "GREP_OPTIONS", "POSIXLY_CORRECT", "LC_ALL"):
+        monkeypatch.setenv(name, os.sep)
+    again = Gate(GateRules(allowed_commands=frozenset(TABLES)))
+    after = [again.judge("execute_command", call, workspace=WORKSPACE) for call in reversed(calls)]
+    assert before == after[::-1]
+    assert calls == [{"command": line[0], "args": list(line[1:])} for line in known]

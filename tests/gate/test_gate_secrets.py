@@ -1,16 +1,24 @@
 """Masking: what is taken for a secret, what is not, that it is linear, and that it fails closed."""
 
+import itertools
 import json
 import time
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import assent.gate.secrets as secrets_module
-from assent.gate import MASK_PREFIX, mask_text, mask_value
+from assent.gate import MASK_PREFIX, Gate, describe, mask_text, mask_value, shown_params
+from assent.gate.render import full_text, quote
+from assent.gate.secrets import mask_arguments
+from assent.gate.streams import MaskedStream
+from assent.protocol.digests import call_digest
 
 pytestmark = pytest.mark.promise("S")
 
+GATE = Gate()
 LONG = "a1B2c3D4e5F6g7H8"
 SECRETS = {
     "aws key id": "AKIAIOSFODNN7EXAMPLE",
@@ -171,14 +179,120 @@ def _flattened(value: Any) -> Any:
     return value
 
 
-def test_text_is_withheld_when_masking_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: str) -> str:
-        raise RecursionError
+WRONG = (RecursionError, MemoryError, ValueError, UnicodeError, KeyError)
 
-    monkeypatch.setattr(secrets_module, "_mask_named", fail)
-    assert "hunter2" not in mask_text("password: hunter2")
-    assert "hunter2" not in str(mask_value({"x": "password: hunter2"}))
-    assert mask_text("password: hunter2").startswith("[masked:withheld]")
+
+@pytest.mark.parametrize("part", ["mask_formats", "mask_named", "whole_characters", "_lower", "_mask_manifest"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_text_is_withheld_whatever_part_of_masking_fails(
+    part: str, wrong: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> str:
+        raise wrong
+
+    text = "kind: Secret\ndata:\n  password: hunter2xyz"
+    monkeypatch.setattr(secrets_module, part, fail)
+    stream = MaskedStream()
+    judged = GATE.judge("search_web", {"query": text})
+    shown = [
+        mask_text(text),
+        str(mask_value({"x": [text]})),
+        " ".join(mask_arguments(["echo", text])),
+        stream.feed(f"{text}\nmore") + stream.end(),
+        quote(text),
+        describe(judged.tool_name, judged.params, judged.verdict),
+        str(shown_params("write_file", {"path": "a.txt", "content": text})),
+        str(shown_params("write_file", {"path": "a.txt", "content": f"{text}\n" * 2000})),
+        full_text("write_file", {"path": "a.txt", "content": text}),
+    ]
+    for masked in shown:
+        assert "hunter2" not in masked
+        assert "withheld]" in masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"\x1b[01;31m\x1b[K{'ghp_' + LONG * 3}\x1b[m\x1b[K",
+        "\x1b[32mpassword\x1b[0m: \x1b[31mhunter2xyz\x1b[0m",
+        '\x1b[34;1m"password"\x1b[0m\x1b[1m:\x1b[0m \x1b[32m"hunter2xyz"\x1b[0m',
+        "\x9b1mDB_PASSWORD\x9b0m=hunter2xyz",
+        "\x1b]8;;x\x07password=hunter2xyz\x1b]8;;\x07",
+    ],
+)
+def test_secret_between_colours_is_masked(text: str) -> None:
+    masked = mask_text(text)
+    assert MASK_PREFIX in masked
+    assert "hunter2" not in masked
+    assert LONG not in masked
+
+
+def test_colours_stay_where_there_is_no_secret() -> None:
+    text = "\x1b[32mok\x1b[0m 12 passed"
+    assert mask_text(text) is text
+
+
+SECRET = "ghp_" + LONG * 3
+MULTILINE = (
+    "one\nmachine h\n  login bob\n  password s3cr3tpw\n"
+    f"export TOKEN={SECRET}\n- name: DB_PASSWORD\n  value: hunter2xx\nend"
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(0, len(MULTILINE)), max_size=8))
+def test_secret_is_masked_wherever_a_stream_is_cut(cuts: list[int]) -> None:
+    stream = MaskedStream()
+    edges = [0, *sorted(cuts), len(MULTILINE)]
+    said = "".join(stream.feed(MULTILINE[a:b]) for a, b in itertools.pairwise(edges)) + stream.end()
+    assert said == mask_text(MULTILINE)
+
+
+def test_key_that_comes_line_by_line_is_masked() -> None:
+    key = "-----BEGIN PRIVATE KEY-----\n" + (LONG * 4 + "\n") * 20 + "-----END PRIVATE KEY-----\nafter\n"
+    stream = MaskedStream()
+    said = "".join(stream.feed(f"{line}\n") for line in key.splitlines()) + stream.end()
+    assert LONG not in said
+    assert said.endswith("after\n")
+
+
+@pytest.mark.parametrize(
+    "unit", ["x", "word ", "password: ", f"token={SECRET} ", "-----BEGIN PRIVATE KEY-----", "a,b;"]
+)
+def test_what_a_stream_holds_back_is_bounded(unit: str) -> None:
+    stream = MaskedStream()
+    size = 0
+    for _ in range(40):
+        size += len(stream.feed(unit * (8192 // len(unit))))
+        assert stream.held <= 80 * 1024
+    assert LONG not in stream.end()
+    assert size > 0
+
+
+def test_nothing_is_left_of_what_a_stream_drops() -> None:
+    stream = MaskedStream()
+    assert stream.feed(f"one\n{SECRET[:10]}") == "one\n"
+    stream.drop()
+    assert stream.end() == ""
+
+
+@pytest.mark.promise("A")
+def test_prompt_shows_the_masked_value_and_the_digest_binds_the_true_one() -> None:
+    def call(password: str) -> tuple[str, str, str]:
+        params = {"command": "git", "args": ["clone", f"https://bob:{password}@example.org/r.git"], "timeout": 30}
+        judged = GATE.judge("execute_command", params)
+        assert judged.params is not None
+        shown = describe(judged.tool_name, judged.params, judged.verdict)
+        return (
+            shown,
+            str(shown_params("execute_command", judged.params)),
+            call_digest("execute_command", judged.params, "p"),
+        )
+
+    one, other = call("hunter2xx"), call("hunter3yy")
+    assert "hunter" not in one[0] + one[1]
+    assert one[:2] == other[:2], "what is shown is the same"
+    assert one[2] != other[2], "what is bound is not"
 
 
 HOSTILE = {
@@ -201,6 +315,25 @@ HOSTILE = {
     "long names": "a_key_",
     "dashes": "-",
     "underscores": "_",
+    "commands": "curl -u a:",
+    "logins in a row": "docker login -p ",
+    "manifests": "kind: Secret\ndata:\n  a: b\n",
+    "data blocks": "data:\n ",
+    "elements": "<password>a",
+    "pairs": 'password", "value": ',
+    "dollars": "$6$aaaa$",
+    "base64 keys": "LS0tLS1CRUdJTiBQUklWQVRF",
+    "jwe": "eyJaaaaaaaa.aaaaaaaaa.",
+    "cookies": "Cookie: a=",
+    "colons": "a:*:b:c:",
+    "settings": "PASSWORD=a",
+    "signatures": "?sig=a",
+    "putty": "PuTTY-User-Key Private-Lines: 1\nAAAA\n",
+    "quotes in values": 'password="\\"',
+    "dots": "pat.a.",
+    "colours": "\x1b[1m",
+    "begun sequences": "\x1b]8;;",
+    "begun colours": "\x1b[1",
 }
 
 

@@ -126,6 +126,96 @@ def test_file_that_something_executes_or_trusts_is_high_with_a_warning(path: str
     assert verdict.findings[0].reason.endswith(".")
 
 
+RUN_OR_OBEYED = {
+    "the spec's own": ".vscode/x .idea/x package.json Makefile conftest.py .npmrc .envrc .husky/x .mcp.json",
+    "continuous integration": """
+        .github/workflows/ci.yml .gitlab-ci.yml azure-pipelines.yml .azure-pipelines/x.yml Jenkinsfile
+        Jenkinsfile.prod .circleci/config.yml .travis.yml .drone.yml .buildkite/pipeline.yml
+        bitbucket-pipelines.yml .semaphore/x.yml .cirrus.yml appveyor.yml .woodpecker.yml
+        .gitea/workflows/x.yml .tekton/x.yaml codemagic.yaml bitrise.yml .builds/x.yml action.yml
+        .github/dependabot.yml .renovaterc.json CODEOWNERS
+    """,
+    "agents": """
+        CLAUDE.md AGENTS.md AGENT.md GEMINI.md QWEN.md WARP.md .claude/settings.json .claude.json
+        .cursor/rules/x.mdc .cursorrules .cursorignore .github/copilot-instructions.md .github/prompts/x.md
+        .github/agents/x.md .aider.conf.yml .aiderignore .continue/config.json .windsurf/rules/x.md
+        .clinerules .clinerules/x.md .roo/rules/x.md .kilocode/x.json .trae/rules/x.md .codex/config.toml
+        .gemini/settings.json .amp/settings.json .openhands/setup.sh .kiro/steering/x.md
+        .junie/guidelines.md opencode.json crush.json mcp.json .zed/settings.json
+    """,
+    "packages": """
+        package-lock.json yarn.lock pnpm-lock.yaml requirements.txt requirements-dev.txt constraints.txt
+        Pipfile pyproject.toml setup.cfg Gemfile Cargo.toml .cargo/config.toml go.mod composer.json pom.xml
+        .mvn/extensions.xml .yarnrc.yml .pnpmfile.cjs pnpm-workspace.yaml lerna.json nx.json turbo.json
+        deno.json bunfig.toml nuget.config
+    """,
+    "builds and tests": """
+        setup.py tox.ini noxfile.py Dockerfile Dockerfile.dev api.Dockerfile docker-compose.yml
+        docker-compose.override.yml compose.prod.yaml Rakefile lib/tasks/x.rake build.gradle
+        settings.gradle.kts gradlew mvnw CMakeLists.txt x.cmake build.rs webpack.config.js vite.config.ts
+        jest.config.js jest.setup.js setupTests.ts babel.config.js .babelrc .babelrc.json .eslintrc.json
+        .eslintrc eslint.config.mjs .prettierrc.json .stylelintrc.json rollup.config.js gulpfile.js
+        Gruntfile.js .mocharc.json .nycrc .storybook/main.js cypress.json truffle-config.js pytest.ini
+        mypy.ini .flake8 gunicorn.conf.py Justfile Taskfile.yml flake.nix mix.exs build.zig x.csproj x.sln
+    """,
+    "python's start": "sitecustomize.py usercustomize.py x.pth lib/x.PTH",
+    "git": ".gitattributes .gitmodules .gitconfig .githooks/pre-commit .pre-commit-config.yaml lefthook.yml",
+    "shells and services": """
+        .bashrc .zshrc .profile .ssh/authorized_keys crontab cron.d/x x.service x.timer x.socket .config/x
+        .env .env.local .flaskenv .vimrc .nvim.lua .gdbinit .Rprofile .ipython/profile_default/startup/x.py
+        .htaccess
+    """,
+    "deployment": "main.tf main.tf.json cdk.json serverless.yml ansible.cfg playbook.yml firebase.json Chart.yaml",
+    "editors": """
+        .devcontainer/devcontainer.json x.code-workspace .editorconfig .gitpod.yml .replit .fleet/run.json
+        Properties/launchSettings.json .theia/settings.json
+    """,
+    "installed code": "node_modules/x/index.js .venv/lib/x.py lib/python3.11/site-packages/x.py",
+}
+
+
+@pytest.mark.parametrize("path", [path for paths in RUN_OR_OBEYED.values() for path in paths.split()])
+def test_what_runs_or_is_obeyed_later_is_high_however_it_is_spelled(path: str) -> None:
+    first, _, rest = path.rpartition("/")
+    wide = f"{first}/{chr(ord(rest[0]) + 0xFEE0)}{rest[1:]}".lstrip("/")  # the same letter in its full-width form
+    for spelling in (path, path.upper(), f"deep/{path}", f"{path} ", f"{path}.", f"{path}. .", f"{path}::$DATA", wide):
+        findings = RiskAssessor().assess_write(spelling, "x")
+        assert (findings[0].level, findings[0].rule, findings[0].always_asks) == ("HIGH", "write.trusted", True), (
+            spelling
+        )
+
+
+ORDINARY = """
+    README.md docs/guide.md CHANGELOG.md src/app.py src/app.ts src/components/Button.tsx src/hooks/useToken.ts
+    config.json data/users.json src/workflows/run.py makefile.py docs/github.md docs/claude.txt
+    notes/agents.txt src/agents/agent.py package_json.md tsconfig.json src/settings.json src/config/index.js
+    tests/test_app.py app/models.py src/package.py locales/en.json public/manifest.json
+    fixtures/requirements.json docs/docker.md src/build/main.ts src/rules.py src/profile.ts src/makefile.ts
+    templates/template.json schema.json robots.txt env.py src/environment.ts
+"""
+
+
+@pytest.mark.parametrize("path", ORDINARY.split())
+def test_ordinary_text_stays_medium_and_is_not_warned_of(path: str) -> None:
+    assert [(finding.level, finding.rule) for finding in RiskAssessor().assess_write(path, "x")] == [
+        ("MEDIUM", "write.text")
+    ]
+
+
+@pytest.mark.parametrize("path", ["a.sh", "tools/run.PS1", "x.bat", "index.php", "a.mjs"])
+def test_script_is_called_one(path: str) -> None:
+    assert "script: whoever runs it next" in write(path).findings[0].reason
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize(
+    "path",
+    [".git", ".GIT/config", ".git./config", ".git /x", "git~1/config", ".git::$INDEX_ALLOCATION/x", "\uff0egit/x"],
+)
+def test_repository_files_are_refused_however_they_are_spelled(path: str) -> None:
+    assert RiskAssessor().assess_write(path, "x")[0].level == "REFUSE"
+
+
 @pytest.mark.parametrize("path", ["src/app.py", "config.json", "docs/github.md", "src/workflows/run.py", "makefile.py"])
 def test_ordinary_source_is_not_taken_for_a_trusted_file(path: str) -> None:
     assert write(path).level == "MEDIUM"

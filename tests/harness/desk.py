@@ -13,6 +13,7 @@ from assent.executor import ToolExecutor
 from assent.gate import Gate
 from assent.protocol.approvals import ApprovalRequest
 from assent.protocol.executions import CompletedReport, FailedReport
+from assent.protocol.inspections import Inspection
 from assent.settings import ServerSettings
 from assent.store import ProjectRow, SessionRow, Store, StoredEvent
 from assent.store.ledger import feed_topic
@@ -39,9 +40,15 @@ class Desk:
 
     @asynccontextmanager
     async def client(
-        self, answer: Answer, *, client_id: str = "c1", workspace: str = "/ws", isolation: str = "bwrap"
+        self,
+        answer: Answer,
+        *,
+        client_id: str = "c1",
+        workspace: str = "/ws",
+        isolation: str = "bwrap",
+        sees: Callable[[dict[str, Any]], Inspection | None] = lambda request: None,
     ) -> AsyncGenerator[list[dict[str, Any]]]:
-        """A connected client that answers signals; yields the signals it got."""
+        """A connected client that answers signals, and `sees` what calls would run; yields the signals it got."""
         signals: list[dict[str, Any]] = []
         tasks: set[asyncio.Task[None]] = set()
 
@@ -53,15 +60,29 @@ class Desk:
                 signal["tool_id"], report, user_id="alice", project_id=self.project.id, client_id=client_id
             )
 
+        async def look(request: dict[str, Any]) -> None:
+            inspection = sees(request)
+            if inspection is not None:
+                await self.executor.inspected(
+                    request["tool_id"], inspection, user_id="alice", project_id=self.project.id, client_id=client_id
+                )
+
         def hear(fact: object | None) -> None:
             assert isinstance(fact, tuple)
             for event in fact:
                 assert isinstance(event, StoredEvent)
-                if event.kind == "tool.execution_signal" and event.target == client_id:
+                if event.target != client_id:
+                    continue
+                if event.kind == "tool.execution_signal":
                     signals.append(json.loads(event.payload))
-                    task = asyncio.create_task(act(signals[-1]))
-                    tasks.add(task)
-                    task.add_done_callback(tasks.discard)
+                    work = act(signals[-1])
+                elif event.kind == "tool.inspection_request":
+                    work = look(json.loads(event.payload))
+                else:
+                    continue
+                task = asyncio.create_task(work)
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
 
         stop = self.bus.listen(feed_topic(self.project.id), hear)
         here = ConnectedClient(client_id, self.project.id, declared=True, workspace=workspace, isolation=isolation)

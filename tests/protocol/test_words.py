@@ -20,6 +20,7 @@ from assent.protocol.verdicts import Finding, VerdictLevel, verdict_of
 NOW = "2026-11-15T12:00:00.000Z"
 DEADLINE = "2026-11-15T12:05:00.000Z"
 FINDING = Finding(level=VerdictLevel.MEDIUM, reason="npm runs scripts", rule="commands.npm").model_dump(mode="json")
+RULE = {"tool": "execute_command", "command": ["npm", "install"], "exact": True, "paths": [], "files": {}}
 
 EVENTS: list[dict[str, Any]] = [
     {
@@ -37,6 +38,50 @@ EVENTS: list[dict[str, Any]] = [
         "deadline": DEADLINE,
         "session_id": "ses_1",
         "agent_id": None,
+        "inspection": {
+            "files": [
+                {
+                    "path": "x.py",
+                    "role": "runs",
+                    "sha256": "d" * 64,
+                    "size": 9,
+                    "modified_at": NOW,
+                    "text": "print(1)",
+                    "shortened": False,
+                }
+            ],
+            "problem": None,
+        },
+        "suggestions": [{"rule": RULE, "text": "Run exactly npm install.", "widest": "This very line."}],
+    },
+    {
+        "kind": "tool.inspection_request",
+        "tool_id": "exec_1",
+        "tool_name": "execute_command",
+        "tool_params": {"command": "python", "args": ["x.py"]},
+        "client_id": "cli_1",
+        "session_id": "ses_1",
+    },
+    {
+        "kind": "grant.changed",
+        "grant": {
+            "id": "grant_1",
+            "user_id": "alice",
+            "project_id": "proj_1",
+            "session_id": "ses_1",
+            "scope": "class",
+            "rule": RULE,
+            "text": "Run exactly npm install.",
+            "status": "active",
+            "approval_id": "appr_1",
+            "uses": 0,
+            "max_uses": 3,
+            "created_at": NOW,
+            "created_by": "person:alice",
+            "expires_at": DEADLINE,
+            "revoked_at": None,
+            "revoked_by": None,
+        },
     },
     {
         "kind": "tool.approval_decided",
@@ -46,6 +91,8 @@ EVENTS: list[dict[str, Any]] = [
         "decided_by": "alice",
         "reason": "not now",
         "session_id": None,
+        "scope": None,
+        "grant_id": None,
     },
     {
         "kind": "tool.execution_signal",
@@ -56,6 +103,7 @@ EVENTS: list[dict[str, Any]] = [
         "risk_level": "LOW",
         "approval_id": None,
         "approved_by": "risk:LOW",
+        "bound": {"x.py": "d" * 64},
         "mode": "sandbox",
         "network": False,
         "deadline": DEADLINE,
@@ -72,6 +120,7 @@ EVENTS: list[dict[str, Any]] = [
         "risk_level": "LOW",
         "session_id": "ses_1",
         "run_id": None,
+        "approved_by": "risk:LOW",
     },
     {
         "kind": "tool.finished",
@@ -85,6 +134,7 @@ EVENTS: list[dict[str, Any]] = [
         "execution_time_ms": 3,
         "session_id": "ses_1",
         "run_id": "run_1",
+        "approved_by": None,
     },
     {
         "kind": "tool.output",

@@ -110,11 +110,14 @@ class User:
         return await self.ask("GET", path, **options)
 
     async def post(self, path: str, body: Any = None, **options: Any) -> Answer:
+        return await self.send("POST", path, body, **options)
+
+    async def send(self, method: str, path: str, body: Any = None, **options: Any) -> Answer:
         if body is not None:
             # As a file: aiohttp warns of large bodies given as bytes.
             options["data"] = io.BytesIO(json.dumps(body).encode())
             options["headers"] = {"Content-Type": "application/json", **options.get("headers", {})}
-        return await self.ask("POST", path, **options)
+        return await self.ask(method, path, **options)
 
     async def project(self, name: str = "a project") -> str:
         answer = await self.post("/my/projects", {"name": name})

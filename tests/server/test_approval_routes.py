@@ -34,7 +34,9 @@ async def test_rejection_tells_the_agent_the_reason(server: Any) -> None:
         "success": True,
         "approval_id": approval_id,
         "status": "rejected",
-        "message": "1 calls were ended.",
+        "message": "1 call was ended.",
+        "grant_id": None,
+        "released": [],
     }
     ended = (await alice.get(f"/my/tools/{tool_id}")).json
     assert (ended["status"], ended["error"]) == ("REJECTED", "Rejected by the user: not today")

@@ -20,6 +20,9 @@ BODIES: dict[str, Any] = {
     "ConfirmBody": {"decision": "approved"},
     "ResultReport": {"status": "completed", "result": {}},
     "OutputChunk": {"stream": "stdout", "text": "x", "sequence": 0},
+    "Inspection": {"files": []},
+    "GrantPreviewBody": {"rule": {"tool": "write_file", "paths": ["src/**"]}},
+    "PolicyDeclaration": {"client_id": "c1", "layers": []},
     "ExecuteRequest": {"tool_name": "read_file", "tool_params": {"path": "a"}},
 }
 
@@ -47,8 +50,14 @@ async def _things_of(alice: Any) -> dict[str, str]:
     project = await alice.project()
     accepted = await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})
     tool_id, approval_id = await alice.question(project)
+    _, allowed = await alice.question(project, "src/a.txt")
+    terms = {"rule": BODIES["GrantPreviewBody"]["rule"]}
+    answer = await alice.post(
+        f"/my/approvals/{allowed}/confirm", {"decision": "approved", "scope": "class", "terms": terms}
+    )
     return {
         "project_id": project,
+        "grant_id": answer.json["grant_id"],
         "session_id": accepted.json["session_id"],
         "run_id": accepted.json["run_id"],
         "tool_id": tool_id,
@@ -64,13 +73,13 @@ async def _try(user: Any, route: Any, things: dict[str, str]) -> Any:
     path = route.path.format(**things)
     if route.method == "GET":
         query = f"?session_id={things['session_id']}" if route.path.endswith("/messages") else ""
-        if route.path in ("/my/tools/history", "/my/approvals"):
+        if route.path in ("/my/tools/history", "/my/approvals", "/my/grants"):
             query = f"?project_id={things['project_id']}"
         return await user.get(path + query)
     body = dict(BODIES[route.body]) if route.body else None
     if route.body == "ExecuteRequest":
         body = {**BODIES["ExecuteRequest"], "project_id": things["project_id"]}
-    return await user.post(path, body)
+    return await user.send(route.method, path, body)
 
 
 @pytest.mark.promise("S5", "R-user")
@@ -92,18 +101,18 @@ async def test_another_users_ids_are_404_on_every_route_just_like_unknown_ones(s
             foreign_text = foreign.text.replace(value, f"<{name}>")
             assert foreign_text.replace(value, "") == foreign_text
         assert _plain(foreign.text) == _plain(none.text), _name(route)
-        if re.search(r"\{(tool_id|approval_id|run_id)\}", route.path):
+        if re.search(r"\{(tool_id|approval_id|run_id|grant_id)\}", route.path):
             assert (await _try(bob, route, mixed)).status == 404, _name(route)
         tried += 1
     assert tried == len(PRIVATE) - 2
     assert (await alice.get(f"/my/tools/{things['tool_id']}")).json["status"] == "AWAITING_APPROVAL"
-    for path in ("/my/projects", "/my/approvals", "/my/tools/history"):
+    for path in ("/my/projects", "/my/approvals", "/my/tools/history", "/my/grants?all=true"):
         assert things["project_id"] not in (await bob.get(path)).text
 
 
 def _plain(text: str) -> str:
     """An answer without the id that was asked for."""
-    return re.sub(r"(proj|sess|run|exec|appr)_[0-9a-f]+", "ID", text)
+    return re.sub(r"(proj|sess|run|exec|appr|grant)_[0-9a-f]+", "ID", text)
 
 
 @pytest.mark.promise("R-user")
@@ -139,4 +148,4 @@ async def test_wrong_method_is_405_and_unknown_paths_are_404_only_for_those_who_
 
 
 def _any_ids() -> dict[str, str]:
-    return dict.fromkeys(("project_id", "tool_id", "approval_id", "run_id", "session_id"), "x")
+    return dict.fromkeys(("project_id", "tool_id", "approval_id", "run_id", "session_id", "grant_id"), "x")

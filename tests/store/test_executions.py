@@ -162,7 +162,7 @@ async def test_identical_calls_that_wait_join_one_approval(records: Records) -> 
     assert first.deadline == second.deadline
     assert len(await records.store.approvals.pending("alice", records.project.id)) == 2
     decided = await decide(records, first.approval_id)
-    assert set(decided.tool_ids) == {first.id, second.id}
+    assert set(decided.approval.tool_ids) == {first.id, second.id}
     for tool_id in (first.id, second.id):
         assert (await records.store.executions.get(tool_id, user_id="alice")).status == "EXECUTING"
 
@@ -398,7 +398,7 @@ async def test_an_idempotency_key_names_one_call_only(records: Records) -> None:
 
 
 async def test_questions_do_not_pile_up_without_end(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assent.store.executions.MAX_WAITING", 3)
+    monkeypatch.setattr("assent.store.answers.MAX_WAITING", 3)
     for number in range(3):
         row = await records.store.executions.begin(records.call(params=f'{{"n":{number}}}'), ASK, client_id="c1")
         assert row.status == "AWAITING_APPROVAL"

@@ -83,6 +83,52 @@ async def test_secret_that_the_call_names_was_asked_about_and_is_searched(worksp
     assert (await run(workspace, "grep", "-r", "--include=.env", "needle", ".")).exit_code == 0
 
 
+@pytest.mark.parametrize("pattern", ["secret", "credentials", ".env", "id_rsa"])
+async def test_word_that_looks_like_a_secrets_name_does_not_open_secrets(
+    workspace: Workspace, place: Place, pattern: str
+) -> None:
+    place.file(".env", f"{pattern}=1\n")
+    place.file("src/a.txt", f"{pattern}\n")
+    assert (await run(workspace, "grep", "-rl", pattern)).stdout.split() == ["src/a.txt"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("ls", "away"),
+        ("ls", "away/"),
+        ("ls", "-l", "away/.."),
+        ("find", "away/"),
+        ("find", ".", "-samefile", "away/secret.txt"),
+        ("stat", "away/secret.txt"),
+        ("du", "away/"),
+        ("file", "away/secret.txt"),
+        ("sort", "away/secret.txt"),
+        ("sed", "-n", "p", "away/secret.txt"),
+        ("uniq", "away/secret.txt"),
+        ("cut", "-c1", "away/secret.txt"),
+        ("diff", "away/secret.txt", "a.txt"),
+        ("grep", "-nfaway/secret.txt", "a.txt"),
+    ],
+)
+async def test_no_reading_command_leaves_by_a_link(workspace: Workspace, place: Place, call: tuple[str, ...]) -> None:
+    place.file("a.txt", "x\n")
+    (place.root / "away").symlink_to("../out")
+    with pytest.raises(PathValidationError, match="outside"):
+        await run(workspace, *call)
+
+
+async def test_diff_of_directories_follows_no_link_and_leaves_secrets_out(workspace: Workspace, place: Place) -> None:
+    for name in ("one/.env", "two/.env"):
+        place.file(name, f"KEY={name}\n")
+    place.file("one/a.txt", "1\n")
+    (place.root / "two").mkdir(exist_ok=True)
+    (place.root / "two/a.txt").symlink_to("../../out/secret.txt")
+    shown = (await run(workspace, "diff", "one", "two")).stdout
+    assert "KEY" not in shown
+    assert "SECRET" not in shown
+
+
 def test_grep_without_recursion_is_left_as_it_is() -> None:
     assert safe_arguments("grep", ["x", "a"]) == ["x", "a"]
     assert safe_arguments("grep", ["-e"]) == ["-e"]

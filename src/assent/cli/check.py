@@ -7,28 +7,21 @@ read as a call is refused like any other malformed call.
 import json
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import typer
-from rich.text import Text
 
-from assent.gate import DEFAULT_COMMANDS, Gate, GateRules, Judgement
+from assent.gate import Gate
+from assent.policies import load_policy, machine_gate
 from assent.protocol.errors import InvalidParameters
 from assent.protocol.verdicts import Verdict, VerdictLevel
 from assent.settings import ClientSettings
 
 from .exits import ExitCode
+from .explaining import explained
 from .preferences import read_settings
-from .screen import RISK_STYLES, complain, put, put_json, shown
-
-MEANING = {
-    VerdictLevel.LOW: "runs at once",
-    VerdictLevel.MEDIUM: "asks first, 5 minutes to answer",
-    VerdictLevel.HIGH: "asks first, 10 minutes to answer",
-    VerdictLevel.REFUSE: "never runs",
-}
+from .screen import complain, put, put_json
 
 HINT = 'write the parameters between single quotes: \'{"path": "README.md"}\''
 
@@ -40,17 +33,21 @@ def check_one(tool_name: str, text: str, workspace: Path | None, *, as_json: boo
     except InvalidParameters as error:
         complain(error.message, error.hint)
         raise typer.Exit(ExitCode.USAGE) from error
-    judgement = _gate().judge(tool_name, params, workspace=_root(workspace))
+    root = _root(workspace)
+    settings = read_settings(ClientSettings)
+    loaded = load_policy(settings, root)
+    judgement = machine_gate(settings, loaded).judge(tool_name, params, workspace=root)
     if as_json:
         put_json(_line(judgement.verdict))
         return
-    for line in _explained(judgement):
+    for line in explained(judgement, loaded.policy):
         put(line)
 
 
 def check_stream(workspace: Path | None, lines: BinaryIO | None = None) -> None:
     """Answer JSON lines, one each."""
-    gate, root = _gate(), _root(workspace)
+    root = _root(workspace)
+    gate = client_gate(read_settings(ClientSettings), root)
     write, flush = sys.stdout.write, sys.stdout.flush
     for line in lines if lines is not None else sys.stdin.buffer:
         write(f"{json.dumps(_answer(gate, line, root))}\n")
@@ -82,14 +79,9 @@ def _json_name(value: object) -> str:
             return "a number"
 
 
-def client_gate(settings: ClientSettings) -> Gate:
-    """The gate with this machine's own rules."""
-    commands = DEFAULT_COMMANDS if settings.allowed_commands is None else frozenset(settings.allowed_commands)
-    return Gate(GateRules(allowed_commands=commands))
-
-
-def _gate() -> Gate:
-    return client_gate(read_settings(ClientSettings))
+def client_gate(settings: ClientSettings, workspace: str | Path) -> Gate:
+    """The gate with this machine's own rules for a workspace."""
+    return machine_gate(settings, load_policy(settings, workspace))
 
 
 def _root(workspace: Path | None) -> str:
@@ -108,18 +100,3 @@ def _answer(gate: Gate, line: bytes, root: str) -> dict[str, Any]:
 
 def _line(verdict: Verdict) -> dict[str, Any]:
     return {"verdict": verdict.level.value, "reasons": verdict.reasons}
-
-
-def _explained(judgement: Judgement) -> Iterable[Text]:
-    verdict = judgement.verdict
-    level = verdict.level
-    yield Text.assemble((level.value, RISK_STYLES[level.value]), f"  {shown(judgement.tool_name)}: {MEANING[level]}")
-    for finding in verdict.findings:
-        yield Text(f"  because  {shown(finding.reason)}  ({finding.level.value}, rule {shown(finding.rule)})")
-        if finding.instead:
-            yield Text(f"  instead  {shown(finding.instead)}")
-    for name, value in (judgement.params or {}).items():
-        yield Text(f"  given    {name} = {shown(json.dumps(value, ensure_ascii=False))}")
-    for name, value in (verdict.understood or {}).items():
-        yield Text(f"  read as  {shown(name)} = {shown(json.dumps(value, ensure_ascii=False))}")
-    yield Text(f"  network  {'yes: allowing it lets it use the network' if verdict.network else 'none'}")

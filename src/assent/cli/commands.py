@@ -15,8 +15,10 @@ import typer
 
 from assent.protocol.states import AgentMode, ExecutionStatus, RiskLevel, Scope
 
+from .answer_commands import approvals_app, grants_app
 from .exits import ExitCode
 from .extras import needs_server
+from .policy_commands import policy_app, trust
 
 HELP = """Let AI agents act on your machine, with your assent.
 
@@ -41,7 +43,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-approvals_app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 audit_app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON on stdout.")]
@@ -296,63 +297,6 @@ def history(
     _run(list_history(filters, server_url=server, as_json=as_json))
 
 
-@approvals_app.callback(invoke_without_command=True)
-def approvals(context: typer.Context, server: Server = None, as_json: AsJson = False) -> None:
-    """List what waits for your decision, or decide it.
-
-    \b
-    Example:
-      assent approvals
-      assent approvals approve appr_1
-      assent approvals reject appr_1 --reason "not in this directory"
-    """
-    if context.invoked_subcommand is not None:
-        if server is not None or as_json:
-            raise typer.BadParameter(f"write it after `{context.invoked_subcommand}`", param_hint="--server / --json")
-        return
-    _log(logging.WARNING, verbose=False)
-    from .records import list_approvals
-
-    _run(list_approvals(server_url=server, as_json=as_json))
-
-
-@approvals_app.command()
-def approve(
-    approval_id: Annotated[str, typer.Argument(metavar="ID", help="The approval.")],
-    server: Server = None,
-    as_json: AsJson = False,
-) -> None:
-    """Let a call run: exactly as it was shown, once.
-
-    \b
-    Example:
-      assent approvals approve appr_1
-    """
-    _log(logging.WARNING, verbose=False)
-    from .records import decide
-
-    _run(decide(approval_id, approve=True, reason=None, server_url=server, as_json=as_json))
-
-
-@approvals_app.command()
-def reject(
-    approval_id: Annotated[str, typer.Argument(metavar="ID", help="The approval.")],
-    reason: Annotated[str | None, typer.Option(metavar="WHY", help="Told to the agent.")] = None,
-    server: Server = None,
-    as_json: AsJson = False,
-) -> None:
-    """Say no; the agent is told why.
-
-    \b
-    Example:
-      assent approvals reject appr_1 --reason "use npm ci instead"
-    """
-    _log(logging.WARNING, verbose=False)
-    from .records import decide
-
-    _run(decide(approval_id, approve=False, reason=reason, server_url=server, as_json=as_json))
-
-
 @audit_app.callback(invoke_without_command=True)
 def audit(context: typer.Context) -> None:
     """Prove that the record is whole."""
@@ -393,4 +337,7 @@ def version(as_json: AsJson = False) -> None:
 
 
 app.add_typer(approvals_app, name="approvals")
+app.add_typer(grants_app, name="grants")
 app.add_typer(audit_app, name="audit")
+app.add_typer(policy_app, name="policy")
+app.command()(trust)

@@ -96,5 +96,7 @@ async def _announce(connection: ClientConnection, *, as_json: bool) -> None:
         )
         return
     say(f"Connected {connection.workspace.root} to project {connection.project_id} at {connection.api.server_url}.")
+    if connection.rules.summary is not None:
+        say(connection.rules.summary)
     if not isolation.isolated:
         say("warning: there is no sandbox on this machine, so every command asks. " + " ".join(isolation.degraded))

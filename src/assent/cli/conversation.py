@@ -12,10 +12,19 @@ from typing import Any, TypeVar
 
 from assent.client import ApprovalDesk, ServerApi
 from assent.client.outbox import pause
+from assent.client.terms import let_by
 from assent.protocol.chat import MessageBody
 from assent.protocol.errors import AssentError, UnreachableError
-from assent.protocol.events import ApprovalDecided, ApprovalRequested, FeedEvent, RunChanged
-from assent.protocol.states import AgentMode, RunState
+from assent.protocol.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    FeedEvent,
+    GrantChanged,
+    RunChanged,
+    ToolFinished,
+    ToolStarted,
+)
+from assent.protocol.states import AgentMode, ExecutionStatus, RiskLevel, RunState
 from assent.settings import ClientSettings
 
 from .screen import complain
@@ -56,6 +65,10 @@ class Conversation:
         self._cancelled = False
         self._ended: asyncio.Future[RunState] | None = None
         self._decided: set[str] = set()
+        self._unasked: set[str] = set()
+        """Calls that are not LOW and that nobody was asked about so far."""
+        self._grants: dict[str, str] = {}
+        """What the grants say that were given or used."""
         self._heard: asyncio.Queue[FeedEvent] = asyncio.Queue()
         self._run_is_known = asyncio.Event()
         """Not set while a message is being posted: what is heard meanwhile may be the answer to it."""
@@ -153,7 +166,10 @@ class Conversation:
             if self._terminal is not None:
                 await self._terminal.unasked()
             ours = self._is_ours(event)
+            if isinstance(event, GrantChanged):
+                self._grants[event.grant.id] = event.grant.text
             if ours:
+                await self._say_who_allowed(event)
                 self._transcript.show(event)
                 if isinstance(event, RunChanged) and event.state in (RunState.DONE, RunState.FAILED):
                     self._end(event.state)
@@ -163,6 +179,25 @@ class Conversation:
                 self._desk.request(event, server_ahead=self._server_ahead)
                 # The desk asks in a task of its own: it comes first, and the next event waits for the answer.
                 await asyncio.sleep(0)
+
+    async def _say_who_allowed(self, event: FeedEvent) -> None:
+        """What ran without a question says by what: a grant, a rule, the mode."""
+        match event:
+            case ToolStarted() if event.risk_level is not RiskLevel.LOW:
+                self._unasked.add(event.tool_id)
+            case ApprovalDecided(decided_by=by) if by is not None and not by.startswith("grant:"):
+                self._unasked.difference_update(event.tool_ids)
+            case ToolFinished(status=ExecutionStatus.COMPLETED) if event.tool_id in self._unasked:
+                self._unasked.discard(event.tool_id)
+                try:
+                    execution = await self._api.get_tool(event.tool_id)
+                except AssentError:
+                    return  # it is told all the same; the record knows by what it ran
+                by = let_by(execution.approved_by, user_id=execution.user_id, grants=self._grants)
+                if by is not None:
+                    self._transcript.allowed(event.tool_id, by)
+            case _:
+                pass
 
     def _end(self, state: RunState) -> None:
         if self._ended is not None and not self._ended.done():

@@ -1,7 +1,8 @@
 """Logging, set up once for the process: structlog on the standard loggers, to stderr.
 
 One line each: time, level, event, then `key=value` with values as `repr`, so that nothing in a log can move a cursor.
-`ASSENT_LOG=json` writes JSON lines instead, for collectors. Only this module configures logging.
+`ASSENT_LOG=json` writes JSON lines instead, for collectors. What looks like a secret is masked, whoever logged it. Only
+this module configures logging.
 """
 
 import logging
@@ -12,6 +13,8 @@ from typing import Any
 
 import structlog
 from structlog.typing import Processor
+
+from assent.gate import mask_text, mask_value, safe_text
 
 OURS = "assent"
 
@@ -35,7 +38,7 @@ def set_up_logging(level: int, *, verbose: bool = False) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    renderer: Processor = structlog.processors.JSONRenderer(default=repr) if as_json else _line
+    renderer: Processor = _json if as_json else _line
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -57,4 +60,10 @@ def _line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
     trace = event.pop("exception", None)
     values = "".join(f" {key}={value!r}" for key, value in event.items())
     safe = text if text.isprintable() else repr(text)
-    return f"{moment} {level:<7} {safe}{values}" + (f"\n{trace}" if trace else "")
+    line = f"{moment} {level:<7} {safe}{values}" + (f"\n{trace}" if trace else "")
+    # `repr` leaves some characters that nobody sees, and a trace may quote anything.
+    return safe_text(mask_text(line), lines=True)
+
+
+def _json(logger: Any, method: str, event: MutableMapping[str, Any]) -> str | bytes:
+    return structlog.processors.JSONRenderer(default=repr)(logger, method, mask_value(dict(event)))

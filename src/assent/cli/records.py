@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from assent.client import ServerApi
+from assent.client.showing import everything_of, quoted
+from assent.client.terms import let_by
 from assent.protocol.approvals import ApprovalRequest, ConfirmBody
 from assent.protocol.errors import NotFound
 from assent.protocol.executions import Execution
@@ -29,22 +31,33 @@ async def list_history(filters: Mapping[str, str | int | None], *, server_url: s
             if not isinstance(project_id, str):
                 raise
             raise await unknown_project(api, project_id) from error
+        grants = {} if as_json else await _grant_texts(api, page.executions)
     if as_json:
         put_json(page.model_dump(mode="json"))
         return
     for execution in page.executions:
-        put(_execution_line(execution))
+        put(_execution_line(execution, grants))
     if not page.executions:
         say("Nothing yet.")
     elif page.next_cursor is not None:
         say(f"{len(page.executions)} of {page.total_count}; go on with --cursor '{shown(page.next_cursor)}'")
 
 
-def _execution_line(execution: Execution) -> Text:
+async def _grant_texts(api: ServerApi, executions: list[Execution]) -> dict[str, str]:
+    """What the grants say that let these run."""
+    if not any((execution.approved_by or "").startswith("grant:") for execution in executions):
+        return {}
+    return {grant.id: grant.text for grant in (await api.grants({"all": "true"})).grants}
+
+
+def _execution_line(execution: Execution, grants: Mapping[str, str]) -> Text:
     risk = execution.risk_level.value
     line = Text(f"{execution.created_at[:19].replace('T', ' ')}  {execution.status.value:<17} ")
     line.append(f"{risk:<6}", RISK_STYLES[risk])
     line.append(f"  {shortened(call_summary(execution.tool_name, execution.tool_params))}")
+    by = let_by(execution.approved_by, user_id=execution.user_id, grants=grants)
+    if by is not None:
+        line.append(f"  {by}")
     line.append(f"  {execution.id}", "dim")
     if execution.error:
         line.append(f"\n  {execution.error_type or 'error'}: {shortened(execution.error, 200)}")
@@ -64,6 +77,7 @@ async def list_approvals(*, server_url: str | None, as_json: bool) -> None:
     if not waiting.approvals:
         say("Nothing waits for you.")
     else:
+        say("See all of one with `assent approvals show ID`.")
         say("Decide with `assent approvals approve ID` or `assent approvals reject ID --reason WHY`.")
 
 
@@ -75,6 +89,19 @@ def _approval_lines(request: ApprovalRequest) -> list[Text]:
     lines += [Text(f"  why: {shown(finding.reason)}") for finding in request.findings]
     lines.append(Text(f"  network: {'it may use the network' if request.network else 'none'}"))
     return lines
+
+
+async def show_approval(approval_id: str, *, server_url: str | None, as_json: bool) -> None:
+    """All of what waits: the whole call, and what is known of what it would run."""
+    async with find_place(server_url).api() as api:
+        request = await _waiting(api, approval_id)
+        whole = await api.whole_call(approval_id)
+    if as_json:
+        put_json({**request.model_dump(mode="json"), "whole": whole.text})
+        return
+    for line in _approval_lines(request):
+        put(line)
+    put(quoted(everything_of(request.inspection, whole.text)))
 
 
 async def decide(approval_id: str, *, approve: bool, reason: str | None, server_url: str | None, as_json: bool) -> None:

@@ -33,6 +33,10 @@ class Transcript(Protocol):
 
     def show(self, event: FeedEvent) -> None: ...
 
+    def allowed(self, tool_id: str, by: str) -> None:
+        """Who or what let a call run without a question here, in safe words; said before its end is shown."""
+        ...
+
     def end_turn(self) -> None: ...
 
 
@@ -41,6 +45,9 @@ class JsonTranscript:
 
     def show(self, event: FeedEvent) -> None:
         put_json(event.model_dump(mode="json"))
+
+    def allowed(self, tool_id: str, by: str) -> None:
+        pass  # a program asks for the execution
 
     def end_turn(self) -> None:
         pass
@@ -53,6 +60,10 @@ class TerminalTranscript:
         self._can_ask = can_ask
         self._streamed = ""
         self._output_of: set[str] = set()
+        self._allowed: dict[str, str] = {}
+
+    def allowed(self, tool_id: str, by: str) -> None:
+        self._allowed[tool_id] = by
 
     def show(self, event: FeedEvent) -> None:
         match event:
@@ -80,6 +91,7 @@ class TerminalTranscript:
         self._break()
         self._streamed = ""
         self._output_of.clear()
+        self._allowed.clear()
 
     def _stream(self, text: str) -> None:
         self._streamed += text
@@ -105,7 +117,8 @@ class TerminalTranscript:
     def _finished(self, event: ToolFinished) -> None:
         if event.status is ExecutionStatus.COMPLETED:
             summary = result_summary(event.tool_name, event.result or {})
-            self._note("← ", f"{event.tool_name}: {summary}")
+            by = self._allowed.get(event.tool_id)
+            self._note("← ", f"{event.tool_name}: {summary}{f' ({by})' if by else ''}")
             if event.tool_id not in self._output_of:
                 for line in output_lines(event.result or {}):
                     say(Text(f"  | {line}", style="dim"))

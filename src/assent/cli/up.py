@@ -148,6 +148,8 @@ def _announce(connection: ClientConnection, link: str | None, model: str, *, as_
     )
     say(f"  agent      {agent}")
     say(f"  project    {connection.project_id}")
+    if connection.rules.summary is not None:
+        say(f"  {connection.rules.summary.replace('rules: ', 'rules      ', 1)}")
     if not isolation.isolated:
         say("  warning    there is no sandbox on this machine, so every command asks")
 

@@ -16,7 +16,7 @@ import aiohttp
 from pydantic import BaseModel, ValidationError
 from yarl import URL
 
-from assent.protocol.approvals import ApprovalList, ApproveBody, ConfirmBody, DecisionAnswer, RejectBody
+from assent.protocol.approvals import ApprovalList, ApproveBody, ConfirmBody, DecisionAnswer, RejectBody, WholeCall
 from assent.protocol.chat import (
     Cancelled,
     MessageAccepted,
@@ -47,6 +47,9 @@ from assent.protocol.executions import (
     ResultAck,
     ToolResponse,
 )
+from assent.protocol.grants import Grant, GrantList, GrantPreview, GrantPreviewBody, GrantRule
+from assent.protocol.inspections import Inspection
+from assent.protocol.policies import PolicyDeclaration
 from assent.protocol.tools import ToolCatalogue
 
 from .feed import CONNECT_SECONDS, BadFrame, FeedStream
@@ -129,6 +132,21 @@ class ServerApi:
     async def confirm(self, approval_id: str, body: ConfirmBody) -> DecisionAnswer:
         return await self._post(f"/my/approvals/{_part(approval_id)}/confirm", body, DecisionAnswer)
 
+    async def whole_call(self, approval_id: str) -> WholeCall:
+        return await self._get(f"/my/approvals/{_part(approval_id)}/whole", WholeCall)
+
+    # Grants
+
+    async def grants(self, filters: Mapping[str, str] | None = None) -> GrantList:
+        return await self._get("/my/grants", GrantList, dict(filters or {}))
+
+    async def revoke_grant(self, grant_id: str) -> Grant:
+        return await self._post(f"/my/grants/{_part(grant_id)}/revoke", None, Grant)
+
+    async def preview_grant(self, project_id: str, rule: GrantRule) -> GrantPreview:
+        path = f"{_project(project_id)}/grants/preview"
+        return await self._post(path, GrantPreviewBody(rule=rule), GrantPreview)
+
     # Tools
 
     async def available_tools(self, project_id: str) -> ToolCatalogue:
@@ -155,6 +173,16 @@ class ServerApi:
     async def post_output(self, project_id: str, tool_id: str, chunk: OutputChunk) -> None:
         path = f"{_project(project_id)}/tools/{_part(tool_id)}/output"
         await self._send("POST", path, {}, chunk.model_dump_json().encode(), ANSWER_SECONDS)
+
+    async def post_inspection(self, project_id: str, tool_id: str, inspection: Inspection) -> None:
+        """Say what a call would run, as this machine sees it."""
+        path = f"{_project(project_id)}/tools/{_part(tool_id)}/inspection"
+        await self._send("POST", path, {}, inspection.model_dump_json().encode(), ANSWER_SECONDS)
+
+    async def declare_policy(self, project_id: str, declaration: PolicyDeclaration) -> None:
+        """Tell the server this machine's rules, in place of those it told before."""
+        path = f"{_project(project_id)}/policy"
+        await self._send("PUT", path, {}, declaration.model_dump_json().encode(), ANSWER_SECONDS)
 
     # The feed
 

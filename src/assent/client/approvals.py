@@ -8,16 +8,27 @@ terminal or a closing client never become an approval: they post nothing at all.
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from assent.protocol.approvals import ApprovalRequest, ApproveBody, RejectBody
-from assent.protocol.errors import AssentError, CallerError, ConflictError, ToolApprovalTimeout, UnreachableError
+from assent.gate.grants import text_of
+from assent.protocol.approvals import ApprovalRequest, ApproveBody, DecisionAnswer, RejectBody
+from assent.protocol.errors import (
+    AssentError,
+    CallerError,
+    ConflictError,
+    NotFound,
+    ToolApprovalTimeout,
+    UnreachableError,
+)
 from assent.protocol.events import ApprovalDecided, ApprovalRequested
+from assent.protocol.grants import GrantPreview, GrantRule, GrantTerms
 from assent.protocol.states import ApprovalStatus, RiskLevel
 from assent.protocol.values import moment, now
 
 from .log import log
 from .outbox import Link, pause
 from .prompts import Answer, ApprovalPrompt, Question
+from .terms import let_by, span_words, uses_words
 
 HISTORY = 200
 
@@ -77,11 +88,9 @@ class ApprovalDesk:
         seconds = self._seconds(event, server_ahead)
         loop = asyncio.get_running_loop()
         timer = loop.call_later(max(seconds, 0.0), self._expire, event.approval_id)
-        question = Question(event=event, closed=loop.create_future(), until=loop.time() + seconds)
-        self._pending[event.approval_id] = PendingApproval(event, timer, question)
+        self._pending[event.approval_id] = PendingApproval(event, timer, self._question(event, loop.time() + seconds))
         log.info("approval requested", approval_id=event.approval_id, tool=event.tool_name, risk=event.risk_level.value)
-        if self._prompt is not None and self._asker is None:
-            self._asker = loop.create_task(self._ask_all(self._prompt))
+        self._ask_soon()
 
     def decided(self, event: ApprovalDecided) -> None:
         """Somebody decided, here or elsewhere."""
@@ -139,6 +148,20 @@ class ApprovalDesk:
 
     # Asking
 
+    def _question(self, event: ApprovalRequested, until: float) -> Question:
+        async def preview(rule: GrantRule) -> GrantPreview:
+            return await self._link.preview_grant(self._project_id, rule)
+
+        async def whole() -> str:
+            return (await self._link.whole_call(event.approval_id)).text
+
+        closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        return Question(event=event, closed=closed, until=until, preview=preview, whole=whole)
+
+    def _ask_soon(self) -> None:
+        if self._prompt is not None and self._asker is None:
+            self._asker = asyncio.get_running_loop().create_task(self._ask_all(self._prompt))
+
     async def _ask_all(self, prompt: ApprovalPrompt) -> None:
         try:
             while (waiting := next((w for w in self._pending.values() if not w.asked), None)) is not None:
@@ -164,18 +187,21 @@ class ApprovalDesk:
                 if approval_id not in self._pending:
                     return
                 try:
-                    self._settled(approval_id, await self._decide(waiting), "you")
+                    decided = await self._decide(waiting)
+                    self._settled(approval_id, decided.status, "you")
+                    self._say_granted(waiting.answer, decided)
                     return
                 except UnreachableError as error:
                     log.warning("decision not delivered", approval_id=approval_id, error=error.message)
                     if attempt + 1 < self._tries:
                         await asyncio.sleep(pause(attempt))
                 except ConflictError as error:
-                    self._settled(approval_id, _status(error.state), "somebody faster")
+                    self._end(approval_id, _status(error.state), "somebody faster")
+                    self._say(f"Your answer came too late: {error.message.replace('person:', '')}")
                     return
                 except CallerError as error:
                     log.error("decision not taken", approval_id=approval_id, error=error.message)
-                    self._settled(approval_id, ApprovalStatus.CANCELLED, None)
+                    self._not_taken(waiting, error)
                     return
                 except AssentError as error:
                     log.error("decision refused", approval_id=approval_id, error=error.message)
@@ -190,14 +216,27 @@ class ApprovalDesk:
         self._end(approval_id, status, decided_by)
         self._say(_told(status, decided_by))
 
-    async def _decide(self, waiting: PendingApproval) -> ApprovalStatus:
+    def _not_taken(self, waiting: PendingApproval, error: CallerError) -> None:
+        """A grant that may not be saved decides nothing: the question is put again. Any other is over."""
+        if waiting.answer is None or waiting.answer.terms is None or isinstance(error, NotFound):
+            self._settled(waiting.event.approval_id, ApprovalStatus.CANCELLED, None)
+            return
+        self._say(f"Your answer was not taken: {error}")
+        waiting.answer, waiting.asked = None, False
+        self._ask_soon()
+
+    def _say_granted(self, answer: Answer | None, decided: DecisionAnswer) -> None:
+        if answer is None or answer.terms is None or decided.grant_id is None:
+            return
+        self._say(granted_sentence(answer.terms, len(decided.released)))
+
+    async def _decide(self, waiting: PendingApproval) -> DecisionAnswer:
         event, answer = waiting.event, waiting.answer
         if answer is not None and answer.allow:
-            body = ApproveBody(digest=event.digest)
-            return (await self._link.approve(self._project_id, event.approval_id, body)).status
+            body = ApproveBody(digest=event.digest, scope=answer.scope, terms=answer.terms)
+            return await self._link.approve(self._project_id, event.approval_id, body)
         reason = None if answer is None else answer.reason
-        rejected = await self._link.reject(self._project_id, event.approval_id, RejectBody(reason=reason))
-        return rejected.status
+        return await self._link.reject(self._project_id, event.approval_id, RejectBody(reason=reason))
 
     def _say(self, sentence: str) -> None:
         if self._prompt is not None:
@@ -220,6 +259,20 @@ def _as_event(request: ApprovalRequest) -> ApprovalRequested:
         deadline=request.deadline,
         session_id=request.session_id,
         agent_id=request.agent_id,
+        inspection=request.inspection,
+        suggestions=request.suggestions,
+    )
+
+
+def granted_sentence(terms: GrantTerms, released: int) -> str:
+    """What is allowed from now on, until when, and how to take it back."""
+    what = "everything that does not always ask" if terms.rule is None else text_of(terms.rule).rstrip(".")
+    seconds = terms.expires_in_seconds or 0
+    until = (datetime.now().astimezone() + timedelta(seconds=seconds)).strftime("%H:%M")
+    went = {0: "", 1: " 1 call that waited went with it."}.get(released, f" {released} calls that waited went with it.")
+    return (
+        f"Allowed in this session from now on: {what}; {uses_words(terms.max_uses)}, until {until} "
+        f"({span_words(seconds)}).{went} `assent grants` lists it, `assent grants revoke` takes it back."
     )
 
 
@@ -232,7 +285,7 @@ def _status(state: str) -> ApprovalStatus:
 
 def _told(status: ApprovalStatus, decided_by: str | None) -> str:
     """What the person at the prompt is told when a question ends."""
-    by = f" by {decided_by.removeprefix('person:')}" if decided_by else ""
+    by = f" {let_by(decided_by)}" if decided_by and ":" in decided_by else f" by {decided_by}" if decided_by else ""
     match status:
         case ApprovalStatus.APPROVED:
             return f"Allowed{by}."

@@ -1,8 +1,9 @@
 """The checks a signal passes before anything acts on it: the client trusts none of them blindly (C2).
 
 In order: is its time still running, is it what was approved (the digest, computed here), does the owner's own gate
-let it pass, and where the gate wants an approval, is there one. The first that fails ends it with an error whose
-`error_type` says why. Nothing here runs a tool.
+let it pass, where the gate wants an approval, is there one, and was everything shown that it would run. The first that
+fails ends it with an error whose `error_type` says why. That the files still hold what was shown is checked by the
+workspace, as it starts the command. Nothing here runs a tool.
 """
 
 import asyncio
@@ -14,9 +15,9 @@ from assent.protocol.errors import AssentError, ExecutionCancelled, ExecutionTim
 from assent.protocol.events import ExecutionSignal
 from assent.protocol.states import AgentMode, ErrorType, ExecutionStatus
 from assent.protocol.tools import TOOLS
-from assent.protocol.values import moment
+from assent.protocol.values import JsonObject, moment
 from assent.protocol.verdicts import Verdict, VerdictLevel
-from assent.workspace import Workspace
+from assent.workspace import DriftedError, Workspace
 
 from .log import log
 from .outbox import Link
@@ -24,12 +25,6 @@ from .outbox import Link
 STALE = timedelta(seconds=10)
 """A signal older than this may have ended meanwhile; before it changes anything the server is asked."""
 LARGE_CHARACTERS = 256 * 1024
-
-
-class DriftedError(RefusedError):
-    """What would run is not what was approved."""
-
-    error_type = ErrorType.DRIFTED
 
 
 class GateRefusal(RefusedError):
@@ -79,7 +74,7 @@ class SignalChecks:
     async def _check_digest(self, event: ExecutionSignal) -> None:
         content = event.tool_params.get("content")
         large = isinstance(content, str) and len(content) > LARGE_CHARACTERS
-        call = (event.tool_name, event.tool_params, self._project_id)
+        call = (event.tool_name, event.tool_params, self._project_id, dict(event.bound))
         try:
             digest = await asyncio.to_thread(call_digest, *call) if large else call_digest(*call)
         except (ValueError, RecursionError):
@@ -92,12 +87,27 @@ class SignalChecks:
         if self._isolated is None:
             # Found out by really starting something in the sandbox, so not on the loop.
             self._isolated = await asyncio.to_thread(lambda: self._workspace.isolation.isolated)
+        verdict = self._judge(event, event.tool_params)
+        if self._gate.rules.policy.has_rules:
+            # A rule knows names only: a link must meet the rules of what it leads to as well.
+            real = await self._workspace.under_real_names(event.tool_params)
+            if real != event.tool_params:
+                self._judge(event, real)
+        check_bound(event, verdict)
+        return verdict
+
+    def _judge(self, event: ExecutionSignal, params: JsonObject) -> Verdict:
+        """Our own verdict on a call under one spelling; raises where that needed more than the signal has."""
         verdict = self._gate.judge(
-            event.tool_name, event.tool_params, workspace=self._root, isolated=self._isolated
+            event.tool_name, params, workspace=self._root, isolated=bool(self._isolated)
         ).verdict
         if verdict.refused:
             raise GateRefusal(verdict)
-        if verdict.level is not VerdictLevel.LOW and not has_approval(event, verdict):
+        if verdict.level is VerdictLevel.LOW:
+            return verdict
+        if event.approved_by.startswith("mode:") and self._gate.rules.policy.widest_mode is AgentMode.SANDBOX:
+            raise RefusedError("This machine's rules permit no mode but sandbox; it was not run.")
+        if not has_approval(event, verdict):
             needed = "approval by a person" if verdict.always_asks else "approval"
             raise RefusedError(
                 f"On this machine it is {verdict.level.value}: it needed {needed} and has none, so it was not run."
@@ -105,10 +115,26 @@ class SignalChecks:
         return verdict
 
 
-def has_approval(event: ExecutionSignal, verdict: Verdict) -> bool:
-    """Whether the signal says who allowed it: a person by an approval, a grant, or the mode `full`.
+def check_bound(event: ExecutionSignal, verdict: Verdict) -> None:
+    """An answer to a question covers what was shown: it must be bound to exactly the files that would run.
 
-    What always asks is allowed by a person alone: no grant and no mode covers it.
+    A mode and the owner's own rules answer no question; nothing had to be shown for them.
+    """
+    if event.approved_by.partition(":")[0] not in ("person", "grant") or verdict.level is VerdictLevel.LOW:
+        return
+    if set(event.bound) != set(verdict.runs):
+        names = ", ".join(repr(name) for name in sorted(set(verdict.runs) ^ set(event.bound))[:3])
+        raise DriftedError(
+            f"What was shown is not what it would run ({names}); nothing was run.",
+            hint="Ask again: what it would run is then shown.",
+        )
+
+
+def has_approval(event: ExecutionSignal, verdict: Verdict) -> bool:
+    """Whether the signal says who allowed it: a person by an approval, a grant, the mode `full`, or a rule.
+
+    What always asks is allowed by a person alone: no grant, no mode and no rule covers it. A rule counts only where
+    this machine's own rules allow the call too.
     """
     kind, _, name = event.approved_by.partition(":")
     if verdict.always_asks and kind != "person":
@@ -120,5 +146,7 @@ def has_approval(event: ExecutionSignal, verdict: Verdict) -> bool:
             return bool(name)
         case "mode":
             return name == "full" and event.mode is AgentMode.FULL
+        case "rule":
+            return bool(name) and verdict.waived_by is not None
         case _:
             return False

@@ -1,8 +1,8 @@
 """The client's life: connect to the feed, hand events to the handler, connect again when the stream breaks.
 
-Each time it connects, what could not be delivered is sent, and the questions that wait are taken from the server's
-list. A token that is not accepted, a missing scope or an unknown project end it with a clear error: trying again
-would not help. Everything else is tried again, with growing pauses.
+Each time it connects, this machine's rules are declared, what could not be delivered is sent, and the questions that
+wait are taken from the server's list. A token that is not accepted, a missing scope or an unknown project end it with a
+clear error: trying again would not help. Everything else is tried again, with growing pauses.
 """
 
 import asyncio
@@ -12,16 +12,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from assent.gate import DEFAULT_COMMANDS, Gate, GateRules
-from assent.protocol.errors import AssentError, ConfigurationError, UnreachableError
+from assent.policies import LoadedPolicy, load_policy, machine_gate
+from assent.protocol.errors import AssentError, ConfigurationError, NotFound, UnreachableError
 from assent.protocol.events import (
     ApprovalDecided,
     ApprovalRequested,
     ExecutionCancelSignal,
     ExecutionSignal,
     FeedEvent,
+    InspectionRequested,
     ResultAcknowledged,
 )
+from assent.protocol.policies import PolicyDeclaration
 from assent.settings import ClientSettings
 from assent.workspace import Workspace
 
@@ -53,6 +55,7 @@ class ClientConnection:
         api: ServerApi,
         handler: ToolHandler,
         journal: Journal,
+        rules: LoadedPolicy,
         interactive: bool = False,
         on_event: OnEvent | None = None,
     ) -> None:
@@ -60,6 +63,8 @@ class ClientConnection:
         self.workspace = workspace
         self.api = api
         self.handler = handler
+        self.rules = rules
+        """The rules of this machine, as they were read when it started."""
         self.connected = asyncio.Event()
         """Set while the feed is open."""
         self._journal = journal
@@ -111,6 +116,7 @@ class ClientConnection:
         self._journal.close()
 
     async def _serve(self, backend: str) -> None:
+        await self._declare()
         stream = self.api.stream(
             self.project_id,
             self._last_event_id,
@@ -133,6 +139,15 @@ class ClientConnection:
                 if self._on_event is not None:
                     self._on_event(number, event)
 
+    async def _declare(self) -> None:
+        """Each time, also when there are no rules: what this machine declared before must not go on."""
+        declaration = PolicyDeclaration(client_id=self.client_id, layers=self.rules.texts)
+        try:
+            await self.api.declare_policy(self.project_id, declaration)
+        except NotFound:
+            # An unknown project fails the same way right after, on the feed.
+            log.warning("the server takes no rules of a machine; they hold here all the same")
+
     def _dispatch(self, event: FeedEvent) -> None:
         match event:
             case ExecutionSignal():
@@ -141,6 +156,8 @@ class ClientConnection:
                 self.handler.handle_tool_result_ack(event)
             case ExecutionCancelSignal():
                 self.handler.handle_tool_cancel_signal(event)
+            case InspectionRequested():
+                self.handler.handle_tool_inspection_request(event)
             case ApprovalRequested():
                 self.handler.handle_tool_approval_request(event)
             case ApprovalDecided():
@@ -193,6 +210,7 @@ def connect_client(
     token = settings.token.get_secret_value() if settings.token is not None else load_token(settings.home)
     if not token:
         raise ConfigurationError("There is no token.", hint=f"set ASSENT_TOKEN, or {TOKEN_HINT}")
+    rules = load_policy(settings, workspace_dir)
     identity = open_identity(settings.home, settings.server_url, project_id, Path(workspace_dir).resolve())
     api = ServerApi(settings.server_url, token, client_id=identity.client_id)
     journal = Journal(identity.directory)
@@ -201,13 +219,12 @@ def connect_client(
     except BaseException:
         journal.close()
         raise
-    commands = DEFAULT_COMMANDS if settings.allowed_commands is None else frozenset(settings.allowed_commands)
     handler = ToolHandler(
         settings=settings,
         project_id=project_id,
         client_id=identity.client_id,
         workspace=workspace,
-        gate=Gate(GateRules(allowed_commands=commands)),
+        gate=machine_gate(settings, rules),
         journal=journal,
         link=api,
         prompt=prompt,
@@ -218,6 +235,7 @@ def connect_client(
         api=api,
         handler=handler,
         journal=journal,
+        rules=rules,
         interactive=prompt is not None,
         on_event=on_event,
     )

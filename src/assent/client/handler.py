@@ -27,6 +27,7 @@ from assent.protocol.events import (
     ApprovalRequested,
     ExecutionCancelSignal,
     ExecutionSignal,
+    InspectionRequested,
     ResultAcknowledged,
 )
 from assent.protocol.executions import MAX_ERROR_CHARACTERS, ClientResult
@@ -37,6 +38,7 @@ from assent.workspace import Workspace
 from .approvals import ApprovalDesk, PastApproval
 from .cache import ReadCache
 from .checks import SignalChecks
+from .inspector import Inspector
 from .journal import Journal
 from .log import log
 from .outbox import Link, LiveOutput, Outbox
@@ -84,6 +86,9 @@ class ToolHandler:
         self._journal = journal
         self._link = link
         self._checks = SignalChecks(project_id=project_id, workspace=workspace, gate=gate, link=link)
+        self._inspector = Inspector(
+            project_id=project_id, workspace=workspace, gate=gate, link=link, tries=settings.post_tries
+        )
         self.outbox = Outbox(link, project_id, journal, settings.post_tries)
         self.approvals = ApprovalDesk(
             link, project_id, prompt, timeout_seconds=settings.approval_timeout_seconds, tries=settings.post_tries
@@ -144,6 +149,11 @@ class ToolHandler:
         """A question is answered, here or elsewhere."""
         self.approvals.decided(event)
 
+    def handle_tool_inspection_request(self, event: InspectionRequested) -> None:
+        """The server asks what a call would run, before it asks a person."""
+        if event.client_id == self._client_id and not self._disposed:
+            self._inspector.request(event)
+
     def handle_tool_execution_signal(self, event: ExecutionSignal) -> None:
         """Something to execute."""
         tool_id = event.tool_id
@@ -192,6 +202,7 @@ class ToolHandler:
         self._disposed = True
         log.info("closing", active=len(self._active), queued=len(self._queue))
         await self.approvals.close()
+        await self._inspector.close()
         for event in self._queue.signals:
             self._cancel(event.tool_id, "The client was closed before this was run.")
         for tool_id in [*self._active]:
@@ -310,7 +321,11 @@ class ToolHandler:
         try:
             async with asyncio.timeout(seconds):
                 return await self._workspace.run(
-                    event.tool_name, event.tool_params, network=network and event.network, on_output=live
+                    event.tool_name,
+                    event.tool_params,
+                    network=network and event.network,
+                    on_output=live,
+                    bound=event.bound,
                 )
         except TimeoutError as error:
             raise ExecutionTimeout(f"It did not end within {seconds:g} s.") from error

@@ -11,10 +11,12 @@ import random
 from collections.abc import Coroutine
 from typing import Any, Literal, Protocol
 
-from assent.gate import mask_text
-from assent.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody
+from assent.gate import MaskedStream
+from assent.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, WholeCall
 from assent.protocol.errors import AssentError, CallerError, ConflictError, NotFound, UnreachableError
 from assent.protocol.executions import Execution, FailedReport, OutputChunk, ResultAck
+from assent.protocol.grants import GrantPreview, GrantRule
+from assent.protocol.inspections import Inspection
 from assent.protocol.states import ErrorType
 from assent.protocol.values import now
 
@@ -27,9 +29,6 @@ TRY_AGAIN_SECONDS = 15.0
 COALESCE_SECONDS = 0.1
 MAX_PIECE_BYTES = 64 * 1024
 MAX_LIVE_CHARACTERS = 1024 * 1024
-MAX_HELD_CHARACTERS = 64 * 1024
-"""A line longer than this leaves in parts."""
-_KEY_BEGINS, _KEY_ENDS = "-----BEGIN ", "-----END "
 
 Stream = Literal["stdout", "stderr"]
 
@@ -41,11 +40,17 @@ class Link(Protocol):
 
     async def post_output(self, project_id: str, tool_id: str, chunk: OutputChunk) -> None: ...
 
+    async def post_inspection(self, project_id: str, tool_id: str, inspection: Inspection) -> None: ...
+
     async def get_tool(self, tool_id: str) -> Execution: ...
 
     async def approve(self, project_id: str, approval_id: str, body: ApproveBody) -> DecisionAnswer: ...
 
     async def reject(self, project_id: str, approval_id: str, body: RejectBody) -> DecisionAnswer: ...
+
+    async def whole_call(self, approval_id: str) -> WholeCall: ...
+
+    async def preview_grant(self, project_id: str, rule: GrantRule) -> GrantPreview: ...
 
 
 def pause(attempt: int, first: float = FIRST_PAUSE_SECONDS, longest: float = LONGEST_PAUSE_SECONDS) -> float:
@@ -164,8 +169,7 @@ class LiveOutput:
         self._project_id = project_id
         self._tool_id = tool_id
         self._waiting: list[tuple[Stream, str]] = []
-        self._held: dict[Stream, str] = {}
-        """The begun line of each stream."""
+        self._streams: dict[Stream, MaskedStream] = {}
         self._cut: set[Stream] = set()
         """Streams whose last line is not whole, because the limit was reached."""
         self._left = MAX_LIVE_CHARACTERS
@@ -193,13 +197,17 @@ class LiveOutput:
             if self._task is not None:
                 self._task.cancel()
             return None
-        if self._task is None and self._held:
+        if self._task is None and self._holds:
             self._task = asyncio.get_running_loop().create_task(self._relay())
         return self._task
 
+    @property
+    def _holds(self) -> bool:
+        return any(stream.held for stream in self._streams.values())
+
     async def _relay(self) -> None:
         try:
-            while self._waiting or (self._ended.is_set() and self._held):
+            while self._waiting or (self._ended.is_set() and self._holds):
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(COALESCE_SECONDS):
                         await self._ended.wait()
@@ -213,17 +221,15 @@ class LiveOutput:
         """What may leave now: lines that ended; what was held too long; at the end, all but a line that was cut."""
         waiting, self._waiting = self._waiting, []
         ripe: list[tuple[Stream, str]] = []
-        for stream, text in _runs(waiting):
-            text = self._held.pop(stream, "") + text
-            at = _end_of_lines(text)
-            if len(text) - at > MAX_HELD_CHARACTERS:
-                at = len(text)
-            ripe.append((stream, text[:at]))
-            if at < len(text):
-                self._held[stream] = text[at:]
+        for name, text in _runs(waiting):
+            # The one that spoke last is last: so it is also at the end.
+            stream = self._streams[name] = self._streams.pop(name, None) or MaskedStream()
+            ripe.append((name, stream.feed(text)))
         if self._ended.is_set():
-            ripe.extend(held for held in self._held.items() if held[0] not in self._cut)
-            self._held.clear()
+            for name, stream in self._streams.items():
+                if name in self._cut:
+                    stream.drop()
+                ripe.append((name, stream.end()))
         return ripe
 
     async def _post(self, stream: Stream, text: str) -> bool:
@@ -235,16 +241,6 @@ class LiveOutput:
             log.debug("output not relayed", tool_id=self._tool_id, error=type(error).__name__)
             return False
         return True
-
-
-def _end_of_lines(text: str) -> int:
-    """Where the last whole line ends; a private key counts as one line, from its first to its last."""
-    at = text.rfind("\n") + 1
-    key = text.rfind(_KEY_BEGINS, 0, at)
-    while key >= 0 and text.find(_KEY_ENDS, key, at) < 0:
-        at = text.rfind("\n", 0, key) + 1
-        key = text.rfind(_KEY_BEGINS, 0, at)
-    return at
 
 
 def _runs(pieces: list[tuple[Stream, str]]) -> list[tuple[Stream, str]]:
@@ -259,10 +255,9 @@ def _runs(pieces: list[tuple[Stream, str]]) -> list[tuple[Stream, str]]:
 
 
 def _pieces(ripe: list[tuple[Stream, str]]) -> list[tuple[Stream, str]]:
-    """Masked as a whole, then cut so that a piece is never too large."""
+    """Masked already, and cut so that a piece is never too large."""
     pieces: list[tuple[Stream, str]] = []
     for stream, text in _runs(ripe):
-        text = mask_text(text)
         step = MAX_PIECE_BYTES if text.isascii() else MAX_PIECE_BYTES // 4
         for at in range(0, len(text), step):
             pieces.append((stream, text[at : at + step]))

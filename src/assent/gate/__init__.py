@@ -1,32 +1,47 @@
 """The gate: pure decisions about calls, made twice, on the server and again on the user's machine.
 
-`Gate.judge` answers for one call; `mask_*` takes secrets out of what is stored and shown; `safe_text`, `describe`
-and `shown_params` make what people see. Nothing here opens anything but the gate's own packaged tables.
+`Gate.judge` answers for one call, `parse_policy` reads its owner's rules; `mask_*` takes secrets out of what is stored
+and shown; `safe_text`, `describe` and `shown_params` make what people see. Nothing here opens anything but the gate's
+own packaged tables.
 """
 
 from .commands import DEFAULT_COMMANDS, CommandFindings, CommandValidator
 from .gate import Gate, GateRules, Judgement
 from .names import SecretGlobs, protected_name, secret_globs, secret_name, trusted_name
 from .paths import PathFinding, check_path
-from .render import describe, safe_text, shown_params
+from .policy import NO_POLICY, Action, LayerPolicy, Policy, PolicyError, PolicyOpinion, Rule
+from .policy_text import declared_layers, parse_policy
+from .render import describe, full_text, safe_text, shown_params
 from .risk import RiskAssessor
 from .secrets import MASK_PREFIX, mask_text, mask_value
+from .streams import MaskedStream
 
 __all__ = [
     "DEFAULT_COMMANDS",
     "MASK_PREFIX",
+    "NO_POLICY",
+    "Action",
     "CommandFindings",
     "CommandValidator",
     "Gate",
     "GateRules",
     "Judgement",
+    "LayerPolicy",
+    "MaskedStream",
     "PathFinding",
+    "Policy",
+    "PolicyError",
+    "PolicyOpinion",
     "RiskAssessor",
+    "Rule",
     "SecretGlobs",
     "check_path",
+    "declared_layers",
     "describe",
+    "full_text",
     "mask_text",
     "mask_value",
+    "parse_policy",
     "protected_name",
     "safe_text",
     "secret_globs",

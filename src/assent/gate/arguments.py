@@ -4,6 +4,7 @@ One small judge for each `Kind`. They see the value and where it stood, and answ
 harmless. Text is never searched for words that look dangerous: only its kind decides.
 """
 
+import posixpath
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,16 +14,22 @@ from assent.protocol.verdicts import Finding, VerdictLevel
 from .characters import hidden_in_prose
 from .names import protected_name, secret_name, trusted_name
 from .paths import RELATIVE_HINT, check_path, climbs_out, quoted
+from .risk import MEDIUM_EXTENSIONS
+from .sed import read_script
 from .tables import CommandTable, Kind
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}(?:\.[0-9]{1,9})?[A-Za-z]{0,3}")
 _WORD = re.compile(r"[A-Za-z0-9_+:.,%-]*")
 _GLUED = re.compile(r"-[A-Za-z](?=/|~/|\.\.(?:/|$))")
 _VARIABLE = re.compile(r"\$(?:[A-Z_{(]|env:)|%[A-Za-z_]+%")
+_EXPANDS = re.compile(r"`|\$[({]|\{(?:[^}]*,)?(?:/|~|\.\.)")
+_ZONE_FILE = re.compile(r"TZ=[\"']?:?(?:/|[^\"']*\.\.)")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://)")
 _SCP = re.compile(r"[^/\s:]+:(?!/?\d+$).+")  # no colon before the first: one way to match, so linear
 _NETWORK_SCHEMES = frozenset({"http", "https", "ssh", "git", "git+ssh", "git+https", "ftp", "ftps", "git+http"})
 _SAFE_CHECKPOINTS = frozenset({"dot", ".", "echo", "bell", "totals", "ttyout", "sleep"})
+_WEB = re.compile(r"(?:https?://)?[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{1,5})?(?:[/?#][^\s\\{}\[\]]*)?", re.IGNORECASE)
+_WHEEL = (".whl", ".zip", ".egg", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _LINKER_PROGRAMS = ("-plugin", "--plugin", "-dynamic-linker", "--dynamic-linker", "-I", "-fuse-ld", "@")
 _MEDIUM, _HIGH, _REFUSE = VerdictLevel.MEDIUM, VerdictLevel.HIGH, VerdictLevel.REFUSE
 
@@ -76,7 +83,7 @@ def _word(value: str, place: Place) -> Findings:
 
 def _refusal(value: str, place: Place, *, writes: bool = False) -> Finding | None:
     """Why a path may not be used by a command, or None."""
-    if value.startswith("~") or (value.startswith(("$", "%")) and _VARIABLE.match(value)):
+    if value.startswith("~") or (value.startswith(("$", "%")) and _VARIABLE.match(value)) or _EXPANDS.search(value):
         # Literal for us; but whoever wrote it meant a place outside.
         return place.finding(_REFUSE, f"{quoted(value)} names a home directory or variable.", RELATIVE_HINT)
     relative, refusal = check_path(value, workspace=place.workspace)
@@ -164,6 +171,14 @@ def is_remote(value: str) -> bool:
     return bool(_URL.match(value) or (_SCP.fullmatch(value) and not value.startswith(("/", "."))))
 
 
+def _target(value: str, place: Place) -> Findings:
+    """Where commits are sent: one of the repository's remotes is usual, an address is not."""
+    findings = _remote(value, place)
+    if not findings and is_remote(value):
+        return [place.finding(_HIGH, f"Sends to {quoted(value)}, which is none of the remotes.", always_asks=True)]
+    return findings
+
+
 def _file_list(value: str, place: Place) -> Findings:
     if value == "-":
         return [place.finding(_REFUSE, "There is no input to read names from.")]
@@ -180,6 +195,8 @@ def _date_format(value: str, place: Place) -> Findings:
 
 
 def _date(value: str, place: Place) -> Findings:
+    if _ZONE_FILE.search(value):
+        return [place.finding(_REFUSE, f"{quoted(value)} names a file outside as time zone.")]
     if "TZ=" in value:
         return [place.finding(_MEDIUM, f"{quoted(value)} names a time zone file.")]
     return _text(value, place)
@@ -188,7 +205,7 @@ def _date(value: str, place: Place) -> Findings:
 def _module(value: str, place: Place) -> Findings:
     option = place.table.modules.get(value.partition(".")[0])
     if option is None:
-        return NOTHING
+        return _loose(value, place)
     return [place.finding(option.level, option.because or f"Runs the module {quoted(value)}.")]
 
 
@@ -257,6 +274,76 @@ def _source(value: str, place: Place) -> Findings:
     return _loose(value, place)
 
 
+def _sed_script(value: str, place: Place) -> Findings:
+    script = read_script(value)
+    findings: Findings = []
+    if script.runs:
+        findings.append(place.finding(_REFUSE, f"The script {quoted(value, 80)} would run a program."))
+    for name in script.writes:
+        findings += _path_write(name, place)
+    for name in script.reads:
+        findings += _path_read(name, place)
+    if not script.readable:
+        reason = f"What the script {quoted(value, 80)} does cannot be told; sed can write files and run programs."
+        findings.append(place.finding(_HIGH, reason))
+    elif not script.certain:
+        findings.append(place.finding(_MEDIUM, f"The script {quoted(value, 80)} does more than show lines."))
+    return findings or _text(value, place)
+
+
+def _is_root(relative: str) -> bool:
+    """Whether the spelling names the workspace itself."""
+    return posixpath.normpath(relative) == "."
+
+
+def _path_make(value: str, place: Place) -> Findings:
+    refusal = _refusal(value, place, writes=True)
+    if refusal is not None:
+        return [refusal]
+    trusted = trusted_name(value)
+    if trusted is not None:
+        return [place.finding(_HIGH, f"Changes {quoted(value)}. {trusted}", always_asks=True)]
+    return NOTHING
+
+
+def _path_change(value: str, place: Place) -> Findings:
+    findings = _path_make(value, place)
+    if findings or value.endswith("/") or _is_root(check_path(value, workspace=place.workspace).relative):
+        return findings
+    stem, dot, ending = value.rpartition("/")[2].rpartition(".")
+    if dot and stem and f".{ending}" in MEDIUM_EXTENSIONS:
+        return NOTHING
+    what = f".{ending} file" if dot and stem else "file without an extension, or into a directory"
+    return [place.finding(_HIGH, f"Writes a {what}: {quoted(value)}.")]
+
+
+def _path_remove(value: str, place: Place) -> Findings:
+    findings = _path_make(value, place)
+    if not findings and _is_root(check_path(value, workspace=place.workspace).relative):
+        return [place.finding(_REFUSE, f"{quoted(value)} is the workspace itself.")]
+    if not findings and secret_name(value):
+        reason = f"{quoted(value)} usually holds secrets; its name would no longer say so."
+        return [place.finding(_HIGH, reason, always_asks=True)]
+    return findings
+
+
+def _url(value: str, place: Place) -> Findings:
+    if _WEB.fullmatch(value):
+        return NOTHING
+    instead = "give a full URL that begins with https://"
+    return [place.finding(_REFUSE, f"{quoted(value)} is not the plain address of a web page.", instead)]
+
+
+def _requirement(value: str, place: Place) -> Findings:
+    """A package for pip; `.` and directories of the workspace are the project's own."""
+    refused = _loose(value.partition("@")[2].strip() if " @ " in value else value, place)
+    if refused:
+        return refused
+    if "://" in value or ":" in value or " @ " in value or value.endswith(_WHEEL):
+        return [place.finding(_HIGH, f"{quoted(value)} does not come from the package index.", always_asks=True)]
+    return NOTHING
+
+
 _JUDGES: dict[Kind, Callable[[str, Place], Findings]] = {
     Kind.TEXT: _text,
     Kind.NUMBER: _number,
@@ -279,5 +366,12 @@ _JUDGES: dict[Kind, Callable[[str, Place], Findings]] = {
     Kind.SCRIPT: _script,
     Kind.REFSPEC: _refspec,
     Kind.SOURCE: _source,
+    Kind.TARGET: _target,
     Kind.GLOB: _glob,
+    Kind.SED_SCRIPT: _sed_script,
+    Kind.PATH_MAKE: _path_make,
+    Kind.PATH_CHANGE: _path_change,
+    Kind.PATH_REMOVE: _path_remove,
+    Kind.URL: _url,
+    Kind.REQUIREMENT: _requirement,
 }

@@ -81,13 +81,23 @@ def escaped(character: str) -> str:
 
 
 _SCRIPTS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC")
+# Letters of other alphabets that look like Latin ones in most fonts.
+_LATIN_LOOKING = frozenset("асеорхуіјѕһԁԛԝѵӏАВЕЗКМНОРСТУХІЈЅοαινρυκΑΒΕΖΗΙΚΜΝΟΡΤΥΧ")
 
 
-def mixed_scripts(text: str) -> bool:
-    """Whether one word mixes alphabets whose letters look alike, as in a Cyrillic `a` among Latin letters."""
+def mixed_scripts(text: str) -> str | None:
+    """The first letter of a word that is not what it looks like, or None: alphabets mixed, as in a Cyrillic `a` among
+    Latin letters; only letters that look like Latin ones; letters that are a form of others."""
     if text.isascii():
-        return False
-    return any(len(_scripts(word)) > 1 for word in re.split(r"[\W\d_]+", text) if not word.isascii())
+        return None
+    words = (word for word in re.split(r"[\W\d_]+", text) if not word.isascii())
+    return next((next(letter for letter in word if not letter.isascii()) for word in words if _disguised(word)), None)
+
+
+def _disguised(word: str) -> bool:
+    if len(_scripts(word)) > 1 or (len(word) > 1 and _LATIN_LOOKING.issuperset(word)):
+        return True
+    return any(not letter.isascii() and unicodedata.normalize("NFKC", letter).isascii() for letter in word)
 
 
 def _scripts(word: str) -> set[str]:

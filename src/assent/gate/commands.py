@@ -6,8 +6,9 @@ It decides from argv and tables alone and never from the joined text.
 """
 
 import shlex
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 
 from assent.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
 from assent.protocol.values import JsonObject
@@ -16,7 +17,8 @@ from assent.protocol.verdicts import Finding, VerdictLevel
 from .arguments import Place, is_remote, judge_value
 from .options import Reading, Said, Unreadable, read
 from .paths import quoted
-from .tables import CommandTable, Kind, Style, load_tables
+from .table_files import TableError, load_tables
+from .tables import CommandTable, Kind, Style
 
 DEFAULT_COMMANDS = frozenset(
     ("grep", "find", "locate", "ls", "cat", "head", "tail", "wc", "gcc", "python", "python3", "node", "npm", "git")
@@ -26,6 +28,7 @@ LONG_COMMAND_BYTES = 8 * 1024
 
 _LOW, _MEDIUM, _HIGH, _REFUSE = VerdictLevel.LOW, VerdictLevel.MEDIUM, VerdictLevel.HIGH, VerdictLevel.REFUSE
 NETWORK = "Uses the network."
+_REMOTES = (Kind.REMOTE, Kind.TARGET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,9 @@ class CommandValidator:
 
     def __init__(self, allowed: frozenset[str] = DEFAULT_COMMANDS) -> None:
         self.allowed = allowed
-        self.tables = load_tables()
+        self.tables: Mapping[str, CommandTable] = load_tables()
+        for name in allowed - _CHECKED:
+            check_table(name)
 
     def judge(self, command: str, args: Sequence[str], workspace: str | None = None) -> CommandFindings:
         """Findings for one line; never empty."""
@@ -64,24 +69,38 @@ class CommandValidator:
 
     def self_check(self) -> list[str]:
         """Every example in the tables that does not come out as it says; an empty list is right."""
-        return [wrong for table in self.tables.values() for wrong in self._check_examples(table)]
+        return [wrong for table in self.tables.values() for wrong in _wrong_examples(table)]
 
-    def _check_examples(self, table: CommandTable) -> list[str]:
-        wrong: list[str] = []
-        for expected, lines in table.match.items():
-            wrong += [f"{line}: {got}, not {expected}" for line in lines if (got := self._level(line)) != expected]
-        for unwanted, lines in table.not_match.items():
-            wrong += [f"{line}: {unwanted}" for line in lines if self._level(line) == unwanted]
-        for sub in table.subs.values():
-            wrong += self._check_examples(sub)
-        return wrong
 
-    def _level(self, line: str) -> str:
-        """Judged as if the command were allowed: the tables also know some that are not."""
-        command, *args = shlex.split(line)
-        table = self.tables[ALIASES.get(command, command)]
-        findings = _judge_table(table, args, None).findings
-        return max((finding.level for finding in findings), key=lambda level: level.rank).value
+_CHECKED: set[str] = set()
+
+
+def check_table(name: str) -> None:
+    """Hold one packaged table against its own examples, once in a process; a `TableError` says which line is wrong."""
+    tables = load_tables()
+    table = tables.get(ALIASES.get(name, name))
+    wrong = _wrong_examples(table) if table is not None else []
+    if table is not None and wrong:
+        raise TableError(f"{tables.file_of(table.name)}: [{table.name}]: {'; '.join(wrong)}")
+    _CHECKED.add(name)
+
+
+def _wrong_examples(table: CommandTable) -> list[str]:
+    wrong: list[str] = []
+    for expected, lines in table.match.items():
+        wrong += [f"{line}: {got}, not {expected}" for line in lines if (got := _example(table, line)) != expected]
+    for unwanted, lines in table.not_match.items():
+        wrong += [f"{line}: {unwanted}" for line in lines if _example(table, line) == unwanted]
+    return wrong
+
+
+def _example(table: CommandTable, line: str) -> str:
+    """Judged as if the command were allowed: the tables also know some that are not."""
+    command, *args = shlex.split(line)
+    if ALIASES.get(command, command) != table.name:
+        return f"an example of {command}"
+    findings = _judge_table(table, args, None).findings
+    return max((finding.level for finding in findings), key=lambda level: level.rank).value
 
 
 def _not_allowed(command: str, allowed: frozenset[str]) -> Finding:
@@ -175,29 +194,34 @@ class _Judge:
 
     def _option(self, said: Said) -> None:
         option, table = said.option, self.table
-        if option.level is not _LOW or option.because:
+        harmless = option.unless is not None and said.value is not None and option.unless.fullmatch(said.value)
+        if (option.level is not _LOW or option.because) and not harmless:
             reason = f"{said.spelled}: {option.because or 'changes what the command does'}"
             rule = f"{_rule(table)}.{option.name}"
-            self.findings.append(
-                Finding(
-                    level=option.level, reason=reason, rule=rule, instead=option.instead, always_asks=option.always_asks
-                )
-            )
-        if said.abbreviated:
+            self.findings.append(_constant(option.level, reason, rule, option.instead, option.always_asks))
+        if said.abbreviated and said.spelled != option.name:
             reason = f"{said.spelled} is an abbreviation, perhaps of {option.name}."
             self.findings.append(
                 Finding(level=_MEDIUM, reason=reason, rule="commands.abbreviated", instead="spell options in full")
             )
-        if said.value is not None and option.kind is not None:
+        if said.value is not None and option.kind is not None and not harmless:
             place = Place(table, self.workspace, said.spelled)
+            if option.never is not None and option.never.search(said.value):
+                self.findings.append(place.finding(_REFUSE, f"{said.spelled}: {option.never_because}"))
             self.findings += judge_value(option.kind, said.value, place)
             if option.kind is Kind.MODULE:
                 self._module(said.value)
-            self.network = self.network or (option.kind is Kind.REMOTE and is_remote(said.value))
+            self.network = self.network or (option.kind in _REMOTES and is_remote(said.value))
         self.network = self.network or option.network
 
     def _module(self, name: str) -> None:
         module = self.table.modules.get(name.partition(".")[0])
+        if module is not None and module.same_as is not None:
+            table = load_tables()[module.same_as]
+            inner = _Judge(table, read(table, self.reading.rest), self.workspace)
+            inner.run()
+            self.findings += inner.findings
+            self.network = self.network or inner.network
         if module is not None and module.network:
             self.network = (
                 self.network or self.reading.rest[:1] == [] or self.reading.rest[0] not in module.offline_with
@@ -256,20 +280,21 @@ class _Judge:
             self._inner(self.table.subs[full], Reading())
 
     def _operands(self) -> None:
-        table, operands = self.table, self.reading.operands
-        kinds = table.operands
-        said = {item.option.name for item in self.reading.said} | self.given
-        if not table.first_given_by.isdisjoint(said):
-            kinds = kinds[1:]
-        surely = {item.option.name for item in self.reading.said if not item.abbreviated}
-        if len(operands) < table.least and table.answers.isdisjoint(surely):
-            self._note(
-                table.lacking_level, table.lacking or f"Without an operand {table.name} runs what it is given as input."
-            )
-        if table.most is not None and len(operands) > table.most:
-            self._note(_HIGH, table.beyond or f"{table.name} has more operands than are understood.", always_asks=True)
+        table, reading = self.table, self.reading
+        operands, kinds = reading.operands, table.operands
+        surely: Set[str] = frozenset()
+        turned: Kind | None = None
         # Where an option was not understood, which operand is which is not certain either.
-        doubtful = bool(self.reading.unknown) or any(item.abbreviated for item in self.reading.said)
+        doubtful = bool(reading.unknown)
+        if reading.said or self.given:
+            surely = {item.option.name for item in reading.said if not item.abbreviated}
+            doubtful = doubtful or any(item.abbreviated for item in reading.said)
+            turned = next((item.option.operands for item in reading.said if item.option.operands is not None), None)
+            if not table.first_given_by.isdisjoint({item.option.name for item in reading.said} | self.given):
+                kinds = kinds[1:]
+        self._amount(len(operands), surely)
+        if table.last is not None and len(operands) > 1 and table.last_given_by.isdisjoint(surely):
+            operands = operands[:-1]
         for index, operand in enumerate(operands):
             if index < len(kinds):
                 kind = kinds[index]
@@ -278,12 +303,45 @@ class _Judge:
             else:
                 self._note(_MEDIUM, f"{quoted(operand, 60)} is one operand more than {table.name} takes.")
                 kind = Kind.LOOSE
+            if turned is not None and kind is Kind.PATH_READ:
+                kind = turned
             self._operand(kind, operand)
             if doubtful and kind is not Kind.LOOSE:
                 self.findings += judge_value(Kind.LOOSE, operand, self.place)
+        if table.last is not None:
+            self._destination(table.last)
+
+    def _amount(self, count: int, surely: Set[str]) -> None:
+        table = self.table
+        if count < table.least and table.answers.isdisjoint(surely):
+            self._note(
+                table.lacking_level, table.lacking or f"Without an operand {table.name} runs what it is given as input."
+            )
+        if table.most is not None and count > table.most:
+            self._note(_HIGH, table.beyond or f"{table.name} has more operands than are understood.", always_asks=True)
+
+    def _destination(self, kind: Kind) -> None:
+        """Where the other operands go: also the name each would have there, which the command line does not show."""
+        *sources, last = self.reading.operands or [""]
+        named = [item for item in self.reading.said if item.option.name in self.table.last_given_by]
+        given = [item.value for item in named if item.value is not None and not item.abbreviated]
+        if given:
+            sources = self.reading.operands
+        elif sources:
+            given = [last, *(item.value for item in named if item.value is not None)]
+            self.findings += judge_value(kind, last, self.place)
+        surely = given and (given[0] is not last or last.endswith(("/", "/.")) or last == "." or len(sources) > 1)
+        for place in given:
+            for source in sources:
+                name = f"{place.rstrip('/') or '.'}/{source.rstrip('/').rpartition('/')[2]}"
+                found = judge_value(kind if surely else Kind.PATH_MAKE, name, self.place)
+                # `b.txt` is hardly a directory: what would be in it matters only where it is refused
+                self.findings += [item for item in found if surely or "." not in place[1:] or item.level is _REFUSE]
 
     def _operand(self, kind: Kind, operand: str) -> None:
-        if kind is Kind.REMOTE and is_remote(operand):
+        if self.table.never is not None and self.table.never.search(operand):
+            self.findings.append(self.place.finding(_REFUSE, f"{quoted(operand, 80)}: {self.table.never_because}"))
+        if kind in _REMOTES and is_remote(operand):
             self.network = True
         self.findings += judge_value(kind, operand, self.place)
 
@@ -291,6 +349,12 @@ class _Judge:
         level = max(level, self.table.level, key=lambda item: item.rank)
         rule = f"{_rule(self.table)}.operands"
         self.findings.append(Finding(level=level, reason=reason, rule=rule, always_asks=always_asks))
+
+
+@lru_cache(maxsize=1024)
+def _constant(level: VerdictLevel, reason: str, rule: str, instead: str | None, always_asks: bool) -> Finding:
+    """A finding in which nothing of the call is quoted; made once."""
+    return Finding(level=level, reason=reason, rule=rule, instead=instead, always_asks=always_asks)
 
 
 _BASES: dict[tuple[str, VerdictLevel], Finding] = {}

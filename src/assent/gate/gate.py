@@ -7,7 +7,7 @@ and on the client. It never raises; what it cannot judge it refuses.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -21,7 +21,10 @@ from .characters import half_character, hidden_in
 from .commands import DEFAULT_COMMANDS, CommandValidator
 from .names import secret_name
 from .paths import check_path, climbs_out, quoted
+from .policy import NO_POLICY, Policy
 from .risk import RiskAssessor
+from .rules import call_of
+from .scripts import runs
 from .sizes import content_too_large, glob_too_wide
 
 
@@ -30,6 +33,8 @@ class GateRules:
     """What an operator may change."""
 
     allowed_commands: frozenset[str] = DEFAULT_COMMANDS
+    policy: Policy = NO_POLICY
+    """May turn on further commands, tighten, and waive questions of risk."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,8 @@ class Gate:
 
     def __init__(self, rules: GateRules = DEFAULT_RULES) -> None:
         self.rules = rules
-        self.commands = CommandValidator(rules.allowed_commands)
+        self.commands = CommandValidator(rules.allowed_commands | rules.policy.commands)
+        self._policy = rules.policy if rules.policy.has_rules else None
         self.risk = RiskAssessor()
         self._rules: dict[str, Rule] = {
             "read_file": self._read_file,
@@ -91,8 +97,13 @@ class Gate:
         if verdict.level is _LOW:
             raised = verdict.model_copy(update={"level": _MEDIUM, "findings": (_NO_SANDBOX, *verdict.findings)})
         else:  # already asks; with this finding it does so in `full` mode too
-            raised = verdict.model_copy(update={"findings": (*verdict.findings, _NO_SANDBOX)})
+            findings = (*verdict.findings, _NO_SANDBOX)
+            raised = verdict.model_copy(update={"findings": findings, "waived_by": None})
         return Judgement(judgement.tool_name, judgement.params, raised)
+
+    def with_policy(self, policy: Policy) -> "Gate":
+        """The same gate under another policy."""
+        return Gate(replace(self.rules, policy=policy))
 
     def self_check(self) -> list[str]:
         """Examples in the command tables that come out wrong; an empty list is right."""
@@ -112,7 +123,10 @@ class Gate:
         params = _validated(name, spec.params, tool_params)
         if isinstance(params, Finding):
             return Judgement(name, None, _malformed(params))
-        return Judgement(name, params, self._rules[name](params, workspace))
+        verdict = self._rules[name](params, workspace)
+        if self._policy is not None and not verdict.refused:
+            verdict = _under(self._policy, name, params, verdict, workspace)
+        return Judgement(name, params, verdict)
 
     def _read_file(self, params: JsonObject, workspace: str | None) -> Verdict:
         path = params["path"]
@@ -136,7 +150,9 @@ class Gate:
 
     def _execute_command(self, params: JsonObject, workspace: str | None) -> Verdict:
         judged = self.commands.judge(params["command"], params["args"], workspace)
-        return verdict_of(judged.findings, network=judged.network, understood=judged.understood)
+        verdict = verdict_of(judged.findings, network=judged.network, understood=judged.understood)
+        files = () if verdict.refused else runs("execute_command", params, judged.understood, workspace)
+        return verdict.model_copy(update={"runs": files}) if files else verdict
 
     def _list_directory(self, params: JsonObject, workspace: str | None) -> Verdict:
         refusal = check_path(params["path"], workspace=workspace).refusal or _check_glob(params["pattern"], "pattern")
@@ -157,6 +173,19 @@ class Gate:
             finding = _invalid("Parameter 'query' of search_web holds an invisible character.", "tools.params")
             return _malformed(finding)
         return _PLAIN["search_web"]
+
+
+def _under(policy: Policy, name: str, params: JsonObject, verdict: Verdict, workspace: str | None) -> Verdict:
+    """The verdict with what the owner's rules add: findings, or the waiving of a question that only risk asks."""
+    opinion = policy.judge(call_of(name, params, verdict.understood, workspace))
+    if opinion.findings:
+        # Before the gate's own of the same level: what the owner wrote says most.
+        judged = verdict_of([*opinion.findings, *verdict.findings])
+        changed = {"level": judged.level, "findings": judged.findings, "error_type": judged.error_type}
+        return verdict.model_copy(update={**changed, "runs": ()} if judged.refused else changed)
+    if opinion.allow is None or verdict.level is _LOW or verdict.always_asks:
+        return verdict
+    return verdict.model_copy(update={"waived_by": opinion.allow.label})
 
 
 def _validated(name: str, model: type[ToolParams], tool_params: object) -> JsonObject | Finding:

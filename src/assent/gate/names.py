@@ -83,9 +83,10 @@ def secret_globs() -> SecretGlobs:
 
 
 def names_of(path: str) -> tuple[str, ...]:
-    """The parts of a path as a careless file system would compare them: case, trailing dots and spaces dropped."""
+    """The parts of a path as a careless file system would compare them: case, trailing dots and spaces,
+    and what names a stream of a file (`x:y`) dropped."""
     return tuple(
-        part if part == ".." else part.rstrip(" .") or part
+        part if part == ".." else part.partition(":")[0].rstrip(" .") or part
         for part in plain_form(path).replace("\\", "/").split("/")
         if part not in ("", ".")
     ) or (".",)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from .tables import CommandTable, Kind, Option, Style
 
 _DIGITS = re.compile(r"-([0-9]+)([A-Za-z]*)")
-_PLUS_FOLLOWS = re.compile(r"\+[0-9]*[bcl]?f")
+_PLUS_FOLLOWS = re.compile(r"[+-][0-9]*[bcl]?f")
 _FIND_PUNCTUATION = frozenset({"(", ")", "!", ","})
 
 
@@ -28,6 +28,7 @@ class Said:
     spelled: str
     value: str | None = None
     abbreviated: bool = False
+    """Perhaps meant, not surely."""
 
 
 @dataclass(slots=True)
@@ -80,16 +81,30 @@ class _Reader:
                 reading.operands.append(arg)
                 if table.stops_at_operand:
                     self._stop()
+            elif table.style is Style.SINGLE:
+                self._single(arg)
             elif arg.startswith("--"):
                 self._long(arg)
             elif table.style is Style.PREFIX:
                 self._prefix(arg)
+            elif table.style is Style.APART:
+                self._old_cluster(arg[1:])
             else:
                 self._short(arg)
         return reading
 
+    def _perhaps_options(self, args: Sequence[str]) -> None:
+        """An option that is not known may have taken the `--` for its value; then what follows are options."""
+        try:
+            also = _Reader(self.table, args).read()
+        except Unreadable:
+            return
+        self.reading.said += [Said(said.option, said.option.name, said.value, abbreviated=True) for said in also.said]
+
     def _end_of_options(self) -> None:
         remaining = self.args[self.at :]
+        if self.reading.unknown:
+            self._perhaps_options(remaining)
         if self.table.stops_at_operand and remaining and not self.reading.operands:
             self.reading.operands.append(remaining[0])
             remaining = remaining[1:]
@@ -159,7 +174,7 @@ class _Reader:
         if option is not None:
             self._take(option, name, glued if option.kind else None)
             return
-        meant = [self.options[full] for full in self.table.long_names if full.startswith(folded)]
+        meant = [self.options[full] for full in self.table.long_names if full.startswith((folded, name))]
         if meant:
             self._abbreviated(name, glued, meant)
         else:
@@ -190,12 +205,28 @@ class _Reader:
             after = index + len(letter) - 1
             if option is None:
                 self.reading.unknown.append((letter, arg[after:] or None))
+                self._perhaps(arg[after:])
                 return
             if option.kind is not None:
-                self._take(option, letter, arg[after:] or None)
+                glued = arg[after:].removeprefix("=") if self.table.equals else arg[after:]
+                self._take(option, letter, glued or None)
                 return
             self.reading.said.append(Said(option, letter))
             index = after
+
+    def _perhaps(self, letters: str) -> None:
+        """Behind a letter that is not known: its value, or further letters. What they would mean counts as well."""
+        for index, letter in enumerate(letters, 1):
+            option = self.options.get(f"-{letters[index - 1 : index + 1]}") or self.options.get(f"-{letter}")
+            if option is None:
+                continue
+            value = None
+            if option.kind is not None:
+                following = self.args[self.at] if self.at < len(self.args) and not option.glued_only else None
+                value = letters[index + len(option.name) - 2 :].removeprefix("=") or following
+            self.reading.said.append(Said(option, option.name, value, abbreviated=True))
+            if option.kind is not None:
+                return
 
     def _digits(self, arg: str) -> bool:
         """`-20`, `-5q`, `-1f`: a number, then letters that are flags of their own."""
@@ -214,14 +245,37 @@ class _Reader:
 
     def _old_cluster(self, cluster: str) -> None:
         """`tar xPf`: letters first, their values follow in order."""
-        for letter in cluster:
+        for index, letter in enumerate(cluster, 1):
             option = self.options.get(f"-{letter}")
+            glued = cluster[index:]
+            if (
+                option is not None
+                and option.kind is Kind.NUMBER
+                and glued.isdigit()
+                and self.table.style is Style.APART
+            ):
+                self._take(option, f"-{letter}", glued)  # tree -L2
+                return
             if option is None:
                 self.reading.unknown.append((f"-{letter}", None))
             elif option.kind is None or option.glued_only:
                 self.reading.said.append(Said(option, f"-{letter}"))
             else:
                 self._take(option, f"-{letter}", None)
+
+    def _single(self, arg: str) -> None:
+        """Go: one dash or two, the value behind `=` or, except for flags, in the next argument."""
+        name, equals, value = arg.partition("=")
+        name = name[1:] if name.startswith("--") else name
+        option = self.options.get(name)
+        if option is None:
+            self.reading.unknown.append((name, value if equals else None))
+        elif option.kind is None:  # a flag takes =true and =false
+            self.reading.said.append(Said(option, name))
+            if option.stops:
+                self._stop()
+        else:
+            self._take(option, name, value if equals else None)
 
     def _prefix(self, arg: str) -> None:
         """gcc: the whole name, `name=value`, or the longest known name with the value glued on."""

@@ -19,6 +19,11 @@ _PROGRAM = re.compile(
     re.DOTALL,
 )
 
+_SCRIPTS = frozenset(
+    {"sh", "bash", "zsh", "fish", "ksh", "csh", "ps1", "psm1", "bat", "cmd", "vbs", "wsf", "hta", "command", "tool"}
+    | {"pl", "rb", "php", "lua", "tcl", "awk", "exp", "applescript", "scpt", "reg", "jse", "mjs", "cjs", "mts", "cts"}
+)
+
 
 class RiskAssessor:
     """Levels of the tools that change files."""
@@ -44,12 +49,18 @@ class RiskAssessor:
     def _by_name(self, path: str, last: str) -> Finding:
         trusted = trusted_name(path)
         if trusted is not None:
-            return _finding(VerdictLevel.HIGH, f"Writes {quoted(path)}. {trusted}", "trusted", always_asks=True)
+            reason = f"{quoted(path)} is more than text. {trusted}"
+            return _finding(VerdictLevel.HIGH, reason, "trusted", always_asks=True)
         stem, dot, ending = last.rpartition(".")
         if dot and stem and f".{ending}" in MEDIUM_EXTENSIONS:
             return _finding(VerdictLevel.MEDIUM, "Writes a text file.", "text")
+        if dot and stem and ending in _SCRIPTS:
+            reason = f"Writes a .{ending} script: whoever runs it next runs what is written here."
+            return _finding(VerdictLevel.HIGH, reason, "script")
         what = f".{ending} file" if dot and stem else "file without an extension"
-        return _finding(VerdictLevel.HIGH, f"Writes a {what}.", "other")
+        return _finding(
+            VerdictLevel.HIGH, f"Writes a {what}, which is none of the kinds known to be plain text.", "other"
+        )
 
 
 def _finding(

@@ -1,16 +1,13 @@
-"""The command tables: what each allowed command's options and operands mean, read once from `tables/*.toml`.
+"""The command tables: what each allowed command's options and operands mean.
 
-A table says of every option how many values it takes, what kind of value, and what it does. Nothing here judges;
-`commands` does, with these tables. An option that is not in its table is never guessed at.
+A table says of every option how many values it takes, what kind of value, and what it does. `table_files` reads them
+from `tables/*.toml`; nothing here judges, `commands` does. An option that is not in its table is never guessed at.
 """
 
-import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
-from importlib import resources
-from typing import Any
 
 from assent.protocol.verdicts import VerdictLevel
 
@@ -49,10 +46,24 @@ class Kind(StrEnum):
     SCRIPT = "script"
     """A file that the command runs."""
     REFSPEC = "refspec"
+    TARGET = "target"
+    """A repository to send to."""
     GLOB = "glob"
     """A pattern of file names whose content is read."""
     SOURCE = "source"
     """A file to compile; `@file` would hold further arguments."""
+    SED_SCRIPT = "sed-script"
+    """A program for sed, which can write files and run programs."""
+    PATH_MAKE = "path-make"
+    """A directory that is made, or a name that is taken."""
+    PATH_CHANGE = "path-change"
+    """A file that is made or changed: its level goes by its name, as for write_file."""
+    PATH_REMOVE = "path-remove"
+    """A file that is gone afterwards."""
+    URL = "url"
+    """Something to fetch: http and https only."""
+    REQUIREMENT = "requirement"
+    """A Python package: a name from the index is usual; a URL, an archive or a repository is not."""
 
 
 class Style(StrEnum):
@@ -67,6 +78,10 @@ class Style(StrEnum):
     """Long options with one dash and values glued on, as gcc has."""
     CONFIG = "config"
     """Any `--key value` is a setting, as npm has it."""
+    SINGLE = "single"
+    """`-name`, `--name`, `-name=value`, `-name value`; no clusters, as Go's programs have it."""
+    APART = "apart"
+    """Clusters whose values follow as arguments of their own, in order, as tree has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +105,15 @@ class Option:
     """First arguments with which a module needs no network."""
     until: bool = False
     """Takes all arguments up to `;` or `+`."""
+    unless: re.Pattern[str] | None = None
+    """A value that fits all of this is harmless: level and warning do not count."""
+    never: re.Pattern[str] | None = None
+    """A value in which this is found is refused, because of `never_because`."""
+    never_because: str | None = None
+    operands: Kind | None = None
+    """What every operand is once this option is given, such as written instead of read."""
+    same_as: str | None = None
+    """A module that reads its arguments as this command does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +141,21 @@ class CommandTable:
     beyond: str | None = None
     first_given_by: frozenset[str] = frozenset()
     """Options that stand in for the first operand."""
+    last: Kind | None = None
+    """What the last of several operands is: where the others go."""
+    last_given_by: frozenset[str] = frozenset()
+    """Options that name that place instead."""
+    never: re.Pattern[str] | None = None
+    """An operand in which this is found is refused, because of `never_because`."""
+    never_because: str | None = None
     digits: str | None = None
     """Letters that may follow `-NUM`; None: there is no `-NUM`."""
     plus_follows: bool = False
     """Whether `+NUMf` follows a file without end, as old `tail` has it."""
     dashes_end: bool = True
     """Whether `--` ends the options."""
+    equals: bool = False
+    """Whether the value glued to a short option may stand behind `=`, as zip has it."""
     stops_at_operand: bool = False
     because: str | None = None
     instead: str | None = None
@@ -134,112 +167,3 @@ class CommandTable:
     settings: frozenset[str] = frozenset()
     match: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     not_match: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-
-
-Shared = Mapping[str, Mapping[str, Any]]
-
-
-@cache
-def load_tables() -> Mapping[str, CommandTable]:
-    """Read every packaged table, once."""
-    tables: dict[str, CommandTable] = {}
-    for entry in sorted(
-        resources.files(__name__.rpartition(".")[0]).joinpath("tables").iterdir(), key=lambda item: item.name
-    ):
-        if entry.name.endswith(".toml"):
-            data = tomllib.loads(entry.read_text("utf-8"))
-            shared: Shared = data.pop("shared", {})
-            tables.update({name: build_table(name, raw, shared) for name, raw in data.items()})
-    return tables
-
-
-def build_table(name: str, raw: Mapping[str, Any], shared: Shared, above: CommandTable | None = None) -> CommandTable:
-    """Turn one TOML table into a command table; a subcommand takes level and style from the command above it."""
-    options: dict[str, Option] = {}
-    for source in (*(shared[key] for key in raw.get("uses", ())), raw):
-        options.update(_options(source))
-    level = VerdictLevel(raw["level"]) if "level" in raw else above.level if above else VerdictLevel.HIGH
-    operands, repeats = _operands(raw.get("operands", ["loose*"]))
-    table = CommandTable(
-        name=name,
-        does=raw.get("does", above.does if above else ""),
-        level=level,
-        style=Style(raw.get("style", above.style if above else Style.GNU)),
-        options=options,
-        long_names=tuple(sorted(spelled for spelled in options if spelled.startswith("--"))),
-        operands=operands,
-        repeats=repeats,
-        least=raw.get("least", 0),
-        lacking=raw.get("lacking"),
-        lacking_level=VerdictLevel(raw.get("lacking_level", "HIGH")),
-        answers=frozenset(raw.get("answers", "").split()),
-        most=raw.get("most"),
-        beyond=raw.get("beyond"),
-        first_given_by=frozenset(raw.get("first_given_by", "").split()),
-        digits=raw.get("digits"),
-        plus_follows=raw.get("plus_follows", False),
-        dashes_end=raw.get("dashes_end", True),
-        stops_at_operand=raw.get("stops_at_operand", False),
-        because=raw.get("because"),
-        instead=raw.get("instead"),
-        network=raw.get("network", False),
-        always_asks=raw.get("always_asks", False),
-        after=Kind(raw.get("after", Kind.LOOSE)),
-        settings=frozenset(raw.get("settings", "").split()),
-        match={key: tuple(lines) for key, lines in raw.get("match", {}).items()},
-        not_match={key: tuple(lines) for key, lines in raw.get("not_match", {}).items()},
-        modules={key: option for entry in raw.get("modules", ()) for key, option in _risky(entry)},
-    )
-    return _with_subs(table, raw, shared)
-
-
-def _with_subs(table: CommandTable, raw: Mapping[str, Any], shared: Shared) -> CommandTable:
-    subs: dict[str, CommandTable] = {}
-    for names, entry in raw.get("subs", {}).items():
-        first, *others = names.split()
-        sub = build_table(f"{table.name} {first}", entry, shared, table)
-        subs.update(dict.fromkeys((first, *others), sub))
-    for entry in raw.get("plain_subs", ()):
-        for name in entry["names"].split():
-            subs[name] = build_table(f"{table.name} {name}", entry, shared, table)
-    if not subs:
-        return table
-    return replace(table, subs=subs)
-
-
-def _options(raw: Mapping[str, Any]) -> dict[str, Option]:
-    """Options of a table: plain flags, options with values, and those that need a word of warning."""
-    options = {name: Option(name) for name in raw.get("flags", "").split()}
-    for kind, names in raw.get("takes", {}).items():
-        options.update({name: Option(name, Kind(kind)) for name in names.split()})
-    for kind, names in raw.get("may_take", {}).items():
-        options.update({name: Option(name, Kind(kind), glued_only=True) for name in names.split()})
-    for entry in raw.get("risky", ()):
-        options.update(_risky(entry))
-    return options
-
-
-def _risky(entry: Mapping[str, Any]) -> Iterable[tuple[str, Option]]:
-    kind = entry.get("takes") or entry.get("may_take")
-    for name in entry["options"].split():
-        yield (
-            name,
-            Option(
-                name=name,
-                kind=Kind(kind) if kind else None,
-                glued_only="may_take" in entry,
-                level=VerdictLevel(entry.get("level", "LOW")),
-                because=entry.get("because"),
-                instead=entry.get("instead"),
-                network=entry.get("network", False),
-                always_asks=entry.get("always_asks", False),
-                stops=entry.get("stops", False),
-                until=entry.get("until", False),
-                offline_with=frozenset(entry.get("offline_with", "").split()),
-            ),
-        )
-
-
-def _operands(shape: list[str]) -> tuple[tuple[Kind, ...], bool]:
-    repeats = bool(shape) and shape[-1].endswith("*")
-    return tuple(Kind(item.rstrip("*")) for item in shape), repeats

@@ -4,7 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from .states import ApprovalStatus, RiskLevel
+from .grants import GrantTerms, Suggestion
+from .inspections import Inspection
+from .states import ApprovalScope, ApprovalStatus, RiskLevel
 from .values import JsonObject, Timestamp, Word
 from .verdicts import Finding
 
@@ -31,6 +33,10 @@ class ApprovalRequest(Word):
     """Whether approving lets it use the network."""
     description: str
     """What would happen, made from the stored parameters, safe to print."""
+    inspection: Inspection | None = None
+    """What would run, as the machine sees it; the digest covers it."""
+    suggestions: list[Suggestion] = Field(default_factory=list[Suggestion])
+    """Rules that a yes for a class of calls could save; none for a HIGH call."""
     status: ApprovalStatus
     timeout_seconds: int
     created_at: Timestamp
@@ -38,7 +44,9 @@ class ApprovalRequest(Word):
     decided_at: Timestamp | None = None
     decided_by: str | None = None
     reason: str | None = None
-    scope: str | None = None
+    scope: ApprovalScope | None = None
+    grant_id: str | None = None
+    """The grant that was saved with the answer, or that answered."""
 
 
 class ApprovalList(Word):
@@ -46,10 +54,20 @@ class ApprovalList(Word):
     total_count: int
 
 
+class WholeCall(Word):
+    """All of what waits for a decision, where the question shows a part."""
+
+    approval_id: str
+    text: str
+    """The whole call, secrets masked, safe to print."""
+
+
 class ApproveBody(Word):
     decision: Literal["approved"] = "approved"
-    scope: Literal["once"] = "once"
+    scope: ApprovalScope = ApprovalScope.ONCE
     """How far the answer reaches."""
+    terms: GrantTerms | None = None
+    """With a scope beyond this call: its rule, end and number of uses."""
     digest: str | None = Field(default=None, max_length=64)
     """The digest that was shown; when given it must be the one that waits."""
 
@@ -65,7 +83,8 @@ class ConfirmBody(Word):
 
     decision: Literal["approved", "rejected"]
     reason: Reason | None = None
-    scope: Literal["once"] = "once"
+    scope: ApprovalScope = ApprovalScope.ONCE
+    terms: GrantTerms | None = None
     digest: str | None = Field(default=None, max_length=64)
 
 
@@ -74,3 +93,6 @@ class DecisionAnswer(Word):
     approval_id: str
     status: ApprovalStatus
     message: str
+    grant_id: str | None = None
+    released: list[str] = Field(default_factory=list[str])
+    """Executions that waited and were let go by the same answer."""

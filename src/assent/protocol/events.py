@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from .states import AgentMode, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel, RunState
+from .grants import Grant, Suggestion
+from .inspections import Inspection
+from .states import AgentMode, ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel, RunState
 from .values import JsonObject, Timestamp, Word
 from .verdicts import Finding
 
@@ -32,6 +34,8 @@ class ApprovalRequested(Event):
     deadline: Timestamp
     session_id: str | None
     agent_id: str | None
+    inspection: Inspection | None = None
+    suggestions: list[Suggestion] = Field(default_factory=list[Suggestion])
 
 
 class ApprovalDecided(Event):
@@ -42,6 +46,27 @@ class ApprovalDecided(Event):
     decided_by: str | None
     reason: str | None
     session_id: str | None
+    scope: ApprovalScope | None = None
+    grant_id: str | None = None
+
+
+class InspectionRequested(Event):
+    """The client that will execute is asked to look at what the call would run."""
+
+    kind: Literal["tool.inspection_request"] = "tool.inspection_request"
+    tool_id: str
+    tool_name: str
+    tool_params: JsonObject
+    """The true parameters."""
+    client_id: str
+    session_id: str
+
+
+class GrantChanged(Event):
+    """A grant was given, used up, or taken back."""
+
+    kind: Literal["grant.changed"] = "grant.changed"
+    grant: Grant
 
 
 class ExecutionSignal(Event):
@@ -55,7 +80,9 @@ class ExecutionSignal(Event):
     risk_level: RiskLevel
     approval_id: str | None
     approved_by: str
-    """`risk:LOW`, `person:alice`, `mode:full`, …"""
+    """`risk:LOW`, `person:alice`, `mode:full`, `grant:…`, `rule:…`."""
+    bound: dict[str, str] = Field(default_factory=dict[str, str])
+    """Files the approval is bound to, with the digests of what was shown."""
     mode: AgentMode
     network: bool
     deadline: Timestamp
@@ -86,6 +113,8 @@ class ToolStarted(Event):
     risk_level: RiskLevel
     session_id: str
     run_id: str | None
+    approved_by: str | None = None
+    """What let it run without a question: `risk:LOW`, `mode:full`, `grant:…`, `rule:…`; null when it asks."""
 
 
 class ToolFinished(Event):
@@ -100,6 +129,7 @@ class ToolFinished(Event):
     execution_time_ms: int | None
     session_id: str
     run_id: str | None
+    approved_by: str | None = None
 
 
 class ToolOutput(Event):
@@ -147,6 +177,8 @@ class ChatError(Event):
 FeedEvent = Annotated[
     ApprovalRequested
     | ApprovalDecided
+    | InspectionRequested
+    | GrantChanged
     | ExecutionSignal
     | ExecutionCancelSignal
     | ResultAcknowledged

@@ -63,7 +63,7 @@ class Execution(Word):
     requires_approval: bool
     reasons: list[str]
     approved_by: str | None
-    """Who or what let it run: `risk:LOW`, `person:alice`, `mode:full`, `grant:…`."""
+    """Who or what let it run: `risk:LOW`, `person:alice`, `mode:full`, `grant:…`, `rule:…`."""
     status: ExecutionStatus
     error: str | None
     error_type: ErrorType | None

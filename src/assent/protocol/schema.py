@@ -12,10 +12,22 @@ from typing import Any, Literal, cast
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
-from . import approvals, chat, errors, events, executions, states, tools, verdicts
+from . import approvals, chat, errors, events, executions, grants, inspections, policies, states, tools, verdicts
 from .values import JsonObject, Word
 
-MODULES: tuple[ModuleType, ...] = (states, verdicts, tools, approvals, executions, chat, events, errors)
+MODULES: tuple[ModuleType, ...] = (
+    states,
+    verdicts,
+    tools,
+    grants,
+    inspections,
+    policies,
+    approvals,
+    executions,
+    chat,
+    events,
+    errors,
+)
 
 UNIONS: dict[str, tuple[Any, JsonSchemaMode]] = {
     "FeedEvent": (events.FeedEvent, "serialization"),
@@ -33,6 +45,13 @@ RECEIVED: frozenset[type[Word]] = frozenset(
         executions.ExecuteRequest,
         executions.FailedReport,
         executions.OutputChunk,
+        grants.GrantPreviewBody,
+        grants.GrantRule,
+        grants.GrantTerms,
+        inspections.Inspection,
+        inspections.SeenFile,
+        policies.PolicyDeclaration,
+        policies.PolicyText,
         *(spec.params for spec in tools.TOOLS.values()),
     }
 )
@@ -55,7 +74,7 @@ def wire_enums() -> dict[str, type[StrEnum]]:
     """Every closed set of the protocol, by name."""
     enums = {
         value.__name__: value
-        for module in (states, verdicts)
+        for module in (states, verdicts, grants, inspections, policies)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, StrEnum) and value is not StrEnum
     }

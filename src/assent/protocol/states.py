@@ -121,6 +121,17 @@ class ApprovalStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+class ApprovalScope(StrEnum):
+    """How far an answer reaches (G8)."""
+
+    ONCE = "once"
+    """This call."""
+    CLASS = "class"
+    """Calls of this kind in this session, by a rule that was shown."""
+    SESSION = "session"
+    """Everything in this session, after a warning."""
+
+
 class AgentMode(StrEnum):
     """How much an agent must ask."""
 

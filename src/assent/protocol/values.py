@@ -23,6 +23,9 @@ Identifier = Annotated[
     StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"),
 ]
 
+Digest = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64}|missing)$")]
+"""The SHA-256 of a file's content, or `missing` where there is none."""
+
 JsonObject = dict[str, Any]
 
 

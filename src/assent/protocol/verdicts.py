@@ -51,6 +51,10 @@ class Verdict(Word):
     """With REFUSE: `invalid` for a malformed call, `refused` for a well-formed one that may not run."""
     understood: JsonObject | None = None
     """How the arguments were read, for `assent check`."""
+    waived_by: str | None = None
+    """The rule that waives the question this level alone would ask; never set where something else asks."""
+    runs: tuple[str, ...] = ()
+    """Files of the workspace whose content would run: an approval shows them and is bound to them."""
 
     @property
     def refused(self) -> bool:

@@ -9,11 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from assent.protocol.approvals import ApprovalList, ApproveBody, ConfirmBody, DecisionAnswer, RejectBody
+from assent.protocol.grants import GrantTerms
+from assent.protocol.states import ApprovalScope, Scope
 from assent.protocol.values import Identifier, Word
-from assent.store import ApprovalRow
 
 from .bodies import read_body, read_query
 from .isolation import no_project
+from .refusals import WrongForm
 from .routing import ANY_SCOPE, APPROVE, JsonAnswer, Route, parts_of, principal_of
 
 
@@ -23,7 +25,7 @@ class ApprovalsQuery(Word):
 
 async def approve(request: Request) -> Response:
     body = await read_body(request, ApproveBody)
-    return await _decide(request, approve=True, digest=body.digest)
+    return await _decide(request, approve=True, digest=body.digest, scope=body.scope, terms=body.terms)
 
 
 async def reject(request: Request) -> Response:
@@ -33,7 +35,17 @@ async def reject(request: Request) -> Response:
 
 async def confirm(request: Request) -> Response:
     body = await read_body(request, ConfirmBody, printable=True)
-    return await _decide(request, approve=body.decision == "approved", reason=body.reason, digest=body.digest)
+    approve = body.decision == "approved"
+    if not approve and body.scope is not ApprovalScope.ONCE:
+        raise WrongForm("A no covers one call.", hint="Leave `scope` out.")
+    return await _decide(
+        request, approve=approve, reason=body.reason, digest=body.digest, scope=body.scope, terms=body.terms
+    )
+
+
+async def whole_call(request: Request) -> Response:
+    user_id = principal_of(request).user_id
+    return JsonAnswer(await parts_of(request).approvals.whole_call(request.path_params["approval_id"], user_id))
 
 
 async def list_approvals(request: Request) -> Response:
@@ -45,17 +57,41 @@ async def list_approvals(request: Request) -> Response:
     return JsonAnswer(ApprovalList(approvals=waiting, total_count=len(waiting)))
 
 
-async def _decide(request: Request, *, approve: bool, reason: str | None = None, digest: str | None = None) -> Response:
-    row: ApprovalRow = await parts_of(request).approvals.decide(
+async def _decide(
+    request: Request,
+    *,
+    approve: bool,
+    reason: str | None = None,
+    digest: str | None = None,
+    scope: ApprovalScope = ApprovalScope.ONCE,
+    terms: GrantTerms | None = None,
+) -> Response:
+    row, grant, released = await parts_of(request).approvals.decide(
         request.path_params["approval_id"],
         principal_of(request).user_id,
         approve=approve,
         reason=reason,
         digest=digest,
         project_id=request.path_params.get("project_id"),
+        scope=scope,
+        terms=terms,
     )
-    message = f"{len(row.tool_ids)} calls go on." if approve else f"{len(row.tool_ids)} calls were ended."
-    return JsonAnswer(DecisionAnswer(success=True, approval_id=row.id, status=row.status, message=message))
+    answer = DecisionAnswer(
+        success=True,
+        approval_id=row.id,
+        status=row.status,
+        message=_told(len(row.tool_ids) + len(released), approve=approve),
+        grant_id=grant.id if grant else None,
+        released=list(released),
+    )
+    return JsonAnswer(answer)
+
+
+def _told(calls: int, *, approve: bool) -> str:
+    number = "1 call" if calls == 1 else f"{calls} calls"
+    if approve:
+        return f"{number} {'goes' if calls == 1 else 'go'} on."
+    return f"{number} {'was' if calls == 1 else 'were'} ended."
 
 
 _ERRORS = (400, 404, 409, 413, 415, 503)
@@ -66,8 +102,9 @@ ROUTES = (
         "/my/projects/{project_id}/approvals/{approval_id}/approve",
         approve,
         "Approve",
-        "Lets exactly what was shown run. With `digest`, only if that is what waits. A decision that came too late or "
-        "second is a 409 whose `state` says what holds.",
+        "Lets exactly what was shown run. With `digest`, only if that is what waits. With the scope `class` or "
+        "`session`, further calls too, as `terms` say; those that already wait go with it. A decision that came too "
+        "late or second is a 409 whose `state` says what holds.",
         "approvals",
         APPROVE,
         body="ApproveBody",
@@ -109,5 +146,16 @@ ROUTES = (
         query=ApprovalsQuery,
         answer="ApprovalList",
         errors=(400, 404),
+    ),
+    Route(
+        "GET",
+        "/my/approvals/{approval_id}/whole",
+        whole_call,
+        "All of what waits",
+        "Where a question shows a part of a long content, this shows all of it, secrets masked.",
+        "approvals",
+        frozenset({Scope.CHAT, Scope.APPROVE}),
+        answer="WholeCall",
+        errors=(404,),
     ),
 )

@@ -15,7 +15,9 @@ import structlog
 from assent.approvals import ApprovalManager
 from assent.bus import Bus, MemoryBus, Presence
 from assent.executor import ToolExecutor
-from assent.gate import DEFAULT_COMMANDS, Gate, GateRules
+from assent.gate import DEFAULT_COMMANDS, Gate, GateRules, Policy, PolicyError
+from assent.policies import load_organisation
+from assent.protocol.errors import ConfigurationError
 from assent.settings import ServerSettings
 from assent.store import Store
 
@@ -96,12 +98,11 @@ class Parts:
 async def open_parts(settings: ServerSettings) -> Parts:
     """Open everything the settings name; what is wrong with them is a ConfigurationError."""
     verifier, sessions = TokenVerifier.of(settings), session_verifier(settings)
+    gate = _gate(settings)
     bus, presence = MemoryBus(), Presence()
     store = await Store.open(settings, on_commit=lambda hint: bus.publish(hint.topic, hint.fact))
     async with contextlib.AsyncExitStack() as undo:
         undo.push_async_callback(store.close)
-        allowed = DEFAULT_COMMANDS if settings.allowed_commands is None else frozenset(settings.allowed_commands)
-        gate = Gate(GateRules(allowed_commands=allowed))
         executor = ToolExecutor(store, bus, presence, gate, settings)
         await executor.start()
         undo.push_async_callback(executor.stop)
@@ -120,6 +121,19 @@ async def open_parts(settings: ServerSettings) -> Parts:
         sessions=sessions,
         worker=worker,
     )
+
+
+def _gate(settings: ServerSettings) -> Gate:
+    """The server's own rules: the operator's list of commands, and the organisation's policy."""
+    allowed = DEFAULT_COMMANDS if settings.allowed_commands is None else frozenset(settings.allowed_commands)
+    if settings.policy is None:
+        return Gate(GateRules(allowed_commands=allowed))
+    try:
+        organisation = load_organisation(settings.policy)
+    except PolicyError as error:
+        raise ConfigurationError(error.message, hint=error.hint) from None
+    log.info("organisation's rules", source=organisation.source, rules=len(organisation.rules))
+    return Gate(GateRules(allowed_commands=allowed, policy=Policy((organisation,))))
 
 
 async def _start_worker(*parts: Any) -> Worker | None:

@@ -27,6 +27,7 @@ from assent.protocol.executions import (
     ResultAck,
     ResultReport,
 )
+from assent.protocol.inspections import Inspection
 from assent.protocol.previews import PREVIEW_CHARACTERS, preview
 from assent.protocol.states import ExecutionStatus, RiskLevel, Scope
 from assent.protocol.tools import tool_catalogue
@@ -104,6 +105,18 @@ async def post_output(request: Request) -> Response:
         stream=chunk.stream,
         text=mask_text(chunk.text),
         sequence=chunk.sequence,
+    )
+    return Response(status_code=204)
+
+
+async def post_inspection(request: Request) -> Response:
+    inspection = await read_body(request, Inspection)
+    await parts_of(request).executor.inspected(
+        request.path_params["tool_id"],
+        inspection,
+        user_id=principal_of(request).user_id,
+        project_id=request.path_params["project_id"],
+        client_id=_client_of(request),
     )
     return Response(status_code=204)
 
@@ -228,6 +241,21 @@ ROUTES = (
         body="OutputChunk",
         status=204,
         errors=(400, 404, 413, 415, 503),
+        quiet=True,
+    ),
+    Route(
+        "POST",
+        "/my/projects/{project_id}/tools/{tool_id}/inspection",
+        post_inspection,
+        "Say what a call would run",
+        "What the client that was asked (`tool.inspection_request`) sees of the files the call would run. A person is "
+        "asked then, and shown it. Repeats and latecomers are dropped silently.",
+        "tools",
+        EXECUTE,
+        body="Inspection",
+        headers=_CLIENT_HEADER,
+        status=204,
+        errors=(400, 404, 409, 413, 415, 503),
         quiet=True,
     ),
     Route(

@@ -5,16 +5,17 @@ yes loses even when no sweeper has run yet. Several executions may wait for one 
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from assent.protocol.errors import ConflictError
-from assent.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel
+from assent.protocol.states import ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel
 from assent.protocol.values import JsonObject, new_id
 
-from . import moves
+from . import grants, moves
 from .database import Database, Transaction
 from .ledger import Ledger
 from .questions import APPROVAL_COLUMNS, close, decided_already, own, put, time_out, waiting_executions, with_tools
-from .records import ApprovalRow, approval_row
+from .records import ApprovalRow, ExecutionRow, approval_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,15 @@ class NewApproval:
     risk_level: RiskLevel
     description: str
     timeout_seconds: int
+
+
+class Decided(NamedTuple):
+    """A decision that counted, and what came with it."""
+
+    approval: ApprovalRow
+    grant: grants.GrantRow | None = None
+    released: tuple[str, ...] = ()
+    """Other executions that waited and went with a grant."""
 
 
 class Approvals:
@@ -85,11 +95,15 @@ class Approvals:
         digest: str | None = None,
         client_id: str | None = None,
         project_id: str | None = None,
+        grant: grants.NewGrant | None = None,
         heavy: bool = False,
-    ) -> ApprovalRow:
-        """The first decision wins; a later one raises ConflictError and says what holds."""
+    ) -> Decided:
+        """The first decision wins; a later one raises ConflictError and says what holds.
 
-        def work(transaction: Transaction) -> ApprovalRow | ConflictError:
+        With a `grant`, it is saved along with a yes, and calls that already wait and are covered go with it.
+        """
+
+        def work(transaction: Transaction) -> Decided | ConflictError:
             approval = own(transaction, approval_id, user_id, project_id)
             if approval.status is not ApprovalStatus.PENDING:
                 raise decided_already(approval)
@@ -104,7 +118,26 @@ class Approvals:
                     # Ends in the same transaction, so that nobody can slip in before the sweeper comes.
                     time_out(transaction, ledger, approval)
                     return decided_already(approval._replace(status=ApprovalStatus.TIMEOUT))
-                return self._apply(transaction, ledger, approval, approve, decided_by, reason, client_id)
+                waiting = waiting_executions(transaction, approval.id)
+                if not approve:
+                    return _reject(transaction, ledger, approval, waiting, decided_by, reason)
+                saved = None if grant is None else _save(transaction, ledger, approval, grant, decided_by)
+                scope = ApprovalScope.ONCE if grant is None else grant.scope
+                decided = close(
+                    transaction,
+                    ledger,
+                    approval,
+                    ApprovalStatus.APPROVED,
+                    decided_by=decided_by,
+                    reason=reason,
+                    waiting=waiting,
+                    scope=scope,
+                    grant_id=saved.id if saved else None,
+                )
+                for execution in waiting:
+                    self._let_go(transaction, ledger, execution, decided_by, client_id)
+                released = [] if saved is None else self._release(transaction, ledger, saved, client_id)
+                return Decided(decided, saved, tuple(released))
 
         outcome = await self._database.write(work, heavy=heavy)
         if isinstance(outcome, ConflictError):
@@ -142,39 +175,96 @@ class Approvals:
             lambda transaction: with_tools(transaction, own(transaction, approval_id, user_id, None))
         )
 
-    def _apply(
+    def _let_go(
         self,
         transaction: Transaction,
         ledger: Ledger,
-        approval: ApprovalRow,
-        approve: bool,
-        decided_by: str,
-        reason: str | None,
+        execution: ExecutionRow,
+        approved_by: str,
         client_id: str | None,
-    ) -> ApprovalRow:
-        after = ApprovalStatus.APPROVED if approve else ApprovalStatus.REJECTED
-        waiting = waiting_executions(transaction, approval.id)
-        decided = close(transaction, ledger, approval, after, decided_by=decided_by, reason=reason, waiting=waiting)
-        for execution in waiting:
-            if approve:
-                approved = moves.approve(
-                    transaction,
-                    execution,
-                    approved_by=decided_by,
-                    client_wait_seconds=self._client_wait_seconds,
-                )
-                if client_id:
-                    moves.dispatch(
-                        transaction, ledger, approved, client_id=client_id, grace_seconds=self._grace_seconds
+    ) -> None:
+        approved = moves.approve(
+            transaction, execution, approved_by=approved_by, client_wait_seconds=self._client_wait_seconds
+        )
+        if client_id:
+            moves.dispatch(transaction, ledger, approved, client_id=client_id, grace_seconds=self._grace_seconds)
+
+    def _release(
+        self, transaction: Transaction, ledger: Ledger, grant: grants.GrantRow, client_id: str | None
+    ) -> list[str]:
+        """Let go what waits in the session and is covered by a grant that was just given, as far as its uses reach."""
+        rows = transaction.all(
+            f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE session_id = :session_id AND user_id = :user_id "  # noqa: S608
+            "AND status = 'pending' AND deadline > :now ORDER BY created_at, id",
+            {"session_id": grant.session_id, "user_id": grant.user_id, "now": transaction.now},
+        )
+        released: list[str] = []
+        for approval in map(approval_row, rows):
+            waiting = waiting_executions(transaction, approval.id)
+            left = len(waiting)
+            for execution in waiting:
+                used = grants.use_one(transaction, ledger, execution)
+                if used is None:
+                    break
+                left -= 1
+                self._let_go(transaction, ledger, execution, f"grant:{used.id}", client_id)
+                released.append(execution.id)
+                if left == 0:  # identical calls wait for one approval; while one still waits, so does the question
+                    close(
+                        transaction,
+                        ledger,
+                        approval,
+                        ApprovalStatus.APPROVED,
+                        decided_by=f"grant:{used.id}",
+                        reason=None,
+                        waiting=waiting,
+                        grant_id=used.id,
                     )
-            else:
-                moves.end(
-                    transaction,
-                    ledger,
-                    execution,
-                    ExecutionStatus.REJECTED,
-                    actor=decided_by,
-                    error=f"Rejected by the user: {reason}" if reason else "Rejected by the user.",
-                    error_type=ErrorType.REJECTED,
-                )
-        return decided
+        return released
+
+
+def _save(
+    transaction: Transaction, ledger: Ledger, approval: ApprovalRow, grant: grants.NewGrant, created_by: str
+) -> grants.GrantRow:
+    if approval.session_id is None:
+        raise ConflictError("This question belongs to no session, so its answer cannot cover one.", state="pending")
+    return grants.save(
+        transaction,
+        ledger,
+        grant,
+        user_id=approval.user_id,
+        project_id=approval.project_id,
+        session_id=approval.session_id,
+        approval_id=approval.id,
+        created_by=created_by,
+    )
+
+
+def _reject(
+    transaction: Transaction,
+    ledger: Ledger,
+    approval: ApprovalRow,
+    waiting: list[ExecutionRow],
+    decided_by: str,
+    reason: str | None,
+) -> Decided:
+    decided = close(
+        transaction,
+        ledger,
+        approval,
+        ApprovalStatus.REJECTED,
+        decided_by=decided_by,
+        reason=reason,
+        waiting=waiting,
+    )
+    for execution in waiting:
+        moves.end(
+            transaction,
+            ledger,
+            execution,
+            ExecutionStatus.REJECTED,
+            actor=decided_by,
+            error=f"Rejected by the user: {reason}" if reason else "Rejected by the user.",
+            error_type=ErrorType.REJECTED,
+        )
+    return Decided(decided)

@@ -32,6 +32,11 @@ class Clearance:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """The client must say what it would run before anybody is asked."""
+
+
+@dataclass(frozen=True, slots=True)
 class NewExecution:
     """A call as the gate left it."""
 
@@ -83,6 +88,8 @@ def insert(
         tool_params=new.tool_params,
         true_params=None if refusal else new.true_params,
         digest=new.digest,
+        request_digest=None,
+        bound=None,
         risk_level=new.risk_level,
         findings=new.findings,
         network=new.network,
@@ -116,6 +123,7 @@ def insert(
             risk_level=row.risk_level,
             session_id=row.session_id,
             run_id=row.run_id,
+            approved_by=row.approved_by,
         )
     )
     ledger.audit(

@@ -90,7 +90,10 @@ def expire(transaction: Transaction, execution: ExecutionRow, connected: frozens
                 error = "Approval timeout"
                 if execution.approval_id:
                     mark_timed_out(transaction, ledger, execution.approval_id)
-            case ExecutionStatus.APPROVED:
+            case ExecutionStatus.PENDING if execution.client_id in connected:
+                after, error_type = ExecutionStatus.FAILED, ErrorType.NO_CLIENT
+                error = "The client did not say in time what this would run, so nobody could be asked."
+            case ExecutionStatus.PENDING | ExecutionStatus.APPROVED:
                 after, error_type = ExecutionStatus.FAILED, ErrorType.NO_CLIENT
                 error = "No client was connected to run this. Start one with `assent connect`."
             case _ if execution.client_id in connected:

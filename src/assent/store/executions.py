@@ -4,16 +4,18 @@ Each method is one transaction. What to do with a call is decided before (by the
 as a value: `Refusal`, `Clearance` or `Question`. `tests/store` holds the failure matrix for this module.
 """
 
+from collections.abc import Iterable
 from functools import partial
 
 from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.events import ToolOutput
-from assent.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus
+from assent.protocol.states import ErrorType, ExecutionStatus
 
-from . import endings, moves
-from .calls import Clearance, NewExecution, Refusal, insert
+from . import endings, inspections, moves
+from .answers import answered
+from .calls import Clearance, Look, NewExecution, Refusal, insert
 from .database import Database, Transaction
-from .history import HistoryFilter, read_page
+from .history import HistoryFilter, last_writes, read_page
 from .ledger import Ledger
 from .questions import Question, ask
 from .records import ExecutionRow, execution_row
@@ -21,11 +23,8 @@ from .runs import fenced
 
 HEAVY_CHARACTERS = 256 * 1024
 
-MAX_WAITING = 200
-"""Most questions that may wait for one user: nobody answers more, and an agent could ask without end."""
-
-REFUSALS_BEFORE_SILENCE = 3
-"""After so many refusals of the same call by a person in a session, it is refused without asking."""
+Step = Refusal | Clearance | Question | Look
+"""What is to be done with a new call."""
 
 
 class Executions:
@@ -36,9 +35,7 @@ class Executions:
         self._client_wait_seconds = client_wait_seconds
         self._grace_seconds = result_grace_seconds
 
-    async def begin(
-        self, new: NewExecution, step: Refusal | Clearance | Question, *, client_id: str | None
-    ) -> ExecutionRow:
+    async def begin(self, new: NewExecution, step: Step, *, client_id: str | None) -> ExecutionRow:
         """Record a call and take its first steps. The same id again finds what is there and changes nothing."""
         # A read that changes nothing may be signalled before its record is on the disk; its result is not
         # acknowledged before.
@@ -47,6 +44,67 @@ class Executions:
             lambda transaction: self._begin(transaction, new, step, client_id),
             relaxed=harmless,
             heavy=len(new.true_params or "") > HEAVY_CHARACTERS,
+        )
+
+    async def inspected(
+        self,
+        execution_id: str,
+        question: Question,
+        *,
+        digest: str,
+        client_id: str | None,
+    ) -> ExecutionRow:
+        """The client said what the call would run: PENDING → the question, or what answers in its place.
+
+        An answer that comes twice, or after the call has gone on, changes nothing.
+        """
+
+        def work(transaction: Transaction) -> ExecutionRow:
+            execution = moves.load_execution(transaction, execution_id)
+            if execution is None:
+                raise NotFound(f"No execution {execution_id!r}.")
+            if execution.status is not ExecutionStatus.PENDING:
+                return execution
+            return inspections.went_on(
+                transaction,
+                execution,
+                question,
+                digest=digest,
+                client_id=client_id,
+                client_wait_seconds=self._client_wait_seconds,
+                grace_seconds=self._grace_seconds,
+            )
+
+        return await self._database.write(work)
+
+    async def unseen(self, execution_id: str, problem: str) -> ExecutionRow | None:
+        """The client could not look: PENDING → FAILED, since nobody can approve what nobody saw."""
+
+        def work(transaction: Transaction) -> ExecutionRow | None:
+            execution = moves.load_execution(transaction, execution_id)
+            if execution is None or execution.status is not ExecutionStatus.PENDING:
+                return execution
+            with Ledger(transaction, execution.project_id) as ledger:
+                return moves.end(
+                    transaction,
+                    ledger,
+                    execution,
+                    ExecutionStatus.FAILED,
+                    actor=f"client:{execution.client_id}",
+                    error=problem,
+                    error_type=ErrorType.TOOL_ERROR,
+                )
+
+        return await self._database.write(work)
+
+    async def last_writes(self, project_id: str, paths: Iterable[str]) -> dict[str, str]:
+        """When an agent last wrote each of these files."""
+        return await self._database.read(lambda transaction: last_writes(transaction, project_id, paths))
+
+    async def look_again(self, project_id: str, client_id: str) -> int:
+        """A client is there: it is asked what the calls would run that still wait to be looked at."""
+        return await self._database.write(
+            lambda transaction: inspections.look_again(transaction, project_id, client_id)
         )
 
     async def dispatch_waiting(self, project_id: str, client_id: str) -> list[ExecutionRow]:
@@ -86,7 +144,7 @@ class Executions:
             with Ledger(transaction, project_id) as ledger:
                 running = [
                     execution
-                    for execution in _with_status(transaction, project_id, ExecutionStatus.EXECUTING)
+                    for execution in moves.with_status(transaction, project_id, ExecutionStatus.EXECUTING)
                     if execution.client_id == client_id
                 ]
                 for execution in running:
@@ -190,13 +248,13 @@ class Executions:
         def work(transaction: Transaction) -> tuple[list[ExecutionRow], str | None]:
             rows = transaction.all(
                 f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE deadline <= :now AND status IN "  # noqa: S608
-                "('AWAITING_APPROVAL', 'APPROVED', 'EXECUTING') ORDER BY deadline LIMIT 200",
+                "('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING') ORDER BY deadline LIMIT 200",
                 {"now": transaction.now},
             )
             ended = [endings.expire(transaction, execution_row(row), connected) for row in rows]
             upcoming = transaction.one(
                 "SELECT min(deadline) AS deadline FROM (SELECT min(deadline) AS deadline FROM tool_executions "
-                "WHERE status IN ('AWAITING_APPROVAL', 'APPROVED', 'EXECUTING') UNION ALL "
+                "WHERE status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING') UNION ALL "
                 "SELECT min(deadline) AS deadline FROM approvals WHERE status = 'pending') AS open"
             )
             return ended, upcoming["deadline"] if upcoming else None
@@ -227,14 +285,14 @@ class Executions:
         self,
         transaction: Transaction,
         new: NewExecution,
-        step: Refusal | Clearance | Question,
+        step: Step,
         client_id: str | None,
     ) -> ExecutionRow:
         known = moves.load_execution(transaction, new.id) if new.repeatable else None
         if known is not None:
             if known.user_id != new.user_id:
                 raise NotFound("No such session.")
-            if known.digest != new.digest and new.run_id is None:
+            if (known.request_digest or known.digest) != new.digest and new.run_id is None:
                 raise ConflictError(
                     "This idempotency key was used for another call.",
                     state=known.status.value,
@@ -243,18 +301,10 @@ class Executions:
             return known
         if new.fence is not None:
             _check_claim(transaction, new)
-        if isinstance(step, Question) and _too_many_wait(transaction, new):
-            step = Refusal(
-                f"{MAX_WAITING} questions wait for this user already; nothing more is asked until some are answered.",
-                ErrorType.REFUSED,
-            )
-        elif isinstance(step, Question) and _refused_too_often(transaction, new):
-            step = Refusal(
-                "A person refused this same call three times in this session; it is not asked again.",
-                ErrorType.REFUSED,
-            )
         row: ExecutionRow
         with Ledger(transaction, new.project_id) as ledger:
+            if isinstance(step, Question):
+                step = answered(transaction, ledger, new, new.digest, {}) or step
             match step:
                 case Refusal():
                     row = insert(transaction, ledger, new, ExecutionStatus.FAILED, refusal=step)
@@ -264,6 +314,9 @@ class Executions:
                 case Question():
                     row = insert(transaction, ledger, new, ExecutionStatus.AWAITING_APPROVAL, question=step)
                     row = ask(transaction, ledger, row, step)
+                case Look():
+                    deadline = moves.later(transaction.now, self._client_wait_seconds)
+                    row = inspections.begin(transaction, ledger, new, client_id, deadline)
         return row
 
     def _insert_cleared(
@@ -304,23 +357,6 @@ def _check_claim(transaction: Transaction, new: NewExecution) -> None:
         raise fenced()
 
 
-def _too_many_wait(transaction: Transaction, new: NewExecution) -> bool:
-    row = transaction.one(
-        "SELECT count(*) AS waiting FROM approvals WHERE user_id = :user_id AND status = 'pending'",
-        {"user_id": new.user_id},
-    )
-    return row is not None and row["waiting"] >= MAX_WAITING
-
-
-def _refused_too_often(transaction: Transaction, new: NewExecution) -> bool:
-    row = transaction.one(
-        "SELECT count(*) AS refusals FROM approvals WHERE session_id = :session_id AND digest = :digest "
-        "AND status = :status",
-        {"session_id": new.session_id, "digest": new.digest, "status": ApprovalStatus.REJECTED.value},
-    )
-    return row is not None and row["refusals"] >= REFUSALS_BEFORE_SILENCE
-
-
 def _own(transaction: Transaction, execution_id: str, user_id: str, project_id: str | None) -> ExecutionRow:
     # The owner is part of the question, so that another user's row is not even read.
     row = transaction.one(
@@ -330,12 +366,3 @@ def _own(transaction: Transaction, execution_id: str, user_id: str, project_id: 
     if row is None or project_id not in (None, row["project_id"]):
         raise NotFound(f"No execution {execution_id!r}.", hint="See `GET /my/tools/history` for yours.")
     return execution_row(row)
-
-
-def _with_status(transaction: Transaction, project_id: str, status: ExecutionStatus) -> list[ExecutionRow]:
-    rows = transaction.all(
-        f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE project_id = :project_id "  # noqa: S608
-        "AND status = :status ORDER BY approved_at, created_at, id",
-        {"project_id": project_id, "status": status.value},
-    )
-    return [execution_row(row) for row in rows]

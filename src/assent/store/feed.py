@@ -1,8 +1,8 @@
 """Reading a project's feed back, from any number on.
 
-Signals are kept without their parameters; here they are joined in again, and only while the execution still runs: an
-old signal is never worth sending. A page is bounded in events and in characters, since readers are many and slow; what
-lies beyond it is not even loaded.
+Signals are kept without their parameters; here they are joined in again, and only while the execution still waits for
+them: an old signal is never worth sending. A page is bounded in events and in characters, since readers are many and
+slow; what lies beyond it is not even loaded.
 """
 
 import json
@@ -11,7 +11,8 @@ from typing import Any
 from .database import Database, Row, Transaction
 from .records import StoredEvent
 
-SIGNAL = "tool.execution_signal"
+SIGNALS = {"tool.execution_signal": "EXECUTING", "tool.inspection_request": "PENDING"}
+"""What is addressed to one client, and the state in which it is still worth sending."""
 PAGE_CHARACTERS = 1024 * 1024
 """A page ends with the event that reaches this: every reader that does not read holds a page or two."""
 
@@ -62,7 +63,7 @@ class Feed:
 def _is_for(client_id: str | None, head: Row) -> bool:
     if head["target"] is not None and head["target"] != client_id:
         return False
-    return head["kind"] != SIGNAL or head["status"] == "EXECUTING"
+    return head["kind"] not in SIGNALS or head["status"] == SIGNALS[head["kind"]]
 
 
 def _payload(transaction: Transaction, project_id: str, head: Row) -> str:
@@ -71,7 +72,7 @@ def _payload(transaction: Transaction, project_id: str, head: Row) -> str:
         {"project_id": project_id, "seq": head["seq"]},
     )
     payload: str = row["payload"] if row else "{}"
-    if head["kind"] != SIGNAL:
+    if head["kind"] not in SIGNALS:
         return payload
     execution = transaction.one("SELECT true_params FROM tool_executions WHERE id = :id", {"id": head["ref"]})
     return _with_params(payload, execution["true_params"] if execution else None)

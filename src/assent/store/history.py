@@ -1,5 +1,8 @@
-"""Looking back: executions filtered and paged, newest first."""
+"""Looking back: executions filtered and paged, newest first; and when an agent last wrote a file."""
 
+import json
+import posixpath
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from assent.protocol.states import ExecutionStatus, RiskLevel
@@ -53,3 +56,26 @@ def read_page(transaction: Transaction, wanted: HistoryFilter) -> tuple[list[Exe
     page = [execution_row(row) for row in rows[: wanted.limit]]
     more = len(rows) > wanted.limit
     return page, total["total"] if total else 0, f"{page[-1].created_at}~{page[-1].id}" if more else None
+
+
+WRITES_LOOKED_AT = 1000
+
+
+def last_writes(transaction: Transaction, project_id: str, paths: Iterable[str]) -> dict[str, str]:
+    """When `write_file` last wrote each of these, for those it wrote: paths from the workspace → time."""
+    wanted = set(paths)
+    root = transaction.one("SELECT workspace FROM projects WHERE id = :id", {"id": project_id})
+    prefix = f"{root['workspace'].rstrip('/')}/" if root and root["workspace"] else None
+    rows = transaction.all(
+        "SELECT tool_params, completed_at FROM tool_executions WHERE project_id = :project_id "
+        "AND tool_name = 'write_file' AND status = 'COMPLETED' ORDER BY completed_at DESC LIMIT :limit",
+        {"project_id": project_id, "limit": WRITES_LOOKED_AT},
+    )
+    found: dict[str, str] = {}
+    for row in rows:
+        path = json.loads(row["tool_params"]).get("path")
+        if isinstance(path, str):
+            plain = posixpath.normpath(path.removeprefix(prefix) if prefix else path)
+            if plain in wanted:
+                found.setdefault(plain, row["completed_at"])
+    return found

@@ -5,12 +5,15 @@ caller saw. The functions below it are the edges with a meaning: they run inside
 """
 
 import json
+from collections.abc import Mapping
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 from assent.protocol.errors import ConflictError
 from assent.protocol.events import (
     ExecutionSignal,
+    InspectionRequested,
     ResultAcknowledged,
     ToolFinished,
 )
@@ -70,8 +73,22 @@ def load_execution(transaction: Transaction, execution_id: str) -> ExecutionRow 
     return execution_row(row) if row else None
 
 
+def with_status(transaction: Transaction, project_id: str, status: ExecutionStatus) -> list[ExecutionRow]:
+    rows = transaction.all(
+        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE project_id = :project_id "  # noqa: S608
+        "AND status = :status ORDER BY approved_at, created_at, id",
+        {"project_id": project_id, "status": status.value},
+    )
+    return [execution_row(row) for row in rows]
+
+
 def approve(
-    transaction: Transaction, execution: ExecutionRow, *, approved_by: str, client_wait_seconds: float
+    transaction: Transaction,
+    execution: ExecutionRow,
+    *,
+    approved_by: str,
+    client_wait_seconds: float,
+    changes: Mapping[str, Any] = MappingProxyType({}),
 ) -> ExecutionRow:
     """→ APPROVED: it may run as soon as a client is there."""
     now = transaction.now
@@ -81,7 +98,7 @@ def approve(
         transaction,
         execution,
         ExecutionStatus.APPROVED,
-        {"approved_by": approved_by, "approved_at": now, "deadline": deadline},
+        {**changes, "approved_by": approved_by, "approved_at": now, "deadline": deadline},
     )
 
 
@@ -118,6 +135,7 @@ def signal(ledger: Ledger, execution: ExecutionRow, now: str) -> None:
             risk_level=execution.risk_level,
             approval_id=execution.approval_id,
             approved_by=execution.approved_by or "",
+            bound=json.loads(execution.bound) if execution.bound else {},
             mode=execution.mode,
             network=execution.network,
             deadline=execution.deadline or now,
@@ -125,6 +143,23 @@ def signal(ledger: Ledger, execution: ExecutionRow, now: str) -> None:
             session_id=execution.session_id,
         ),
         target=execution.client_id,
+        ref=execution.id,
+        stored_without=frozenset({"tool_params"}),
+    )
+
+
+def request_inspection(ledger: Ledger, execution: ExecutionRow, client_id: str, now: str) -> None:
+    """Ask the client that will execute what the call would run."""
+    ledger.event(
+        InspectionRequested(
+            timestamp=now,
+            tool_id=execution.id,
+            tool_name=execution.tool_name,
+            tool_params=json.loads(execution.true_params or "{}"),
+            client_id=client_id,
+            session_id=execution.session_id,
+        ),
+        target=client_id,
         ref=execution.id,
         stored_without=frozenset({"tool_params"}),
     )
@@ -193,5 +228,6 @@ def announce_end(ledger: Ledger, ended: ExecutionRow, now: str, *, acknowledge: 
             execution_time_ms=ended.execution_time_ms,
             session_id=ended.session_id,
             run_id=ended.run_id,
+            approved_by=ended.approved_by,
         )
     )

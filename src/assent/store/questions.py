@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from assent.protocol.digests import plain_json
 from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.events import ApprovalDecided, ApprovalRequested
-from assent.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus
+from assent.protocol.grants import Suggestion
+from assent.protocol.inspections import Inspection
+from assent.protocol.states import ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus
 from assent.protocol.values import new_id
 
 from . import moves
@@ -31,6 +33,9 @@ class Question:
 
     description: str
     timeout_seconds: int
+    suggestions: tuple[Suggestion, ...] = ()
+    """Rules that a yes for more than this call could save."""
+    inspection: Inspection | None = None
 
 
 def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, question: Question) -> ExecutionRow:
@@ -75,6 +80,9 @@ def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, quest
             "decided_by": None,
             "reason": None,
             "scope": None,
+            "inspection": question.inspection.model_dump_json() if question.inspection else None,
+            "suggestions": plain_json(question.suggestions),
+            "grant_id": None,
         }
         approval = approval_row(values)
         put(transaction, ledger, approval, tool_id=execution.id)
@@ -142,6 +150,8 @@ def put(transaction: Transaction, ledger: Ledger, approval: ApprovalRow, *, tool
     values = as_values(approval) | {
         "tool_params": json.dumps(approval.tool_params),
         "findings": plain_json(approval.findings),
+        "inspection": approval.inspection.model_dump_json() if approval.inspection else None,
+        "suggestions": plain_json(approval.suggestions),
     }
     del values["tool_ids"]
     transaction.change(f"INSERT INTO approvals {placeholders(values)}", values)
@@ -161,6 +171,8 @@ def put(transaction: Transaction, ledger: Ledger, approval: ApprovalRow, *, tool
             deadline=approval.deadline,
             session_id=approval.session_id,
             agent_id=approval.agent_id,
+            inspection=approval.inspection,
+            suggestions=list(approval.suggestions),
         )
     )
     ledger.audit(
@@ -184,17 +196,21 @@ def close(
     decided_by: str | None,
     reason: str | None,
     waiting: list[ExecutionRow],
+    scope: ApprovalScope = ApprovalScope.ONCE,
+    grant_id: str | None = None,
 ) -> ApprovalRow:
     now = transaction.now
+    reach = scope if after is ApprovalStatus.APPROVED else None
     changed = transaction.change(
         "UPDATE approvals SET status = :after, decided_at = :now, decided_by = :decided_by, reason = :reason, "
-        "scope = :scope WHERE id = :id AND status = 'pending'",
+        "scope = :scope, grant_id = :grant_id WHERE id = :id AND status = 'pending'",
         {
             "after": after.value,
             "now": now,
             "decided_by": decided_by,
             "reason": reason,
-            "scope": "once" if after is ApprovalStatus.APPROVED else None,
+            "scope": reach.value if reach else None,
+            "grant_id": grant_id,
             "id": approval.id,
         },
     )
@@ -205,6 +221,8 @@ def close(
         decided_at=now,
         decided_by=decided_by,
         reason=reason,
+        scope=reach,
+        grant_id=grant_id,
         tool_ids=tuple(execution.id for execution in waiting),
     )
     ledger.event(
@@ -216,6 +234,8 @@ def close(
             decided_by=decided_by,
             reason=reason,
             session_id=approval.session_id,
+            scope=reach,
+            grant_id=grant_id,
         )
     )
     ledger.audit(
@@ -225,6 +245,8 @@ def close(
         digest=approval.digest,
         reason=reason,
         executions=list(decided.tool_ids),
+        scope=reach.value if reach else None,
+        grant=grant_id,
     )
     transaction.hint(approval_topic(approval.id), decided)
     return decided

@@ -8,12 +8,17 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter
+
 from assent.protocol.approvals import ApprovalRequest
 from assent.protocol.chat import Message, Project, Run, Session
 from assent.protocol.executions import Execution, ToolResponse
+from assent.protocol.grants import Suggestion
+from assent.protocol.inspections import Inspection
 from assent.protocol.states import (
     RESPONSE_STATUS,
     AgentMode,
+    ApprovalScope,
     ApprovalStatus,
     ErrorType,
     ExecutionStatus,
@@ -24,6 +29,8 @@ from assent.protocol.values import JsonObject
 from assent.protocol.verdicts import Finding
 
 from .database import Row
+
+SUGGESTIONS: TypeAdapter[list[Suggestion]] = TypeAdapter(list[Suggestion])
 
 
 class ProjectRow(NamedTuple):
@@ -118,7 +125,10 @@ class ApprovalRow(NamedTuple):
     decided_at: str | None
     decided_by: str | None
     reason: str | None
-    scope: str | None
+    scope: ApprovalScope | None
+    inspection: Inspection | None = None
+    suggestions: tuple[Suggestion, ...] = ()
+    grant_id: str | None = None
     tool_ids: tuple[str, ...] = ()
 
     def to_wire(self) -> ApprovalRequest:
@@ -144,6 +154,9 @@ class ApprovalRow(NamedTuple):
             decided_by=self.decided_by,
             reason=self.reason,
             scope=self.scope,
+            inspection=self.inspection,
+            suggestions=list(self.suggestions),
+            grant_id=self.grant_id,
         )
 
 
@@ -161,6 +174,8 @@ class ExecutionRow(NamedTuple):
     tool_params: str
     true_params: str | None
     digest: str
+    request_digest: str | None
+    bound: str | None
     result: str | None
     result_hash: str | None
     risk_level: RiskLevel
@@ -300,6 +315,10 @@ def approval_row(row: Row, tool_ids: tuple[str, ...] = ()) -> ApprovalRow:
     values["findings"] = tuple(Finding(**finding) for finding in json.loads(values["findings"]))
     values["network"] = bool(values["network"])
     values["status"] = ApprovalStatus(values["status"])
+    values["scope"] = ApprovalScope(values["scope"]) if values["scope"] else None
+    inspection, suggestions = values["inspection"], values["suggestions"]
+    values["inspection"] = Inspection.model_validate_json(inspection) if inspection else None
+    values["suggestions"] = tuple(SUGGESTIONS.validate_json(suggestions)) if suggestions else ()
     return ApprovalRow(**values, tool_ids=tool_ids)
 
 

@@ -13,6 +13,8 @@ from .chat import Chat
 from .database import Database, Hint
 from .executions import Executions
 from .feed import Feed
+from .grants import Grants
+from .machines import Machines
 from .migrations import upgrade
 from .runs import Runs
 from .sqlite import SqliteDatabase, database_clock
@@ -32,6 +34,8 @@ class Store:
         }
         self.executions = Executions(database, **waits)
         self.approvals = Approvals(database, **waits)
+        self.grants = Grants(database)
+        self.machines = Machines(database)
         self.chat = Chat(database)
         self.runs = Runs(database, lease_seconds=settings.lease_seconds)
         self.feed = Feed(database)

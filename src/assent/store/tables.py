@@ -159,6 +159,9 @@ approvals = Table(
     Column("decided_by", String(250)),
     Column("reason", Text),
     Column("scope", String(20)),
+    Column("inspection", Text),  # what would run, as the machine saw it
+    Column("suggestions", Text),  # rules an answer could save
+    Column("grant_id", String(64)),  # saved with the answer, or what answered
     Index(
         "ix_approvals_pending",
         "user_id",
@@ -184,7 +187,9 @@ tool_executions = Table(
     Column("tool_name", String(100), nullable=False),
     Column("tool_params", Text, nullable=False),  # secrets masked
     Column("true_params", Text),  # what the client gets; dropped when the execution ends
-    Column("digest", String(64), nullable=False),
+    Column("digest", String(64), nullable=False),  # what is approved: the call, and the files it is bound to
+    Column("request_digest", String(64)),  # the call alone; null where nothing is bound
+    Column("bound", Text),
     Column("result", Text),
     Column("result_hash", String(64)),
     Column("risk_level", String(10), nullable=False),
@@ -210,14 +215,52 @@ tool_executions = Table(
     Index(
         "ix_tool_executions_deadline",
         "deadline",
-        sqlite_where=text("status IN ('AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"),
-        postgresql_where=text("status IN ('AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"),
+        sqlite_where=text("status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"),
+        postgresql_where=text("status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"),
     ),
     Index(
         "ix_tool_executions_open",
         "project_id",
         "status",
-        sqlite_where=text("status IN ('AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"),
-        postgresql_where=text("status IN ('AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"),
+        sqlite_where=text("status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"),
+        postgresql_where=text("status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"),
     ),
+)
+
+grants = Table(
+    "grants",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("user_id", String(200), nullable=False),
+    Column("project_id", String(64), ForeignKey("projects.id"), nullable=False),
+    Column("session_id", String(64), ForeignKey("sessions.id"), nullable=False),
+    Column("scope", String(20), nullable=False),
+    Column("rule", Text),  # null: everything in the session
+    Column("text", Text, nullable=False),  # as it was shown
+    Column("approval_id", String(64)),
+    Column("uses", Integer, nullable=False),
+    Column("max_uses", Integer),
+    Column("created_at", String(24), nullable=False),
+    Column("created_by", String(250), nullable=False),
+    Column("expires_at", String(24), nullable=False),
+    Column("revoked_at", String(24)),
+    Column("revoked_by", String(250)),
+    Index("ix_grants_user", "user_id", "created_at"),
+    Index(
+        "ix_grants_session",
+        "session_id",
+        sqlite_where=text("revoked_at IS NULL"),
+        postgresql_where=text("revoked_at IS NULL"),
+    ),
+)
+
+machines = Table(
+    "machines",
+    metadata,
+    # The rules a machine's owner wrote, as its client declared them last.
+    Column("project_id", String(64), ForeignKey("projects.id"), nullable=False),
+    Column("client_id", String(64), nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("declared_at", String(24), nullable=False),
+    PrimaryKeyConstraint("project_id", "client_id"),
 )

@@ -2,13 +2,15 @@
 
 Start at `workspace.py`. Files are opened beneath the workspace by the kernel (`paths`, `files`, `writing`, `listing`),
 searches are bounded (`search`), commands run in bubblewrap (`commands`, `sandbox`, `bubblewrap`, `processes`), web
-searches go to the one configured provider (`web`). Nothing here decides about risk or approval.
+searches go to the one configured provider (`web`). What a command would run is looked at (`inspection`) and held while
+it starts (`pins`). Nothing here decides about risk or approval.
 """
 
 from .bubblewrap import BubblewrapSandbox
 from .commands import CommandExecutor, CommandTimeout
 from .files import FileSystemExecutor
 from .paths import PathValidator
+from .pins import DriftedError
 from .sandbox import Isolation, NoSandbox, Sandbox
 from .search import SearchExecutor
 from .web import SearchProvider, WebSearcher
@@ -18,6 +20,7 @@ __all__ = [
     "BubblewrapSandbox",
     "CommandExecutor",
     "CommandTimeout",
+    "DriftedError",
     "FileSystemExecutor",
     "Isolation",
     "NoSandbox",

@@ -8,12 +8,14 @@ list: an installed bwrap proves nothing. A seccomp filter is not applied yet, an
 import os
 import stat
 import subprocess
-from collections.abc import Generator
+import threading
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from .pins import Pin
 from .programs import clean_environment, find_program, toolchains
-from .protection import Mounts, Protection
+from .protection import Mounts, Protection, only_reads
 from .sandbox import LIMITS, Isolation, Launch, limit_argv
 
 # Not all of /etc: as root the command would own, and so could read, /etc/shadow and keys.
@@ -44,6 +46,9 @@ class BubblewrapSandbox:
         self._limits = limit_argv(root, tuple(LIMITS))
         self._system = _system_arguments(root)
         self._protection = Protection(root)
+        self._lock = threading.Lock()
+        self._writing = 0
+        """Commands that run now and could change the workspace."""
 
     def isolation(self, *, network: bool = False) -> Isolation:
         degraded: list[str] = []
@@ -85,11 +90,29 @@ class BubblewrapSandbox:
         return f"bubblewrap does not work here: {done.stderr.decode('utf-8', 'replace').strip()[:300]}"
 
     @contextmanager
-    def launch(self, argv: list[str], *, network: bool = False) -> Generator[Launch]:
-        with ExitStack() as held, self._protection.hold(argv) as mounts:
-            yield self._prepare(argv, mounts, network, held)
+    def launch(self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = ()) -> Generator[Launch]:
+        with ExitStack() as held, self._protection.hold(argv) as mounts, self._counted(argv) as alone:
+            if pins and not alone:
+                names = ", ".join(pin.path for pin in pins)
+                mounts.degraded.append(f"Another command still runs, so {names} was checked and watched, not covered.")
+            yield self._prepare(argv, mounts, network, held, pins if alone else ())
 
-    def _prepare(self, argv: list[str], mounts: Mounts, network: bool, held: ExitStack) -> Launch:
+    @contextmanager
+    def _counted(self, argv: list[str]) -> Generator[bool]:
+        """Whether no other command runs that could swap a file for a link, which a mount would follow."""
+        writes = not only_reads(argv)
+        with self._lock:
+            alone = self._writing == 0
+            self._writing += writes
+        try:
+            yield alone
+        finally:
+            with self._lock:
+                self._writing -= writes
+
+    def _prepare(
+        self, argv: list[str], mounts: Mounts, network: bool, held: ExitStack, pins: Sequence[Pin] = ()
+    ) -> Launch:
         read_end, write_end = (_held(held, fd) for fd in os.pipe())
         identity = _held(held, os.memfd_create("gitconfig", os.MFD_CLOEXEC))
         os.write(identity, self._identity)
@@ -102,6 +125,7 @@ class BubblewrapSandbox:
                 *(_read_only("/etc", _ETC_FOR_NETWORK) if network else ["--unshare-net"]),
                 *["--file", str(identity), f"{_HOME}/.gitconfig"],
                 *mounts.arguments,
+                *self._cover(pins),
                 *["--remount-ro", "/"],
                 *["--json-status-fd", str(write_end)],
                 *["--chdir", str(self._root), "--"],
@@ -113,10 +137,30 @@ class BubblewrapSandbox:
             isolation=base.model_copy(
                 update={"protected": tuple(mounts.protected), "degraded": (*base.degraded, *mounts.degraded)}
             ),
-            pass_fds=(write_end, identity),
+            pass_fds=(write_end, identity, *(pin.fd for pin in pins)),
             status_fd=read_end,
             created=mounts.created,
+            covered=bool(pins),
         )
+
+    def _cover(self, pins: Sequence[Pin]) -> list[str]:
+        """Lay the pins over their files, and hide compiled code beside them, which Python would take instead."""
+        compiled = {self._root / pin.path.rpartition("/")[0] / "__pycache__" for pin in pins}
+        hidden = [path for path in sorted(compiled) if path.is_dir() and not path.is_symlink()]
+        return [
+            *(argument for path in hidden for argument in ("--tmpfs", str(path))),
+            *(
+                argument
+                for pin in pins
+                for argument in (
+                    "--perms",
+                    f"{pin.mode:04o}",
+                    "--ro-bind-data",
+                    str(pin.fd),
+                    str(self._root / pin.path),
+                )
+            ),
+        ]
 
 
 def _held(held: ExitStack, fd: int) -> int:

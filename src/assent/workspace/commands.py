@@ -8,15 +8,19 @@ run.
 
 import asyncio
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
+from assent.gate import CommandValidator
+from assent.gate.scripts import changes_what_it_runs
 from assent.protocol.errors import ExecutionTimeout, ToolFailure
 from assent.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
 from assent.settings import ClientSettings
 
-from .operands import check_operands, without_secrets
+from .operands import check_operands, safe_diff, without_secrets
 from .output import OnOutput, OutputKeeper
 from .paths import PathValidator
+from .pins import HeldFiles, Holding, drifted
 from .processes import Ended, run_process
 from .programs import find_program
 from .sandbox import Isolation, Launch, Sandbox
@@ -43,6 +47,8 @@ def safe_arguments(command: str, args: list[str]) -> list[str]:
         return ["-y", *args]  # store links as links; following them packs what lies outside
     if command == "grep":
         return without_secrets(args)
+    if command == "diff":
+        return safe_diff(args)
     return args
 
 
@@ -60,17 +66,31 @@ class CommandExecutor:
     """Runs commands of one workspace."""
 
     def __init__(
-        self, root: Path, sandbox: Sandbox, settings: ClientSettings, paths: PathValidator | None = None
+        self,
+        root: Path,
+        sandbox: Sandbox,
+        settings: ClientSettings,
+        paths: PathValidator | None = None,
+        held: HeldFiles | None = None,
     ) -> None:
         self._paths = paths
+        self._held = held
         self._root = root
         self._sandbox = sandbox
         self._settings = settings
 
     async def run(
-        self, params: ExecuteCommandParams, *, network: bool = False, on_output: OnOutput | None = None
+        self,
+        params: ExecuteCommandParams,
+        *,
+        network: bool = False,
+        on_output: OnOutput | None = None,
+        bound: Mapping[str, str] | None = None,
     ) -> ExecuteCommandResult:
-        """Run it to its end. Raises CommandTimeout (with the output so far) when time is up."""
+        """Run it to its end. Raises CommandTimeout (with the output so far) when time is up.
+
+        `bound`: run only while these files have this content (SHA-256, or `missing`); else DriftedError.
+        """
         if "\x00" in params.command or any("\x00" in argument for argument in params.args):
             raise ToolFailure("An argument holds a NUL character, which no program can be given.")
         if self._paths is not None:
@@ -79,8 +99,11 @@ class CommandExecutor:
         keeper = OutputKeeper(self._settings.max_output_bytes, on_output)
         seconds = min(params.timeout, self._settings.command_timeout_seconds)
         began = time.monotonic()
-        with self._sandbox.launch(argv, network=network) as launch:
-            ended = await run_process(launch, keeper, seconds=seconds)
+        if bound:
+            launch, ended = await self._run_bound(params, argv, keeper, seconds, network=network, bound=bound)
+        else:
+            with self._sandbox.launch(argv, network=network) as launch:
+                ended = await run_process(launch, keeper, seconds=seconds)
         result = _result(params.command, ended, keeper, launch, time.monotonic() - began)
         if ended.timed_out:
             raise CommandTimeout(
@@ -89,6 +112,43 @@ class CommandExecutor:
                 hint="Give it more time with 'timeout' (at most 300), or less to do.",
             )
         return result
+
+    async def _run_bound(
+        self,
+        params: ExecuteCommandParams,
+        argv: list[str],
+        keeper: OutputKeeper,
+        seconds: float,
+        *,
+        network: bool,
+        bound: Mapping[str, str],
+    ) -> tuple[Launch, Ended]:
+        if self._held is None:
+            raise ToolFailure("What this command would run cannot be checked here; nothing was run.")
+        understood = CommandValidator(frozenset({params.command})).judge(params.command, params.args).understood
+        watch = not changes_what_it_runs(params.command, params.args, understood)
+        async with self._held.hold(bound, watch=watch) as holding:
+            with self._sandbox.launch(argv, network=network, pins=holding.pins) as launch:
+                return launch, await _run_held(launch, keeper, seconds, holding)
+
+
+async def _run_held(launch: Launch, keeper: OutputKeeper, seconds: float, holding: Holding) -> Ended:
+    """Run it while the watch stands: at a change it is ended, and what it said is withheld."""
+    holding.covered = launch.covered
+    holding.check()
+    work = asyncio.get_running_loop().create_task(run_process(launch, keeper, seconds=seconds))
+    holding.begin(work.cancel)
+    try:
+        ended = await work
+    except (asyncio.CancelledError, ToolFailure) as error:
+        task = asyncio.current_task()
+        if not holding.changed() or (task is not None and task.cancelling()):
+            raise
+        # Ended by us, or the sandbox itself stumbled over the change.
+        raise drifted(holding.drifted or "", "it was ended while it started") from error
+    if holding.changed():
+        raise drifted(holding.drifted or "", "it was ended while it started")
+    return ended
 
 
 def _result(command: str, ended: Ended, keeper: OutputKeeper, launch: Launch, seconds: float) -> ExecuteCommandResult:

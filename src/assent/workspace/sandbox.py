@@ -7,7 +7,7 @@ clean environment, limits and a private HOME, and says `none`. Nothing here star
 
 import shutil
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 from assent.protocol.errors import ToolFailure
 from assent.protocol.values import JsonObject, Word
 
+from .pins import Pin
 from .programs import clean_environment, find_program
 
 LIMITS = {
@@ -64,6 +65,8 @@ class Launch:
     """A word in the environment by which stray children are found, where there is no namespace to end."""
     created: list[str] = field(default_factory=list[str])
     """Filled when the launch ends."""
+    covered: bool = False
+    """Whether the pins lie over their files."""
 
 
 class Sandbox(Protocol):
@@ -73,8 +76,13 @@ class Sandbox(Protocol):
         """What a command would get."""
         ...
 
-    def launch(self, argv: list[str], *, network: bool = False) -> AbstractContextManager[Launch]:
-        """Prepare one command; leaving the context cleans up, so the command must have ended by then."""
+    def launch(
+        self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = ()
+    ) -> AbstractContextManager[Launch]:
+        """Prepare one command; leaving the context cleans up, so the command must have ended by then.
+
+        `pins` are laid over their files where that can be done; `Launch.covered` says whether it was.
+        """
         ...
 
 
@@ -112,7 +120,7 @@ class NoSandbox:
         )
 
     @contextmanager
-    def launch(self, argv: list[str], *, network: bool = False) -> Generator[Launch]:
+    def launch(self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = ()) -> Generator[Launch]:
         home = tempfile.mkdtemp(prefix="assent-")
         try:
             (Path(home) / ".gitconfig").write_text(self._identity, encoding="utf-8")

@@ -9,12 +9,14 @@ import asyncio
 import os
 import subprocess
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 from pydantic import ValidationError
 
 from assent.protocol.errors import InvalidParameters, ToolFailure, ToolTypeError
+from assent.protocol.inspections import Inspection
 from assent.protocol.tools import (
     TOOLS,
     ExecuteCommandParams,
@@ -32,9 +34,12 @@ from assent.settings import ClientSettings
 from .bubblewrap import BubblewrapSandbox
 from .commands import CommandExecutor
 from .files import FileSystemExecutor
+from .inspection import inspect
 from .output import OnOutput
 from .paths import PathValidator
+from .pins import HeldFiles
 from .programs import SYSTEM_DIRECTORIES, find_program
+from .realnames import under_real_names
 from .sandbox import Isolation, NoSandbox, Sandbox
 from .search import SearchExecutor
 from .web import WebSearcher
@@ -50,6 +55,7 @@ class Workspace:
         self._files = FileSystemExecutor(self._paths, max_file_bytes=self._settings.max_file_bytes)
         self._search = SearchExecutor(self._paths)
         self._web = WebSearcher(self._settings)
+        self._held = HeldFiles(self._paths, max_bytes=self._settings.max_file_bytes)
         self._sandbox: Sandbox | None = None
         self._probing = threading.Lock()
 
@@ -65,15 +71,33 @@ class Workspace:
                 self._sandbox = choose_sandbox(self.root)
             return self._sandbox
 
+    async def inspect(self, tool_params: JsonObject, runs: Sequence[str]) -> Inspection:
+        """What the files a command would run hold now. Never raises: what cannot be seen is said."""
+        return await asyncio.to_thread(inspect, self._paths, tool_params, runs, max_bytes=self._settings.max_file_bytes)
+
+    async def under_real_names(self, tool_params: JsonObject) -> JsonObject:
+        """A call's parameters with links resolved: what rules about names must be held against as well."""
+        return await asyncio.to_thread(under_real_names, self._paths, tool_params)
+
     async def run(
-        self, tool_name: str, tool_params: JsonObject, *, network: bool = False, on_output: OnOutput | None = None
+        self,
+        tool_name: str,
+        tool_params: JsonObject,
+        *,
+        network: bool = False,
+        on_output: OnOutput | None = None,
+        bound: Mapping[str, str] | None = None,
     ) -> ToolResult:
-        """Execute one gated call. A cancelled call ends its processes before it returns."""
+        """Execute one gated call. A cancelled call ends its processes before it returns.
+
+        `bound`: a command runs only while these files have this content (SHA-256, or `missing`); else DriftedError.
+        """
         params = _read_params(tool_name, tool_params)
         match params:
             case ReadFileParams():
                 return await self._files.read_file(params)
             case WriteFileParams():
+                await self._held.free(params.path)
                 return await self._files.write_file(params)
             case ListDirectoryParams():
                 return await self._files.list_directory(params)
@@ -84,8 +108,8 @@ class Workspace:
             case _:
                 command = cast(ExecuteCommandParams, params)
                 sandbox = self._sandbox or await asyncio.to_thread(lambda: self.sandbox)
-                executor = CommandExecutor(self.root, sandbox, self._settings, self._paths)
-                return await executor.run(command, network=network, on_output=on_output)
+                executor = CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held)
+                return await executor.run(command, network=network, on_output=on_output, bound=bound)
 
     async def close(self) -> None:
         """Let go of the directory, the threads and the connections."""

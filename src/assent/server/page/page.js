@@ -1,8 +1,9 @@
 // The chat page: one project's feed, one conversation of it, and what waits for a decision in any of them.
 // What came from elsewhere goes in by textContent alone. The record is the truth: a reload asks the server for it.
 
+import { draw as drawGrants, grantChanged, grantTexts, grantsIn, setGrants } from "/page/grants.js";
 import { ask, askIn, settle, settleAll } from "/page/questions.js";
-import { callSummary, element, outcome, prose, resultText, shownValue, visible } from "/page/words.js";
+import { callSummary, element, letBy, outcome, prose, resultText, shownValue, span, visible } from "/page/words.js";
 
 const $ = (id) => document.getElementById(id);
 const EXAMPLES = ["read package.json and tell me the version", "list src", "write notes.md: buy milk"];
@@ -79,6 +80,11 @@ function sayMessage(role, content, id) {
   say(entry);
 }
 
+// What happened beside the conversation.
+function remark(text) {
+  say(element("div", "entry remark", text));
+}
+
 function complain(error) {
   if (error.status === 401) return signedOut();
   const entry = element("div", "entry error", error.message);
@@ -110,17 +116,19 @@ function toolCard(call) {
   const card = element("details", "entry tool");
   const title = element("summary");
   const ending = element("span", "ending");
+  const by = element("span", "by");
   const trouble = element("div", "trouble");
   title.append(
     element("span", `risk ${call.risk_level}`, call.risk_level),
     element("strong", "", visible(call.tool_name)),
     element("span", "call", callSummary(call.tool_name, call.tool_params)),
     ending,
+    by,
   );
   const params = element("pre", "", shownValue(call.tool_params));
   const output = element("pre");
   card.append(title, element("div", "label", "Parameters"), params, element("div", "label", "Result"), output);
-  const tool = { card, title, ending, trouble, output, call };
+  const tool = { card, title, ending, by, trouble, output, call };
   title.append(trouble);
   state.tools.set(id, tool);
   say(card);
@@ -138,8 +146,17 @@ function markById(id, status) {
   if (tool) mark(tool, status);
 }
 
+// An end as the feed tells it does not say what let the call run; the record does.
+async function sayWhoAllowed(id) {
+  const tool = state.tools.get(id);
+  if (!tool || tool.call.risk_level === "LOW") return;
+  const { approved_by: actor, user_id: user } = await api(`/my/tools/${encodeURIComponent(id)}`);
+  tool.by.textContent = letBy(actor, user, grantTexts());
+}
+
 function finish(tool, end) {
   mark(tool, end.status, end.error_type, end.execution_time_ms);
+  if (end.approved_by) tool.by.textContent = letBy(end.approved_by, end.user_id, grantTexts());
   if (end.error) tool.trouble.textContent = visible(end.error);
   const text = resultText(tool.call.tool_name, end.result) || (end.error ? "none" : "");
   tool.output.textContent = end.result_shortened ? `${text}\n(shortened here; the record has all of it)` : text;
@@ -185,18 +202,31 @@ const inConversation = {
   "chat.error": (event) => complain(problem(event.message, event.hint)),
   "tool.started": toolCard,
   "tool.output": outputOf,
-  "tool.finished": (event) => state.tools.has(event.tool_id) && finish(state.tools.get(event.tool_id), event),
+  "tool.finished": (event) => {
+    if (state.tools.has(event.tool_id)) finish(state.tools.get(event.tool_id), event);
+    sayWhoAllowed(event.tool_id).catch(() => {}); // it is shown all the same
+  },
   "tool.approval_request": (event) => markById(event.tool_id, "AWAITING_APPROVAL"),
   "tool.approval_decided": (event) => event.tool_ids.forEach((id) => event.status === "approved" && markById(id, "EXECUTING")),
 };
 
-const KINDS = Object.keys(inConversation);
+const KINDS = [...Object.keys(inConversation), "grant.changed"];
 
 function heard(event) {
+  if (event.kind === "grant.changed") return grantChanged(event.grant);
   if (event.kind === "tool.approval_request") ask(event, event.session_id !== state.session);
-  if (event.kind === "tool.approval_decided") settle(event.approval_id);
+  if (event.kind === "tool.approval_decided") decidedElsewhere(event, settle(event.approval_id));
   if (event.session_id === state.session) inConversation[event.kind](event);
   else if (event.kind === "chat.message") listSessions().catch(() => {});
+}
+
+const DECIDED = { approved: "Allowed", rejected: "Denied", timeout: "Nobody answered in time", cancelled: "No longer asked" };
+
+function decidedElsewhere(event, approval) {
+  if (!approval) return;
+  const by = letBy(event.decided_by, null, grantTexts());
+  const what = `${visible(approval.tool_name)} ${callSummary(approval.tool_name, approval.tool_params)}`;
+  remark(`${DECIDED[event.status] || event.status}${by ? ` ${by}` : ""}: ${what}`);
 }
 
 // Holds events back until what they belong to is known: the session of a message just sent, or the record of a reload.
@@ -289,6 +319,10 @@ async function listSessions() {
   return sessions;
 }
 
+async function listGrants() {
+  setGrants((await api(`/my/grants?all=true&project_id=${encodeURIComponent(state.project)}`)).grants);
+}
+
 function option(value, text) {
   const made = element("option", "", text);
   made.value = value;
@@ -302,6 +336,7 @@ async function openProject(project, wanted) {
   state.session = null;
   await holdingFeed(async () => {
     await listen();
+    await listGrants();
     const sessions = await listSessions();
     const session = sessions.find((each) => each.session_id === wanted) || sessions[0];
     await openSession(session ? session.session_id : null);
@@ -347,6 +382,7 @@ function remember(session) {
   state.session = session;
   $("session").value = session || "";
   history.replaceState(null, "", session ? `#${state.project}/${session}` : `#${state.project}`);
+  drawGrants();
 }
 
 // What the person does
@@ -397,17 +433,39 @@ $("session").addEventListener("change", () => openSession($("session").value || 
 
 async function decide(id, body, byPointer) {
   try {
-    await api(`/my/approvals/${encodeURIComponent(id)}/confirm`, body);
+    const told = await api(`/my/approvals/${encodeURIComponent(id)}/confirm`, body);
+    if (told.grant_id) await sayGranted(told, body.terms);
   } catch (error) {
     if (error.status !== 409) throw error;
-    complain(error);
+    complain(problem(error.message.replace("person:", ""), error.hint));
   }
   settle(id);
   (byPointer ? $("message") : $("conversation")).focus();
 }
 
+async function sayGranted(told, terms) {
+  if (!grantTexts()[told.grant_id]) await listGrants().catch(() => {}); // the answer was quicker than the feed
+  const what = grantTexts()[told.grant_id] || "what you allowed.";
+  const went = told.released.length;
+  const others = went === 0 ? "" : went === 1 ? " 1 call that waited went with it." : ` ${went} calls that waited went with it.`;
+  remark(`Allowed without asking for ${span(terms.expires_in_seconds)}: ${visible(what)}${others} Grants lists it and takes it back.`);
+}
+
+const clock = () => Date.now() + serverAhead;
+
 async function start() {
-  askIn($("waiting"), decide, () => Date.now() + serverAhead);
+  askIn($("waiting"), {
+    decide,
+    clock,
+    preview: (rule) => api(projectPath("grants/preview"), { rule }),
+    whole: (id) => api(`/my/approvals/${encodeURIComponent(id)}/whole`),
+  });
+  grantsIn({
+    complain,
+    clock,
+    session: () => state.session,
+    revoke: (id) => api(`/my/grants/${encodeURIComponent(id)}/revoke`, {}),
+  });
   const { projects } = await api("/my/projects");
   if (projects.length === 0) projects.push(await api("/my/projects", { name: "default" }));
   $("project").replaceChildren(...projects.map((project) => option(project.project_id, project.name)));

@@ -7,6 +7,14 @@ export function element(tag, className, text) {
   return made;
 }
 
+export function pressable(className, text, press) {
+  const button = element("button", className, text);
+  button.type = "button";
+  button.addEventListener("keydown", (event) => event.repeat && event.preventDefault());
+  button.addEventListener("click", press);
+  return button;
+}
+
 // What a screen obeys or nobody sees: controls, bidi marks, blanks without width, tags.
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\u{e0000}-\u{e0fff}]/gu;
 const LONGEST = 20000;
@@ -77,6 +85,29 @@ const FAILURE = {
 export function outcome(status, errorType, milliseconds) {
   const said = (status === "FAILED" && FAILURE[errorType]) || STATUS[status] || status;
   return status === "COMPLETED" && typeof milliseconds === "number" ? `${said} in ${milliseconds} ms` : said;
+}
+
+// A span in the largest unit that says it well.
+export function span(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  for (const [unit, name] of [[3600, "hour"], [60, "minute"]]) {
+    if (whole >= 2 * unit || whole === unit) {
+      const count = Math.round(whole / unit);
+      return `${count} ${name}${count === 1 ? "" : "s"}`;
+    }
+  }
+  return `${whole} second${whole === 1 ? "" : "s"}`;
+}
+
+// Who or what let a call run, in plain words; nothing for what is LOW, which nobody is asked about.
+export function letBy(actor, userId, grants) {
+  const [kind, ...rest] = (actor || "").split(":");
+  const name = visible(rest.join(":"));
+  if (kind === "person") return name === userId ? "by your answer" : `by ${name}`;
+  if (kind === "grant") return grants[name] ? `by your grant: ${visible(grants[name])}` : `by grant ${name}`;
+  if (kind === "rule") return `by rule ${name}`;
+  if (kind === "mode") return `by mode ${name}, unasked`;
+  return "";
 }
 
 // The little Markdown agents use most: fenced code, `code` and **bold**. Everything else stays as it was written.

@@ -1,0 +1,86 @@
+"""Answers to the server's question what a call would run, before it asks a person.
+
+The owner's own gate judges the call first: what it refuses is not looked at. A few at once, beside the executions and
+never in their places; each question is answered once at a time, and again when it is asked again. An answer that
+cannot be posted is dropped: the server asks again on the next connection. Nothing is run here.
+"""
+
+import asyncio
+
+from assent.gate import Gate, mask_text
+from assent.protocol.errors import AssentError, UnreachableError
+from assent.protocol.events import InspectionRequested
+from assent.protocol.inspections import Inspection
+from assent.workspace import Workspace
+
+from .log import log
+from .outbox import Link, pause
+
+AT_ONCE = 8
+WAITING = 1000
+"""More questions than this are not kept; the server asks again."""
+
+
+class Inspector:
+    """Looks at files for one project and workspace."""
+
+    def __init__(self, *, project_id: str, workspace: Workspace, gate: Gate, link: Link, tries: int) -> None:
+        self._project_id = project_id
+        self._workspace = workspace
+        self._gate = gate
+        self._link = link
+        self._tries = tries
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def request(self, event: InspectionRequested) -> None:
+        """Answer in the background, unless an answer to the same question is on its way."""
+        if event.tool_id in self._tasks:
+            return
+        if len(self._tasks) >= WAITING:
+            log.warning("inspection left out", tool_id=event.tool_id)
+            return
+        log.info("inspection requested", tool_id=event.tool_id, tool=event.tool_name)
+        task = asyncio.get_running_loop().create_task(self._answer(event))
+        self._tasks[event.tool_id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(event.tool_id))
+
+    async def close(self) -> None:
+        """Stop looking; nobody waits for an answer that is not there."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _answer(self, event: InspectionRequested) -> None:
+        async with self._places:
+            inspection = await self._look(event)
+            await self._post(event.tool_id, inspection)
+
+    async def _look(self, event: InspectionRequested) -> Inspection:
+        isolation = await asyncio.to_thread(lambda: self._workspace.isolation)
+        judgement = self._gate.judge(
+            event.tool_name,
+            event.tool_params,
+            workspace=str(self._workspace.root),
+            isolated=isolation.isolated,
+        )
+        verdict = judgement.verdict
+        if verdict.refused or judgement.params is None:
+            return Inspection(files=[], problem=f"Refused on this machine: {mask_text(verdict.message)}"[:400])
+        return await self._workspace.inspect(judgement.params, verdict.runs)
+
+    async def _post(self, tool_id: str, inspection: Inspection) -> None:
+        for attempt in range(self._tries):
+            try:
+                await self._link.post_inspection(self._project_id, tool_id, inspection)
+            except UnreachableError as error:
+                log.warning("inspection not delivered", tool_id=tool_id, attempt=attempt + 1, error=error.message)
+                if attempt + 1 < self._tries:
+                    await asyncio.sleep(pause(attempt))
+            except AssentError as error:
+                log.warning("inspection not taken", tool_id=tool_id, error=error.message)
+                return
+            else:
+                log.info("inspected", tool_id=tool_id, files=len(inspection.files), problem=inspection.problem)
+                return

@@ -1,0 +1,117 @@
+"""Patterns of paths: `*` and `?` within a name, `**` across directories, a bare name anywhere, `dir/` all below it.
+
+Rules come from files that others write, so matching takes time in proportion to pattern and path, whatever they hold:
+no regular expression is made of them. Nothing here looks at a disk.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from .characters import plain_form
+from .names import names_of
+
+DEEP = "**"
+BELOW = (DEEP, "*")
+
+
+def path_fits(glob: str, path: str, *, careless: bool = False) -> bool:
+    """Whether a pattern fits a path from the workspace.
+
+    `careless` is for what tightens: case and look-alikes do not matter, and what lies below a fitting name fits too.
+    """
+    if not careless:
+        return _all_fit(_parts(glob), tuple(path.split("/")))
+    parts, names = _plain_parts(glob), _names(path)
+    return _all_fit(parts, names) or _all_fit((*parts, *BELOW), names)
+
+
+def path_above(path: str, glob: str) -> bool:
+    """Whether a directory lies above what a pattern fits, so that looking through it may reach that."""
+    names = _names(path)
+    if names == (".",):
+        return True
+    for part, name in zip(_plain_parts(glob), names, strict=False):
+        if part == DEEP:
+            return True
+        if not _name_fits(part, name):
+            return False
+    return True
+
+
+def directory_of(path: str, glob: str) -> bool:
+    """Whether a path is the very directory whose content a pattern is about: `secret` for `secret/**`."""
+    parts = _plain_parts(glob)
+    return len(parts) > 2 and parts[-2:] == BELOW and _all_fit(parts[:-2], _names(path))
+
+
+def first_name(path: str) -> str:
+    """The first name of a path, as a careless look sees it."""
+    return _names(path)[0]
+
+
+@lru_cache(maxsize=2048)
+def first_fixed(glob: str) -> str | None:
+    """The first name of every path that fits; None when it may be any."""
+    first = _plain_parts(glob)[0]
+    return None if "*" in first or "?" in first else first
+
+
+@lru_cache(maxsize=4096)
+def _names(path: str) -> tuple[str, ...]:
+    return names_of(path)
+
+
+@lru_cache(maxsize=2048)
+def _plain_parts(glob: str) -> tuple[str, ...]:
+    return _parts(plain_form(glob))
+
+
+@lru_cache(maxsize=2048)
+def _parts(glob: str) -> tuple[str, ...]:
+    anchored = glob.startswith(("/", "./"))
+    plain = glob.removeprefix("./").lstrip("/")
+    parts = [part for part in plain.split("/") if part not in ("", ".")]
+    bare = len(parts) == 1 and not anchored and parts[0] != DEEP
+    if plain.endswith("/"):
+        parts.append(DEEP)
+    if bare:
+        parts.insert(0, DEEP)
+    if len(parts) > 1 and parts[-1] == DEEP:
+        parts[-1:] = BELOW  # `dir/**` is what lies in the directory, never the directory itself
+    return tuple(parts)
+
+
+def _all_fit(parts: Sequence[str], names: Sequence[str]) -> bool:
+    return _walk(parts, names, DEEP, _name_fits)
+
+
+@lru_cache(maxsize=8192)
+def _name_fits(part: str, name: str) -> bool:
+    if "*" not in part and "?" not in part:
+        return part == name
+    return _walk(part, name, "*", _letter_fits)
+
+
+def _letter_fits(wanted: str, letter: str) -> bool:
+    return wanted in ("?", letter)
+
+
+def _walk(pattern: Sequence[str], given: Sequence[str], star: str, fits: Callable[[str, str], bool]) -> bool:
+    """One pass with a step back to the last star only: what an earlier one took can stay as it is."""
+    at = here = 0
+    back: tuple[int, int] | None = None
+    while here < len(given):
+        if at < len(pattern) and pattern[at] == star:
+            back = (at, here)
+            at += 1
+        elif at < len(pattern) and fits(pattern[at], given[here]):
+            at += 1
+            here += 1
+        elif back is not None:
+            back = (back[0], back[1] + 1)
+            at, here = back[0] + 1, back[1]
+        else:
+            return False
+    while at < len(pattern) and pattern[at] == star:
+        at += 1
+    return at == len(pattern)

@@ -1,0 +1,85 @@
+"""The machine a call would run on, as far as anybody said: its workspace, its isolation, and its owner's rules.
+
+The server judges with the organisation's rules and those the chosen client declared; the client does so again with
+its own copy. What is parsed is kept until it is declared anew.
+"""
+
+from dataclasses import dataclass
+
+import structlog
+
+from assent.bus import Bus, Presence
+from assent.gate import Gate, PolicyError, declared_layers
+from assent.protocol.policies import PolicyDeclaration
+from assent.protocol.states import AgentMode
+from assent.store import Store
+from assent.store.machines import policy_topic
+
+log = structlog.stdlib.get_logger(__name__)
+
+MOST_KEPT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where a call would run."""
+
+    gate: Gate
+    workspace: str | None
+    isolated: bool
+
+    @property
+    def widest_mode(self) -> AgentMode:
+        return self.gate.rules.policy.widest_mode
+
+
+class Machines:
+    """Finds the machine of a project."""
+
+    def __init__(self, store: Store, bus: Bus, presence: Presence, gate: Gate) -> None:
+        self._store = store
+        self._bus = bus
+        self._presence = presence
+        self._gate = gate
+        self._gates: dict[tuple[str, str | None], Gate] = {}
+        self._listening: set[str] = set()
+
+    async def of(self, project_id: str) -> Machine:
+        """The machine of the client that would execute now; while none is there, the one that was there last."""
+        client = self._presence.choose(project_id)
+        if client is not None and client.declared:
+            gate = await self._gate_for(project_id, client.client_id)
+            return Machine(gate, client.workspace, client.isolated)
+        project = await self._store.chat.project(project_id)
+        gate = await self._gate_for(project_id, None)
+        if project is None:
+            return Machine(gate, None, isolated=True)
+        return Machine(gate, project.workspace, project.isolation != "none")
+
+    async def _gate_for(self, project_id: str, client_id: str | None) -> Gate:
+        key = (project_id, client_id)
+        known = self._gates.get(key)
+        if known is not None:
+            return known
+        if project_id not in self._listening:
+            self._listening.add(project_id)
+            self._bus.listen(policy_topic(project_id), lambda fact: self._forget(project_id))
+        text = await self._store.machines.policy(project_id, client_id)
+        gate = self._gate if text is None else self._with(text)
+        if len(self._gates) >= MOST_KEPT:
+            self._gates.clear()
+        self._gates[key] = gate
+        return gate
+
+    def _with(self, text: str) -> Gate:
+        try:
+            declared = declared_layers(PolicyDeclaration.model_validate_json(text).layers)
+        except PolicyError:
+            # It was read when it was declared; a newer Assent may be stricter. The client still has its own copy.
+            log.exception("declared rules can no longer be read")
+            return self._gate
+        return self._gate.with_policy(self._gate.rules.policy.plus(*declared))
+
+    def _forget(self, project_id: str) -> None:
+        for key in [key for key in self._gates if key[0] == project_id]:
+            del self._gates[key]

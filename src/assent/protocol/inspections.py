@@ -1,0 +1,53 @@
+"""Inspections: what a call would run, as the machine that will run it sees it.
+
+The server cannot see the user's files. Before it asks about `python x.py` or `npm test`, the client that will execute
+looks at them and says what they hold; the approval shows that and is bound to it.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, StringConstraints
+
+from .values import Digest, Timestamp, Word
+
+MAX_SEEN_TEXT = 4 * 1024
+MAX_SEEN_FILES = 16
+
+
+class SeenRole(StrEnum):
+    """What the call would do with a file."""
+
+    RUNS = "runs"
+
+
+class SeenFile(Word):
+    """One file that a call would use, as it is now."""
+
+    # It travels both ways: without this, its schema would have two names.
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+
+    path: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+    """From the workspace."""
+    role: SeenRole = SeenRole.RUNS
+    sha256: Digest
+    size: int | None = Field(default=None, ge=0)
+    modified_at: Timestamp | None = None
+    text: str | None = Field(default=None, max_length=2 * MAX_SEEN_TEXT)
+    """What will run, or its beginning; secrets masked."""
+    shortened: bool = False
+
+
+class Inspection(Word):
+    """What a client says of a call it would run."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+
+    files: list[SeenFile] = Field(max_length=MAX_SEEN_FILES)
+    problem: Annotated[str, StringConstraints(max_length=400)] | None = None
+    """Why it could not look; then nothing is known, and the approval says so."""
+
+    @property
+    def bound(self) -> dict[str, str]:
+        """What the approval is bound to: the digest of each file."""
+        return {file.path: file.sha256 for file in self.files}

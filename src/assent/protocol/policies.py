@@ -1,0 +1,41 @@
+"""Policies on the wire: the layers a machine's owner wrote, declared by its client as they stand.
+
+The server parses them with the same parser the client used, so that both read the same rules. A declaration can turn
+questions into runs for this machine only, and the client holds every call against its own copy again.
+"""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from .values import Identifier, Word
+
+MAX_POLICY_CHARACTERS = 64 * 1024
+
+
+class Layer(StrEnum):
+    """Where a rule comes from."""
+
+    BUILT_IN = "built-in"
+    ORGANISATION = "organisation"
+    USER = "user"
+    DEVICE = "device"
+    PROJECT = "project"
+
+
+class PolicyText(Word):
+    """One layer as it was written."""
+
+    layer: Layer
+    source: str = Field(max_length=400)
+    """Where it was read, for people: a file's name."""
+    text: str = Field(max_length=MAX_POLICY_CHARACTERS)
+    trusted: bool = True
+    """A project's file may loosen only after the owner trusts it; what tightens counts anyway."""
+
+
+class PolicyDeclaration(Word):
+    """What a client says of its machine's rules."""
+
+    client_id: Identifier
+    layers: list[PolicyText] = Field(max_length=8)

@@ -1,0 +1,58 @@
+"""A call as it would be spelled if there were no links: for rules, which know names only.
+
+A rule about `private/**` must also meet a link that leads there. What cannot be resolved keeps its spelling: opening it
+later fails or is checked by the kernel. Nothing here opens a file's content.
+"""
+
+import os
+
+from assent.protocol.errors import PathValidationError
+from assent.protocol.values import JsonObject
+
+from .paths import PathValidator
+
+
+def under_real_names(paths: PathValidator, params: JsonObject) -> JsonObject:
+    """The parameters of a call with every name of the workspace replaced by the real one."""
+    changed = dict(params)
+    path, args = params.get("path"), params.get("args")
+    if isinstance(path, str):
+        changed["path"] = _real(paths, path)
+    if isinstance(args, list):
+        changed["args"] = [_real_argument(paths, arg) if isinstance(arg, str) else arg for arg in args]  # pyright: ignore[reportUnknownVariableType] - judged again as any call is
+    return changed
+
+
+def _real_argument(paths: PathValidator, arg: str) -> str:
+    """A name, or the value glued to an option."""
+    name, equals, value = arg.partition("=")
+    if arg.startswith("-"):
+        return f"{name}={_real(paths, value)}" if equals and value else arg
+    return _real(paths, arg)
+
+
+def _real(paths: PathValidator, name: str) -> str:
+    try:
+        relative = paths.relative(name)
+    except PathValidationError:
+        return name
+    real = _resolved(paths, relative)
+    if real is None:
+        parent, slash, last = relative.rpartition("/")
+        above = _resolved(paths, parent) if slash else None
+        real = None if above is None else f"{above}/{last}".removeprefix("./")
+    # The same place under another spelling is no reason to judge again.
+    return name if real is None or real == os.path.normpath(relative) else real
+
+
+def _resolved(paths: PathValidator, relative: str) -> str | None:
+    try:
+        fd = paths.open_raw(relative, os.O_PATH)
+    except OSError:
+        return None
+    try:
+        return paths.real_path(fd)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)

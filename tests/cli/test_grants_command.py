@@ -1,0 +1,140 @@
+"""`assent grants`, and giving one on a terminal: allowed, used, listed, revoked, asked again."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.promise("G8", "L8")
+
+BELOW = "Write text files below 'docs'"
+RULE = '{"tool": "write_file", "paths": ["docs/**"]}'
+
+
+def give(terminal: Any, *, limit: str) -> None:
+    """Answer the question on the screen with a grant for all below docs."""
+    terminal.expect_question("v to see all of it: ")
+    terminal.type("s\n")
+    said = terminal.expect("Type the number of one")
+    numbers = [line.split()[0] for line in said.splitlines() if f"{BELOW}." in line]
+    terminal.type(f"{numbers[0]}\n")
+    terminal.expect("It would have covered")
+    terminal.expect("Enter keeps the rule")
+    terminal.type("\n")
+    terminal.expect("For how long?")
+    terminal.type("30m\n")
+    terminal.expect("How many times")
+    terminal.type(limit)
+    terminal.expect("This would be allowed without asking:")
+    terminal.expect("rule: write_file  docs/**")
+    terminal.expect("Type yes to allow this")
+    terminal.type("yes\n")
+    terminal.expect(f"Allowed in this session from now on: {BELOW}")
+    terminal.expect("`assent grants`")
+
+
+def test_similar_writes_run_by_the_grant_until_it_is_revoked(site: Any) -> None:
+    terminal = site.on_terminal("chat")
+    terminal.expect("\n> ")
+    terminal.type("write docs/a.md: one\n")
+    give(terminal, limit="5\n")
+    terminal.expect("← write_file: docs/a.md")
+    terminal.expect("\n> ")
+    terminal.type("write docs/b.md: two\n")
+    terminal.expect("← write_file: docs/b.md, now 3 bytes (by grant grant_")
+    terminal.expect(f"({BELOW}))")
+    terminal.expect("\n> ")
+    assert (site.workspace / "docs" / "b.md").read_text(encoding="utf-8") == "two"
+
+    listed = site.here("grants")
+    assert listed.returncode == 0
+    for told in (f"{BELOW}.", "used once, 4 left", "ends in 30 minutes", "in session "):
+        assert told in listed.stdout
+    assert "assent grants revoke" in listed.stderr
+    [grant] = site.json("grants", "--json")["grants"]
+    history = site.here("history", "--session", grant["session_id"]).stdout
+    assert f"docs/b.md  by grant {grant['id']} ({BELOW})" in history
+    assert "docs/a.md  by your answer" in history
+
+    revoked = site.here("grants", "revoke", grant["id"])
+    assert (revoked.returncode, revoked.stdout) == (0, f"Revoked: {BELOW}. ({grant['id']})\n")
+    again = site.here("grants", "revoke", grant["id"])
+    assert again.returncode == 1
+    assert "revoked already" in again.stderr
+    assert "hint: " in again.stderr
+    assert "Nothing is allowed beyond single calls." in site.here("grants").stderr
+    assert "revoked 20" in site.here("grants", "--all").stdout
+
+    terminal.type("write docs/c.md: three\n")
+    terminal.expect_question("v to see all of it: ")
+    terminal.type("n no more\n")
+    terminal.expect("Denied by you.")
+    terminal.expect("\n> ")
+    assert not (site.workspace / "docs" / "c.md").exists()
+    terminal.type("\x04")
+    assert terminal.wait() == 0
+
+
+def test_all_grants_in_force_are_revoked_at_once(site: Any) -> None:
+    for name in ("d", "e"):
+        terminal = site.on_terminal("chat", f"write docs/{name}.md: hello")
+        give(terminal, limit="1\n")
+        assert terminal.wait() == 0
+    assert len(site.json("grants", "--json")["grants"]) == 2
+    assert len(site.json("grants", "revoke", "--all-of-them", "--json")["revoked"]) == 2
+    assert site.json("grants", "--json")["grants"] == []
+    assert "There was nothing to revoke." in site.here("grants", "revoke", "--all-of-them").stderr
+
+
+def test_rule_is_tried_out_before_it_is_given(site: Any) -> None:
+    kept, approval_id = site.waiting("docs/preview.md")
+    site.here("approvals", "reject", approval_id)
+    kept.process.wait(60)
+    done = site.here("grants", "preview", RULE)
+    assert done.returncode == 0
+    assert f"{BELOW}." in done.stdout
+    assert re.search(r"It would have covered \d+ of your last \d+ calls, among them \d+ you refused", done.stdout)
+    assert "you refused: Write 'docs/preview.md'" in done.stdout
+    wide = site.here("grants", "preview", '{"tool": "write_file", "paths": ["**"]}', "--project", site.project_id)
+    assert "It may not be saved: " in wide.stdout
+    assert site.json("grants", "preview", RULE, "--json")["problem"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["revoke"], 2, "give the ID of a grant, or --all-of-them"),
+        (["revoke", "grant_1", "--all-of-them"], 2, "give the ID of a grant, or --all-of-them"),
+        (["revoke", "grant_unknown"], 1, "You have no grant 'grant_unknown'."),
+        (["--json", "revoke", "grant_1"], 2, "write it after `revoke`"),
+        (["preview", "nonsense"], 1, "This is no rule"),
+        (["preview", '{"tool": 1}'], 1, "This is no rule: tool: "),
+        (["preview", RULE, "--project", "proj_unknown"], 1, "You have no project 'proj_unknown'"),
+    ],
+)
+def test_what_cannot_work_is_a_sentence(site: Any, arguments: list[str], code: int, words: str) -> None:
+    done = site.here("grants", *arguments)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert "hint: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_agents_token_neither_lists_nor_revokes(site: Any) -> None:
+    token = site.program.here("token", "--user", "alice", "--scope", "agent").stdout.strip()
+    for arguments in ([], ["revoke", "grant_1"]):
+        done = site.here("grants", *arguments, ASSENT_TOKEN=token)
+        assert done.returncode == 1
+        assert "error: " in done.stderr
+
+
+def test_all_of_what_waits_can_be_shown(site: Any) -> None:
+    kept, approval_id = site.waiting("docs/whole.md")
+    done = site.here("approvals", "show", approval_id)
+    assert done.returncode == 0
+    assert re.search(r"  \| content: '?hello", done.stdout)
+    assert "hello" in json.loads(site.here("approvals", "show", approval_id, "--json").stdout)["whole"]
+    site.here("approvals", "reject", approval_id)
+    kept.process.wait(60)
+    assert site.here("approvals", "show", approval_id).returncode == 1

@@ -1,0 +1,235 @@
+"""Calls that run files: seen by the machine first, shown to a person, and bound to what was shown."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from assent.executor import Caller
+from assent.protocol.digests import call_digest
+from assent.protocol.errors import ConflictError, NotFound
+from assent.protocol.grants import GrantRule, GrantTerms
+from assent.protocol.inspections import Inspection, SeenFile
+from assent.protocol.states import AgentMode, ApprovalScope
+from assent.settings import ServerSettings
+from harness.desk import Desk, completed, open_desk
+
+pytestmark = pytest.mark.promise("X18")
+
+RUN = ("execute_command", {"command": "python", "args": ["x.py"]})
+DIGEST, OTHER = "a" * 64, "b" * 64
+
+
+def seen(digest: str = DIGEST, text: str = "print(1)\n") -> Inspection:
+    return Inspection(
+        files=[SeenFile(path="x.py", sha256=digest, size=9, modified_at="2026-01-01T00:00:00.000Z", text=text)]
+    )
+
+
+async def test_the_question_shows_what_would_run_and_is_bound_to_it(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed(), sees=lambda request: seen()) as signals:
+        call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
+        approval = await desk.next_approval()
+        assert approval.inspection == seen()
+        assert "It runs 'x.py' as it is now" in approval.description
+        assert await desk.approvals.approve_tool(approval.id, "alice")
+        assert (await call).status == "completed"
+    assert signals[0]["bound"] == {"x.py": DIGEST}
+    params = {"command": "python", "args": ["x.py"], "timeout": 30}
+    assert signals[0]["digest"] == call_digest("execute_command", params, desk.project.id, {"x.py": DIGEST})
+    assert approval.digest == signals[0]["digest"]
+
+
+async def test_nobody_is_asked_before_the_machine_has_looked(settings: ServerSettings) -> None:
+    async with open_desk(settings) as desk:
+        async with desk.client(lambda signal: completed()):
+            call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
+            while not (rows := await _rows(desk)):
+                await asyncio.sleep(0)
+            assert rows[0]["status"] == "PENDING"
+            assert await desk.approvals.get_pending_approvals("alice") == []
+        # The first client left without a word; the next one is asked.
+        async with desk.client(lambda signal: completed(), client_id="c2", sees=lambda request: seen()):
+            approval = await desk.next_approval()
+            await desk.approvals.approve_tool(approval.id, "alice")
+            assert (await call).status == "completed"
+
+
+async def test_without_a_machine_the_call_fails_as_no_client_and_says_pending_meanwhile(
+    settings: ServerSettings,
+) -> None:
+    short = settings.model_copy(update={"client_wait_seconds": 0.2})
+    async with open_desk(short) as desk:
+        row = await desk.executor.call(*RUN, desk.session, until_asked=True)
+        assert row.to_response().status == "pending"
+        ended = await desk.executor.wait(row)
+        assert (ended.status, ended.error_type) == ("FAILED", "no_client")
+
+
+async def test_a_machine_that_does_not_look_in_time_ends_the_call(settings: ServerSettings) -> None:
+    short = settings.model_copy(update={"client_wait_seconds": 0.2})
+    async with open_desk(short) as desk, desk.client(lambda signal: completed()):
+        response = await desk.executor.execute_tool(*RUN, desk.session.id)
+        assert (response.status, response.error_type) == ("failed", "no_client")
+        assert "did not say in time" in (response.error or "")
+
+
+async def test_a_call_from_elsewhere_is_told_of_the_question_with_its_id(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed(), sees=lambda request: seen()):
+        row = await desk.executor.call(*RUN, desk.session, until_asked=True)
+        assert (row.status, row.approval_id is not None) == ("AWAITING_APPROVAL", True)
+
+
+async def test_the_same_key_is_the_same_call_also_when_it_is_bound(desk: Desk) -> None:
+    caller = Caller(key="once")
+    async with desk.client(lambda signal: completed(), sees=lambda request: seen()):
+        first = await desk.executor.call(*RUN, desk.session, caller=caller, until_asked=True)
+        second = await desk.executor.call(*RUN, desk.session, caller=caller, until_asked=True)
+        assert first.id == second.id
+        other = ("execute_command", {"command": "python", "args": ["y.py"]})
+        with pytest.raises(ConflictError):
+            await desk.executor.call(*other, desk.session, caller=caller, until_asked=True)
+
+
+async def test_what_cannot_be_seen_is_not_asked_about(desk: Desk) -> None:
+    problem = Inspection(files=[], problem="x.py is a pipe")
+    async with desk.client(lambda signal: completed(), sees=lambda request: problem) as signals:
+        response = await desk.executor.execute_tool(*RUN, desk.session.id)
+    assert (response.status, response.error) == ("failed", "x.py is a pipe")
+    assert signals == []
+
+
+async def test_the_question_says_that_the_agent_wrote_the_file(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed(), sees=lambda request: seen()):
+        writing = asyncio.create_task(
+            desk.executor.execute_tool("write_file", {"path": "./x.py", "content": "print(1)\n"}, desk.session.id)
+        )
+        await desk.approvals.approve_tool((await desk.next_approval()).id, "alice")
+        await writing
+        await desk.executor.call(*RUN, desk.session, until_asked=True)
+        approval = await desk.next_approval()
+        assert "written by the agent 0 s ago" in approval.description
+
+
+async def test_a_file_that_is_not_there_is_said_and_bound_as_missing(desk: Desk) -> None:
+    missing = Inspection(files=[SeenFile(path="x.py", sha256="missing")])
+    async with desk.client(lambda signal: completed(), sees=lambda request: missing):
+        await desk.executor.call(*RUN, desk.session, until_asked=True)
+        approval = await desk.next_approval()
+    assert "The workspace has no 'x.py'" in approval.description
+    assert approval.inspection is not None
+    assert approval.inspection.bound == {"x.py": "missing"}
+
+
+async def test_secrets_in_what_would_run_are_masked_again_on_the_server(desk: Desk) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    async with desk.client(lambda signal: completed(), sees=lambda request: seen(text=f"KEY = '{secret}'\n")):
+        await desk.executor.call(*RUN, desk.session, until_asked=True)
+        approval = await desk.next_approval()
+    assert secret not in approval.model_dump_json()
+
+
+async def test_a_script_may_be_granted_while_its_content_stays_the_same(desk: Desk) -> None:
+    content = [DIGEST]
+    async with desk.client(lambda signal: completed(), sees=lambda request: seen(content[0])) as signals:
+        call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
+        approval = await desk.next_approval()
+        rule = approval.suggestions[0].rule
+        assert rule.files == {"x.py": DIGEST}
+        await desk.approvals.decide(
+            approval.id, "alice", approve=True, scope=ApprovalScope.CLASS, terms=GrantTerms(rule=rule)
+        )
+        await call
+        again = await desk.executor.execute_tool(*RUN, desk.session.id)
+        assert again.status == "completed"
+        assert signals[-1]["approved_by"].startswith("grant:")
+        assert signals[-1]["bound"] == {"x.py": DIGEST}
+        content[0] = OTHER
+        await desk.executor.call(*RUN, desk.session, until_asked=True)
+        changed = await desk.next_approval()
+        assert changed.inspection is not None
+        assert changed.inspection.bound == {"x.py": OTHER}
+
+
+@pytest.mark.promise("G8")
+async def test_no_grant_runs_code_that_another_grant_let_change_unseen(desk: Desk) -> None:
+    """Two grants that are harmless alone: writes below tests/, and the project's tests."""
+    test = ("execute_command", {"command": "python", "args": ["-m", "pytest", "-q"]})
+    nothing = [SeenFile(path=path, sha256="missing") for path in ("pytest.py", "pytest/__main__.py")]
+
+    async def answer(call: tuple[str, dict[str, Any]], rule: GrantRule | None) -> str:
+        waiting = asyncio.create_task(desk.executor.execute_tool(*call, desk.session.id))
+        approval = await desk.next_approval()
+        scope = ApprovalScope.CLASS if rule else ApprovalScope.ONCE
+        await desk.approvals.decide(
+            approval.id, "alice", approve=True, scope=scope, terms=GrantTerms(rule=rule) if rule else None
+        )
+        await waiting
+        return approval.description
+
+    def write(name: str) -> tuple[str, dict[str, Any]]:
+        return "write_file", {"path": f"tests/{name}", "content": "assert True\n"}
+
+    async with desk.client(lambda signal: completed(), sees=lambda request: Inspection(files=nothing)) as signals:
+        await answer(test, GrantRule(tool="execute_command", command=("python", "-m", "pytest")))
+        await answer(write("test_a.py"), GrantRule(tool="write_file", paths=("tests/**",)))
+        assert (await desk.executor.execute_tool(*test, desk.session.id)).status == "completed"
+        assert signals[-1]["approved_by"].startswith("grant:")
+        assert (await desk.executor.execute_tool(*write("test_b.py"), desk.session.id)).status == "completed"
+        description = await answer(test, None)
+        assert "Changed without asking you since you last looked" in description
+        assert "'tests/test_b.py'" in description
+        # Seen once, the tests run without asking again.
+        assert (await desk.executor.execute_tool(*test, desk.session.id)).status == "completed"
+        assert signals[-1]["approved_by"].startswith("grant:")
+
+
+async def test_full_mode_runs_without_a_look(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed()) as signals:
+        response = await desk.executor.execute_tool(*RUN, desk.session.id, caller=Caller(mode=AgentMode.FULL))
+        assert response.status == "completed"
+    assert (signals[0]["approved_by"], signals[0]["bound"]) == ("mode:full", {})
+
+
+async def test_only_the_machine_that_was_asked_may_say_what_it_sees(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed()):
+        call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
+        while not (rows := await _rows(desk)):
+            await asyncio.sleep(0)
+        tool_id = rows[0]["id"]
+        look: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id}
+        with pytest.raises(ConflictError):
+            await desk.executor.inspected(tool_id, seen(), **look, client_id="c9")
+        with pytest.raises(NotFound):
+            await desk.executor.inspected(tool_id, seen(), user_id="bob", project_id=desk.project.id, client_id="c1")
+        with pytest.raises(NotFound):
+            await desk.executor.inspected(tool_id, seen(), user_id="alice", project_id="other", client_id="c1")
+        await desk.executor.inspected(tool_id, seen(), **look, client_id="c1")
+        approval = await desk.next_approval()
+        # A second answer, with another content, changes nothing any more.
+        await desk.executor.inspected(tool_id, seen(OTHER), **look, client_id="c1")
+        assert (await desk.next_approval()).digest == approval.digest
+        await desk.approvals.reject_tool(approval.id, "alice")
+        await call
+
+
+async def test_a_replayed_request_carries_the_true_parameters_only_while_it_waits(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed()):
+        call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
+        while not (rows := await _rows(desk)):
+            await asyncio.sleep(0)
+        events, _, _ = await desk.store.feed.after(desk.project.id, 0, client_id="c1", limit=1000)
+        [request] = [json.loads(event.payload) for event in events if event.kind == "tool.inspection_request"]
+        assert request["tool_params"]["args"] == ["x.py"]
+        await desk.store.executions.cancel(rows[0]["id"], user_id="alice", actor="user:alice")
+        assert (await call).error_type == "cancelled"
+        events, _, _ = await desk.store.feed.after(desk.project.id, 0, client_id="c1", limit=1000)
+        assert [event for event in events if event.kind == "tool.inspection_request"] == []
+
+
+async def _rows(desk: Desk) -> list[Any]:
+    def work(transaction: Any) -> list[Any]:
+        return list(transaction.all("SELECT id, status FROM tool_executions"))
+
+    return await desk.store.database.read(work)

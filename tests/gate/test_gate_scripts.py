@@ -1,0 +1,216 @@
+"""Which files a command line would run, from the line alone."""
+
+import shlex
+from typing import Any
+
+import pytest
+
+from assent.gate import Gate, GateRules
+from assent.gate.scripts import UNKNOWN, changes_what_it_runs, package_scripts, runs
+from assent.protocol.inspections import MAX_SEEN_FILES
+
+pytestmark = pytest.mark.promise("A", "G3")
+
+WORKSPACE = "/home/me/ws"
+PYTEST = ("conftest.py", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+_GATE = Gate(
+    GateRules(
+        allowed_commands=frozenset(["python", "node", "npm", "make", "pytest", "cargo", "go", "grep", "git", "gcc"])
+    )
+)
+
+
+def of(line: str) -> tuple[str, ...]:
+    command, *args = shlex.split(line)
+    params = {"command": command, "args": args, "timeout": 30}
+    verdict = _GATE.judge("execute_command", params, workspace=WORKSPACE).verdict
+    assert not verdict.refused, verdict.message
+    assert verdict.runs == runs("execute_command", params, verdict.understood, WORKSPACE)
+    return verdict.runs
+
+
+def reading(line: str) -> tuple[str, list[str], Any]:
+    command, *args = shlex.split(line)
+    return command, args, _GATE.commands.judge(command, args).understood
+
+
+@pytest.mark.parametrize(
+    ("line", "files"),
+    [
+        ("python x.py", ["x.py"]),
+        ("python3 -u ./src//x.py other.py -c 1", ["src/x.py"]),
+        ("python -W ignore x.py", ["x.py"]),
+        (f"python {WORKSPACE}/x.py", ["x.py"]),
+        ("python -i x.py", ["x.py"]),
+        ("python app.pyz", ["app.pyz"]),
+        ("python app", ["app", "app/__main__.py", "app/__main__.pyc"]),
+        ("python .", [".", "__main__.py", "__main__.pyc"]),
+        ("python a/../x.py", ["a/../x.py"]),
+        ("python -m pytest -q", ["pytest.py", "pytest/__init__.py", "pytest/__main__.py"]),
+        (
+            "python -m pkg.mod x.py",
+            ["pkg/mod.py", "pkg/mod/__init__.py", "pkg/mod/__main__.py", "pkg/__init__.py", "pkg.py"],
+        ),
+        ("python -Im pytest", []),
+        ("python -P -m pytest", []),
+        ("python -m pkg..mod", []),
+        ("python -c 'import x'", []),
+        ("python", []),
+        ("python -i", []),
+        ("python -", []),
+        ("python --version", []),
+    ],
+)
+def test_python_runs_the_script_or_what_the_module_could_be(line: str, files: list[str]) -> None:
+    assert list(of(line)) == files
+
+
+def test_a_module_too_deep_to_tell_stands_for_something_that_cannot_be_shown() -> None:
+    assert of("python -m a.b.c.d.e.f.g") != UNKNOWN
+    assert of("python -m a.b.c.d.e.f.g.h.i") == UNKNOWN
+    assert of("npm " + " ".join(f"-w p{number}" for number in range(9)) + " test") == UNKNOWN
+    assert of("node --newoption a b c d") == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("line", "files"),
+    [
+        ("node x.js", ["x.js"]),
+        ("node --max-old-space-size 4096 x.mjs --y", ["x.mjs"]),
+        (
+            "node app",
+            [
+                "app",
+                "app.js",
+                "app.json",
+                "app.node",
+                "app/package.json",
+                "app/index.js",
+                "app/index.json",
+                "app/index.node",
+            ],
+        ),
+        ("node --require ./hook.js x.js", ["hook.js", "x.js"]),
+        ("node -r dotenv x.js", ["x.js"]),
+        ("node --import=./hook.mjs x.js", ["hook.mjs", "x.js"]),
+        ("node -r ./hook x.js", ["hook", "hook.js", "hook.json", "hook.node", "x.js"]),
+        ("node --env-file .env.test x.js", [".env.test", "x.js"]),
+        ("node -e 1 x.js", []),
+        ("node --require ./hook.js -e 1", ["hook.js"]),
+        ("node --run test", ["package.json"]),
+        ("node inspect x.js", ["x.js"]),
+        ("node --newoption y.js x.js", ["y.js", "x.js"]),
+        ("node -", []),
+        ("node --test", []),
+    ],
+)
+def test_node_runs_what_its_name_could_mean_and_what_is_loaded_first(line: str, files: list[str]) -> None:
+    assert list(of(line)) == files
+
+
+@pytest.mark.parametrize(
+    ("line", "files"),
+    [
+        ("npm test", ["package.json", ".npmrc"]),
+        ("npm run build -- --x", ["package.json", ".npmrc"]),
+        ("npm start", ["package.json", ".npmrc", "server.js"]),
+        ("npm ci", ["package.json", ".npmrc", "binding.gyp"]),
+        ("npm install x", ["package.json", ".npmrc", "binding.gyp"]),
+        ("npm frobnicate", ["package.json", ".npmrc"]),
+        ("npm -C app test", ["app/package.json", "app/.npmrc"]),
+        ("npm --prefix=./app/ test", ["app/package.json", "app/.npmrc"]),
+        ("npm --prefi app test", ["app/package.json", "app/.npmrc"]),
+        (
+            "npm -w @me/core test",
+            ["package.json", ".npmrc", "@me/core/package.json", "packages/core/package.json"],
+        ),
+        ("npm pkg get version", []),
+        ("npm pkg set a=b", ["package.json", ".npmrc"]),
+        ("npm ls", []),
+        ("npm --newoption ls test", ["package.json", ".npmrc"]),
+        ("npm view react", []),
+        ("npm --version", []),
+    ],
+)
+def test_npm_runs_the_scripts_of_a_package(line: str, files: list[str]) -> None:
+    assert list(of(line)) == files
+
+
+@pytest.mark.parametrize(
+    ("line", "files"),
+    [
+        ("make", ["GNUmakefile", "makefile", "Makefile"]),
+        ("make -C sub -f x.mk all", ["sub/x.mk"]),
+        (
+            "pytest tests/test_a.py::test_b -q",
+            [
+                "conftest.py",
+                "pytest.ini",
+                ".pytest.ini",
+                "pyproject.toml",
+                "tox.ini",
+                "setup.cfg",
+                "tests/test_a.py",
+                "tests/conftest.py",
+            ],
+        ),
+        ("cargo build", ["Cargo.toml", "build.rs", ".cargo/config.toml"]),
+        ("cargo --version", []),
+        ("cargo test --manifest-path sub/Cargo.toml", ["sub/Cargo.toml", "sub/build.rs", "sub/.cargo/config.toml"]),
+        ("go run x.go", ["x.go"]),
+        ("go test ./...", []),
+        ("gcc x.c", []),
+        ("git log", []),
+        ("grep -rn x .", []),
+    ],
+)
+def test_builders_run_what_describes_the_build(line: str, files: list[str]) -> None:
+    assert list(of(line)) == files
+
+
+def test_never_more_files_than_can_be_shown() -> None:
+    line = "pytest " + " ".join(f"t{number}/test.py" for number in range(30))
+    assert len(of(line)) == MAX_SEEN_FILES
+
+
+def test_only_commands_run_files() -> None:
+    assert runs("write_file", {"path": "x.py", "content": ""}, None) == ()
+    assert runs("execute_command", {"command": "python", "args": ["x.py"]}, None) == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "scripts"),
+    [
+        ("npm test", ["pretest", "test", "posttest"]),
+        ("npm t", ["pretest", "test", "posttest"]),
+        ("npm run lint -- --fix", ["prelint", "lint", "postlint"]),
+        ("npm run", []),
+        ("npm stop", ["prestop", "stop", "poststop"]),
+        (
+            "npm restart",
+            ["prerestart", "restart", "postrestart", "prestop", "stop", "poststop", "prestart", "start", "poststart"],
+        ),
+        ("npm ci", ["preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare"]),
+        ("npm version patch", None),
+        ("node --run lint", ["lint"]),
+        ("node x.js", None),
+        ("python x.py", None),
+    ],
+)
+def test_the_scripts_of_a_package_are_named_in_the_order_they_run(line: str, scripts: list[str] | None) -> None:
+    assert package_scripts(*reading(line)) == (None if scripts is None else tuple(scripts))
+
+
+@pytest.mark.parametrize(
+    ("line", "rewrites"),
+    [
+        ("npm install x", True),
+        ("npm version patch", True),
+        ("npm frobnicate", True),
+        ("npm test", False),
+        ("npm ci", False),
+        ("python x.py", False),
+    ],
+)
+def test_some_commands_rewrite_what_they_run_by_their_own_nature(line: str, rewrites: bool) -> None:
+    assert changes_what_it_runs(*reading(line)) is rewrites

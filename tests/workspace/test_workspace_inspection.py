@@ -1,0 +1,554 @@
+"""What a call would run is looked at before it is asked about, and that is what runs: real sandbox, real races."""
+
+import asyncio
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assent.gate import Gate
+from assent.protocol.errors import ToolFailure
+from assent.protocol.inspections import MAX_SEEN_TEXT, Inspection
+from assent.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
+from assent.settings import ClientSettings
+from assent.workspace import BubblewrapSandbox, CommandExecutor, DriftedError, NoSandbox, Workspace
+from assent.workspace import inspection as inspection_module
+from assent.workspace import pins as pins_module
+from assent.workspace.pins import HeldFiles
+
+from .conftest import Place
+
+pytestmark = pytest.mark.promise("A", "S")
+
+GOOD = b"import sys\nprint('good', sys.argv[1:])\n"
+EVIL = b"import sys\nprint('evil', sys.argv[1:])\n"
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def call(command: str, *args: str) -> dict[str, Any]:
+    return {"command": command, "args": list(args), "timeout": 30}
+
+
+async def inspected(workspace: Workspace, command: str, *args: str) -> Inspection:
+    params = call(command, *args)
+    verdict = Gate().judge("execute_command", params, workspace=str(workspace.root)).verdict
+    assert not verdict.refused, verdict.message
+    return await workspace.inspect(params, verdict.runs)
+
+
+async def run(workspace: Workspace, bound: dict[str, str], command: str, *args: str) -> ExecuteCommandResult:
+    result = await workspace.run("execute_command", call(command, *args), bound=bound)
+    assert isinstance(result, ExecuteCommandResult)
+    return result
+
+
+# Looking
+
+
+async def test_a_script_is_shown_with_its_digest_size_and_age(workspace: Workspace, place: Place) -> None:
+    path = place.file("src/x.py", GOOD)
+    os.utime(path, (1_700_000_000, 1_700_000_000))
+    (file,) = (await inspected(workspace, "python", "src/x.py", "--fast")).files
+    assert (file.path, file.sha256, file.size) == ("src/x.py", sha(GOOD), len(GOOD))
+    assert (file.modified_at, file.text, file.shortened) == ("2023-11-14T22:13:20.000Z", GOOD.decode(), False)
+
+
+async def test_a_long_script_is_shown_by_its_beginning_and_bound_by_all_of_it(
+    workspace: Workspace, place: Place
+) -> None:
+    content = b"x = 1\n" * 500_000
+    place.file("x.py", content)
+    (file,) = (await inspected(workspace, "python", "x.py")).files
+    assert (file.sha256, file.size, file.shortened) == (sha(content), len(content), True)
+    assert file.text is not None
+    assert len(file.text) == MAX_SEEN_TEXT
+
+
+async def test_secrets_in_a_script_are_masked_also_at_the_edge_of_what_is_shown(
+    workspace: Workspace, place: Place
+) -> None:
+    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    place.file("x.py", f"t = '{token}'\n" + "#" * (MAX_SEEN_TEXT - 40) + f"\nt = '{token}'\n")
+    (file,) = (await inspected(workspace, "python", "x.py")).files
+    assert file.text is not None
+    assert "ghp_" not in file.text
+    assert "[masked:" in file.text
+
+
+async def test_files_that_hold_secrets_or_no_text_are_bound_but_not_shown(workspace: Workspace, place: Place) -> None:
+    place.file("package.json", json.dumps({"scripts": {"test": "x"}}))
+    place.file(".npmrc", "//registry.example.org/:_authToken=abc")
+    place.file("app.pyz", b"PK\x03\x04\x00\x00")
+    npmrc = (await inspected(workspace, "npm", "test")).files[1]
+    assert (npmrc.path, npmrc.text, len(npmrc.sha256)) == (".npmrc", None, 64)
+    (archive,) = (await inspected(workspace, "python", "app.pyz")).files
+    assert (archive.text, archive.sha256) == (None, sha(b"PK\x03\x04\x00\x00"))
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (["test"], '"pretest": "tsc"\n"test": "node --test"'),
+        (["run", "lint", "--", "--fix"], '"lint": "eslint ."'),
+        (["run", "absent"], "(no script of this name)"),
+        (["ci"], '"postinstall": "node evil.js"'),
+        (["version", "patch"], None),
+    ],
+)
+async def test_of_a_package_the_very_scripts_that_would_run_are_shown(
+    workspace: Workspace, place: Place, args: list[str], text: str | None
+) -> None:
+    scripts = {"test": "node --test", "lint": "eslint .", "pretest": "tsc", "postinstall": "node evil.js"}
+    content = "\ufeff" + json.dumps({"name": "x", "scripts": scripts})
+    place.file("package.json", content)
+    package, npmrc, *_ = (await inspected(workspace, "npm", *args)).files
+    assert (package.path, package.sha256) == ("package.json", sha(content.encode()))
+    assert package.text == text if text is not None else package.text and all(name in package.text for name in scripts)
+    assert (npmrc.path, npmrc.sha256, npmrc.size, npmrc.text) == (".npmrc", "missing", None, None)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"scripts": 1}', '{"scripts": {"test": ["a"]}}', "[" * 100_000])
+async def test_a_package_that_is_none_is_shown_as_it_is(workspace: Workspace, place: Place, content: str) -> None:
+    place.file("package.json", content)
+    package = (await inspected(workspace, "npm", "test")).files[0]
+    assert package.sha256 == sha(content.encode())
+    assert package.text
+
+
+async def test_modules_are_bound_to_being_absent(workspace: Workspace) -> None:
+    inspection = await inspected(workspace, "python", "-m", "pytest")
+    assert inspection.problem is None
+    assert inspection.bound == dict.fromkeys(("pytest.py", "pytest/__init__.py", "pytest/__main__.py"), "missing")
+
+
+async def test_a_directory_stands_for_the_files_in_it(workspace: Workspace, place: Place) -> None:
+    place.file("app/__main__.py", GOOD)
+    inspection = await inspected(workspace, "python", "app")
+    assert inspection.bound == {"app": "missing", "app/__main__.py": sha(GOOD), "app/__main__.pyc": "missing"}
+    assert "good" in (await run(workspace, inspection.bound, "python", "app")).stdout
+
+
+async def test_a_link_inside_is_followed_and_bound_by_content(workspace: Workspace, place: Place) -> None:
+    place.file("real/x.py", GOOD)
+    (place.root / "link").symlink_to("real")
+    (place.root / "y.py").symlink_to("link/x.py")
+    inspection = await inspected(workspace, "python", "y.py")
+    assert inspection.bound == {"y.py": sha(GOOD)}
+    assert "good" in (await run(workspace, inspection.bound, "python", "y.py")).stdout
+
+
+def _fifo(place: Place) -> None:
+    os.mkfifo(place.root / "x.py")
+
+
+def _leads_out(place: Place) -> None:
+    (place.root / "x.py").symlink_to("../out/secret.txt")
+
+
+def _directory(place: Place) -> None:
+    place.file("x.py/__main__.py", EVIL)
+
+
+def _locked(place: Place) -> None:
+    place.file("loop.py")
+    (place.root / "x.py").symlink_to("x.py")
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (_fifo, "a FIFO"),
+        (_leads_out, "outside the workspace"),
+        (_directory, "is a directory"),
+        (_locked, "link"),
+        (lambda place: None, "There is no 'x.py'"),
+    ],
+)
+async def test_what_cannot_be_seen_is_said_and_bound_to_nothing(
+    workspace: Workspace, place: Place, make: Callable[[Place], None], why: str
+) -> None:
+    make(place)
+    inspection = await inspected(workspace, "python", "x.py")
+    assert (inspection.files, inspection.bound) == ([], {})
+    assert inspection.problem is not None
+    assert why in inspection.problem
+
+
+async def test_a_file_that_is_too_large_is_not_looked_at(place: Place, tmp_path: Path) -> None:
+    place.file("x.py", "#" * 2000)
+    workspace = Workspace(place.root, ClientSettings(home=tmp_path / "home", max_file_bytes=1000))
+    inspection = await workspace.inspect(call("python", "x.py"), ("x.py",))
+    await workspace.close()
+    assert inspection.problem is not None
+    assert "larger than 1000 bytes" in inspection.problem
+
+
+async def test_a_fault_while_looking_is_a_problem_and_no_crash(workspace: Workspace) -> None:
+    inspection = await workspace.inspect({"command": 1}, ("x.py",))
+    assert inspection.problem is not None
+    assert "could not be looked at" in inspection.problem
+
+
+@pytest.mark.parametrize(
+    ("package", "seen"),
+    [
+        ({"main": "lib/other.js"}, False),
+        ({"main": "./index.js"}, True),
+        ({"main": "index"}, True),
+        ({"main": 1}, False),
+        ({}, True),
+        ([], False),
+    ],
+)
+async def test_a_package_that_starts_an_unseen_file_is_not_shown_as_if_it_were_seen(
+    workspace: Workspace, place: Place, package: Any, seen: bool
+) -> None:
+    place.file("app/package.json", json.dumps(package))
+    place.file("app/index.js", "console.log('good')")
+    inspection = await inspected(workspace, "node", "app")
+    assert (inspection.problem is None) is seen
+    if seen:
+        assert "good" in (await run(workspace, inspection.bound, "node", "app")).stdout
+
+
+@pytest.mark.parametrize("seconds", [1e300, float("inf"), -1e15])
+def test_a_time_no_calendar_has_is_left_out(seconds: float) -> None:
+    assert inspection_module._time(seconds) is None
+
+
+# Running what was shown
+
+
+async def test_what_was_shown_runs_under_its_own_name(workspace: Workspace, place: Place) -> None:
+    place.file("src/helper.py", "NAME = 'helper'\n")
+    script = place.file("src/x.py", "import helper, os, sys\nprint(helper.NAME, __file__, sys.path[0], sys.argv)\n")
+    script.chmod(0o750)
+    bound = {"src/x.py": sha(script.read_bytes())}
+    result = await run(workspace, bound, "python", "src/x.py", "a")
+    root = place.root
+    assert result.stdout.split() == ["helper", f"{root}/src/x.py", f"{root}/src", "['src/x.py',", "'a']"]
+    place.file(
+        "mode.py", "import os\nprint(oct(os.stat('src/x.py').st_mode & 0o777), os.access('src/x.py', os.W_OK))\n"
+    )
+    bound |= {"mode.py": sha((root / "mode.py").read_bytes())}
+    assert (await run(workspace, bound, "python", "mode.py")).stdout == "0o750 False\n"
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o444, 0o200])
+async def test_permissions_do_not_hinder_what_was_shown(workspace: Workspace, place: Place, mode: int) -> None:
+    if os.geteuid() != 0 and not mode & 0o400:
+        pytest.skip("only root reads what nobody may")
+    place.file("x.py", GOOD).chmod(mode)
+    assert "good" in (await run(workspace, {"x.py": sha(GOOD)}, "python", "x.py")).stdout
+
+
+@pytest.mark.promise("A", "C2")
+@pytest.mark.parametrize(
+    ("shown", "now"),
+    [(GOOD, EVIL), (GOOD, None), (None, EVIL)],
+)
+async def test_what_changed_after_it_was_shown_is_not_run(
+    workspace: Workspace, place: Place, shown: bytes | None, now: bytes | None
+) -> None:
+    if now is not None:
+        place.file("x.py", now)
+    with pytest.raises(DriftedError, match=r"'x\.py' changed after it was shown; nothing was run"):
+        await run(workspace, {"x.py": "missing" if shown is None else sha(shown)}, "python", "x.py")
+
+
+async def test_a_shadow_that_appears_later_is_not_run(workspace: Workspace, place: Place) -> None:
+    inspection = await inspected(workspace, "python", "-m", "this")
+    assert "Zen" in (await run(workspace, inspection.bound, "python", "-m", "this")).stdout
+    place.file("this.py", EVIL)
+    with pytest.raises(DriftedError, match=r"this\.py"):
+        await run(workspace, inspection.bound, "python", "-m", "this")
+
+
+async def test_compiled_code_beside_a_module_is_not_taken_for_it(workspace: Workspace, place: Place) -> None:
+    place.file("pkg/__init__.py", b"")
+    place.file("pkg/mod.py", GOOD)
+    plant = "import importlib.util as u, pathlib, marshal, sys\nc = compile('print(\"evil\")', 'x', 'exec')\n"
+    plant += "p = pathlib.Path(u.cache_from_source('pkg/mod.py'))\np.parent.mkdir()\n"
+    plant += "p.write_bytes(u.MAGIC_NUMBER + (1).to_bytes(4, 'little') + bytes(8) + marshal.dumps(c))\n"
+    await run(workspace, {}, "python", "-c", plant)
+    assert (await run(workspace, {}, "python", "-m", "pkg.mod")).stdout == "evil\n"
+    bound = (await inspected(workspace, "python", "-m", "pkg.mod")).bound
+    assert (await run(workspace, bound, "python", "-m", "pkg.mod")).stdout == "good []\n"
+
+
+async def test_what_can_no_longer_be_looked_at_is_not_run(workspace: Workspace, place: Place) -> None:
+    _directory(place)
+    with pytest.raises(DriftedError, match="Nothing was run"):
+        await run(workspace, {"x.py": "missing"}, "python", "x.py")
+
+
+async def test_a_command_that_rewrites_what_it_runs_may_do_so(workspace: Workspace, place: Place) -> None:
+    package = place.file("package.json", json.dumps({"name": "x", "version": "1.0.0"}))
+    bound = {"package.json": sha(package.read_bytes()), ".npmrc": "missing"}
+    result = await run(workspace, bound, "npm", "version", "--no-git-tag-version", "2.0.0")
+    assert result.success, result.stderr
+    assert json.loads(package.read_text())["version"] == "2.0.0"
+    with pytest.raises(DriftedError):
+        await run(workspace, bound, "npm", "version", "--no-git-tag-version", "3.0.0")
+
+
+async def test_a_script_of_a_package_runs_as_it_was_shown(workspace: Workspace, place: Place) -> None:
+    package = place.file("package.json", json.dumps({"scripts": {"test": "echo tested; echo x > out.txt"}}))
+    bound = (await inspected(workspace, "npm", "test")).bound
+    result = await run(workspace, bound, "npm", "test")
+    assert "tested" in result.stdout, result.stderr
+    assert (place.root / "out.txt").read_text() == "x\n"
+    package.write_text(json.dumps({"scripts": {"test": "echo other"}}))
+    with pytest.raises(DriftedError, match=r"package\.json"):
+        await run(workspace, bound, "npm", "test")
+
+
+# Races
+
+
+@contextmanager
+def rewriting(change: Callable[[int], None]) -> Generator[None]:
+    """Something beside us that never stops changing a file."""
+    stop = threading.Event()
+
+    def loop() -> None:
+        turn = 0
+        while not stop.is_set():
+            change(turn)
+            turn += 1
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _by_rename(place: Place) -> Callable[[int], None]:
+    def change(turn: int) -> None:
+        temporary = place.root / "tmp.py"
+        temporary.write_bytes(EVIL if turn % 2 else GOOD)
+        temporary.replace(place.root / "src/x.py")
+        threading.Event().wait(0.005 * (turn % 7))
+
+    return change
+
+
+def _in_place(place: Place) -> Callable[[int], None]:
+    def change(turn: int) -> None:
+        (place.root / "src/x.py").write_bytes(EVIL if turn % 2 else GOOD)
+        threading.Event().wait(0.005 * (turn % 7))
+
+    return change
+
+
+def _by_link(place: Place) -> Callable[[int], None]:
+    place.file("evil.py", EVIL)
+    place.file("good.py", GOOD)
+
+    def change(turn: int) -> None:
+        link = place.root / "tmp.py"
+        link.symlink_to("../evil.py" if turn % 2 else "../good.py")
+        link.replace(place.root / "src/x.py")
+        threading.Event().wait(0.005 * (turn % 7))
+
+    return change
+
+
+def _by_directory(place: Place) -> Callable[[int], None]:
+    place.file("other/x.py", EVIL)
+
+    def change(turn: int) -> None:
+        (place.root / "src").rename(place.root / "old")
+        (place.root / "other").rename(place.root / "src")
+        (place.root / "old").rename(place.root / "other")
+        threading.Event().wait(0.005 * (turn % 7))
+
+    return change
+
+
+async def _outcomes(workspace: Workspace, times: int) -> dict[str, int]:
+    outcomes = {"good": 0, "drifted": 0}
+    for _ in range(times):
+        try:
+            result = await run(workspace, {"src/x.py": sha(GOOD)}, "python", "src/x.py")
+        except DriftedError:
+            outcomes["drifted"] += 1
+        else:
+            assert result.stdout == "good []\n", result
+            outcomes["good"] += 1
+    return outcomes
+
+
+@pytest.mark.promise("A", "C2")
+@pytest.mark.parametrize(("way", "times"), [(_by_rename, 60), (_in_place, 15), (_by_link, 60), (_by_directory, 60)])
+async def test_whoever_rewrites_it_meanwhile_what_was_not_shown_never_runs_unnoticed(
+    workspace: Workspace, place: Place, way: Callable[[Place], Callable[[int], None]], times: int
+) -> None:
+    place.file("src/x.py", GOOD)
+    change = way(place)
+    await run(workspace, {}, "python", "-V")  # the sandbox is probed outside the race
+    with rewriting(change):
+        outcomes = await _outcomes(workspace, times)
+    assert outcomes["drifted"] > 0
+
+
+async def test_a_write_into_the_covered_file_changes_nothing(workspace: Workspace, place: Place) -> None:
+    script = (
+        b"import time, pathlib\nprint('up', flush=True)\n"
+        b"while not pathlib.Path('go').exists(): time.sleep(0.01)\nprint(pathlib.Path('x.py').read_text())\n"
+    )
+    path = place.file("x.py", script)
+
+    def on_output(stream: str, text: str) -> None:
+        path.write_bytes(EVIL)
+        (place.root / "go").touch()
+
+    result = await workspace.run(
+        "execute_command", call("python", "x.py"), bound={"x.py": sha(script)}, on_output=on_output
+    )
+    assert isinstance(result, ExecuteCommandResult)
+    assert result.stdout == "up\n" + script.decode() + "\n"
+    assert path.read_bytes() == EVIL
+
+
+SLOW = b"import time\nprint('up', flush=True)\ntime.sleep(20)\n"
+
+
+async def test_a_file_swapped_while_the_command_starts_ends_it_and_withholds_what_it_said(
+    workspace: Workspace, place: Place
+) -> None:
+    place.file("x.py", SLOW)
+    place.file("y.py", EVIL)
+    with pytest.raises(DriftedError, match="it was ended while it started"):
+        await workspace.run(
+            "execute_command",
+            call("python", "x.py"),
+            bound={"x.py": sha(SLOW)},
+            on_output=lambda stream, text: (place.root / "y.py").replace(place.root / "x.py") and None,
+        )
+
+
+async def test_once_it_has_started_the_file_may_change(
+    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pins_module, "START_SECONDS", 0.5)
+    script = b"import time\nprint('up', flush=True)\ntime.sleep(1)\nprint('done')\n"
+    place.file("x.py", script)
+    running = asyncio.create_task(run(workspace, {"x.py": sha(script)}, "python", "x.py"))
+    await workspace.run("write_file", {"path": "other.txt", "content": "at once"})
+    await _until(lambda: bool(workspace._held._holdings))
+    (holding,) = workspace._held._holdings
+    await _until(lambda: bool(holding.pins))
+    # Our own write waits for the start to be over instead of ending it.
+    await workspace.run("write_file", {"path": "x.py", "content": "print('new')\n"})
+    assert holding.over.is_set()
+    assert (await running).stdout == "up\ndone\n"
+    assert (place.root / "x.py").read_text() == "print('new')\n"
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def test_a_write_of_something_that_is_no_file_does_not_wait(workspace: Workspace, place: Place) -> None:
+    place.file("x.py", GOOD)
+    (place.root / "out").symlink_to(place.outside / "secret.txt")
+    async with workspace._held.hold({"x.py": sha(GOOD)}):
+        for path in ("new.txt", "out", "\x00"):
+            await workspace._held.free(path)
+
+
+async def test_a_cancelled_command_is_cancelled_and_not_drifted(workspace: Workspace, place: Place) -> None:
+    place.file("x.py", SLOW)
+    up = asyncio.Event()
+    running = asyncio.create_task(
+        workspace.run(
+            "execute_command",
+            call("python", "x.py"),
+            bound={"x.py": sha(SLOW)},
+            on_output=lambda stream, text: up.set(),
+        )
+    )
+    await up.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert not workspace._held._holdings
+
+
+async def test_beside_another_command_the_file_is_watched_instead_of_covered(
+    workspace: Workspace, place: Place
+) -> None:
+    place.file("slow.py", SLOW)
+    place.file("x.py", GOOD)
+    up = asyncio.Event()
+    other = asyncio.create_task(
+        workspace.run("execute_command", call("python", "slow.py"), on_output=lambda stream, text: up.set())
+    )
+    await up.wait()
+    result = await run(workspace, {"x.py": sha(GOOD)}, "python", "x.py")
+    assert result.stdout == "good []\n"
+    assert any("x.py was checked and watched" in said for said in result.isolation["degraded"])
+    place.file("y.py", SLOW)
+    with pytest.raises(DriftedError, match=r"y\.py"):
+        await workspace.run(
+            "execute_command",
+            call("python", "y.py"),
+            bound={"y.py": sha(SLOW)},
+            on_output=lambda stream, text: place.file("y.py", EVIL) and None,
+        )
+    other.cancel()
+    await asyncio.gather(other, return_exceptions=True)
+    covered = await run(workspace, {"x.py": sha(GOOD)}, "python", "x.py")
+    assert not any("watched" in said for said in covered.isolation["degraded"])
+
+
+async def test_without_a_sandbox_the_file_is_checked_and_watched(place: Place, workspace: Workspace) -> None:
+    place.file("x.py", GOOD)
+    held = HeldFiles(workspace._paths)
+    executor = CommandExecutor(
+        place.root, NoSandbox(place.root, reason="none"), ClientSettings(home=place.root), workspace._paths, held
+    )
+    params = ExecuteCommandParams(command="python", args=["x.py"])
+    assert (await executor.run(params, bound={"x.py": sha(GOOD)})).stdout == "good []\n"
+    with pytest.raises(DriftedError):
+        await executor.run(params, bound={"x.py": sha(EVIL)})
+    place.file("x.py", SLOW)
+    with pytest.raises(DriftedError, match="it was ended while it started"):
+        await executor.run(
+            params,
+            bound={"x.py": sha(SLOW)},
+            on_output=lambda stream, text: place.file("x.py", EVIL) and None,
+        )
+    bare = CommandExecutor(place.root, NoSandbox(place.root, reason="none"), ClientSettings(home=place.root))
+    with pytest.raises(ToolFailure, match="cannot be checked"):
+        await bare.run(params, bound={"x.py": sha(GOOD)})
+
+
+@pytest.mark.parametrize("call_that_fails", ["inotify_init1", "inotify_add_watch"])
+async def test_where_files_cannot_be_watched_nothing_is_run(
+    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch, call_that_fails: str
+) -> None:
+    place.file("x.py", GOOD)
+    monkeypatch.setattr(pins_module._libc, call_that_fails, lambda *args: -1)
+    with pytest.raises(ToolFailure, match="cannot be watched"):
+        await run(workspace, {"x.py": sha(GOOD)}, "python", "x.py")
+    assert not workspace._held._holdings
+
+
+def test_the_sandbox_of_this_machine_is_the_real_one(workspace: Workspace) -> None:
+    assert isinstance(workspace.sandbox, BubblewrapSandbox)

@@ -8,12 +8,13 @@ DIR ?= .
 BIN := .venv/bin
 # Two workers: what a small CI machine has. `make test WORKERS=8` on a bigger one.
 WORKERS ?= 2
+MINUTES ?= 3
 UV = $(shell uv --version >/dev/null 2>&1 && echo uv || echo .venv/.tools/bin/uv)
 
-.PHONY: help setup up test check fix schema lock bench bench-gate bench-asking clean
+.PHONY: help setup up test check fix schema lock fuzz bench bench-gate bench-asking clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/.ready ## install everything into .venv (quick when nothing changed)
 	@:
@@ -54,6 +55,10 @@ schema: setup schema/node_modules/.ready ## write schema/ and docs/settings.md f
 lock: setup ## pin all dependencies again after a change in pyproject.toml
 	@$(UV) pip compile pyproject.toml --all-extras --group dev --universal --generate-hashes \
 		--no-annotate --no-header --no-emit-find-links -q -o requirements.lock
+
+fuzz: setup ## run what the gate calls LOW under strace in a sandbox, for MINUTES
+	@scripts/setup-tests
+	@PYTHONPATH=tests $(BIN)/python -m harness.fuzz --minutes $(MINUTES)
 
 bench: setup ## measure a LOW read_file through the whole stack beside a bare MCP call
 	@$(BIN)/python -m bench

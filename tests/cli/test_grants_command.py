@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from assent.cli.grants import _grant_lines
+from assent.protocol.grants import Grant, GrantStatus
+from assent.protocol.states import ApprovalScope
+
 pytestmark = pytest.mark.promise("G8", "L8")
 
 BELOW = "Write text files below 'docs'"
@@ -85,6 +89,37 @@ def test_all_grants_in_force_are_revoked_at_once(site: Any) -> None:
     assert len(site.json("grants", "revoke", "--all-of-them", "--json")["revoked"]) == 2
     assert site.json("grants", "--json")["grants"] == []
     assert "There was nothing to revoke." in site.here("grants", "revoke", "--all-of-them").stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"status": GrantStatus.EXPIRED, "uses": 3}, "used 3 times, ended 2026-11-15 20:00"),
+        ({"status": GrantStatus.USED_UP, "uses": 1, "max_uses": 1}, "used once, 0 left, used up"),
+        ({"status": GrantStatus.REVOKED, "revoked_at": "2026-11-15T13:00:00.000Z"}, "revoked 2026-11-15 13:00"),
+    ],
+)
+def test_how_a_grant_ended_is_told(changes: dict[str, Any], words: str) -> None:
+    known: dict[str, Any] = {
+        "id": "grant_1\x1b[2J",
+        "user_id": "alice",
+        "project_id": "proj_1",
+        "session_id": "sess_1",
+        "scope": ApprovalScope.SESSION,
+        "rule": None,
+        "text": "Everything\u202e.",
+        "approval_id": None,
+        "uses": 0,
+        "max_uses": None,
+        "created_at": "2026-11-15T12:00:00.000Z",
+        "created_by": "person:alice",
+        "expires_at": "2026-11-15T20:00:00.000Z",
+        "revoked_at": None,
+        "revoked_by": None,
+    }
+    told = "\n".join(line.plain for line in _grant_lines(Grant(**(known | changes))))
+    assert words in told
+    assert not {"\x1b", "\u202e"} & set(told)
 
 
 def test_rule_is_tried_out_before_it_is_given(site: Any) -> None:

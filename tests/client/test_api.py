@@ -24,11 +24,31 @@ from assent.protocol.errors import (
 )
 from assent.protocol.events import ChatText
 from assent.protocol.executions import CompletedReport, ExecuteRequest, OutputChunk
+from assent.protocol.grants import GrantRule
 from assent.protocol.values import now
 
 TOKEN = "header.payload.signature"
 NOW = now()
 PROJECT = {"project_id": "p1", "name": "one", "created_at": NOW}
+RULE = {"tool": "search_web", "command": [], "exact": False, "paths": [], "files": {}}
+GRANT = {
+    "id": "g1",
+    "user_id": "alice",
+    "project_id": "p1",
+    "session_id": "s1",
+    "scope": "class",
+    "rule": RULE,
+    "text": "Search the web.",
+    "status": "active",
+    "approval_id": "a1",
+    "uses": 0,
+    "max_uses": None,
+    "created_at": "2026-11-15T12:00:00.000Z",
+    "created_by": "person:alice",
+    "expires_at": "2026-11-15T20:00:00.000Z",
+    "revoked_at": None,
+    "revoked_by": None,
+}
 DECISION = {"success": True, "approval_id": "a1", "status": "approved", "message": ""}
 EXECUTION = {
     "id": "t1", "user_id": "u", "project_id": "p1", "session_id": "s1", "run_id": None, "agent_id": None,
@@ -58,7 +78,7 @@ ROUTES: list[tuple[str, tuple[Any, ...], str, str, dict[str, str], Any, Any]] = 
     ("approvals", (), "GET", "/my/approvals", {}, None, {"approvals": [], "total_count": 0}),
     (
         "approve", ("p1", "a1", ApproveBody(digest="d")), "POST", "/my/projects/p1/approvals/a1/approve", {},
-        {"decision": "approved", "scope": "once", "digest": "d"}, DECISION,
+        {"decision": "approved", "scope": "once", "terms": None, "digest": "d"}, DECISION,
     ),
     (
         "reject", ("p1", "a1", RejectBody(reason="no")), "POST", "/my/projects/p1/approvals/a1/reject", {},
@@ -66,7 +86,19 @@ ROUTES: list[tuple[str, tuple[Any, ...], str, str, dict[str, str], Any, Any]] = 
     ),
     (
         "confirm", ("a1", ConfirmBody(decision="approved")), "POST", "/my/approvals/a1/confirm", {},
-        {"decision": "approved", "reason": None, "scope": "once", "digest": None}, DECISION,
+        {"decision": "approved", "reason": None, "scope": "once", "terms": None, "digest": None}, DECISION,
+    ),
+    ("whole_call", ("a1",), "GET", "/my/approvals/a1/whole", {}, None, {"approval_id": "a1", "text": "all"}),
+    ("grants", (), "GET", "/my/grants", {}, None, {"grants": [GRANT], "total_count": 1}),
+    ("grants", ({"all": "true"},), "GET", "/my/grants", {"all": "true"}, None, {"grants": [], "total_count": 0}),
+    ("revoke_grant", ("g/1",), "POST", "/my/grants/g/1/revoke", {}, None, GRANT),
+    (
+        "preview_grant", ("p1", GrantRule(tool="search_web")), "POST", "/my/projects/p1/grants/preview", {},
+        {"rule": RULE},
+        {
+            "rule": RULE, "text": "", "widest": "", "problem": None, "looked_at": 0, "covered": 0, "refused": [],
+            "examples": [], "sentence": "",
+        },
     ),
     ("available_tools", ("p1",), "GET", "/my/projects/p1/tools/available", {}, None, {"tools": [], "total_count": 0}),
     (

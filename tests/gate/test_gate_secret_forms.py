@@ -243,6 +243,12 @@ NOTATIONS = {
 }
 
 
+@pytest.mark.parametrize(("form", "secret"), PLACES.values(), ids=PLACES.keys())
+def test_secret_is_masked_in_long_text_as_in_short(form: str, secret: str) -> None:
+    text = form.format(secret)
+    assert mask_text(f"{'word ' * 80}\n{text}") == f"{'word ' * 80}\n{mask_text(text)}"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_value_behind_a_telling_name_is_masked_in_every_notation(name: str) -> None:
     secret = some(12)

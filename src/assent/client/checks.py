@@ -98,9 +98,7 @@ class SignalChecks:
 
     def _judge(self, event: ExecutionSignal, params: JsonObject) -> Verdict:
         """Our own verdict on a call under one spelling; raises where that needed more than the signal has."""
-        verdict = self._gate.judge(
-            event.tool_name, params, workspace=self._root, isolated=bool(self._isolated)
-        ).verdict
+        verdict = self._gate.judge(event.tool_name, params, workspace=self._root, isolated=bool(self._isolated)).verdict
         if verdict.refused:
             raise GateRefusal(verdict)
         if verdict.level is VerdictLevel.LOW:

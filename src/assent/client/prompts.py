@@ -323,7 +323,9 @@ class _Asking:
             self._prompt.say(f"The server cannot show more: {error.message}")
         width, height = self._prompt.size
         screens = max(5, height - 2)
-        lines = rows(everything_of(self._event.inspection, whole), width)
+        # Content may be 100 MB; the client goes on with its other work meanwhile.
+        laying_out = asyncio.to_thread(rows, everything_of(self._event.inspection, whole), width)
+        lines = await self._prompt.unless_closed(self._question, laying_out)
         for start in range(0, len(lines), screens):
             self._prompt.show([Text(line) for line in lines[start : start + screens]])
             left = len(lines) - start - screens

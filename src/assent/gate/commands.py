@@ -109,15 +109,20 @@ def _not_allowed(command: str, allowed: frozenset[str]) -> Finding:
         level=_REFUSE,
         reason=f"Command not allowed: {shown}",
         rule="commands.allowed",
-        instead=f"use one of: {', '.join(sorted(allowed))}",
+        instead=_listed(allowed),
     )
+
+
+@lru_cache(maxsize=64)
+def _listed(allowed: frozenset[str]) -> str:
+    return f"use one of: {', '.join(sorted(allowed))}"
 
 
 def _check_amount(command: str, args: Sequence[str]) -> Finding | None:
     """Too many or too long arguments."""
     if len(args) > MAX_ARGUMENTS:
         return _amount(_REFUSE, f"{len(args)} arguments are more than {MAX_ARGUMENTS}.", "split the call")
-    size = len(command) + sum(len(arg) + 1 for arg in args)
+    size = len(command) + sum(map(len, args)) + len(args)
     if size > LONG_COMMAND_BYTES // 4:
         size = sum(len(arg.encode("utf-8", "surrogatepass")) + 1 for arg in (command, *args))
     if size > MAX_ARGUMENT_BYTES:

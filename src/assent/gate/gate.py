@@ -150,9 +150,9 @@ class Gate:
 
     def _execute_command(self, params: JsonObject, workspace: str | None) -> Verdict:
         judged = self.commands.judge(params["command"], params["args"], workspace)
-        verdict = verdict_of(judged.findings, network=judged.network, understood=judged.understood)
-        files = () if verdict.refused else runs("execute_command", params, judged.understood, workspace)
-        return verdict.model_copy(update={"runs": files}) if files else verdict
+        refused = any(finding.level is _REFUSE for finding in judged.findings)
+        files = () if refused else runs("execute_command", params, judged.understood, workspace)
+        return verdict_of(judged.findings, network=judged.network, understood=judged.understood, runs=files)
 
     def _list_directory(self, params: JsonObject, workspace: str | None) -> Verdict:
         refusal = check_path(params["path"], workspace=workspace).refusal or _check_glob(params["pattern"], "pattern")
@@ -193,20 +193,34 @@ def _validated(name: str, model: type[ToolParams], tool_params: object) -> JsonO
     if not isinstance(tool_params, Mapping):
         return _invalid(f"The parameters of {name} are not an object.", "tools.params")
     given = dict(cast("Mapping[Any, Any]", tool_params))
-    half = _half_characters(given)
+    plain = _is_plain(given)
+    half = None if plain else _half_characters(given)
     if half is not None:
         return half
-    for key in given:
-        if not isinstance(key, str) or key not in model.model_fields:
-            takes = ", ".join(model.model_fields)
-            return _invalid(f"{name} has no parameter {quoted(str(key), 60)}.", "tools.params", f"it takes: {takes}")
+    if not given.keys() <= _FIELDS[name]:
+        key = next(key for key in given if key not in _FIELDS[name])
+        takes = ", ".join(model.model_fields)
+        return _invalid(f"{name} has no parameter {quoted(str(key), 60)}.", "tools.params", f"it takes: {takes}")
     try:
-        params = model.model_validate(given).model_dump()
+        # The models are flat and frozen, so their fields are the parameters.
+        params = dict(model.__pydantic_validator__.validate_python(given).__dict__)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"][:3])
         return _invalid(f"Parameter {field!r} of {name}: {first['msg']}.", "tools.params")
-    return _unspeakable(name, params) or params
+    return params if plain else _unspeakable(name, params) or params
+
+
+def _is_plain(params: dict[Any, Any]) -> bool:
+    """Whether there is nothing to look for in the texts: all ASCII, no NUL, nothing nested. The usual call."""
+    for value in params.values():
+        for text in cast("list[Any]", value) if type(value) is list else (value,):
+            if type(text) is str:
+                if not text.isascii() or "\0" in text:
+                    return False
+            elif text is not None and type(text) not in (int, bool, float):
+                return False
+    return all(type(field) is str and field.isascii() for field in params)
 
 
 def _unspeakable(name: str, params: JsonObject) -> Finding | None:
@@ -278,6 +292,7 @@ def _fixed(level: VerdictLevel, reason: str, rule: str, *, network: bool = False
     return verdict_of([finding], network=network)
 
 
+_FIELDS = {name: frozenset(spec.params.model_fields) for name, spec in TOOLS.items()}
 _GLOB_PIECES = re.compile(r"[/{},]")
 _TOOL_HINT = f"use one of: {', '.join(TOOLS)}"
 _PLAIN = {

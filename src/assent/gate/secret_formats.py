@@ -312,29 +312,35 @@ def _last_sign(prefix: str) -> str:
     return next((sign for sign in reversed(prefix) if sign in _RUNS), "")
 
 
-_KEYS_BY_SIGN = {sign: tuple(form for form in _KEYS if _last_sign(form.needle) == sign) for sign in ("", *_RUNS)}
+_KEYS_BY_SIGN = tuple(
+    (sign, tuple((form.needle, form) for form in _KEYS if _last_sign(form.needle) == sign)) for sign in ("", *_RUNS)
+)
+_PLACES_BY_NEEDLE = tuple((form.needle, form) for form in _PLACES)
+_WORDS_BY_NEEDLE = tuple((form.needle, form) for form in _WORDS)
+_SHORTEST_KEY = 20
 
 
 def mask_formats(text: str, lower: str) -> str:
     """The text without secrets that are known by their form; `lower` is the text in lower case."""
     masked = text
-    for sign, forms in _KEYS_BY_SIGN.items():
-        around = _around(text, sign)
-        for form in forms:
-            if form.needle in around:
-                masked = form.mask(masked)
-    for form in _PLACES:
-        if form.needle in text and form.also in lower:
+    if len(text) >= _SHORTEST_KEY:
+        for sign, forms in _KEYS_BY_SIGN:
+            if around := _around(text, sign):
+                for needle, form in forms:
+                    if needle in around:
+                        masked = form.mask(masked)
+    for needle, form in _PLACES_BY_NEEDLE:
+        if needle in text and form.also in lower:
             masked = form.mask(masked)
-    for form in _WORDS:
-        if form.needle in lower and form.also in lower:
+    for needle, form in _WORDS_BY_NEEDLE:
+        if needle in lower and form.also in lower:
             masked = form.mask(masked)
     return masked
 
 
 def _around(text: str, sign: str) -> str:
     """The parts of a text in which prefixes with this sign may stand."""
-    if not sign:
-        return text
+    if not sign or sign not in text:
+        return "" if sign else text
     runs = _RUNS[sign].finditer(text)
     return "\n".join([text[max(0, run.start() - _REACH) : run.end() + 4] for run in runs])

@@ -17,6 +17,9 @@ __all__ = ["MASK_PREFIX", "WITHHELD", "mask_arguments", "mask_text", "mask_value
 WITHHELD = f"{MASK_PREFIX}withheld] This text could not be checked for secrets."
 MAX_DEPTH = 200
 SHORTEST = 8
+SHORT = 256
+_SUSPECT = re.compile(r"[:=$~>,{]|\s-|--|[A-Za-z0-9_+-]{16}|password|_auth|\x1b|\x9b")
+"""Without any of this no rule fits: for names and paths, which are many and short."""
 
 _CONTROL_SEQUENCE = re.compile(r"(?:\x1b\[|\x9b)[0-?]{0,64}+[ -/]{0,8}+[@-~]|\x1b\][^\x07\x1b]{0,2048}+(?:\x07|\x1b\\)")
 
@@ -75,7 +78,7 @@ def mask_arguments(args: list[str]) -> list[str]:
 
 def _mask(text: str) -> str:
     text = whole_characters(text)
-    if len(text) < SHORTEST:
+    if len(text) < SHORTEST or (len(text) < SHORT and not _SUSPECT.search(text)):
         return text
     if "\x1b" in text or "\x9b" in text:
         # Colours stand between a name and its value, and touch the key they highlight.

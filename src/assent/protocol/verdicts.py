@@ -85,10 +85,17 @@ def verdict_of(
     network: bool = False,
     error_type: ErrorType | None = None,
     understood: JsonObject | None = None,
+    runs: tuple[str, ...] = (),
 ) -> Verdict:
     """Combine findings: the strictest decides."""
-    ordered = tuple(sorted(findings, key=lambda finding: -finding.level.rank))
+    ordered = tuple(findings) if len(findings) == 1 else tuple(sorted(findings, key=_strictest_first))
     level = ordered[0].level
     if level is VerdictLevel.REFUSE and error_type is None:
         error_type = ErrorType.REFUSED
-    return Verdict(level=level, findings=ordered, network=network, error_type=error_type, understood=understood)
+    return Verdict(
+        level=level, findings=ordered, network=network, error_type=error_type, understood=understood, runs=runs
+    )
+
+
+def _strictest_first(finding: Finding) -> int:
+    return -_RANKS[finding.level]

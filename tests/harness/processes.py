@@ -82,14 +82,18 @@ class Site:
     def token(self, user: str, *scopes: str) -> str:
         """A token from the real command."""
         wanted = [part for scope in scopes for part in ("--scope", scope)]
+        return self.assent("token", "--user", user, *wanted).strip()
+
+    def assent(self, *arguments: str) -> str:
+        """What a command prints that ends by itself."""
         done = subprocess.run(
-            [sys.executable, "-m", "assent.cli.main", "token", "--user", user, *wanted],
+            [sys.executable, "-m", "assent.cli.main", *arguments],
             env=environment(self.home, **self.settings),
             capture_output=True,
             text=True,
             check=True,
         )
-        return done.stdout.strip()
+        return done.stdout
 
     async def start(self, name: str, *arguments: str, **extra: str) -> Process:
         log = self.root / f"{name}-{len(self.processes)}.log"

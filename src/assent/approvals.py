@@ -20,6 +20,7 @@ from assent.protocol.errors import CallerError, ConflictError, NotFound
 from assent.protocol.grants import (
     DEFAULT_EVERYTHING_SECONDS,
     DEFAULT_GRANT_SECONDS,
+    EVERYTHING_WARNING,
     Grant,
     GrantPreview,
     GrantRule,
@@ -42,11 +43,6 @@ PREVIEWED_CALLS = 200
 PREVIEW_EXAMPLES = 5
 
 EVERYTHING = "Everything in this session, except what always asks."
-EVERYTHING_WARNING = (
-    "The agent will then write files and run programs on this machine without asking, also what is HIGH; only what "
-    "always asks (secrets, files that run later, the catastrophic, your own ask rules) still does. It ends with its "
-    "time or when you revoke it."
-)
 
 
 class GrantProblem(CallerError):
@@ -178,6 +174,7 @@ class ApprovalManager:
         workspace = project.workspace if project else None
         hits = [row for row in rows if grant_covers(rule, row, bound_of(row), workspace, recorded=True)]
         refused = [row for row in hits if row.error_type is ErrorType.REJECTED]
+        calls = "1 call" if len(rows) == 1 else f"{len(rows)} calls"
         among = f", among them {len(refused)} you refused" if refused else ""
         return GrantPreview(
             rule=rule,
@@ -188,7 +185,7 @@ class ApprovalManager:
             covered=len(hits),
             refused=[_past(row) for row in refused[:PREVIEW_EXAMPLES]],
             examples=[_past(row) for row in hits[:PREVIEW_EXAMPLES]],
-            sentence=f"It would have covered {len(hits)} of your last {len(rows)} calls{among}.",
+            sentence=f"It would have covered {len(hits)} of your last {calls}{among}.",
         )
 
     async def whole_call(self, approval_id: str, user_id: str) -> WholeCall:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from assent.gate import describe, mask_value, safe_text
-from assent.gate.grants import suggest
+from assent.gate.grants import NEVER_CODE, suggest
 from assent.protocol.grants import Suggestion
 from assent.protocol.inspections import Inspection, SeenFile
 from assent.protocol.states import RiskLevel
@@ -57,8 +57,9 @@ def question_after_inspection(
     if not there:
         names = ", ".join(f"'{safe_text(file.path)}'" for file in inspection.files)
         lines.append(f"The workspace has no {names}; one that appears before it runs stops it.")
-    if unseen:
-        lines.append(_unseen(unseen))
+    code = [path for path in unseen if not path.lower().endswith(NEVER_CODE)]
+    if code:
+        lines.append(_unseen(code))
     return Question(
         description="\n".join(lines),
         timeout_seconds=_seconds(row.risk_level, settings),
@@ -85,7 +86,8 @@ def _seen(file: SeenFile, written_at: str | None, now: datetime) -> str:
         when = "of unknown age"
     name = safe_text(file.path)
     digest = file.sha256[:SHOWN_DIGITS]
-    return f"It runs '{name}' as it is now ({when}, sha256 {digest}…); a change before it runs stops it."
+    part = " Only its beginning is shown here; open the file to see all of it." if file.shortened else ""
+    return f"It runs '{name}' as it is now ({when}, sha256 {digest}…); a change before it runs stops it.{part}"
 
 
 def _unseen(paths: Sequence[str]) -> str:

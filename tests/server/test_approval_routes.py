@@ -20,7 +20,7 @@ async def test_of_ten_approvals_at_once_exactly_one_counts(server: Any) -> None:
     assert sorted(answer.status for answer in answers) == [200] + [409] * 9
     lost = next(answer for answer in answers if answer.status == 409)
     assert lost.json["state"] == "approved"
-    assert "person:alice" in lost.json["detail"]
+    assert lost.json["detail"] == "This approval was approved already, by alice."
     assert len(signals) == 1
 
 

@@ -81,7 +81,7 @@ async def test_a_preview_says_what_a_rule_would_have_covered_and_saves_nothing(s
     _, approval_id = await alice.question(project, "src/a.txt")
     await alice.post(f"/my/projects/{project}/approvals/{approval_id}/reject", {})
     found = (await alice.post(f"/my/projects/{project}/grants/preview", {"rule": RULE})).json
-    assert found["sentence"] == "It would have covered 1 of your last 1 calls, among them 1 you refused."
+    assert found["sentence"] == "It would have covered 1 of your last 1 call, among them 1 you refused."
     assert (await alice.get("/my/grants?all=true")).json["total_count"] == 0
 
 

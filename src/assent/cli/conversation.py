@@ -169,7 +169,7 @@ class Conversation:
             if isinstance(event, GrantChanged):
                 self._grants[event.grant.id] = event.grant.text
             if ours:
-                await self._say_who_allowed(event)
+                self._say_who_allowed(event)
                 self._transcript.show(event)
                 if isinstance(event, RunChanged) and event.state in (RunState.DONE, RunState.FAILED):
                     self._end(event.state)
@@ -180,7 +180,7 @@ class Conversation:
                 # The desk asks in a task of its own: it comes first, and the next event waits for the answer.
                 await asyncio.sleep(0)
 
-    async def _say_who_allowed(self, event: FeedEvent) -> None:
+    def _say_who_allowed(self, event: FeedEvent) -> None:
         """What ran without a question says by what: a grant, a rule, the mode."""
         match event:
             case ToolStarted() if event.risk_level is not RiskLevel.LOW:
@@ -189,11 +189,7 @@ class Conversation:
                 self._unasked.difference_update(event.tool_ids)
             case ToolFinished(status=ExecutionStatus.COMPLETED) if event.tool_id in self._unasked:
                 self._unasked.discard(event.tool_id)
-                try:
-                    execution = await self._api.get_tool(event.tool_id)
-                except AssentError:
-                    return  # it is told all the same; the record knows by what it ran
-                by = let_by(execution.approved_by, user_id=execution.user_id, grants=self._grants)
+                by = let_by(event.approved_by, user_id=None, grants=self._grants)
                 if by is not None:
                     self._transcript.allowed(event.tool_id, by)
             case _:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from rich.text import Text
 
-from assent.gate import Judgement, Policy
+from assent.gate import Judgement, Policy, mask_text
 from assent.protocol.policies import Layer
 from assent.protocol.verdicts import Finding, Verdict, VerdictLevel
 
@@ -97,4 +97,4 @@ def _read_as(understood: Mapping[str, Any]) -> Iterator[Text]:
 
 
 def _short(text: str) -> str:
-    return shortened(text, LONGEST_LINE)
+    return shortened(mask_text(text), LONGEST_LINE)

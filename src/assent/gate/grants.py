@@ -49,7 +49,7 @@ _MISSING = "missing"
 _NOWHERE = "."
 """Stands for files that cannot be told from the line (`scripts.UNKNOWN`)."""
 _MEDIUM, _HIGH = VerdictLevel.MEDIUM, VerdictLevel.HIGH
-_NEVER_CODE = (".md",)
+NEVER_CODE = (".md",)
 
 
 def covers_everything(*, level: VerdictLevel, always_asks: bool) -> bool:
@@ -93,7 +93,7 @@ def _code_is_seen(
         return False
     if call.argv[0] not in breadth().runners:
         return not bound
-    hidden = any(not path.lower().endswith(_NEVER_CODE) for path in unseen)
+    hidden = any(not path.lower().endswith(NEVER_CODE) for path in unseen)
     opening = breadth().opening(call.argv)
     if opening is None:
         # What comes over the network, and what a module from elsewhere is pointed at, is nobody's to bind.

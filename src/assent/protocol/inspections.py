@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from .values import Digest, Timestamp, Word
 
-MAX_SEEN_TEXT = 4 * 1024
+MAX_SEEN_TEXT = 16 * 1024
 MAX_SEEN_FILES = 16
 
 

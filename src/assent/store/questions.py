@@ -258,7 +258,8 @@ def decided_already(approval: ApprovalRow) -> ConflictError:
     elif approval.status is ApprovalStatus.CANCELLED:
         message = "This approval was withdrawn: nothing waits for it any more."
     else:
-        message = f"This approval was {approval.status} already, by {approval.decided_by}."
+        who = (approval.decided_by or "").removeprefix("person:")
+        message = f"This approval was {approval.status} already, by {who}."
     return ConflictError(message, state=approval.status.value)
 
 

@@ -146,17 +146,9 @@ function markById(id, status) {
   if (tool) mark(tool, status);
 }
 
-// An end as the feed tells it does not say what let the call run; the record does.
-async function sayWhoAllowed(id) {
-  const tool = state.tools.get(id);
-  if (!tool || tool.call.risk_level === "LOW") return;
-  const { approved_by: actor, user_id: user } = await api(`/my/tools/${encodeURIComponent(id)}`);
-  tool.by.textContent = letBy(actor, user, grantTexts());
-}
-
 function finish(tool, end) {
   mark(tool, end.status, end.error_type, end.execution_time_ms);
-  if (end.approved_by) tool.by.textContent = letBy(end.approved_by, end.user_id, grantTexts());
+  if (end.approved_by && tool.call.risk_level !== "LOW") tool.by.textContent = letBy(end.approved_by, end.user_id, grantTexts());
   if (end.error) tool.trouble.textContent = visible(end.error);
   const text = resultText(tool.call.tool_name, end.result) || (end.error ? "none" : "");
   tool.output.textContent = end.result_shortened ? `${text}\n(shortened here; the record has all of it)` : text;
@@ -204,7 +196,6 @@ const inConversation = {
   "tool.output": outputOf,
   "tool.finished": (event) => {
     if (state.tools.has(event.tool_id)) finish(state.tools.get(event.tool_id), event);
-    sayWhoAllowed(event.tool_id).catch(() => {}); // it is shown all the same
   },
   "tool.approval_request": (event) => markById(event.tool_id, "AWAITING_APPROVAL"),
   "tool.approval_decided": (event) => event.tool_ids.forEach((id) => event.status === "approved" && markById(id, "EXECUTING")),

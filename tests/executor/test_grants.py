@@ -285,14 +285,13 @@ async def test_grants_and_their_uses_are_in_the_audit_chain(desk: Desk) -> None:
         grant_id = await grant(desk, write("src/a.py"), CLASS, GrantTerms(rule=BELOW_SRC))
         await desk.executor.execute_tool(*write("src/b.py"), desk.session.id)
         await desk.approvals.revoke_grant(grant_id, "alice")
-    records = [record async for record in _audit(desk)]
+    records = await _audit(desk)
     actions = [record["action"] for record in records if grant_id in record["detail"] or grant_id in record["actor"]]
     assert [action for action in actions if action.startswith("grant")] == ["granted", "grant_used", "grant_revoked"]
 
 
-async def _audit(desk: Desk) -> Any:
+async def _audit(desk: Desk) -> list[Any]:
     def work(transaction: Any) -> list[Any]:
         return list(transaction.all("SELECT action, actor, detail FROM audit ORDER BY seq"))
 
-    for record in await desk.store.database.read(work):
-        yield record
+    return await desk.store.database.read(work)

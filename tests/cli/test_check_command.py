@@ -55,8 +55,9 @@ def test_each_line_gets_one_answer_in_order(assent: Any) -> None:
 def test_malformed_line_is_refused_with_a_reason(line: bytes) -> None:
     from assent.cli.check import _answer
     from assent.gate import Gate
+    from assent.workspace.looking import DiskView
 
-    answer = _answer(Gate(), line, "/nowhere")
+    answer = _answer(Gate(), DiskView("/nowhere"), line, "/nowhere")
     assert answer["verdict"] == "REFUSE"
     assert answer["reasons"]
     assert all(isinstance(reason, str) for reason in answer["reasons"])
@@ -219,3 +220,49 @@ def test_lines_of_the_stream_have_the_same_form_under_rules(
     answers = verdicts(done.stdout)
     assert [answer["verdict"] for answer in answers] == ["LOW", "REFUSE", "MEDIUM"]
     assert all(set(answer) == {"verdict", "reasons"} for answer in answers)
+
+
+CASES = Path(__file__).parent.parent / "gate" / "cases" / "commands.jsonl"
+RANKS = {"LOW": 0, "NOT_LOW": 1, "MEDIUM": 1, "HIGH": 2, "REFUSE": 3}
+
+
+@pytest.mark.promise("G1", "G3-depth")
+def test_every_labelled_case_holds_its_floor_and_no_benign_one_rises(assent: Any, workspace: Path) -> None:
+    """With what the cases' fixtures put on the disk: pipes, and a link that leads out."""
+    cases = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines()]
+    os.mkfifo(workspace / "fifo")
+    outside = workspace.parent / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_text("secret\n")
+    (workspace / "link_file").symlink_to("../outside/secret.txt")
+    calls: list[str] = []
+    for case in cases:
+        command, *args = case["argv"] or [""]
+        placed = [arg.replace("{WS}", str(workspace)) for arg in args]
+        call = {"tool_name": "execute_command", "tool_params": {"command": command, "args": placed}}
+        calls.append(json.dumps(call))
+    done = assent.run("check", "--json", "--workspace", str(workspace), stdin="\n".join(calls))
+    levels = [answer["verdict"] for answer in verdicts(done.stdout)]
+    told = list(zip(cases, levels, strict=True))
+    assert [
+        (case["id"], level) for case, level in told if RANKS[level] < RANKS[case.get("floor", case["expect"])]
+    ] == []
+    assert [
+        (case["id"], level)
+        for case, level in told
+        if case["id"].startswith("ok-") and RANKS[level] > RANKS[case["expect"]]
+    ] == []
+
+
+@pytest.mark.promise("G1")
+def test_what_the_disk_says_against_a_call_is_told(assent: Any, workspace: Path, tmp_path: Path) -> None:
+    (workspace / "away").symlink_to("/etc")
+    done = assent.run("check", "execute_command", '{"command": "ls", "args": ["away"]}', "--workspace", str(workspace))
+    assert "REFUSE" in done.stdout
+    assert "outside the workspace" in done.stdout
+    read = assent.run("check", "read_file", '{"path": "away/passwd"}', "--workspace", str(workspace))
+    assert "REFUSE" in read.stdout
+    new = assent.run("check", "write_file", '{"path": "new.md", "content": ""}', "--workspace", str(workspace))
+    assert "MEDIUM" in new.stdout
+    nowhere = assent.run("check", "read_file", '{"path": "a.md"}', "--workspace", str(tmp_path / "none"))
+    assert "LOW" in nowhere.stdout

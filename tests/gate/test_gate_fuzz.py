@@ -16,7 +16,7 @@ from harness.playground import playground
 from harness.tracing import Line, trace_lines, why_not
 
 pytestmark = [
-    pytest.mark.promise("G2", "G3", "S"),
+    pytest.mark.promise("G2", "G3", "G13", "S"),
     pytest.mark.skipif(why_not() is not None, reason=f"NOTHING WAS FUZZED: {why_not()}. `make setup` installs it."),
 ]
 

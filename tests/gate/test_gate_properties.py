@@ -23,7 +23,7 @@ from harness.argv import Line, lines
 from harness.respelling import variants, with_dashes
 from harness.second_opinion import objection, readable
 
-pytestmark = pytest.mark.promise("G3", "S")
+pytestmark = pytest.mark.promise("G3", "G3-depth", "S")
 
 WORKSPACE = "/home/user/ws"
 CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -15,7 +15,7 @@ from assent.protocol.errors import AssentError, ConfigurationError, ToolFailure
 from assent.protocol.tools import SearchWebParams, SearchWebResult, WebHit
 from assent.settings import ClientSettings
 from assent.workspace import WebSearcher, Workspace
-from assent.workspace import web as web_module
+from assent.workspace import fetching
 
 from .conftest import Place
 
@@ -166,7 +166,7 @@ async def test_compressed_answer_counts_as_what_it_becomes(provider: Provider, t
 async def test_provider_that_does_not_answer_is_given_up(
     provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web_module, "_SECONDS", 0.1)
+    monkeypatch.setattr(fetching, "_SECONDS", 0.1)
     provider.hang = asyncio.Event()
     with pytest.raises(ToolFailure, match="did not answer"):
         await _ask(_settings("searxng", provider.url, tmp_path))

@@ -1,4 +1,7 @@
-"""`assent check`: what the gate would say of a call, and why. Runs nothing and opens nothing.
+"""`assent check`: what the gate would say of a call, and why. Runs nothing, and of files looks at names only.
+
+The gate's verdict comes first; what passes it is held against the workspace's directory as the client would (links that
+lead out, pipes that never end).
 
 The stream answers each line of its input with exactly one line, in order, whatever the line holds: what cannot be
 read as a call is refused like any other malformed call.
@@ -12,11 +15,12 @@ from typing import Any, BinaryIO, cast
 
 import typer
 
-from assent.gate import Gate
+from assent.gate import Gate, Judgement
 from assent.policies import load_policy, machine_gate
 from assent.protocol.errors import InvalidParameters
-from assent.protocol.verdicts import Verdict, VerdictLevel
+from assent.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
 from assent.settings import ClientSettings
+from assent.workspace.looking import DiskView
 
 from .exits import ExitCode
 from .explaining import explained
@@ -36,7 +40,9 @@ def check_one(tool_name: str, text: str, workspace: Path | None, *, as_json: boo
     root = _root(workspace)
     settings = read_settings(ClientSettings)
     loaded = load_policy(settings, root)
-    judgement = machine_gate(settings, loaded).judge(tool_name, params, workspace=root)
+    gate = machine_gate(settings, loaded)
+    with DiskView(root) as disk:
+        judgement = _judged(gate, disk, tool_name, params, root)
     if as_json:
         put_json(_line(judgement.verdict))
         return
@@ -49,9 +55,10 @@ def check_stream(workspace: Path | None, lines: BinaryIO | None = None) -> None:
     root = _root(workspace)
     gate = client_gate(read_settings(ClientSettings), root)
     write, flush = sys.stdout.write, sys.stdout.flush
-    for line in lines if lines is not None else sys.stdin.buffer:
-        write(f"{json.dumps(_answer(gate, line, root))}\n")
-        flush()
+    with DiskView(root) as disk:
+        for line in lines if lines is not None else sys.stdin.buffer:
+            write(f"{json.dumps(_answer(gate, disk, line, root))}\n")
+            flush()
 
 
 def read_object(text: str | bytes) -> dict[str, Any]:
@@ -88,14 +95,27 @@ def _root(workspace: Path | None) -> str:
     return os.path.realpath(workspace or Path())
 
 
-def _answer(gate: Gate, line: bytes, root: str) -> dict[str, Any]:
+def _judged(gate: Gate, disk: DiskView, tool_name: str, params: dict[str, Any], root: str) -> Judgement:
+    """The gate's verdict; where it lets a call pass and the disk does not, the disk's."""
+    judgement = gate.judge(tool_name, params, workspace=root)
+    if judgement.verdict.refused or judgement.params is None:
+        return judgement
+    refusal = disk.refusal(judgement.tool_name, judgement.params)
+    if refusal is None:
+        return judgement
+    finding = Finding(level=VerdictLevel.REFUSE, reason=refusal.message, rule="workspace.disk", instead=refusal.hint)
+    verdict = verdict_of([finding, *judgement.verdict.findings], understood=judgement.verdict.understood)
+    return Judgement(judgement.tool_name, judgement.params, verdict)
+
+
+def _answer(gate: Gate, disk: DiskView, line: bytes, root: str) -> dict[str, Any]:
     try:
         call = read_object(line)
     except InvalidParameters as error:
         return {"verdict": VerdictLevel.REFUSE.value, "reasons": [error.message]}
     # Handed on as they are, also when they are missing or of another type: the gate says what is wrong with them.
     name, params = cast("Any", call.get("tool_name")), cast("Any", call.get("tool_params"))
-    return _line(gate.judge(name, params, workspace=root).verdict)
+    return _line(_judged(gate, disk, name, params, root).verdict)
 
 
 def _line(verdict: Verdict) -> dict[str, Any]:

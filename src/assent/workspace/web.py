@@ -5,19 +5,13 @@ query and the key go to the host that was configured and nowhere else), and a ke
 behind a hit is fetched.
 """
 
-import json
 from typing import Any, Protocol, cast
-from urllib.parse import urlsplit
-
-import aiohttp
 
 from assent.protocol.errors import ConfigurationError, ToolFailure
 from assent.protocol.tools import SearchWebParams, SearchWebResult, WebHit
 from assent.protocol.values import JsonObject
 from assent.settings import ClientSettings
 
-_SECONDS = 15
-_MAX_BYTES = 2 * 1024 * 1024
 _MAX_TITLE = 300
 _MAX_SNIPPET = 2000
 _HINT = "Set ASSENT_SEARXNG_URL, ASSENT_TAVILY_API_KEY or ASSENT_BRAVE_API_KEY for the client."
@@ -31,10 +25,27 @@ class SearchProvider(Protocol):
         ...
 
 
+class Fetcher(Protocol):
+    """Asks an API for JSON within bounds of time and size."""
+
+    async def ask(
+        self,
+        name: str,
+        method: str,
+        url: str,
+        *,
+        headers: dict[str, str] | None = None,
+        query: dict[str, str] | None = None,
+        body: JsonObject | None = None,
+    ) -> JsonObject: ...
+
+    async def close(self) -> None: ...
+
+
 class SearxngProvider:
     """A SearXNG instance with its JSON format switched on."""
 
-    def __init__(self, web: "BoundedWeb", url: str) -> None:
+    def __init__(self, web: Fetcher, url: str) -> None:
         self._web = web
         self._url = url.rstrip("/")
 
@@ -44,7 +55,7 @@ class SearxngProvider:
 
 
 class TavilyProvider:
-    def __init__(self, web: "BoundedWeb", url: str, key: str) -> None:
+    def __init__(self, web: Fetcher, url: str, key: str) -> None:
         self._web = web
         self._url = url.rstrip("/")
         self._key = key
@@ -61,7 +72,7 @@ class TavilyProvider:
 
 
 class BraveProvider:
-    def __init__(self, web: "BoundedWeb", url: str, key: str) -> None:
+    def __init__(self, web: Fetcher, url: str, key: str) -> None:
         self._web = web
         self._url = url.rstrip("/")
         self._key = key
@@ -99,76 +110,11 @@ def _hits(found: object, snippet_key: str, max_results: int) -> list[WebHit]:
     return hits[:max_results]
 
 
-class BoundedWeb:
-    """Asks a provider's API for JSON within bounds of time and size."""
-
-    def __init__(self) -> None:
-        self._session: aiohttp.ClientSession | None = None
-
-    async def ask(
-        self,
-        name: str,
-        method: str,
-        url: str,
-        *,
-        headers: dict[str, str] | None = None,
-        query: dict[str, str] | None = None,
-        body: JsonObject | None = None,
-    ) -> JsonObject:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_SECONDS))
-        host = urlsplit(url).hostname or "its host"
-        try:
-            async with self._session.request(
-                method, url, headers=headers, params=query, json=body, allow_redirects=False
-            ) as response:
-                if response.status != 200:
-                    raise _refused(name, response.status)
-                data = await _read_bounded(response, name)
-        except TimeoutError as error:
-            raise ToolFailure(f"{name} did not answer within {_SECONDS} s.", hint="Try again later.") from error
-        except (aiohttp.ClientError, ValueError) as error:
-            # Not the error's own text: it may quote the address or headers, and so a key.
-            raise ToolFailure(f"{name} at {host} could not be reached ({type(error).__name__}).") from None
-        try:
-            answer: object = json.loads(data)
-        except (ValueError, RecursionError):
-            answer = None
-        if not isinstance(answer, dict):
-            raise ToolFailure(f"{name} answered with something that is no JSON object.")
-        return cast(JsonObject, answer)
-
-    async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-
-def _refused(name: str, status: int) -> ToolFailure:
-    if status in (401, 403):
-        return ToolFailure(f"{name} refused the request ({status}).", hint="Check its API key or its settings.")
-    if status == 429:
-        return ToolFailure(f"{name} says there were too many requests ({status}).", hint="Try again later.")
-    if 300 <= status < 400:
-        return ToolFailure(f"{name} redirects elsewhere ({status}), which is not followed.", hint="Check its URL.")
-    return ToolFailure(f"{name} answered with status {status}.")
-
-
-async def _read_bounded(response: aiohttp.ClientResponse, name: str) -> bytes:
-    """The body, counted after decompression."""
-    data = bytearray()
-    async for piece in response.content.iter_chunked(65536):
-        data += piece
-        if len(data) > _MAX_BYTES:
-            raise ToolFailure(f"{name} answered with more than {_MAX_BYTES} bytes.")
-    return bytes(data)
-
-
 class WebSearcher:
     """search_web through the configured provider."""
 
     def __init__(self, settings: ClientSettings, provider: SearchProvider | None = None) -> None:
-        self._web = BoundedWeb()
+        self._fetcher: Fetcher | None = None
         self._settings = settings
         self._provider = provider
 
@@ -187,6 +133,15 @@ class WebSearcher:
             raise ConfigurationError(f"The web search provider {wanted!r} has no URL or key.", hint=_HINT)
         raise ToolFailure("No web search provider is configured.", hint=_HINT)
 
+    @property
+    def _web(self) -> Fetcher:
+        if self._fetcher is None:
+            # Here and not above: the HTTP client takes longer to load than most commands take to run.
+            from .fetching import BoundedWeb
+
+            self._fetcher = BoundedWeb()
+        return self._fetcher
+
     def _searxng(self) -> SearchProvider | None:
         url = self._settings.searxng_url
         return SearxngProvider(self._web, url) if url else None
@@ -200,4 +155,5 @@ class WebSearcher:
         return BraveProvider(self._web, self._settings.brave_url, key.get_secret_value()) if key else None
 
     async def close(self) -> None:
-        await self._web.close()
+        if self._fetcher is not None:
+            await self._fetcher.close()

@@ -549,6 +549,27 @@ export interface ExecuteCommandResult {
   isolation: {
     [k: string]: unknown;
   };
+  /**
+   * Files that differ after it, the first 200.
+   *
+   * @maxItems 200
+   */
+  changed: FileChange[];
+  /**
+   * How many files differ after it.
+   */
+  changed_count: number;
+  /**
+   * What a person should know: a file it changed runs later, or what it changed could not be seen.
+   */
+  warnings: string[];
+}
+/**
+ * One file that a command left different.
+ */
+export interface FileChange {
+  path: string;
+  change: "created" | "changed" | "deleted";
 }
 /**
  * A call from an agent that runs elsewhere (R7).
@@ -1244,4 +1265,8 @@ export interface WriteFileResult {
    * The file's new size in bytes.
    */
   size: number;
+  /**
+   * What a person should know, such as that it cannot be undone.
+   */
+  warnings: string[];
 }

@@ -106,6 +106,9 @@ class ClientSettings(_Settings):
     server_url: str = Field(default=f"http://127.0.0.1:{DEFAULT_PORT}", description="Where the server is.")
     token: SecretStr | None = Field(default=None, description="The user's token.")
     command_timeout_seconds: int = Field(default=300, ge=1, le=300, description="Longest a command may run.")
+    command_idle_seconds: int | None = Field(
+        default=None, ge=1, description="End a command that prints nothing for so long; left out: its timeout alone."
+    )
     max_file_bytes: int = Field(default=100 * 1024 * 1024, ge=1, description="Largest file read or written.")
     max_output_bytes: int = Field(default=1024 * 1024, ge=1024, description="Most output kept of a command.")
     concurrency: int = Field(default=3, ge=1, le=32, description="Executions at once; the rest queue in order.")
@@ -114,6 +117,10 @@ class ClientSettings(_Settings):
     cache_enabled: bool = Field(default=True, description="Whether repeated reads may be answered from memory.")
     cache_seconds: float = Field(default=300, ge=0, description="How long the cache remembers.")
     post_tries: int = Field(default=3, ge=1, description="Tries before a result waits for the next connection.")
+    undo_days: float = Field(default=7, gt=0, description="How long what calls changed can be undone.")
+    undo_bytes: int = Field(
+        default=1024 * 1024 * 1024, ge=1024, description="Most that is kept on the disk to undo calls."
+    )
     allowed_commands: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         default=None, description="Commands this machine runs, comma separated; left out: the built-in list."
     )

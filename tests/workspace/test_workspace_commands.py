@@ -1,6 +1,7 @@
 """execute_command: real programs, in the sandbox, with bounded output and a bounded life."""
 
 import asyncio
+import hashlib
 import os
 import resource
 import subprocess
@@ -352,6 +353,23 @@ async def test_users_own_time_limit_holds(place: Place, tmp_path: Path) -> None:
     workspace = Workspace(place.root, ClientSettings(home=tmp_path, command_timeout_seconds=1))
     with pytest.raises(CommandTimeout, match="longer than 1 s"):
         await _run(workspace, "python", "-c", "import time; time.sleep(60)", timeout=60)
+    await workspace.close()
+
+
+@pytest.mark.parametrize("bound", [False, True])
+async def test_quiet_command_is_ended_before_its_time_and_a_talking_one_is_not(
+    place: Place, tmp_path: Path, bound: bool
+) -> None:
+    workspace = Workspace(place.root, ClientSettings(home=tmp_path, command_idle_seconds=1))
+    quiet = place.file("quiet.py", "import time; print('started', flush=True); time.sleep(60)")
+    digest = {"quiet.py": hashlib.sha256(quiet.read_bytes()).hexdigest()} if bound else None
+    params = {"command": "python", "args": ["quiet.py"], "timeout": 50}
+    with pytest.raises(CommandTimeout, match="printed nothing for 1 s") as caught:
+        await workspace.run("execute_command", params, bound=digest)
+    assert caught.value.partial is not None
+    assert caught.value.partial.stdout == "started\n"
+    talking = "import time\nfor n in range(15): print(n, flush=True); time.sleep(0.1)"
+    assert (await _run(workspace, "python", "-c", talking, timeout=50)).exit_code == 0
     await workspace.close()
 
 

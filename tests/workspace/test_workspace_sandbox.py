@@ -16,7 +16,7 @@ from assent.protocol.tools import ExecuteCommandResult
 from assent.workspace import BubblewrapSandbox, NoSandbox, Workspace
 from assent.workspace import bubblewrap as bubblewrap_module
 from assent.workspace import workspace as workspace_module
-from assent.workspace.protection import only_reads
+from assent.workspace.protection import PROTECTED, only_reads
 
 from .conftest import Place
 
@@ -169,18 +169,46 @@ async def test_repository_cannot_be_made_by_anything_but_git(workspace: Workspac
     assert list(place.root.iterdir()) == []
 
 
-async def test_trusted_file_that_appears_is_told(workspace: Workspace, place: Place) -> None:
-    result = await _python(workspace, "import os; os.mkdir('.vscode'); open('.vscode/tasks.json', 'w')")
+async def test_missing_protected_name_cannot_be_made(workspace: Workspace, place: Place) -> None:
+    await _refused(
+        workspace,
+        *(f"open({name!r}, 'w')" for name in PROTECTED),
+        *(f"os.mkdir({name!r})" for name in PROTECTED),
+        *(f"os.rename({name!r}, 'x')" for name in PROTECTED),
+        *(f"os.rmdir({name!r})" for name in PROTECTED),
+        "open('.vscode/tasks.json', 'w')",
+    )
+    assert list(place.root.iterdir()) == []
+
+
+async def test_what_a_command_puts_into_a_stub_never_reaches_the_disk(workspace: Workspace, place: Place) -> None:
+    script = "import os; os.chmod('.vscode', 0o755); open('.vscode/tasks.json', 'w').write('x')"
+    await _python(workspace, script)
+    assert list(place.root.iterdir()) == []
+
+
+async def test_trusted_file_that_git_makes_is_told(workspace: Workspace, place: Place) -> None:
+    for args in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
+        place.file(".vscode/tasks.json", "{}")
+        subprocess.run(["git", "-c", "user.name=A", "-c", "user.email=a@b", *args], cwd=place.root, check=True)
+    (place.root / ".vscode/tasks.json").unlink()
+    (place.root / ".vscode").rmdir()
+    params = {"command": "git", "args": ["checkout", "--", "."]}
+    result = await workspace.run("execute_command", params)
+    assert isinstance(result, ExecuteCommandResult)
     assert result.isolation["created"] == [".vscode"]
 
 
 async def test_protected_link_is_refused_or_told(workspace: Workspace, place: Place) -> None:
     (place.root / ".claude").symlink_to("elsewhere")
-    result = await _python(workspace, "pass")
+    with pytest.raises(PathValidationError, match=r"'\.claude' is a link"):
+        await _python(workspace, "pass")
+    result = await workspace.run("execute_command", {"command": "git", "args": ["version"]})
+    assert isinstance(result, ExecuteCommandResult)
     assert ".claude is a link and was not protected." in result.isolation["degraded"]
     (place.root / ".git").symlink_to("../out")
     with pytest.raises(PathValidationError, match="is a link"):
-        await _python(workspace, "pass")
+        await workspace.run("execute_command", {"command": "git", "args": ["version"]})
     assert Workspace(place.root).isolation.isolated
 
 
@@ -225,7 +253,8 @@ def test_isolation_says_what_was_applied(workspace: Workspace) -> None:
     assert (isolation.isolated, isolation.backend, isolation.fs, isolation.pidns) == (True, "bwrap", "allowlist", True)
     told: dict[str, Any] = isolation.to_json()
     assert json.loads(json.dumps(told)) == told
-    assert told["seccomp"] is False
+    assert told["seccomp"] is True
+    assert told["runs_as"] == ("root" if os.geteuid() == 0 else "user")
     assert any("root" in words for words in isolation.degraded) is (os.geteuid() == 0)
 
 
@@ -252,7 +281,7 @@ def test_probe_really_runs_something(place: Place, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sandbox, "_system", ["--no-such-option"])
     assert "no-such-option" in (sandbox.probe() or "")
     monkeypatch.setattr(sandbox, "_bwrap", "/nonexistent")
-    assert "did not start" in (sandbox.probe() or "")
+    assert "nonexistent" in (sandbox.probe() or "")
 
 
 def test_machine_without_prlimit_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +290,7 @@ def test_machine_without_prlimit_says_so(place: Place, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("assent.workspace.sandbox.find_program", missing)
     isolation = BubblewrapSandbox(place.root).isolation()
-    assert isolation.limits == ()
+    assert set(isolation.limits) <= {"pids"}
     assert any("prlimit" in words for words in isolation.degraded)
     assert NoSandbox(place.root, reason="x").isolation().limits == ()
 
@@ -279,7 +308,7 @@ def test_stub_stays_while_another_command_needs_it(place: Place) -> None:
 
 def test_name_that_a_running_command_could_swap_is_not_mounted(place: Place) -> None:
     sandbox = BubblewrapSandbox(place.root)
-    with sandbox.launch(["/usr/bin/python"]):
+    with sandbox.launch(["/usr/bin/git"]):
         place.file(".vscode/tasks.json")  # as the first command could
         with sandbox.launch(["/usr/bin/python"]) as second:
             assert ".vscode" not in second.isolation.protected
@@ -310,5 +339,7 @@ def test_read_only_workspace_needs_no_stub(place: Place, monkeypatch: pytest.Mon
 
 def test_ordinary_user_needs_nothing_covered_in_proc(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
     monkeypatch.setattr(bubblewrap_module.os, "geteuid", lambda: 1000)
-    assert bubblewrap_module._cover_proc() == []
-    assert BubblewrapSandbox(place.root).isolation().degraded == ()
+    sandbox = BubblewrapSandbox(place.root)
+    assert sandbox.isolation().degraded == ()
+    assert sandbox.isolation().runs_as == "user"
+    assert "/proc/kmsg" not in sandbox._system

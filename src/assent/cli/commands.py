@@ -16,9 +16,11 @@ import typer
 from assent.protocol.states import AgentMode, ExecutionStatus, RiskLevel, Scope
 
 from .answer_commands import approvals_app, grants_app
+from .doctor_command import doctor
 from .exits import ExitCode
 from .extras import needs_server
 from .policy_commands import policy_app, trust
+from .undo_commands import undo
 
 HELP = """Let AI agents act on your machine, with your assent.
 
@@ -270,19 +272,26 @@ def history(
     risk: Annotated[RiskLevel | None, typer.Option(help="Only this risk level.", case_sensitive=False)] = None,
     limit: Annotated[int, typer.Option(min=1, max=200, help="How many.")] = 50,
     cursor: Annotated[str | None, typer.Option(help="Go on after the last page.")] = None,
+    files: Annotated[bool, typer.Option("--files", help="The files calls changed in this directory.")] = False,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
     """List what was called, also what was refused.
 
-    Newest first, as the server has it.
+    Newest first, as the server has it. With --files: as this machine has it, for the current directory.
 
     \b
     Example:
       assent history --status REJECTED --limit 10
       assent history --tool write_file --json
+      assent history --files
     """
     _log(logging.WARNING, verbose=False)
+    if files:
+        from .undo import list_changes
+
+        list_changes(Path(), limit=limit, as_json=as_json)
+        return
     from .records import list_history
 
     filters: dict[str, str | int | None] = {
@@ -341,3 +350,5 @@ app.add_typer(grants_app, name="grants")
 app.add_typer(audit_app, name="audit")
 app.add_typer(policy_app, name="policy")
 app.command()(trust)
+app.command()(doctor)
+app.command()(undo)

@@ -14,6 +14,7 @@ from .commands import app
 from .exits import ExitCode
 
 STDERR = 2
+ON_WINDOWS = "Windows itself cannot isolate what agents run, so Assent does not start there."
 
 
 def main() -> None:
@@ -23,6 +24,9 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command line and give its exit code."""
+    if sys.platform == "win32":
+        sys.stderr.write(f"error: {ON_WINDOWS}\nhint: install WSL 2 and run Assent inside it\n")
+        return ExitCode.FAILED
     _open_standard_streams()
     try:
         result = app(arguments, prog_name="assent", standalone_mode=False)

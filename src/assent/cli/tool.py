@@ -10,6 +10,8 @@ from typing import Any
 
 from assent.protocol.errors import AssentError
 from assent.protocol.states import ErrorType
+from assent.protocol.values import new_id
+from assent.protocol.verdicts import VerdictLevel
 from assent.settings import ClientSettings
 from assent.workspace import CommandTimeout, Workspace
 
@@ -40,7 +42,10 @@ async def _run(tool_name: str, params: dict[str, Any], directory: Path, settings
         if verdict.refused or judgement.params is None:
             kind = verdict.error_type or ErrorType.REFUSED
             return _failure(verdict.message, kind, verdict.findings[0].instead)
-        result = await workspace.run(judgement.tool_name, judgement.params, network=verdict.network)
+        record_as = None if verdict.level is VerdictLevel.LOW else new_id("tool")
+        result = await workspace.run(
+            judgement.tool_name, judgement.params, network=verdict.network, record_as=record_as
+        )
         return result.model_dump(mode="json")
     finally:
         await workspace.close()

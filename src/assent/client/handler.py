@@ -32,6 +32,7 @@ from assent.protocol.events import (
 )
 from assent.protocol.executions import MAX_ERROR_CHARACTERS, ClientResult
 from assent.protocol.tools import TOOLS, ToolResult
+from assent.protocol.verdicts import Verdict, VerdictLevel
 from assent.settings import ClientSettings
 from assent.workspace import Workspace
 
@@ -293,26 +294,27 @@ class ToolHandler:
         changes = TOOLS[event.tool_name].changes_things
         cache = self._cache
         if cache is None:
-            return await self._run(event, changes=changes, network=verdict.network)
+            return await self._run(event, verdict)
         if changes:
             cache.forget(event.tool_params.get("path"))
             try:
-                return await self._run(event, changes=changes, network=verdict.network)
+                return await self._run(event, verdict)
             finally:
                 cache.forget(event.tool_params.get("path"))
         if event.tool_name != "read_file":
-            return await self._run(event, changes=changes, network=verdict.network)
+            return await self._run(event, verdict)
         known = cache.get(event.tool_params)
         if known is not None:
             log.debug("answered from memory", tool_id=event.tool_id)
             return known
         reading = cache.before(event.tool_params)
-        result = await self._run(event, changes=changes, network=verdict.network)
+        result = await self._run(event, verdict)
         cache.put(reading, result)
         return result
 
-    async def _run(self, event: ExecutionSignal, *, changes: bool, network: bool) -> ToolResult:
+    async def _run(self, event: ExecutionSignal, verdict: Verdict) -> ToolResult:
         """Write it down, then do it. The network is there only when the approval and our own gate both say so."""
+        changes = TOOLS[event.tool_name].changes_things
         await self._journal.acting(event.tool_id, event.tool_name, event.digest, durable=changes)
         live = None
         if event.tool_name == "execute_command":
@@ -323,9 +325,11 @@ class ToolHandler:
                 return await self._workspace.run(
                     event.tool_name,
                     event.tool_params,
-                    network=network and event.network,
+                    network=verdict.network and event.network,
                     on_output=live,
                     bound=event.bound,
+                    # LOW is what the gate knows not to write: there is nothing to keep.
+                    record_as=None if verdict.level is VerdictLevel.LOW else event.tool_id,
                 )
         except TimeoutError as error:
             raise ExecutionTimeout(f"It did not end within {seconds:g} s.") from error

@@ -21,6 +21,7 @@ MAX_PATTERN_CHARACTERS = 1000
 MAX_ARGUMENTS = 256
 MAX_ARGUMENT_BYTES = 128 * 1024
 MAX_QUERY_CHARACTERS = 400
+MAX_CHANGES = 200
 
 WorkspacePath = Annotated[
     str,
@@ -118,6 +119,15 @@ class WriteFileResult(ToolResult):
     path: str
     size: int
     """The file's new size in bytes."""
+    warnings: list[str] = Field(default_factory=list)
+    """What a person should know, such as that it cannot be undone."""
+
+
+class FileChange(Word):
+    """One file that a command left different."""
+
+    path: str
+    change: Literal["created", "changed", "deleted"]
 
 
 class ExecuteCommandResult(ToolResult):
@@ -131,6 +141,12 @@ class ExecuteCommandResult(ToolResult):
     """Whether output was left out of the middle."""
     isolation: dict[str, Any] = Field(default_factory=dict)
     """Which isolation was really applied."""
+    changed: list[FileChange] = Field(default_factory=list[FileChange], max_length=MAX_CHANGES)
+    """Files that differ after it, the first 200."""
+    changed_count: int = 0
+    """How many files differ after it."""
+    warnings: list[str] = Field(default_factory=list)
+    """What a person should know: a file it changed runs later, or what it changed could not be seen."""
 
 
 class DirectoryEntry(Word):

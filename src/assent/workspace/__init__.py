@@ -2,7 +2,8 @@
 
 Start at `workspace.py`. Files are opened beneath the workspace by the kernel (`paths`, `files`, `writing`, `listing`),
 searches are bounded (`search`), commands run in bubblewrap (`commands`, `sandbox`, `bubblewrap`, `processes`), web
-searches go to the one configured provider (`web`). What a command would run is looked at (`inspection`) and held while
+searches go to the one configured provider (`web`). What calls change is kept (`undo`, `effects`, `snapshots`) and can
+be brought back (`restoring`). What a command would run is looked at (`inspection`) and held while
 it starts (`pins`). Nothing here decides about risk or approval.
 """
 
@@ -11,8 +12,12 @@ from .commands import CommandExecutor, CommandTimeout
 from .files import FileSystemExecutor
 from .paths import PathValidator
 from .pins import DriftedError
+from .restoring import Plan, Step, UndoHistory
 from .sandbox import Isolation, NoSandbox, Sandbox
 from .search import SearchExecutor
+from .snapshots import State
+from .undo import UndoRecorder
+from .undo_entries import Entry
 from .web import SearchProvider, WebSearcher
 from .workspace import Workspace
 
@@ -21,13 +26,19 @@ __all__ = [
     "CommandExecutor",
     "CommandTimeout",
     "DriftedError",
+    "Entry",
     "FileSystemExecutor",
     "Isolation",
     "NoSandbox",
     "PathValidator",
+    "Plan",
     "Sandbox",
     "SearchExecutor",
     "SearchProvider",
+    "State",
+    "Step",
+    "UndoHistory",
+    "UndoRecorder",
     "WebSearcher",
     "Workspace",
 ]

@@ -1,8 +1,9 @@
 """The sandbox on Linux: bubblewrap with its own namespaces and only what a command needs mounted.
 
 Files: an allow-list (system read-only, private HOME and /tmp, the workspace as `protection` says). No network unless
-granted, then the host's. Every process of a command dies with it. The probe runs /bin/true through the full argument
-list: an installed bwrap proves nothing. A seccomp filter is not applied yet, and `Isolation` says so.
+granted, then the host's. A filter on system calls (`seccomp`). Every process of a command dies with it. The probe runs
+/bin/true through the full argument list: an installed bwrap proves nothing. What does not work here is left out piece
+by piece (`working_sandbox`), and `Isolation` says so.
 """
 
 import os
@@ -12,14 +13,19 @@ import threading
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Literal
 
 from .pins import Pin
-from .programs import clean_environment, find_program, toolchains
+from .privileges import limited_group, pids_group, runner_for
+from .programs import clean_environment, find_program, usable_toolchains
 from .protection import Mounts, Protection, only_reads
 from .sandbox import LIMITS, Isolation, Launch, limit_argv
+from .seccomp import filter_fd, filter_for
 
 # Not all of /etc: as root the command would own, and so could read, /etc/shadow and keys.
-_ETC = ("alternatives", "group", "hosts", "ld.so.cache", "localtime", "mime.types", "nsswitch.conf", "passwd")
+_ETC = ("alternatives",)
+_ETC_COPIED = ("group", "hosts", "ld.so.cache", "mime.types", "nsswitch.conf", "passwd")
+"""Copied into the sandbox, because a mount for each costs more."""
 _ETC_FOR_NETWORK = (
     "ca-certificates",
     "gai.conf",
@@ -34,40 +40,80 @@ _ETC_FOR_NETWORK = (
 )
 _HOME = "/.home"
 _PROBE_SECONDS = 10
+# Of a group's processes some are the sandbox's own.
+_OWN_PROCESSES = 4
+
+Part = Literal["owner", "userns", "seccomp"]
+"""What may be left out where it does not work: the change of user, the ban on user namespaces, the filter."""
+_WORDS: dict[Part, str] = {
+    "owner": "Commands could not be run as the owner of the workspace.",
+    "userns": "This bubblewrap cannot forbid further user namespaces.",
+    "seccomp": "System calls are not filtered: io_uring, kernel keys and unusual sockets can be used.",
+}
+_WEAKER: tuple[frozenset[Part], ...] = (
+    frozenset(),
+    frozenset({"owner"}),
+    frozenset({"userns"}),
+    frozenset({"owner", "userns"}),
+    frozenset({"seccomp"}),
+    frozenset({"owner", "userns", "seccomp"}),
+)
 
 
 class BubblewrapSandbox:
     """Commands of one workspace in bubblewrap."""
 
-    def __init__(self, root: Path, *, identity: str = "") -> None:
+    def __init__(self, root: Path, *, identity: str = "", without: frozenset[Part] = frozenset()) -> None:
         self._root = root
         self._identity = identity.encode("utf-8")
         self._bwrap = find_program("bwrap", root)
         self._limits = limit_argv(root, tuple(LIMITS))
-        self._system = _system_arguments(root)
+        self._runner = None if "owner" in without else runner_for(root)
+        self._is_root = os.geteuid() == 0 and self._runner is None
+        self._pids_group = pids_group() if self._is_root else None
+        self._filters = {network: filter_for(network=network) for network in (False, True)}
+        if "seccomp" in without:
+            self._filters = {False: None, True: None}
+        self._without = without
+        self._system = _system_arguments(root, is_root=self._is_root, userns="userns" in without)
         self._protection = Protection(root)
         self._lock = threading.Lock()
         self._writing = 0
         """Commands that run now and could change the workspace."""
 
     def isolation(self, *, network: bool = False) -> Isolation:
-        degraded: list[str] = []
-        if os.geteuid() == 0:
-            degraded.append(
-                "The client runs as root: the process limit does not count, and a fault in the kernel's isolation "
-                "would reach the whole machine. Run the client as an ordinary user."
-            )
-        if not self._limits:
-            degraded.append("prlimit is not installed: memory, processes and CPU time are not limited.")
         return Isolation(
             isolated=True,
             backend="bwrap",
             fs="allowlist",
             net="host" if network else "none",
             pidns=True,
-            limits=tuple(LIMITS) if self._limits else (),
-            degraded=tuple(degraded),
+            seccomp=self._filters[network] is not None,
+            runs_as="root" if self._is_root else "owner" if self._runner else "user",
+            limits=self._limited(),
+            degraded=tuple(self._degraded()),
         )
+
+    def _limited(self) -> tuple[str, ...]:
+        # The kernel never counts root's processes.
+        by_prlimit = [name for name in LIMITS if self._limits and not (self._is_root and name == "nproc")]
+        return (*by_prlimit, *(["pids"] if self._pids_group else []))
+
+    def _degraded(self) -> Generator[str]:
+        if self._is_root:
+            yield (
+                "The client runs as root, and so do commands: a fault in the kernel's isolation would reach the whole "
+                "machine. Run the client as an ordinary user, or give the workspace to one."
+            )
+            if self._pids_group is None:
+                yield "The number of processes is not limited, because commands run as root."
+        if not self._limits:
+            yield "prlimit is not installed: memory, processes and CPU time are not limited."
+        for part in sorted(self._without):
+            if part != "owner" or self._is_root:
+                yield _WORDS[part]
+        if "seccomp" not in self._without and self._filters[False] is None:
+            yield _WORDS["seccomp"]
 
     def probe(self) -> str | None:
         """Run /bin/true through the full argument list; None when it worked, else why not."""
@@ -78,6 +124,9 @@ class BubblewrapSandbox:
                     env=launch.env,
                     cwd=launch.cwd,
                     pass_fds=launch.pass_fds,
+                    user=launch.uid,
+                    group=launch.gid,
+                    extra_groups=None if launch.uid is None else [],
                     stdin=subprocess.DEVNULL,
                     capture_output=True,
                     timeout=_PROBE_SECONDS,
@@ -118,15 +167,30 @@ class BubblewrapSandbox:
         os.write(identity, self._identity)
         os.lseek(identity, 0, os.SEEK_SET)
         base = self.isolation(network=network)
+        joins: list[str] = []
+        if self._pids_group is not None and not only_reads(argv):
+            _, joins = held.enter_context(limited_group(self._pids_group, LIMITS["nproc"] + _OWN_PROCESSES))
+        elif self._pids_group is not None:
+            base = base.model_copy(update={"limits": tuple(name for name in base.limits if name != "pids")})
+        program = self._filters[network]
+        filters = [] if program is None else [_held(held, filter_fd(program))]
+        copied = {_held(held, fd): path for path in _ETC_COPIED if (fd := _opened(f"/etc/{path}")) is not None}
         return Launch(
             argv=[
+                *joins,
                 self._bwrap,
                 *self._system,
                 *(_read_only("/etc", _ETC_FOR_NETWORK) if network else ["--unshare-net"]),
                 *["--file", str(identity), f"{_HOME}/.gitconfig"],
+                *(
+                    argument
+                    for fd, name in copied.items()
+                    for argument in ("--perms", "0444", "--file", str(fd), f"/etc/{name}")
+                ),
                 *mounts.arguments,
                 *self._cover(pins),
                 *["--remount-ro", "/"],
+                *(argument for fd in filters for argument in ("--seccomp", str(fd))),
                 *["--json-status-fd", str(write_end)],
                 *["--chdir", str(self._root), "--"],
                 *self._limits,
@@ -137,7 +201,9 @@ class BubblewrapSandbox:
             isolation=base.model_copy(
                 update={"protected": tuple(mounts.protected), "degraded": (*base.degraded, *mounts.degraded)}
             ),
-            pass_fds=(write_end, identity, *(pin.fd for pin in pins)),
+            pass_fds=(write_end, identity, *filters, *copied, *(pin.fd for pin in pins)),
+            uid=self._runner.uid if self._runner else None,
+            gid=self._runner.gid if self._runner else None,
             status_fd=read_end,
             created=mounts.created,
             covered=bool(pins),
@@ -168,10 +234,30 @@ def _held(held: ExitStack, fd: int) -> int:
     return fd
 
 
-def _system_arguments(root: Path) -> list[str]:
+def _opened(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def working_sandbox(root: Path, *, identity: str = "") -> BubblewrapSandbox | str:
+    """The strongest bubblewrap that really works here, or why none does."""
+    reason = ""
+    for without in _WEAKER:
+        sandbox = BubblewrapSandbox(root, identity=identity, without=without)
+        failed = sandbox.probe()
+        if failed is None:
+            return sandbox
+        reason = reason or failed
+    return reason
+
+
+def _system_arguments(root: Path, *, is_root: bool, userns: bool) -> list[str]:
     arguments = [
         *["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"],
-        *["--disable-userns", "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--hostname", "sandbox"],
+        *([] if userns else ["--disable-userns"]),
+        *["--new-session", "--die-with-parent", "--cap-drop", "ALL", "--hostname", "sandbox"],
         *["--ro-bind", "/usr", "/usr"],
     ]
     for name in ("/bin", "/sbin", "/lib", "/lib32", "/lib64"):
@@ -179,14 +265,16 @@ def _system_arguments(root: Path) -> list[str]:
             arguments += ["--symlink", os.readlink(name), name]
         elif os.path.isdir(name):
             arguments += ["--ro-bind", name, name]
-    arguments += [*_read_only("/etc", _ETC), "--ro-bind-try", "/opt", "/opt"]
-    arguments += ["--proc", "/proc", *_cover_proc(), "--remount-ro", "/proc", "--dev", "/dev"]
+    arguments += [*_read_only("/etc", _ETC), *_zone()]
+    if os.path.isdir("/opt") and os.listdir("/opt"):
+        arguments += ["--ro-bind", "/opt", "/opt"]
+    arguments += ["--proc", "/proc", *(_cover_proc() if is_root else []), "--remount-ro", "/proc", "--dev", "/dev"]
     arguments += ["--size", str(512 * 1024**2), "--perms", "1777", "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
     arguments += ["--size", str(64 * 1024**2), "--tmpfs", "/run", "--size", str(64 * 1024**2), "--tmpfs", "/var"]
     arguments += ["--perms", "1777", "--dir", "/var/tmp"]  # noqa: S108
     arguments += ["--size", str(512 * 1024**2), "--perms", "0700", "--tmpfs", _HOME]
-    for chain in toolchains():
-        if not chain.prefix.is_relative_to("/usr") and not chain.prefix.is_relative_to(root):
+    for chain in usable_toolchains(root):
+        if not chain.prefix.is_relative_to("/usr"):
             arguments += ["--ro-bind-try", str(chain.prefix), str(chain.prefix)]
     return arguments
 
@@ -196,10 +284,15 @@ def _read_only(directory: str, names: tuple[str, ...]) -> list[str]:
     return [argument for path in paths for argument in ("--ro-bind-try", path, path)]
 
 
+def _zone() -> list[str]:
+    """The time zone: a link where it is one, since a mount costs more."""
+    if os.path.islink("/etc/localtime") and os.path.realpath("/etc/localtime").startswith("/usr/"):
+        return ["--symlink", os.path.realpath("/etc/localtime"), "/etc/localtime"]
+    return _read_only("/etc", ("localtime",))
+
+
 def _cover_proc() -> list[str]:
     """As root, the command owns what the kernel tells only its owner: cover that. All of /proc is read-only anyway."""
-    if os.geteuid() != 0:
-        return []
     arguments: list[str] = []
     for name in sorted(os.listdir("/proc")):
         path = f"/proc/{name}"

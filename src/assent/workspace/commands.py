@@ -78,6 +78,7 @@ class CommandExecutor:
         self._root = root
         self._sandbox = sandbox
         self._settings = settings
+        self._idle = settings.command_idle_seconds
 
     async def run(
         self,
@@ -103,8 +104,14 @@ class CommandExecutor:
             launch, ended = await self._run_bound(params, argv, keeper, seconds, network=network, bound=bound)
         else:
             with self._sandbox.launch(argv, network=network) as launch:
-                ended = await run_process(launch, keeper, seconds=seconds)
+                ended = await run_process(launch, keeper, seconds=seconds, idle_seconds=self._idle)
         result = _result(params.command, ended, keeper, launch, time.monotonic() - began)
+        if ended.idle:
+            raise CommandTimeout(
+                f"{params.command} printed nothing for {self._idle} s and was ended.",
+                partial=result,
+                hint="ASSENT_COMMAND_IDLE_SECONDS says how long it may be quiet.",
+            )
         if ended.timed_out:
             raise CommandTimeout(
                 f"{params.command} ran longer than {seconds} s and was ended.",
@@ -129,14 +136,17 @@ class CommandExecutor:
         watch = not changes_what_it_runs(params.command, params.args, understood)
         async with self._held.hold(bound, watch=watch) as holding:
             with self._sandbox.launch(argv, network=network, pins=holding.pins) as launch:
-                return launch, await _run_held(launch, keeper, seconds, holding)
+                return launch, await _run_held(launch, keeper, seconds, self._idle, holding)
 
 
-async def _run_held(launch: Launch, keeper: OutputKeeper, seconds: float, holding: Holding) -> Ended:
+async def _run_held(
+    launch: Launch, keeper: OutputKeeper, seconds: float, idle: float | None, holding: Holding
+) -> Ended:
     """Run it while the watch stands: at a change it is ended, and what it said is withheld."""
     holding.covered = launch.covered
     holding.check()
-    work = asyncio.get_running_loop().create_task(run_process(launch, keeper, seconds=seconds))
+    running = run_process(launch, keeper, seconds=seconds, idle_seconds=idle)
+    work = asyncio.get_running_loop().create_task(running)
     holding.begin(work.cancel)
     try:
         ended = await work

@@ -12,6 +12,7 @@ import stat
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from assent.protocol.errors import InvalidParameters, ToolFailure
@@ -29,7 +30,8 @@ from .contents import count_lines, cut_lines, read_content
 from .disguises import refuse_hidden_secret
 from .listing import Listing
 from .paths import PathValidator, path_error
-from .writing import write_beneath
+from .undo import KeptWrite
+from .writing import Replacing, write_beneath
 
 T = TypeVar("T")
 
@@ -52,8 +54,19 @@ class FileSystemExecutor:
         cached = self._read_cached(params)
         return cached or await self._in_thread(lambda _: self.read_now(params))
 
-    async def write_file(self, params: WriteFileParams) -> WriteFileResult:
-        return await self._in_thread(lambda stop: self.write_now(params, stop))
+    async def write_file(
+        self, params: WriteFileParams, recording: AbstractContextManager[KeptWrite] | None = None
+    ) -> WriteFileResult:
+        if recording is None:
+            return await self._in_thread(lambda stop: self.write_now(params, stop))
+        return await self._in_thread(lambda stop: self._write_recorded(params, stop, recording))
+
+    def _write_recorded(
+        self, params: WriteFileParams, stop: threading.Event, recording: AbstractContextManager[KeptWrite]
+    ) -> WriteFileResult:
+        with recording as kept:
+            result = self.write_now(params, stop, kept.keep)
+            return result if kept.warning is None else result.model_copy(update={"warnings": [kept.warning]})
 
     async def list_directory(self, params: ListDirectoryParams) -> ListDirectoryResult:
         return await self._in_thread(lambda stop: Listing(self._paths, params, stop).run())
@@ -132,7 +145,12 @@ class FileSystemExecutor:
             f"{path!r} is larger than {self._max_file_bytes} bytes.", hint="Use search_files, or a command like head."
         )
 
-    def write_now(self, params: WriteFileParams, stop: threading.Event | None = None) -> WriteFileResult:
+    def write_now(
+        self,
+        params: WriteFileParams,
+        stop: threading.Event | None = None,
+        keep: Callable[[Replacing], None] | None = None,
+    ) -> WriteFileResult:
         """write_file, in this thread."""
         try:
             data = params.content.encode("utf-8")
@@ -145,6 +163,7 @@ class FileSystemExecutor:
             append=params.mode == "append",
             max_bytes=self._max_file_bytes,
             stop=stop or threading.Event(),
+            keep=keep,
         )
 
 

@@ -211,6 +211,22 @@ class PathValidator:
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
         return fd
 
+    def open_exact(self, relative: str, flags: int) -> int:
+        """Open a path that is exactly what it says: no link is followed, not even one on the way."""
+        if self.uses_openat2:
+            return _openat2(self._root_fd, relative, flags, 0, _RESOLVE | _NO_SYMLINKS)
+        parts = [part for part in relative.split("/") if part not in ("", ".")]
+        if ".." in parts:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        here = os.dup(self._root_fd)
+        try:
+            for part in parts[:-1]:
+                above, here = here, self.open_child(here, part, os.O_PATH | os.O_DIRECTORY)
+                os.close(above)
+            return self.open_child(here, parts[-1] if parts else ".", flags)
+        finally:
+            os.close(here)
+
     def real_path(self, fd: int) -> str:
         """Where an open descriptor lies, relative to the workspace, after all links."""
         real = os.readlink(f"/proc/self/fd/{fd}")

@@ -12,7 +12,8 @@ import os
 import re
 import signal
 import subprocess
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import IO
 
@@ -34,17 +35,22 @@ class Ended:
 
     exit_code: int | None
     timed_out: bool
+    idle: bool = False
+    """Ended because it said nothing for too long, though its time was not up."""
 
 
-async def run_process(launch: Launch, keeper: OutputKeeper, *, seconds: float) -> Ended:
-    """Run to the end, until the time is up, or to cancellation."""
+async def run_process(
+    launch: Launch, keeper: OutputKeeper, *, seconds: float, idle_seconds: float | None = None
+) -> Ended:
+    """Run to the end, until the time is up, until it has said nothing for too long, or to cancellation."""
     process = _start(launch)
     tree = _Tree(process, launch)
-    drains = [_Drain(process.stdout, "stdout", keeper), _Drain(process.stderr, "stderr", keeper)]
+    quiet = _Quiet(idle_seconds)
+    drains = [_Drain(pipe, name, keeper, quiet) for pipe, name in _pipes(process)]
     timed_out = False
     try:
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds), quiet.watched():
                 await tree.exited.wait()
         except TimeoutError:
             timed_out = True
@@ -52,7 +58,7 @@ async def run_process(launch: Launch, keeper: OutputKeeper, *, seconds: float) -
         # Also after a normal end: what the command left running in the background ends with it.
         await _finish(tree, drains)
     if timed_out:
-        return Ended(None, timed_out)
+        return Ended(None, timed_out, idle=quiet.over)
     if not tree.started:
         said = keeper.captured().stderr.strip()[:300]
         raise ToolFailure(f"The sandbox could not start the command: {said or 'it gave no reason'}.")
@@ -71,6 +77,9 @@ def _start(launch: Launch) -> subprocess.Popen[bytes]:
             env=launch.env,
             cwd=launch.cwd,
             pass_fds=launch.pass_fds,
+            user=launch.uid,
+            group=launch.gid,
+            extra_groups=None if launch.uid is None else [],
             start_new_session=True,
         )
     except OSError as error:
@@ -79,14 +88,42 @@ def _start(launch: Launch) -> subprocess.Popen[bytes]:
         raise ToolFailure(f"The command could not be started: {error.strerror}.") from error
 
 
+def _pipes(process: subprocess.Popen[bytes]) -> tuple[tuple[IO[bytes], StreamName], tuple[IO[bytes], StreamName]]:
+    assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - both were asked for
+    return (process.stdout, "stdout"), (process.stderr, "stderr")
+
+
+class _Quiet:
+    """How long a command has said nothing."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._timer: asyncio.Timeout | None = None
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncGenerator[None]:
+        """Raises TimeoutError in the block when it has been quiet for too long."""
+        async with asyncio.timeout(self._seconds) as self._timer:
+            yield
+
+    @property
+    def over(self) -> bool:
+        return self._timer is not None and self._timer.expired()
+
+    def broken(self) -> None:
+        """It said something."""
+        if self._seconds is not None and self._timer is not None and not self._timer.expired():
+            self._timer.reschedule(asyncio.get_running_loop().time() + self._seconds)
+
+
 class _Drain:
     """Reads one pipe as data comes, so that the command never waits for us."""
 
-    def __init__(self, pipe: IO[bytes] | None, name: StreamName, keeper: OutputKeeper) -> None:
-        assert pipe is not None  # noqa: S101 - both were asked for
+    def __init__(self, pipe: IO[bytes], name: StreamName, keeper: OutputKeeper, quiet: _Quiet) -> None:
         self._pipe = pipe
         self._name: StreamName = name
         self._keeper = keeper
+        self._quiet = quiet
         self.ended = asyncio.Event()
         os.set_blocking(pipe.fileno(), False)
         asyncio.get_running_loop().add_reader(pipe.fileno(), self._read)
@@ -97,6 +134,7 @@ class _Drain:
         except BlockingIOError:
             return
         if data:
+            self._quiet.broken()
             self._keeper.feed(self._name, data)
         else:
             self.close()

@@ -9,11 +9,14 @@ import os
 import re
 import stat
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from assent.protocol.errors import CommandNotAllowed, ToolFailure
+
+from .privileges import runner_for
 
 SYSTEM_DIRECTORIES = ("/usr/local/bin", "/usr/bin", "/bin")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}\Z")
@@ -35,7 +38,7 @@ def toolchains() -> tuple[Toolchain, ...]:
     """Toolchains of this machine that its user, and nobody else, could have changed."""
     prefixes = [Path(sys.base_prefix).resolve()]
     nodes = Path.home() / ".nvm" / "versions" / "node"
-    if nodes.is_dir():
+    with suppress(OSError):  # there are none, or HOME is somebody else's
         prefixes.extend(sorted(nodes.iterdir(), key=_version)[-1:])
     found = [Toolchain(prefix, prefix / "bin") for prefix in prefixes if _is_ours(prefix / "bin")]
     return tuple(chain for chain in found if str(chain.programs) not in SYSTEM_DIRECTORIES)
@@ -54,10 +57,16 @@ def _is_ours(directory: Path) -> bool:
     return stat.S_ISDIR(info.st_mode) and info.st_uid in (0, os.geteuid()) and not info.st_mode & 0o022
 
 
+def usable_toolchains(workspace: Path) -> tuple[Toolchain, ...]:
+    """Those outside the workspace that the user its commands run as can reach."""
+    runner = runner_for(workspace)
+    outside = (chain for chain in toolchains() if not chain.prefix.is_relative_to(workspace))
+    return tuple(chain for chain in outside if runner is None or runner.reaches(chain.programs))
+
+
 def search_path(workspace: Path) -> tuple[str, ...]:
-    """The PATH of a command: toolchains outside the workspace, then the system's directories."""
-    outside = [str(chain.programs) for chain in toolchains() if not chain.prefix.is_relative_to(workspace)]
-    return (*outside, *SYSTEM_DIRECTORIES)
+    """The PATH of a command: toolchains, then the system's directories."""
+    return (*(str(chain.programs) for chain in usable_toolchains(workspace)), *SYSTEM_DIRECTORIES)
 
 
 def find_program(name: str, workspace: Path) -> str:

@@ -1,12 +1,12 @@
 """What a command may change in the workspace, and what it may not: the workspace's own mounts.
 
 Something else on this machine executes or trusts the names in `PROTECTED`: an editor, a shell, git, another agent.
-Those that exist are mounted read-only; `.git` and `.assent` are made as empty directories for the time of the command
-when they are missing. What is mounted is named by path, so a name that a running command could have made (and could
-swap for a link at that very moment) is left alone and told of. Commands that only read get all of it read-only.
+Those that exist are mounted read-only, those that are missing have a stand-in for the time of the command (`stubs`).
+Git alone may make them, since a branch may hold them; what it made is told. What is mounted is named by path, so a name
+that a running command could have made (and could swap for a link at that very moment) is left alone and told of.
+Commands that only read get all of it read-only.
 """
 
-import errno
 import os
 import stat
 import threading
@@ -16,7 +16,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from assent.protocol.errors import PathValidationError, ToolFailure
+from assent.protocol.errors import PathValidationError
+
+from .stubs import Stubs, is_stub
 
 PROTECTED = (
     ".git",
@@ -38,7 +40,8 @@ PROTECTED = (
 _GIT_PROTECTED = tuple(
     f".git/{name}" for name in ("hooks", "config", "config.worktree", "modules", "info", "worktrees")
 )
-_STUBS = (".git", ".assent")
+# Not even git is let near these through a link.
+_NEVER_LINKS = (".git", ".assent")
 _READERS = frozenset({"ls", "cat", "head", "tail", "wc", "grep", "echo", "date", "pwd", "whoami", "locate", "true"})
 _FIND_WRITES = ("-delete", "-fprint", "-fls", "-exec", "-ok")
 
@@ -70,7 +73,7 @@ class Protection:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._lock = threading.Lock()
-        self._stubs: Counter[str] = Counter()
+        self._stubs = Stubs()
         self._loose: Counter[str] = Counter()
         """Names that some running command could make or replace."""
 
@@ -84,33 +87,21 @@ class Protection:
         is_git = os.path.basename(argv[0]) == "git"
         root_fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            missing = [name for name in PROTECTED if not _exists(root_fd, name)]
-            stubs = [name for name in _STUBS if not (is_git and name == ".git")]
-            with self._stubs_for(root_fd, stubs), self._mounted(root_fd, is_git=is_git) as mounts:
+            missing = [name for name in PROTECTED if not _exists(root_fd, name) or is_stub(root_fd, name)]
+            stubs = (".assent",) if is_git else PROTECTED
+            with self._lock:
+                stubs = [name for name in stubs if not self._loose[name]]
+            with self._stubs.placed(root_fd, stubs), self._mounted(root_fd, is_git=is_git) as mounts:
                 yield mounts
             # `git init` is the one way to a repository; anything else that appeared is told.
             expected = (".git",) if is_git else ()
-            mounts.created.extend(name for name in missing if name not in expected and _exists(root_fd, name))
+            mounts.created.extend(
+                name
+                for name in missing
+                if name not in expected and _exists(root_fd, name) and not is_stub(root_fd, name)
+            )
         finally:
             os.close(root_fd)
-
-    @contextmanager
-    def _stubs_for(self, root_fd: int, names: list[str]) -> Generator[None]:
-        held: list[str] = []
-        try:
-            with self._lock:
-                for name in names:
-                    if self._stubs[name] or _made(root_fd, name):
-                        self._stubs[name] += 1
-                        held.append(name)
-            yield
-        finally:
-            with self._lock:
-                for name in held:
-                    self._stubs[name] -= 1
-                    if not self._stubs[name]:
-                        with suppress(OSError):  # no longer empty: somebody outside took it into use
-                            os.rmdir(name, dir_fd=root_fd)
 
     @contextmanager
     def _mounted(self, root_fd: int, *, is_git: bool) -> Generator[Mounts]:
@@ -128,19 +119,19 @@ class Protection:
                 if name in loose:
                     mounts.degraded.append(f"{name} could be made by another command that still runs; not protected.")
                 else:
-                    self._mount(mounts, root_fd, name, writable=is_git and name == ".git")
+                    self._mount(mounts, root_fd, name, is_git=is_git)
             yield mounts
         finally:
             with self._lock:
                 self._loose.subtract(mine)
 
-    def _mount(self, mounts: Mounts, root_fd: int, name: str, *, writable: bool) -> None:
+    def _mount(self, mounts: Mounts, root_fd: int, name: str, *, is_git: bool) -> None:
         try:
             kind = os.stat(name, dir_fd=root_fd, follow_symlinks=False).st_mode
         except (FileNotFoundError, NotADirectoryError):
             return
         if stat.S_ISLNK(kind):
-            if name in _STUBS:
+            if not is_git or name in _NEVER_LINKS:
                 raise PathValidationError(
                     f"{name!r} is a link, so it cannot be protected from the command.",
                     hint="Replace it by what it leads to.",
@@ -148,8 +139,12 @@ class Protection:
             mounts.degraded.append(f"{name} is a link and was not protected.")
             return
         path = str(self._root / name)
-        if writable and stat.S_ISDIR(kind):
+        if is_git and name == ".git" and stat.S_ISDIR(kind):
             mounts.arguments.extend(["--bind", path, path])  # a mount point: it cannot be renamed away
+        elif is_stub(root_fd, name):
+            # A private one over it, since that costs a tenth of a bind: what is put into it never reaches the disk.
+            mounts.arguments.extend(["--size", "4096", "--perms", "0555", "--tmpfs", path])
+            mounts.protected.append(name)
         else:
             mounts.arguments.extend(["--ro-bind", path, path])
             mounts.protected.append(name)
@@ -160,17 +155,4 @@ def _exists(root_fd: int, name: str) -> bool:
         os.stat(name, dir_fd=root_fd, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return True
-
-
-def _made(root_fd: int, name: str) -> bool:
-    """Make an empty directory; False when there is something already."""
-    try:
-        os.mkdir(name, 0o755, dir_fd=root_fd)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno in (errno.EROFS, errno.EACCES):
-            return False  # then the command cannot make it either
-        raise ToolFailure(f"{name!r} could not be protected from the command: {error.strerror}.") from error
     return True

@@ -5,6 +5,7 @@ truthfully what it applied (`Isolation`), and that goes out with every result. `
 clean environment, limits and a private HOME, and says `none`. Nothing here starts the command or decides about it.
 """
 
+import os
 import shutil
 import tempfile
 from collections.abc import Generator, Sequence
@@ -38,6 +39,9 @@ class Isolation(Word):
     net: Literal["none", "host"]
     pidns: bool
     seccomp: bool = False
+    """Whether a filter stands between the command and the kernel's calls."""
+    runs_as: Literal["user", "owner", "root"] = "user"
+    """The client's own user; the owner of the workspace, where the client is root; or root."""
     protected: tuple[str, ...] = ()
     """Names of the workspace that the command could not change."""
     created: tuple[str, ...] = ()
@@ -67,6 +71,9 @@ class Launch:
     """Filled when the launch ends."""
     covered: bool = False
     """Whether the pins lie over their files."""
+    uid: int | None = None
+    """Whom to start it as; None: as ourselves."""
+    gid: int | None = None
 
 
 class Sandbox(Protocol):
@@ -115,6 +122,7 @@ class NoSandbox:
             fs="none",
             net="host",
             pidns=False,
+            runs_as="root" if os.geteuid() == 0 else "user",
             limits=self._LIMITS if self._limits else (),
             degraded=(self._reason,),
         )

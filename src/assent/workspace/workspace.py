@@ -10,6 +10,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -31,8 +32,9 @@ from assent.protocol.tools import (
 from assent.protocol.values import JsonObject
 from assent.settings import ClientSettings
 
-from .bubblewrap import BubblewrapSandbox
+from .bubblewrap import working_sandbox
 from .commands import CommandExecutor
+from .effects import recorded
 from .files import FileSystemExecutor
 from .inspection import inspect
 from .output import OnOutput
@@ -42,7 +44,10 @@ from .programs import SYSTEM_DIRECTORIES, find_program
 from .realnames import under_real_names
 from .sandbox import Isolation, NoSandbox, Sandbox
 from .search import SearchExecutor
+from .undo import UndoRecorder
 from .web import WebSearcher
+
+_MAX_SUMMARY = 200
 
 
 class Workspace:
@@ -56,6 +61,9 @@ class Workspace:
         self._search = SearchExecutor(self._paths)
         self._web = WebSearcher(self._settings)
         self._held = HeldFiles(self._paths, max_bytes=self._settings.max_file_bytes)
+        self._undo = UndoRecorder(
+            self._paths, self._settings.home, days=self._settings.undo_days, max_bytes=self._settings.undo_bytes
+        )
         self._sandbox: Sandbox | None = None
         self._probing = threading.Lock()
 
@@ -87,10 +95,12 @@ class Workspace:
         network: bool = False,
         on_output: OnOutput | None = None,
         bound: Mapping[str, str] | None = None,
+        record_as: str | None = None,
     ) -> ToolResult:
         """Execute one gated call. A cancelled call ends its processes before it returns.
 
         `bound`: a command runs only while these files have this content (SHA-256, or `missing`); else DriftedError.
+        `record_as`: keep what a write or a command changes under this id, so that it can be undone.
         """
         params = _read_params(tool_name, tool_params)
         match params:
@@ -98,7 +108,10 @@ class Workspace:
                 return await self._files.read_file(params)
             case WriteFileParams():
                 await self._held.free(params.path)
-                return await self._files.write_file(params)
+                if record_as is None:
+                    return await self._files.write_file(params)
+                recording = self._undo.writing(record_as, f"write_file {params.path}"[:_MAX_SUMMARY])
+                return await self._files.write_file(params, recording)
             case ListDirectoryParams():
                 return await self._files.list_directory(params)
             case SearchFilesParams():
@@ -109,12 +122,14 @@ class Workspace:
                 command = cast(ExecuteCommandParams, params)
                 sandbox = self._sandbox or await asyncio.to_thread(lambda: self.sandbox)
                 executor = CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held)
-                return await executor.run(command, network=network, on_output=on_output, bound=bound)
+                run = partial(executor.run, command, network=network, on_output=on_output, bound=bound)
+                return await run() if record_as is None else await recorded(self._undo, record_as, command, run)
 
     async def close(self) -> None:
         """Let go of the directory, the threads and the connections."""
         await self._web.close()
         await asyncio.to_thread(self._files.close)
+        await asyncio.to_thread(self._undo.close)
         self._paths.close()
 
 
@@ -134,11 +149,10 @@ def choose_sandbox(root: Path) -> Sandbox:
     """The strongest isolation that really works here."""
     identity = git_identity(root)
     try:
-        sandbox = BubblewrapSandbox(root, identity=identity)
+        found = working_sandbox(root, identity=identity)
     except ToolFailure as error:
         return NoSandbox(root, reason=error.message, identity=identity)
-    reason = sandbox.probe()
-    return sandbox if reason is None else NoSandbox(root, reason=reason, identity=identity)
+    return NoSandbox(root, reason=found, identity=identity) if isinstance(found, str) else found
 
 
 def git_identity(root: Path) -> str:

@@ -7,10 +7,12 @@ rather than written through, and a failure (no space, cancelled) leaves no trace
 """
 
 import errno
+import hashlib
 import os
 import secrets
 import stat
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -48,10 +50,37 @@ class _Target:
     old: os.stat_result | None
 
 
+@dataclass(frozen=True, slots=True)
+class Replacing:
+    """A write right before its rename: what is there, and what takes its place."""
+
+    real: str
+    old_fd: int | None
+    old: os.stat_result | None
+    new_fd: int
+    made: list[str]
+    """Directories that were made for it."""
+
+    def new_digest(self) -> str:
+        """SHA-256 of what takes its place."""
+        digest, at = hashlib.sha256(), 0
+        while piece := os.pread(self.new_fd, _CHUNK, at):
+            digest.update(piece)
+            at += len(piece)
+        return digest.hexdigest()
+
+
 def write_beneath(
-    paths: PathValidator, path: str, data: bytes, *, append: bool, max_bytes: int, stop: threading.Event
+    paths: PathValidator,
+    path: str,
+    data: bytes,
+    *,
+    append: bool,
+    max_bytes: int,
+    stop: threading.Event,
+    keep: Callable[[Replacing], None] | None = None,
 ) -> WriteFileResult:
-    """Replace or extend the file at `path`."""
+    """Replace or extend the file at `path`. `keep` is called once, right before the old file is replaced."""
     relative = paths.relative(path)
     if path.endswith("/") or relative == ".":
         raise ToolFailure(f"{path!r} names a directory, not a file.")
@@ -59,7 +88,7 @@ def write_beneath(
     if len(data) > max_bytes:
         raise ToolFailure(f"The content for {path!r} is larger than {max_bytes} bytes.")
     for _ in range(_TRIES):
-        with _Writer(paths, relative, path) as writer:
+        with _Writer(paths, relative, path, keep) as writer:
             try:
                 target = writer.find()
                 size = writer.replace(target, data, append=append, max_bytes=max_bytes, stop=stop) if target else None
@@ -73,8 +102,11 @@ def write_beneath(
 class _Writer:
     """One try. Closes what it opened; on an error it also removes the directories it made."""
 
-    def __init__(self, paths: PathValidator, relative: str, path: str) -> None:
+    def __init__(
+        self, paths: PathValidator, relative: str, path: str, keep: Callable[[Replacing], None] | None
+    ) -> None:
         self._paths = paths
+        self._keep = keep
         self._relative = relative
         self._path = path
         self._fds: list[int] = []
@@ -157,23 +189,24 @@ class _Writer:
     ) -> int | None:
         """Write beside the target and rename. None: the file changed while it was copied, nothing was done."""
         temporary = f".assent-{secrets.token_hex(8)}.tmp"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(temporary, flags, 0o666 if target.old is None else 0o600, dir_fd=target.dir_fd)
+        self._fds.append(fd)
         try:
-            try:
-                size = self._copy_old(target, fd, max_bytes, stop) if append else 0
-                if size + len(data) > max_bytes:
-                    raise ToolFailure(f"{self._path!r} would become larger than {max_bytes} bytes.")
-                _write_all(fd, data, stop)
-                if target.old is not None:
-                    _take_over(fd, target.old)
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            size = self._copy_old(target, fd, max_bytes, stop) if append else 0
+            if size + len(data) > max_bytes:
+                raise ToolFailure(f"{self._path!r} would become larger than {max_bytes} bytes.")
+            _write_all(fd, data, stop)
+            if target.old is not None:
+                _take_over(fd, target.old)
+            os.fsync(fd)
             if append and not _unchanged(target):
                 os.unlink(temporary, dir_fd=target.dir_fd)
                 return None
             _check(stop)
+            if self._keep is not None:
+                made = [self._real_name(parent, name) for parent, name in self._made]
+                self._keep(Replacing(target.real, target.old_fd, target.old, fd, made))
             os.rename(temporary, target.name, src_dir_fd=target.dir_fd, dst_dir_fd=target.dir_fd)
         except BaseException:
             with suppress(FileNotFoundError):
@@ -181,6 +214,10 @@ class _Writer:
             raise
         _sync_directory(target.dir_fd)
         return size + len(data)
+
+    def _real_name(self, parent: int, name: str) -> str:
+        above = self._paths.real_path(parent)
+        return name if above == "." else f"{above}/{name}"
 
     def _copy_old(self, target: _Target, fd: int, max_bytes: int, stop: threading.Event) -> int:
         if target.old_fd is None:

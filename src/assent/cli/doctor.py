@@ -1,0 +1,255 @@
+"""`assent doctor`: does everything here work, and does the sandbox hold on this very kernel?
+
+One line for each check: ok, warn or fail, what was found, and what to do. The escape probes run in a directory of their
+own that is thrown away afterwards; nothing of the user is changed, and no secret is printed. Exit 1 when a check fails.
+"""
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Literal
+
+import aiohttp
+from rich.text import Text
+
+from assent.client import ServerApi, load_token
+from assent.policies import load_policy
+from assent.protocol.errors import AssentError, ToolFailure
+from assent.settings import ClientSettings
+from assent.workspace.conformance import Probe, run_conformance
+from assent.workspace.privileges import runner_for
+from assent.workspace.programs import find_program
+from assent.workspace.sandbox import Isolation, Sandbox
+from assent.workspace.workspace import choose_sandbox
+
+from .exits import ExitCode
+from .places import running_note
+from .preferences import existing_directory, read_settings
+from .screen import put, put_json, shown
+
+Level = Literal["ok", "warn", "fail"]
+_STYLES: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+_SERVER_SECONDS = 5
+_CLOCK_WARN, _CLOCK_FAIL = 5, 60
+_SECRET_FILES = ("token", "secret", "up.json", "assent.db")
+_PROGRAMS = {
+    "bwrap": ("fail", "install the package bubblewrap: without it commands are not isolated and all of them ask"),
+    "prlimit": ("warn", "install the package util-linux: without it memory and processes are not limited"),
+    "git": ("warn", "install git: without it git commands fail"),
+    "rg": ("warn", "install ripgrep: without it searching big trees is slower"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line."""
+
+    name: str
+    level: Level
+    detail: str
+    hint: str | None = None
+
+
+async def doctor(directory: Path, *, server_url: str | None, as_json: bool) -> ExitCode:
+    """Check everything and say so, line by line."""
+    checks: list[Check] = []
+    async for check in _checks(existing_directory(directory), server_url):
+        checks.append(check)
+        if not as_json:
+            _show(check)
+    failed = sum(check.level == "fail" for check in checks)
+    warned = sum(check.level == "warn" for check in checks)
+    if as_json:
+        told = [{"name": c.name, "level": c.level, "detail": c.detail, "hint": c.hint} for c in checks]
+        put_json({"ok": failed == 0, "failed": failed, "warned": warned, "checks": told})
+    else:
+        put(f"{len(checks)} checks: {failed} failed, {warned} with a warning.")
+    return ExitCode.FAILED if failed else ExitCode.OK
+
+
+def _show(check: Check) -> None:
+    style = _STYLES[check.level]
+    put(Text.assemble((f"{check.level:<5}", style), shown(f"{check.name}: {check.detail}")))
+    if check.hint:
+        put(Text.assemble(("     hint: ", "bold"), shown(check.hint)))
+
+
+async def _checks(workspace: Path, server_url: str | None) -> AsyncGenerator[Check]:
+    yield _system()
+    for name in _PROGRAMS:
+        yield _program(name, workspace)
+    try:
+        settings = read_settings(ClientSettings, server_url=server_url)
+    except AssentError as error:
+        yield Check("settings", "fail", error.message, error.hint)
+        return
+    yield _policy(settings, workspace)
+    for check in _state(settings.home):
+        yield check
+    async for check in _server(settings):
+        yield check
+    async for check in _sandbox(workspace):
+        yield check
+
+
+def _system() -> Check:
+    if sys.platform.startswith("linux"):
+        kernel = os.uname()
+        return Check("system", "ok", f"Linux {kernel.release} on {kernel.machine}")
+    if sys.platform == "win32":
+        return Check("system", "fail", "Windows cannot isolate commands.", "run Assent inside WSL 2")
+    return Check("system", "fail", f"There is no tested sandbox for {sys.platform}.", "run Assent in a Linux machine")
+
+
+def _program(name: str, workspace: Path) -> Check:
+    level, hint = _PROGRAMS[name]
+    try:
+        return Check(name, "ok", find_program(name, workspace))
+    except ToolFailure as error:
+        return Check(name, "fail" if level == "fail" else "warn", error.message, hint)
+
+
+def _policy(settings: ClientSettings, workspace: Path) -> Check:
+    try:
+        loaded = load_policy(settings, workspace)
+    except AssentError as error:
+        return Check("rules", "fail", error.message, error.hint)
+    if loaded.notes:
+        return Check("rules", "warn", "; ".join(loaded.notes), "read the project's rules, then run `assent trust`")
+    return Check("rules", "ok", loaded.summary or "none of yours; what is built in holds")
+
+
+def _state(home: Path) -> Generator[Check]:
+    """The state directory holds a token and the record: for its owner alone."""
+    try:
+        found = home.stat()
+    except FileNotFoundError:
+        yield Check("state directory", "ok", f"{home} is made at the first use")
+        return
+    except OSError as error:
+        yield Check("state directory", "fail", f"{home} cannot be used: {error.strerror}.", "set ASSENT_HOME")
+        return
+    if found.st_uid != os.geteuid():
+        yield Check("state directory", "fail", f"{home} belongs to another user.", "set ASSENT_HOME to one of yours")
+    elif found.st_mode & 0o077:
+        yield Check("state directory", "warn", f"{home} can be entered by others.", f"chmod 700 {home}")
+    else:
+        yield Check("state directory", "ok", str(home))
+    for name in _SECRET_FILES:
+        path = home / name
+        if path.exists() and path.lstat().st_mode & 0o077:
+            yield Check(name, "fail", f"{path} can be read or changed by others.", f"chmod 600 {path}")
+
+
+async def _server(settings: ClientSettings) -> AsyncGenerator[Check]:
+    note = None if "server_url" in settings.model_fields_set else running_note(settings.home)
+    url = note.server_url if note is not None else settings.server_url
+    named = note is not None or "server_url" in settings.model_fields_set
+    try:
+        token = settings.token.get_secret_value() if settings.token else load_token(settings.home)
+        token = token or (note.token if note is not None else None)
+        api = ServerApi(url, token or "none")
+    except AssentError as error:
+        yield Check("server", "fail", error.message, error.hint)
+        return
+    async with api:
+        async for check in _reached(api, named=named):
+            yield check
+        if named and token is not None:
+            yield await _token(api)
+
+
+async def _reached(api: ServerApi, *, named: bool) -> AsyncGenerator[Check]:
+    limit = aiohttp.ClientTimeout(total=_SERVER_SECONDS)
+    try:
+        async with api.session.get(f"{api.server_url}/healthz", timeout=limit, allow_redirects=False) as answer:
+            status, date = answer.status, answer.headers.get("Date")
+    except (aiohttp.ClientError, TimeoutError) as error:
+        if named:
+            told = api.unreachable(error)
+            yield Check("server", "fail", told.message, told.hint)
+        else:
+            yield Check("server", "ok", "none is configured, and none runs here")
+        return
+    if status != 200:
+        yield Check(
+            "server", "fail", f"{api.server_url} answered {status}.", "is that the address of an Assent server?"
+        )
+        return
+    yield Check("server", "ok", f"{api.server_url} answers")
+    yield _clock(date, datetime.now(UTC))
+
+
+async def _token(api: ServerApi) -> Check:
+    try:
+        async with asyncio.timeout(_SERVER_SECONDS):
+            projects = (await api.list_projects()).projects
+    except TimeoutError:
+        return Check("token", "fail", "The server did not answer in time.", "look at the server's log")
+    except AssentError as error:
+        return Check("token", "fail", error.message, error.hint)
+    return Check("token", "ok", f"accepted; {len(projects)} projects")
+
+
+def _clock(date: str | None, now: datetime) -> Check:
+    """Approvals end by the clock, and tokens too."""
+    try:
+        server = parsedate_to_datetime(date or "")
+    except ValueError:
+        return Check("clock", "warn", "The server did not tell the time.", "a proxy may have removed the Date header")
+    apart = abs((now - server).total_seconds())
+    level: Level = "ok" if apart <= _CLOCK_WARN else "warn" if apart <= _CLOCK_FAIL else "fail"
+    hint = None if level == "ok" else "set both clocks by NTP: tokens and deadlines depend on them"
+    return Check("clock", level, f"{apart:.0f} s apart from the server's", hint)
+
+
+async def _sandbox(workspace: Path) -> AsyncGenerator[Check]:
+    """Run the probes as a command in `workspace` would run: as the same user."""
+    chosen: list[Sandbox] = []
+
+    def make(root: Path) -> Sandbox:
+        chosen.append(choose_sandbox(root))
+        return chosen[0]
+
+    base = Path(tempfile.mkdtemp(prefix="assent-doctor-"))
+    try:
+        owner = runner_for(workspace)
+        if owner is not None:
+            os.chown(base, owner.uid, owner.gid)
+        probes = await run_conformance(make, base)
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+    isolation = chosen[0].isolation()
+    for check in _isolation(isolation):
+        yield check
+    if isolation.isolated:  # else every line would say the same
+        for probe in probes:
+            yield _probed(probe)
+
+
+def _isolation(isolation: Isolation) -> Generator[Check]:
+    if not isolation.isolated:
+        hint = "install bubblewrap and allow user namespaces; until then every command asks"
+        yield Check("sandbox", "fail", " ".join(isolation.degraded), hint)
+        return
+    limits = ", ".join(isolation.limits) or "none"
+    yield Check(
+        "sandbox", "ok", f"{isolation.backend}, seccomp {'on' if isolation.seccomp else 'off'}, limits: {limits}"
+    )
+    for words in isolation.degraded:
+        yield Check("sandbox", "warn", words)
+
+
+def _probed(probe: Probe) -> Check:
+    if probe.stopped is None:
+        return Check(probe.title, "warn", f"not tried ({probe.detail})", probe.hint)
+    if probe.stopped:
+        return Check(probe.title, "ok", f"stopped ({probe.detail})")
+    return Check(probe.title, "fail", f"POSSIBLE ({probe.detail})", probe.hint)

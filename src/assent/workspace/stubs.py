@@ -1,0 +1,134 @@
+"""Stand-ins for protected names that are missing: empty directories, there for the time of a command.
+
+A name that is not there cannot be mounted read-only, so a command could make it. A stub takes its place and is removed
+when the last command that needs it has ended, by rmdir alone: what somebody put into it stays. It is a directory also
+where a file belongs, because git does not see an empty directory. Each holder locks it, so that a second client on the
+same workspace never takes it away, and stamps it, so that one left by a client that was killed is known and removed.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from assent.protocol.errors import ToolFailure
+
+_STAMP = 1_000_000_007
+"""Seconds of its modification time; set once, and changed by whatever is put into it."""
+_TRIES = 20
+
+
+@dataclass(slots=True)
+class _Held:
+    fd: int
+    users: int = 1
+
+
+class Stubs:
+    """The stubs of one workspace, shared by the commands of this client."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[str, _Held] = {}
+
+    @contextmanager
+    def placed(self, root_fd: int, names: Sequence[str]) -> Generator[None]:
+        """Keep a stub at each of `names` where nothing else is, for the time of the block."""
+        mine: list[str] = []
+        try:
+            with self._lock:
+                for name in names:
+                    if self._take(root_fd, name):
+                        mine.append(name)
+            yield
+        finally:
+            with self._lock:
+                for name in mine:
+                    self._release(root_fd, name)
+
+    def _take(self, root_fd: int, name: str) -> bool:
+        held = self._held.get(name)
+        if held is not None:
+            held.users += 1
+            return True
+        fd = _placed(root_fd, name)
+        if fd is None:
+            return False
+        self._held[name] = _Held(fd)
+        return True
+
+    def _release(self, root_fd: int, name: str) -> None:
+        held = self._held[name]
+        held.users -= 1
+        if held.users:
+            return
+        del self._held[name]
+        try:
+            # Only the last client on this workspace may take it away: rmdir would end the others' mounts too.
+            fcntl.flock(held.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(root_fd, name, held.fd):
+                os.rmdir(name, dir_fd=root_fd)
+        except OSError:
+            pass  # another client holds it, or it is no longer empty: somebody outside took it into use
+        finally:
+            os.close(held.fd)
+
+
+def is_stub(root_fd: int, name: str) -> bool:
+    """Whether what is there is only a stand-in."""
+    try:
+        return _stamped(os.stat(name, dir_fd=root_fd, follow_symlinks=False))
+    except OSError:
+        return False
+
+
+def _stamped(found: os.stat_result) -> bool:
+    return stat.S_ISDIR(found.st_mode) and found.st_mtime_ns == _STAMP * 10**9
+
+
+def _placed(root_fd: int, name: str) -> int | None:
+    """Make a stub or take over one that was left; None when something else is there."""
+    for _ in range(_TRIES):
+        if _made(root_fd, name) is None:
+            return None
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root_fd)
+        except FileNotFoundError:
+            continue  # another client removed it just now
+        except OSError:
+            return None  # it is no directory, so it is no stub
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        there = _is_at(root_fd, name, fd)
+        if there and _stamped(os.fstat(fd)):
+            return fd
+        os.close(fd)
+        if there:
+            return None
+    raise ToolFailure(f"{name!r} could not be protected from the command: it comes and goes.")
+
+
+def _made(root_fd: int, name: str) -> bool | None:
+    """True: made. False: there is something already. None: it cannot be made, by the command neither."""
+    try:
+        os.mkdir(name, 0o755, dir_fd=root_fd)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno in (errno.EROFS, errno.EACCES):
+            return None
+        raise ToolFailure(f"{name!r} could not be protected from the command: {error.strerror}.") from error
+    os.utime(name, (_STAMP, _STAMP), dir_fd=root_fd, follow_symlinks=False)
+    return True
+
+
+def _is_at(root_fd: int, name: str, fd: int) -> bool:
+    try:
+        found = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
+    except OSError:
+        return False
+    own = os.fstat(fd)
+    return (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)

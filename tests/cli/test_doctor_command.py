@@ -1,0 +1,189 @@
+"""`assent doctor`: what it finds, what it says to do, and how it ends."""
+
+import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from assent.cli import doctor as doctor_module
+from assent.cli.doctor import _clock, _isolation, _probed, _state, _system
+from assent.cli.main import run
+from assent.protocol.errors import ToolFailure
+from assent.workspace import NoSandbox
+from assent.workspace.conformance import ROWS, Probe
+
+pytestmark = pytest.mark.promise("L8-doctor")
+
+
+def _told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    code = run(["doctor", *arguments, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def _levels(told: dict[str, Any]) -> dict[str, str]:
+    return {check["name"]: check["level"] for check in told["checks"]}
+
+
+@pytest.fixture
+def no_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests about the rest: the probes have their own."""
+
+    async def none(make: Any, base: Path) -> list[Probe]:
+        (base / "ws").mkdir()
+        make(base / "ws")
+        return []
+
+    monkeypatch.setattr(doctor_module, "run_conformance", none)
+
+
+def test_healthy_machine_passes_every_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", str(tmp_path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    for title, _ in ROWS.values():
+        assert any(line.startswith(f"ok   {title}: stopped") for line in said), title
+    assert " 0 failed" in said[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_has_every_check_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], no_probes: None
+) -> None:
+    code, told = _told(capsys, str(tmp_path))
+    assert (code, told["ok"], told["failed"]) == (0, True, 0)
+    levels = _levels(told)
+    assert levels["system"] == levels["bwrap"] == levels["rules"] == levels["state directory"] == "ok"
+    assert levels["server"] == "ok"
+    assert all(set(check) == {"name", "level", "detail", "hint"} for check in told["checks"])
+
+
+class _Handler(BaseHTTPRequestHandler):
+    status = 200
+
+    def do_GET(self) -> None:
+        self.send_response(self.status if self.path == "/healthz" else 401)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as listening:
+        thread = Thread(target=listening.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.server_port}"
+        listening.shutdown()
+        thread.join()
+
+
+def test_server_clock_and_token_are_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], no_probes: None, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, told = _told(capsys, str(tmp_path), "--server", server)
+    assert (code, _levels(told)["server"], _levels(told)["clock"]) == (0, "ok", "ok")
+    monkeypatch.setenv("ASSENT_TOKEN", "wrong")
+    code, told = _told(capsys, str(tmp_path), "--server", server)
+    assert (code, _levels(told)["token"]) == (1, "fail")
+    assert "wrong" not in json.dumps(told).replace("is wrong", "")
+    monkeypatch.setattr(_Handler, "status", 404)
+    code, told = _told(capsys, str(tmp_path), "--server", server)
+    assert (code, _levels(told)["server"]) == (1, "fail")
+
+
+def test_named_server_that_is_gone_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str], no_probes: None) -> None:
+    code, told = _told(capsys, str(tmp_path), "--server", "http://127.0.0.1:1")
+    assert (code, _levels(told)["server"]) == (1, "fail")
+    assert run(["doctor", str(tmp_path), "--server", "http://127.0.0.1:1"]) == 1
+    assert "hint: is it running?" in capsys.readouterr().out
+    code, told = _told(capsys, str(tmp_path), "--server", "nonsense")
+    assert (code, _levels(told)["server"]) == (1, "fail")
+
+
+def test_clock_that_is_off_is_told() -> None:
+    now = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+    def at(seconds: int) -> str:
+        return (now + timedelta(seconds=seconds)).strftime("%a, %d %b %Y %H:%M:%S GMT")
+
+    assert [_clock(at(seconds), now).level for seconds in (0, -4, 30, -3600)] == ["ok", "ok", "warn", "fail"]
+    assert _clock(None, now).level == "warn"
+    assert _clock(at(30), now).hint
+
+
+def test_wrong_rules_and_settings_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], no_probes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".assent").mkdir()
+    (tmp_path / ".assent/policy.toml").write_text("nonsense =")
+    code, told = _told(capsys, str(tmp_path))
+    assert (code, _levels(told)["rules"]) == (1, "fail")
+    monkeypatch.setenv("ASSENT_CONCURRENCY", "many")
+    code, told = _told(capsys, str(tmp_path))
+    assert (code, _levels(told)["settings"]) == (1, "fail")
+
+
+def test_state_that_others_can_reach_is_told(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    assert [check.level for check in _state(home)] == ["ok"]
+    home.mkdir(mode=0o755)
+    (home / "token").write_text("x")
+    (home / "token").chmod(0o644)
+    found = list(_state(home))
+    assert [(check.name, check.level) for check in found] == [("state directory", "warn"), ("token", "fail")]
+    assert [check.hint for check in found] == [f"chmod 700 {home}", f"chmod 600 {home / 'token'}"]
+    assert [check.level for check in _state(home / "token" / "x")] == ["fail"]
+    if os.geteuid() == 0:
+        os.chown(home, 12345, 12345)
+        assert next(_state(home)).level == "fail"
+
+
+def test_token_that_others_can_read_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], no_probes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "token").write_text("x")
+    (home / "token").chmod(0o644)
+    monkeypatch.setenv("ASSENT_HOME", str(home))
+    code, told = _told(capsys, str(tmp_path))
+    assert (code, _levels(told)["server"], _levels(told)["token"]) == (1, "fail", "fail")
+
+
+def test_machine_without_a_sandbox_fails_with_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_module, "choose_sandbox", lambda root: NoSandbox(root, reason="bwrap is broken."))
+
+    def missing(name: str, root: Path) -> str:
+        raise ToolFailure(f"{name} is not installed on this machine.")
+
+    monkeypatch.setattr(doctor_module, "find_program", missing)
+    code, told = _told(capsys, str(tmp_path))
+    levels = _levels(told)
+    assert code == 1
+    assert (levels["sandbox"], levels["bwrap"], levels["rg"]) == ("fail", "fail", "warn")
+    assert not any(title in levels for title, _ in ROWS.values())
+
+
+def test_probe_that_was_not_stopped_fails_with_a_hint() -> None:
+    assert _probed(Probe("tcp", "connect", stopped=False, detail="connected", hint="do")).level == "fail"
+    assert _probed(Probe("tcp", "connect", stopped=None, detail="?", hint="do")).level == "warn"
+    assert [check.level for check in _isolation(NoSandbox(Path("/"), reason="x").isolation())] == ["fail"]
+
+
+def test_other_systems_are_sent_to_linux(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _system().level == "ok"
+    monkeypatch.setattr(doctor_module.sys, "platform", "darwin")
+    assert _system().level == "fail"
+    monkeypatch.setattr(doctor_module.sys, "platform", "win32")
+    assert "WSL" in (_system().hint or "")
+    assert run(["version"]) == 1
+    assert "WSL 2" in capsys.readouterr().err

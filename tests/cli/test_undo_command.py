@@ -1,0 +1,128 @@
+"""`assent undo` and `assent history --files`: shown, asked, brought back, without a server."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.promise("L8-undo")
+
+
+def call(assent: Any, workspace: Path, name: str, **params: Any) -> dict[str, Any]:
+    done = assent.here("tool", name, json.dumps(params), "--workspace", str(workspace))
+    assert done.returncode == 0, done.stdout
+    return json.loads(done.stdout)
+
+
+def python(assent: Any, workspace: Path, code: str) -> dict[str, Any]:
+    (workspace / "work.py").write_text(code)
+    return call(assent, workspace, "execute_command", command="python3", args=["work.py"])
+
+
+def test_the_last_call_is_undone_and_the_difference_is_shown(assent: Any, workspace: Path) -> None:
+    (workspace / "a.txt").write_text("one\ntwo\n")
+    call(assent, workspace, "write_file", path="a.txt", content="one\n2\x1b[31m\n")
+    done = assent.here("undo", "--workspace", str(workspace), "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "write_file a.txt" in done.stdout
+    assert "+two" in done.stdout
+    assert "-2" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert (workspace / "a.txt").read_text() == "one\ntwo\n"
+    again = assent.here("undo", "--workspace", str(workspace), "--yes")
+    assert (again.returncode, "nothing to undo" in again.stderr) == (1, True)
+
+
+def test_a_person_is_asked_on_a_terminal(assent: Any, workspace: Path) -> None:
+    (workspace / "a.txt").write_text("old\n")
+    call(assent, workspace, "write_file", path="a.txt", content="new\n")
+    for answer, code, left in (("n", 1, "new\n"), ("y", 0, "old\n")):
+        terminal = assent.on_terminal("undo", cwd=workspace)
+        terminal.expect("+old")
+        terminal.expect("Undo this? [y/N] ")
+        while terminal.process.poll() is None and not terminal._appears("\n", 0.2):
+            terminal.type(f"{answer}\n")
+        assert terminal.wait() == code
+        assert (workspace / "a.txt").read_text() == left
+
+
+def test_without_a_terminal_and_without_yes_nothing_is_changed(assent: Any, workspace: Path) -> None:
+    call(assent, workspace, "write_file", path="a.txt", content="new")
+    done = assent.run("undo", "--workspace", str(workspace))
+    assert (done.returncode, "--yes" in done.stderr) == (1, True)
+    assert (workspace / "a.txt").exists()
+
+
+def test_a_file_that_changed_since_is_named(assent: Any, workspace: Path) -> None:
+    call(assent, workspace, "write_file", path="a.txt", content="new")
+    (workspace / "a.txt").write_text("mine")
+    done = assent.here("undo", "--workspace", str(workspace), "--yes")
+    assert (done.returncode, "Changed since: a.txt" in done.stderr) == (1, True)
+    assert (workspace / "a.txt").read_text() == "mine"
+
+
+def test_json_says_what_was_undone_and_how_to_take_it_back(assent: Any, workspace: Path) -> None:
+    (workspace / "b.txt").write_text("b")
+    result = python(assent, workspace, "import os; os.unlink('b.txt'); open('c.txt','w')")
+    assert {one["path"]: one["change"] for one in result["changed"]} == {"b.txt": "deleted", "c.txt": "created"}
+    listed = assent.json("undo", "--list", "--workspace", str(workspace), "--json")["entries"]
+    assert listed[0]["summary"] == "python3 work.py"
+    assert listed[0]["files"] == [{"path": "b.txt", "change": "deleted"}, {"path": "c.txt", "change": "created"}]
+    undone = assent.json("undo", listed[0]["tool_id"], "--workspace", str(workspace), "--yes", "--json")
+    assert {one["path"]: one["change"] for one in undone["files"]} == {"b.txt": "create", "c.txt": "delete"}
+    assert (workspace / "b.txt").read_text() == "b"
+    assert not (workspace / "c.txt").exists()
+    assent.json("undo", undone["undo_id"], "--workspace", str(workspace), "--yes", "--json")
+    assert (workspace / "c.txt").exists()
+
+
+def test_secrets_modes_links_and_binaries_are_told_without_their_content(assent: Any, workspace: Path) -> None:
+    (workspace / ".env").write_text("KEY=hunter2secret\n")
+    (workspace / "pic").write_bytes(b"\0\1")
+    (workspace / "run.sh").write_text("x")
+    (workspace / "run.sh").chmod(0o755)
+    (workspace / "link").symlink_to("pic")
+    (workspace / "long.txt").write_text("".join(f"{n}\n" for n in range(500)))
+    code = (
+        "import os; open('.env','w').write('K=1'); open('pic','wb').write(b'\\0'); os.chmod('run.sh',0o644)\n"
+        "os.unlink('link'); os.symlink('run.sh','link'); open('long.txt','w')\n"
+    )
+    python(assent, workspace, code)
+    done = assent.here("undo", "--workspace", str(workspace), "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "hunter2secret" not in done.stdout
+    assert "may hold secrets" in done.stdout
+    assert "no text" in done.stdout
+    assert "(mode 644 becomes 755)" in done.stdout
+    assert "+link to pic" in done.stdout
+    assert "more lines" in done.stdout
+    assert (workspace / ".env").read_text() == "KEY=hunter2secret\n"
+
+
+def test_history_of_files_lists_the_current_directory(
+    assent: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workspace)
+    assert "Nothing" in assent.here("history", "--files").stderr
+    call(assent, workspace, "write_file", path="a.txt", content="new")
+    assert "created  a.txt" in assent.here("history", "--files").stdout
+    assent.here("undo", "--yes")
+    assert "(undone)" in assent.here("undo", "--list").stdout
+    assert len(assent.json("history", "--files", "--json")["entries"]) == 2
+
+
+def test_what_cannot_be_brought_back_needs_partial(assent: Any, workspace: Path) -> None:
+    (workspace / "node_modules").mkdir()
+    (workspace / "a.txt").write_text("a")
+    python(assent, workspace, "import os; os.rmdir('node_modules'); os.unlink('a.txt')")
+    done = assent.here("undo", "--workspace", str(workspace), "--yes")
+    assert (done.returncode, "node_modules" in done.stderr, "--partial" in done.stderr) == (1, True, True)
+    assert not (workspace / "a.txt").exists()
+    assert assent.here("undo", "--workspace", str(workspace), "--yes", "--partial").returncode == 0
+    assert (workspace / "a.txt").read_text() == "a"
+
+
+def test_an_unknown_call_is_told(assent: Any, workspace: Path) -> None:
+    done = assent.here("undo", "exec_9", "--workspace", str(workspace), "--yes")
+    assert (done.returncode, "exec_9" in done.stderr) == (1, True)

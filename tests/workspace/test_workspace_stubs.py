@@ -1,0 +1,233 @@
+"""Stand-ins for protected names, and whom commands run as: nothing left behind, nothing of others taken away."""
+
+import fcntl
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from assent.protocol.errors import ToolFailure
+from assent.protocol.tools import ExecuteCommandResult
+from assent.settings import ClientSettings
+from assent.workspace import BubblewrapSandbox, Workspace, privileges, programs
+from assent.workspace import stubs as stubs_module
+from assent.workspace.bubblewrap import Part, working_sandbox
+from assent.workspace.privileges import Runner, limited_group, pids_group, runner_for
+from assent.workspace.programs import Toolchain, search_path, usable_toolchains
+from assent.workspace.stubs import Stubs, is_stub
+
+from .conftest import Place
+
+pytestmark = pytest.mark.promise("T3", "S")
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.fixture
+def root_fd(place: Place) -> Iterator[int]:
+    fd = os.open(place.root, os.O_PATH | os.O_DIRECTORY)
+    yield fd
+    os.close(fd)
+
+
+def test_stub_is_there_for_the_time_of_the_block_only(place: Place, root_fd: int) -> None:
+    with Stubs().placed(root_fd, [".envrc", ".vscode"]):
+        assert is_stub(root_fd, ".envrc")
+        assert {path.name for path in place.root.iterdir()} == {".envrc", ".vscode"}
+    assert list(place.root.iterdir()) == []
+    assert not is_stub(root_fd, ".envrc")
+
+
+def test_what_is_there_already_is_left_alone(place: Place, root_fd: int) -> None:
+    place.file(".envrc", "mine")
+    (place.root / ".idea").mkdir()
+    with Stubs().placed(root_fd, [".envrc", ".idea"]):
+        assert not is_stub(root_fd, ".envrc")
+        assert not is_stub(root_fd, ".idea")
+    assert (place.root / ".envrc").read_text() == "mine"
+    assert (place.root / ".idea").is_dir()
+
+
+def test_stub_that_somebody_uses_now_stays(place: Place, root_fd: int) -> None:
+    with Stubs().placed(root_fd, [".vscode"]):
+        place.file(".vscode/settings.json", "{}")
+    assert (place.root / ".vscode/settings.json").exists()
+
+
+def test_stub_that_somebody_replaced_stays(place: Place, root_fd: int) -> None:
+    with Stubs().placed(root_fd, [".envrc"]):
+        (place.root / ".envrc").rmdir()
+        (place.root / ".envrc").mkdir()
+    assert (place.root / ".envrc").is_dir()
+
+
+def test_stub_of_a_client_that_was_killed_is_removed_by_the_next(place: Place, root_fd: int) -> None:
+    (place.root / ".envrc").mkdir()
+    os.utime(place.root / ".envrc", (stubs_module._STAMP, stubs_module._STAMP))
+    with Stubs().placed(root_fd, [".envrc"]):
+        pass
+    assert list(place.root.iterdir()) == []
+
+
+def test_second_client_does_not_take_the_stub_of_the_first(place: Place, root_fd: int) -> None:
+    with Stubs().placed(root_fd, [".envrc"]):
+        with Stubs().placed(root_fd, [".envrc"]):
+            pass
+        assert is_stub(root_fd, ".envrc")
+    assert list(place.root.iterdir()) == []
+
+
+def test_stub_that_another_client_removes_meanwhile_is_made_again(
+    place: Place, root_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, lost = fcntl.flock, iter([True, True, False])
+
+    def flock(fd: int, operation: int) -> None:
+        if operation == fcntl.LOCK_SH and next(lost):
+            (place.root / ".envrc").rmdir()
+        real(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with Stubs().placed(root_fd, [".envrc"]):
+        assert is_stub(root_fd, ".envrc")
+    assert list(place.root.iterdir()) == []
+
+
+def test_stub_that_comes_and_goes_is_an_error(root_fd: int, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = fcntl.flock
+
+    def flock(fd: int, operation: int) -> None:
+        (place.root / ".envrc").rmdir()
+        real(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(ToolFailure, match="comes and goes"), Stubs().placed(root_fd, [".envrc"]):
+        pass
+
+
+def test_ordinary_user_runs_commands_as_themselves(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(privileges.os, "geteuid", lambda: 1000)
+    assert runner_for(place.root) is None
+    assert pids_group() is None
+
+
+@needs_root
+def test_root_runs_commands_as_the_owner_who_can_reach_the_workspace(place: Place, tmp_path: Path) -> None:
+    assert runner_for(place.root) is None
+    assert runner_for(tmp_path / "missing") is None
+    _open_ways(place.root)
+    os.chown(place.root, 12345, 0)
+    assert runner_for(place.root) == Runner(12345, NOBODY)  # never root's group
+    os.chown(place.root, NOBODY, NOBODY)
+    assert runner_for(place.root) == Runner(NOBODY, NOBODY)
+    tmp_path.chmod(0o700)
+    assert runner_for(place.root) is None
+
+
+def test_reach_is_told_by_modes(tmp_path: Path) -> None:
+    other = Runner(NOBODY, NOBODY)
+    assert other.reaches(Path("/usr/bin"))
+    assert not other.reaches(tmp_path / "missing")
+    own = Runner(os.geteuid(), os.getegid())
+    assert own.reaches(Path("/"))
+
+
+@needs_root
+def test_toolchain_that_the_owner_cannot_reach_is_not_used(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    private = place.outside / "tools"
+    private.mkdir(mode=0o700)
+    monkeypatch.setattr(programs, "toolchains", lambda: (Toolchain(private, private),))
+    assert usable_toolchains(place.root) != ()
+    _open_ways(place.root)
+    os.chown(place.root, NOBODY, NOBODY)
+    assert usable_toolchains(place.root) == ()
+    assert search_path(place.root) == programs.SYSTEM_DIRECTORIES
+
+
+@needs_root
+async def test_command_of_root_in_anothers_workspace_is_theirs(place: Place, settings: ClientSettings) -> None:
+    _open_ways(place.root)
+    for args in (["init", "-q"], ["config", "user.name", "A"], ["config", "user.email", "a@example.org"]):
+        subprocess.run(["git", *args], cwd=place.root, check=True)
+    place.file("a.txt", "one")
+    for directory, names, files in os.walk(place.root):
+        for name in (".", *names, *files):
+            os.chown(os.path.join(directory, name), NOBODY, NOBODY)
+    workspace = Workspace(place.root, settings)
+    for command, *args in (
+        ("python", "-c", "import os; open('made', 'w'); print(os.stat('made').st_uid == os.getuid())"),
+        ("git", "add", "a.txt"),
+        ("git", "commit", "-m", "one"),
+    ):
+        result = await workspace.run("execute_command", {"command": command, "args": args})
+        assert isinstance(result, ExecuteCommandResult)
+        assert result.success, result.stderr
+        assert result.isolation["runs_as"] == "owner"
+    assert (place.root / "made").stat().st_uid == NOBODY
+    await workspace.close()
+
+
+@needs_root
+def test_group_of_a_command_is_removed_and_leftovers_are_swept() -> None:
+    base = pids_group()
+    if base is None:
+        pytest.skip("no control group for processes here")
+    left = base / "assent-0-0"  # no process has this number
+    left.mkdir(exist_ok=True)
+    mine = base / f"assent-{os.getpid()}-0"
+    mine.mkdir()
+    with limited_group(base, 20) as (procs, argv):
+        assert procs.exists()
+        assert (procs.parent / "pids.max").read_text().strip() == "20"
+        joined = subprocess.run([*argv, "/bin/cat", "/proc/self/cgroup"], capture_output=True, text=True, check=True)
+        assert procs.parent.name in joined.stdout
+    assert not procs.parent.exists()
+    assert pids_group() == base
+    assert not left.exists()
+    assert mine.exists()  # of a client that lives, which may be about to use it
+    mine.rmdir()
+
+
+def test_machine_without_control_groups_has_no_such_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(privileges.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(privileges, "_CGROUPS", tmp_path)
+    assert pids_group() is None
+    (tmp_path / "cgroup.subtree_control").write_text("cpu memory\n")
+    assert pids_group() is None
+    (tmp_path / "cgroup.subtree_control").write_text("cpu pids\n")
+    assert pids_group() is None  # a directory without the kernel behind it has no cgroup.procs
+
+
+@needs_root
+def test_root_without_control_groups_says_that_processes_are_not_limited(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assent.workspace.bubblewrap.pids_group", lambda: None)
+    sandbox = BubblewrapSandbox(place.root)
+    assert sandbox.probe() is None
+    assert {"nproc", "pids"}.isdisjoint(sandbox.isolation().limits)
+    assert any("number of processes is not limited" in words for words in sandbox.isolation().degraded)
+
+
+def test_part_that_does_not_work_is_left_out_and_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[frozenset[Part]] = []
+
+    def probe(sandbox: BubblewrapSandbox) -> str | None:
+        tried.append(sandbox._without)
+        return None if "userns" in sandbox._without else "bwrap: Unknown option --disable-userns"
+
+    monkeypatch.setattr(BubblewrapSandbox, "probe", probe)
+    sandbox = working_sandbox(place.root)
+    assert isinstance(sandbox, BubblewrapSandbox)
+    assert tried[0] == frozenset()
+    assert "--disable-userns" not in sandbox._system
+    assert sandbox.isolation().seccomp is True
+    assert any("user namespaces" in words for words in sandbox.isolation().degraded)
+
+
+def _open_ways(path: Path) -> None:
+    for parent in (path, *path.parents):
+        if not parent.stat().st_mode & 0o001:
+            parent.chmod(parent.stat().st_mode | 0o011)

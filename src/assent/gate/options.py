@@ -9,11 +9,20 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from assent.protocol.verdicts import VerdictLevel
+
 from .tables import CommandTable, Kind, Option, Style
 
 _DIGITS = re.compile(r"-([0-9]+)([A-Za-z]*)")
 _PLUS_FOLLOWS = re.compile(r"[+-][0-9]*[bcl]?f")
+_OPTION = re.compile(r"--[A-Za-z][A-Za-z0-9-]*(?:=.*)?", re.DOTALL)
 _FIND_PUNCTUATION = frozenset({"(", ")", "!", ","})
+
+
+MOST_OPTIONS = 600
+"""More than this no line means; letters of a cluster count one by one."""
+MOST_LETTERS = 4000
+"""Behind letters that are not known, all together."""
 
 
 class Unreadable(Exception):
@@ -61,6 +70,7 @@ class _Reader:
         self.args = args
         self.at = 0
         self.reading = Reading()
+        self.doubtful_letters = 0
 
     def read(self) -> Reading:
         args, reading, table = self.args, self.reading, self.table
@@ -132,6 +142,9 @@ class _Reader:
             value = glued
         else:
             value = self._next(spelled)
+            if self.table.level is not VerdictLevel.LOW and _OPTION.fullmatch(value):
+                # A version that does not know the option takes this for the next one: it counts as both.
+                self.at -= 1
         self.reading.said.append(Said(option, spelled, value, abbreviated))
         if option.stops:
             self._stop()
@@ -196,6 +209,8 @@ class _Reader:
     def _cluster(self, arg: str) -> None:
         index = 1
         while index < len(arg):
+            if len(self.reading.said) > MOST_OPTIONS:
+                raise Unreadable("there are too many options")
             # zip has options of two letters, which go before those of one
             letter = f"-{arg[index : index + 2]}"
             option = self.options.get(letter)
@@ -216,6 +231,9 @@ class _Reader:
 
     def _perhaps(self, letters: str) -> None:
         """Behind a letter that is not known: its value, or further letters. What they would mean counts as well."""
+        self.doubtful_letters += len(letters)
+        if self.doubtful_letters > MOST_LETTERS:
+            raise Unreadable("there are too many options that are not known")
         for index, letter in enumerate(letters, 1):
             option = self.options.get(f"-{letters[index - 1 : index + 1]}") or self.options.get(f"-{letter}")
             if option is None:
@@ -245,6 +263,8 @@ class _Reader:
 
     def _old_cluster(self, cluster: str) -> None:
         """`tar xPf`: letters first, their values follow in order."""
+        if len(self.reading.said) + len(cluster) > MOST_OPTIONS:
+            raise Unreadable("there are too many options")
         for index, letter in enumerate(cluster, 1):
             option = self.options.get(f"-{letter}")
             glued = cluster[index:]

@@ -7,7 +7,7 @@ harmless. Text is never searched for words that look dangerous: only its kind de
 import posixpath
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from assent.protocol.verdicts import Finding, VerdictLevel
 
@@ -35,8 +35,7 @@ _LINKER_PROGRAMS = ("-plugin", "--plugin", "-dynamic-linker", "--dynamic-linker"
 _MEDIUM, _HIGH, _REFUSE = VerdictLevel.MEDIUM, VerdictLevel.HIGH, VerdictLevel.REFUSE
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a value stood."""
 
     table: CommandTable

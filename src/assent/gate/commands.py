@@ -7,8 +7,8 @@ It decides from argv and tables alone and never from the joined text.
 
 import shlex
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from assent.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
 from assent.protocol.values import JsonObject
@@ -31,8 +31,7 @@ NETWORK = "Uses the network."
 _REMOTES = (Kind.REMOTE, Kind.TARGET, Kind.ORIGIN)
 
 
-@dataclass(frozen=True, slots=True)
-class CommandFindings:
+class CommandFindings(NamedTuple):
     """What the tables say of one command line."""
 
     findings: list[Finding]

@@ -7,7 +7,7 @@ the gate refuses; what it does not know is handed on as unknown, which is never 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from assent.protocol.verdicts import VerdictLevel
 
@@ -40,16 +40,18 @@ class Said:
     """Perhaps meant, not surely."""
 
 
-@dataclass(slots=True)
 class Reading:
     """What an argv says."""
 
-    said: list[Said] = field(default_factory=list[Said])
-    unknown: list[tuple[str, str | None]] = field(default_factory=list[tuple[str, str | None]])
-    """Options the table does not have, with the value glued to them."""
-    operands: list[str] = field(default_factory=list[str])
-    rest: list[str] = field(default_factory=list[str])
-    """Arguments of the program that the command starts."""
+    __slots__ = ("operands", "rest", "said", "unknown")
+
+    def __init__(self, operands: list[str] | None = None) -> None:
+        self.said: list[Said] = []
+        self.unknown: list[tuple[str, str | None]] = []
+        """Options the table does not have, with the value glued to them."""
+        self.operands: list[str] = [] if operands is None else operands
+        self.rest: list[str] = []
+        """Arguments of the program that the command starts."""
 
 
 def read(table: CommandTable, args: Sequence[str]) -> Reading:

@@ -32,7 +32,7 @@ from assent.protocol.verdicts import Finding, VerdictLevel, verdict_of
 from assent.store import ApprovalRow, ExecutionRow, Store
 from assent.store.approvals import Decided, NewApproval
 from assent.store.executions import HEAVY_CHARACTERS
-from assent.store.grants import NewGrant, bound_of, grant_covers
+from assent.store.grants import NewGrant, asked_of, bound_of, grant_covers
 from assent.store.history import HistoryFilter
 from assent.store.questions import approval_topic
 
@@ -168,11 +168,12 @@ class ApprovalManager:
     async def preview_grant(self, user_id: str, project_id: str, rule: GrantRule) -> GrantPreview:
         """What a rule would have covered of the user's last calls in a project, also of those they refused."""
         rows, _, _ = await self._store.executions.page(
-            HistoryFilter(user_id=user_id, project_id=project_id, limit=PREVIEWED_CALLS)
+            HistoryFilter(user_id=user_id, project_id=project_id, limit=PREVIEWED_CALLS, counted=False)
         )
         project = await self._store.chat.project(project_id)
         workspace = project.workspace if project else None
-        hits = [row for row in rows if grant_covers(rule, row, bound_of(row), workspace, recorded=True)]
+        asked = ((row, asked_of(row, bound_of(row), workspace, recorded=True)) for row in rows)
+        hits = [row for row, one in asked if one is not None and grant_covers(rule, one)]
         refused = [row for row in hits if row.error_type is ErrorType.REJECTED]
         calls = "1 call" if len(rows) == 1 else f"{len(rows)} calls"
         among = f", among them {len(refused)} you refused" if refused else ""
@@ -265,9 +266,13 @@ def _covers(rule: GrantRule, pending: ApprovalRow, workspace: str | None) -> boo
     """By the parameters as shown: a rule that only fits what was masked is none a person could have read."""
     if rule.tool != pending.tool_name:
         return False
+    try:
+        call = call_of(pending.tool_name, pending.tool_params, None, workspace)
+    except (KeyError, TypeError):  # a question that stands alone may be about anything
+        return False
     return covers(
         rule,
-        call_of(pending.tool_name, pending.tool_params, None, workspace),
+        call,
         level=VerdictLevel.MEDIUM,
         always_asks=False,
         network=pending.network,

@@ -5,23 +5,24 @@ of it is the agent's own words. This module asks nobody and decides nothing.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from assent.gate import describe, mask_value, safe_text
-from assent.gate.grants import NEVER_CODE, suggest
+from assent.gate import describe, mask_text, mask_value, safe_text
+from assent.gate.grants import suggest
+from assent.gate.rules import call_of
 from assent.protocol.grants import Suggestion
 from assent.protocol.inspections import Inspection, SeenFile
 from assent.protocol.states import RiskLevel
 from assent.protocol.values import JsonObject, moment
-from assent.protocol.verdicts import Finding, Verdict, verdict_of
+from assent.protocol.verdicts import Verdict
 from assent.settings import ServerSettings
 from assent.store import ExecutionRow
 from assent.store.questions import Question
+from assent.store.unseen import ANY_FILE, runs_code
 
 SHOWN_DIGITS = 12
 MOST_NAMED = 20
-ANY_FILE = "**"
 
 
 def question_for(
@@ -32,40 +33,50 @@ def question_for(
         description=describe(tool_name, params, verdict),
         timeout_seconds=_seconds(verdict.risk_level, settings),
         suggestions=_suggestions(tool_name, params, verdict, {}, workspace),
+        along=_along(tool_name, params, workspace),
     )
 
 
 def question_after_inspection(
     row: ExecutionRow,
+    verdict: Verdict,
     inspection: Inspection,
     settings: ServerSettings,
     *,
     workspace: str | None,
     written: Mapping[str, str],
-    unseen: Sequence[str],
     now: datetime,
 ) -> Question:
-    """The question about a call that runs files.
-
-    `written`: when an agent last wrote them. `unseen`: what changed without a question since somebody looked.
-    """
+    """The question about a call that runs files. `written`: when an agent last wrote them."""
     params = json.loads(row.true_params or "{}")
-    verdict = verdict_of([Finding(**finding) for finding in json.loads(row.findings)], network=row.network)
+    files = [
+        file.model_copy(update={"text": None if file.text is None else mask_text(file.text)})
+        for file in inspection.files
+    ]
     lines = [describe(row.tool_name, params, verdict)]
     there = [file for file in inspection.files if file.sha256 != "missing"]
     lines += [_seen(file, written.get(file.path), now) for file in there]
     if not there:
         names = ", ".join(f"'{safe_text(file.path)}'" for file in inspection.files)
         lines.append(f"The workspace has no {names}; one that appears before it runs stops it.")
-    code = [path for path in unseen if not path.lower().endswith(NEVER_CODE)]
-    if code:
-        lines.append(_unseen(code))
     return Question(
         description="\n".join(lines),
-        timeout_seconds=_seconds(row.risk_level, settings),
+        timeout_seconds=_seconds(verdict.risk_level, settings),
         suggestions=_suggestions(row.tool_name, params, verdict, inspection.bound, workspace),
-        inspection=inspection,
+        inspection=Inspection(files=files),
+        along=_along(row.tool_name, params, workspace),
     )
+
+
+def problem_with_look(inspection: Inspection, verdict: Verdict) -> str | None:
+    """Why nobody can be asked about what a machine saw; None when somebody can."""
+    if verdict.refused:
+        return verdict.message
+    seen = [file.path for file in inspection.files]
+    if sorted(seen) == sorted(verdict.runs):
+        return None
+    names = ", ".join(f"'{safe_text(path)}'" for path in sorted(verdict.runs)[:3])
+    return f"The machine looked at other files than this would run ({names}), so nobody could be asked."
 
 
 def _suggestions(
@@ -88,6 +99,11 @@ def _seen(file: SeenFile, written_at: str | None, now: datetime) -> str:
     digest = file.sha256[:SHOWN_DIGITS]
     part = " Only its beginning is shown here; open the file to see all of it." if file.shortened else ""
     return f"It runs '{name}' as it is now ({when}, sha256 {digest}…); a change before it runs stops it.{part}"
+
+
+def _along(tool_name: str, params: JsonObject, workspace: str | None) -> Callable[[Sequence[str]], str] | None:
+    """How to name what may run along, where code of the workspace would run."""
+    return _unseen if runs_code(call_of(tool_name, params, None, workspace)) else None
 
 
 def _unseen(paths: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 
 import structlog
 
-from assent.asking import question_after_inspection, question_for
+from assent.asking import problem_with_look, question_after_inspection, question_for
 from assent.bus import Bus, ConnectedClient, Presence
 from assent.gate import Gate, Judgement, mask_text, mask_value, shown_params
 from assent.machines import Machine, Machines
@@ -123,11 +123,14 @@ class ToolExecutor:
     async def start(self) -> None:
         """Begin watching deadlines; those that passed while nobody was here fire at once."""
         self._stop_listening = self._bus.listen(DEADLINES_TOPIC, self._deadline_set)
+        # What a client that goes was asked to look at, another may be there to look at instead.
+        self._presence.on_leave = lambda client: self._sweep_now.set()
         self._sweeper = asyncio.create_task(self._sweep(), name="assent-deadlines")
 
     async def stop(self) -> None:
         if self._sweeper is not None:
             self._stop_listening()
+            self._presence.on_leave = None
             self._sweeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._sweeper
@@ -156,7 +159,7 @@ class ToolExecutor:
     ) -> ExecutionRow:
         """Judge, record, wait. With `until_asked`, come back as soon as a person has to be asked."""
         machine = await self._machines.of(session.project_id)
-        judgement = machine.gate.judge(tool_name, tool_params, workspace=machine.workspace, isolated=machine.isolated)
+        judgement = machine.judge(tool_name, tool_params)
         if machine.widest_mode is AgentMode.SANDBOX and caller.mode is AgentMode.FULL:
             caller = replace(caller, mode=AgentMode.SANDBOX)
         new = self._new_execution(judgement, tool_params, session, caller)
@@ -188,28 +191,29 @@ class ToolExecutor:
             raise ConflictError("Another client was asked to look at this.", state=row.status.value)
         if row.status is not ExecutionStatus.PENDING:
             return
-        if inspection.problem is not None:
-            await self._store.executions.unseen(tool_id, mask_text(inspection.problem))
-            return
         machine = await self._machines.of(project_id)
-        files = [
-            file.model_copy(update={"text": None if file.text is None else mask_text(file.text)})
-            for file in inspection.files
-        ]
+        params = json.loads(row.true_params or "{}")
+        # Judged once more: it may have been begun before this machine, or its owner's newest rules, were known.
+        verdict = machine.judge(row.tool_name, params).verdict
+        problem = inspection.problem or problem_with_look(inspection, verdict)
+        if problem is not None:
+            error_type = ErrorType.REFUSED if verdict.refused else ErrorType.TOOL_ERROR
+            await self._store.executions.unseen(tool_id, mask_text(problem), error_type)
+            return
         question = question_after_inspection(
             row,
-            Inspection(files=files),
+            verdict,
+            inspection,
             self._settings,
             workspace=machine.workspace,
             written=await self._store.executions.last_writes(project_id, inspection.bound),
-            unseen=await self._store.grants.unseen(user_id, row.session_id),
             now=datetime.now(UTC),
         )
-        params = json.loads(row.true_params or "{}")
         client = self._presence.choose(project_id)
         await self._store.executions.inspected(
             tool_id,
             question,
+            verdict,
             digest=call_digest(row.tool_name, params, project_id, inspection.bound),
             client_id=client.client_id if client else None,
         )
@@ -271,7 +275,8 @@ class ToolExecutor:
             await self._store.chat.remember_machine(client.project_id, client.workspace, client.isolation)
         if not resumed:
             await self._store.executions.repeat_signals(client.project_id, client.client_id)
-        await self._store.executions.look_again(client.project_id, client.client_id)
+        others = self._presence.declared(client.project_id) - {client.client_id}
+        await self._store.executions.look_again(client.project_id, client.client_id, others)
         await self._store.executions.dispatch_waiting(client.project_id, client.client_id)
 
     async def agent_session(self, user_id: str, project_id: str, session_id: str | None) -> SessionRow:
@@ -371,6 +376,10 @@ class ToolExecutor:
             client = self._presence.choose(project_id)
             if client is not None:
                 await self._store.executions.dispatch_waiting(project_id, client.client_id)
+        for project_id, client_id in await self._store.executions.unlooked_at():
+            client, able = self._presence.choose(project_id), self._presence.declared(project_id)
+            if client is not None and client_id not in able and client.client_id in able:
+                await self._store.executions.look_again(project_id, client.client_id, able)
         self._next_deadline = upcoming
         if upcoming is None:
             return LONGEST_NAP_SECONDS

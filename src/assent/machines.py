@@ -4,12 +4,14 @@ The server judges with the organisation's rules and those the chosen client decl
 its own copy. What is parsed is kept until it is declared anew.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
 from assent.bus import Bus, Presence
-from assent.gate import Gate, PolicyError, declared_layers
+from assent.gate import Gate, Judgement, PolicyError, declared_layers
 from assent.protocol.policies import PolicyDeclaration
 from assent.protocol.states import AgentMode
 from assent.store import Store
@@ -28,6 +30,10 @@ class Machine:
     workspace: str | None
     isolated: bool
 
+    def judge(self, tool_name: str, tool_params: Mapping[str, Any]) -> Judgement:
+        """What a call may do here."""
+        return self.gate.judge(tool_name, tool_params, workspace=self.workspace, isolated=self.isolated)
+
     @property
     def widest_mode(self) -> AgentMode:
         return self.gate.rules.policy.widest_mode
@@ -42,7 +48,8 @@ class Machines:
         self._presence = presence
         self._gate = gate
         self._gates: dict[tuple[str, str | None], Gate] = {}
-        self._listening: set[str] = set()
+        self._heard: dict[str, int] = {}
+        """How often each project's rules were declared anew, as far as we listen."""
 
     async def of(self, project_id: str) -> Machine:
         """The machine of the client that would execute now; while none is there, the one that was there last."""
@@ -61,14 +68,16 @@ class Machines:
         known = self._gates.get(key)
         if known is not None:
             return known
-        if project_id not in self._listening:
-            self._listening.add(project_id)
+        if project_id not in self._heard:
+            self._heard[project_id] = 0
             self._bus.listen(policy_topic(project_id), lambda fact: self._forget(project_id))
+        heard = self._heard[project_id]
         text = await self._store.machines.policy(project_id, client_id)
         gate = self._gate if text is None else self._with(text)
         if len(self._gates) >= MOST_KEPT:
             self._gates.clear()
-        self._gates[key] = gate
+        if heard == self._heard[project_id]:  # else what was read may be older than what was declared meanwhile
+            self._gates[key] = gate
         return gate
 
     def _with(self, text: str) -> Gate:
@@ -81,5 +90,6 @@ class Machines:
         return self._gate.with_policy(self._gate.rules.policy.plus(*declared))
 
     def _forget(self, project_id: str) -> None:
+        self._heard[project_id] += 1
         for key in [key for key in self._gates if key[0] == project_id]:
             del self._gates[key]

@@ -132,6 +132,11 @@ def load_policy(settings: ClientSettings, workspace: str | Path) -> LoadedPolicy
                 f"There is no policy file {str(path)!r}.",
                 hint=f"correct ASSENT_{layer.value.upper()}_POLICY or leave it out",
             )
+        if text is not None and _lies_in(path or usual[layer], root):
+            raise PolicyError(
+                f"The policy file {text.source!r} lies in the workspace, where an agent could change it.",
+                hint="move it, or choose a workspace that does not hold it",
+            )
         texts += [text] if text is not None else []
     notes: list[str] = []
     data = read_project_policy(root)
@@ -173,11 +178,18 @@ def read_project_policy(root: str) -> bytes | None:
 
 def is_trusted(home: Path, root: str, data: bytes) -> bool:
     """Whether the owner trusted exactly this content for this workspace."""
+    if _lies_in(home, root):
+        return False  # an agent could have written it
     return _trusted(home).get(root) == hashlib.sha256(data).hexdigest()
 
 
 def trust(home: Path, root: str, data: bytes) -> None:
     """Let this content loosen, in this workspace."""
+    if _lies_in(home, root):
+        raise ConfigurationError(
+            f"What you trust cannot be kept in {str(home)!r}: it lies in the workspace, open to agents.",
+            hint="set ASSENT_HOME to a directory outside",
+        )
     _keep(home, {**_trusted(home), root: hashlib.sha256(data).hexdigest()})
 
 
@@ -188,6 +200,10 @@ def revoke_trust(home: Path, root: str) -> bool:
         return False
     _keep(home, known)
     return True
+
+
+def _lies_in(path: Path, root: str) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
 
 def _trusted(home: Path) -> dict[str, str]:

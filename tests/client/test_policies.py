@@ -1,6 +1,7 @@
 """The rules of a machine: which files they come from, who may have written them, and what is trusted."""
 
 import asyncio
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -196,6 +197,28 @@ def test_list_of_trust_that_others_can_change_trusts_nothing(home: Path, root: P
     (home / "trusted.json").rename(tmp_path / "elsewhere.json")
     (home / "trusted.json").symlink_to(tmp_path / "elsewhere.json")
     assert not is_trusted(home, str(root), b"x")
+
+
+@pytest.mark.promise("G3", "S")
+def test_trust_kept_in_the_workspace_is_no_trust(root: Path) -> None:
+    inside = root / "state"
+    with pytest.raises(ConfigurationError, match="lies in the workspace"):
+        trust(inside, str(root), b"x")
+    inside.mkdir()
+    (inside / "trusted.json").write_text(json.dumps({str(root): hashlib.sha256(b"x").hexdigest()}))
+    (inside / "trusted.json").chmod(0o600)
+    assert not is_trusted(inside, str(root), b"x")
+
+
+@pytest.mark.promise("G3", "S")
+def test_file_of_the_owner_in_the_workspace_is_refused(home: Path, root: Path, files: dict[Layer, Path]) -> None:
+    (root / "mine.toml").write_text(ALLOW)
+    link = root.parent / "link.toml"
+    link.symlink_to(root / "mine.toml")
+    for path in (root / "mine.toml", link):
+        named = ClientSettings(home=home, user_policy=path, device_policy=files[Layer.DEVICE])
+        with pytest.raises(PolicyError, match="an agent could change it"):
+            load_policy(named, root)
 
 
 def test_trust_that_cannot_be_kept_is_said(tmp_path: Path, root: Path) -> None:

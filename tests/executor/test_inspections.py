@@ -156,7 +156,9 @@ async def test_a_script_may_be_granted_while_its_content_stays_the_same(desk: De
 async def test_no_grant_runs_code_that_another_grant_let_change_unseen(desk: Desk) -> None:
     """Two grants that are harmless alone: writes below tests/, and the project's tests."""
     test = ("execute_command", {"command": "python", "args": ["-m", "pytest", "-q"]})
-    nothing = [SeenFile(path=path, sha256="missing") for path in ("pytest.py", "pytest/__main__.py")]
+    nothing = [
+        SeenFile(path=path, sha256="missing") for path in ("pytest.py", "pytest/__init__.py", "pytest/__main__.py")
+    ]
 
     async def answer(call: tuple[str, dict[str, Any]], rule: GrantRule | None) -> str:
         waiting = asyncio.create_task(desk.executor.execute_tool(*call, desk.session.id))

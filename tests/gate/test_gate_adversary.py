@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from assent.gate import Gate, describe, mask_text, safe_text, secret_name, shown_params
+from assent.gate import Gate, GateRules, describe, mask_text, safe_text, secret_name, shown_params
 from assent.protocol.tools import TOOLS
 
 pytestmark = pytest.mark.promise("G3", "G5")
@@ -194,6 +194,15 @@ def test_hostile_repository_name_is_judged_at_once(args: list[str]) -> None:
 
 
 @pytest.mark.promise("G4")
+@pytest.mark.parametrize("command", ["tar", "tree", "wget", "python", "du", "grep", "cp", "curl"])
+def test_cluster_without_end_is_refused_at_once(command: str) -> None:
+    gate = Gate(GateRules(allowed_commands=frozenset({command})))
+    for args in ([f"-{'x' * 120_000}"], ["a/" * 60_000], [f"-{'a' * 500}{number}" for number in range(256)]):
+        began = time.process_time()
+        assert gate.judge("execute_command", {"command": command, "args": args}).verdict.level.value != "LOW"
+        assert time.process_time() - began < 0.5
+
+
 def test_linker_argument_of_many_pieces_is_judged_at_once() -> None:
     began = time.process_time()
     verdict = GATE.judge("execute_command", {"command": "gcc", "args": ["-Wl," + ",-L/x" * 20_000]}).verdict

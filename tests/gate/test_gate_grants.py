@@ -281,6 +281,32 @@ def test_code_is_not_covered_while_files_were_written_that_nobody_saw(line: str,
     assert is_covered(rule, run(line), unseen=("src/a.py",)) is not runs
 
 
+def test_syntax_check_is_not_covered_while_a_module_of_pythons_own_could_be_shadowed() -> None:
+    rule = command("python -m py_compile")
+    assert is_covered(rule, run("python -m py_compile a.py"))
+    assert not is_covered(rule, run("python -m py_compile a.py"), unseen=("traceback.py",))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git rebase -s x/y main",
+        "git merge-file conftest.py a b",
+        "git mv a.py conftest.py",
+        "git show HEAD:.env",
+        "git interpret-trailers --in-place a.py",
+        "git clone ./a .vscode",
+        "git stash show --output=conftest.py",
+        "git diff --no-index a .env",
+        "git checkout -- .assent/policy.toml",
+        "git mailinfo a b",
+        "git x/y",
+    ],
+)
+def test_all_of_git_covers_no_program_secret_or_file_that_runs(line: str) -> None:
+    assert not is_covered(command("git"), run(line), {})
+
+
 def test_what_a_covered_call_leaves_unseen_is_known() -> None:
     def left(judgement: Judgement) -> tuple[str, ...]:
         assert judgement.params is not None
@@ -496,7 +522,10 @@ def test_a_rule_that_makes_no_sense_has_a_problem(rule: GrantRule) -> None:
     ("rule", "words"),
     [
         (writes("src/**"), "Write text files below 'src'."),
-        (writes("src/"), "Write text files below 'src'."),
+        (writes("src/"), "Write text files below any 'src/'."),
+        (writes("src/pkg/"), "Write text files below 'src/pkg'."),
+        (writes("a.md"), "Write any file 'a.md', in whatever directory."),
+        (writes("./a.md"), "Write 'a.md'."),
         (writes("./*.md"), "Write '*.md' files in the workspace's own directory."),
         (writes("*.md"), "Write '*.md' files anywhere."),
         (writes("a.py/b.md", "x/?.md"), "Write 'a.py/b.md' or files that fit 'x/?.md'."),
@@ -507,7 +536,7 @@ def test_a_rule_that_makes_no_sense_has_a_problem(rule: GrantRule) -> None:
             f"Run python x.py with anything after it, while 'x.py' ({SEEN[:12]}) stays as it is now.",
         ),
         (command("python -m pytest"), "Run python -m pytest (the project's tests) with usual options."),
-        (GrantRule(tool="read_file", paths=("a",)), "Use 'read_file' on 'a'."),
+        (GrantRule(tool="read_file", paths=("a",)), "Use 'read_file' on any file 'a', in whatever directory."),
     ],
 )
 def test_a_rule_reads_as_a_sentence(rule: GrantRule, words: str) -> None:

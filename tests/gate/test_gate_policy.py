@@ -1,5 +1,6 @@
 """The owner's rules: how a file is read, and what its rules do to a verdict."""
 
+import time
 from typing import Any
 
 import pytest
@@ -186,6 +187,82 @@ def test_command_that_may_reach_what_is_denied_asks() -> None:
     assert use(judge, "search_files", pattern="x").level is MEDIUM
     assert use(judge, "search_files", pattern="x", path="src").level is LOW
     assert run(judge, "grep", "-rn", "TODO", "src").level is LOW
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("grep", "-r", "x", "src/.."),
+        ("grep", "-r", "x", WORKSPACE),
+        ("find", f"{WORKSPACE}/", "-name", "x"),
+        ("ls", "-R", "src/../."),
+        ("cat", "src/link/../secret/key"),
+    ],
+)
+def test_no_spelling_of_a_directory_above_slips_past_a_deny(argv: tuple[str, ...]) -> None:
+    assert run(GATE, *argv).level is LOW
+    verdict = run(gate('[[rule]]\naction = "deny"\npaths = ["secret/**"]'), *argv)
+    assert (verdict.level, verdict.always_asks) == (MEDIUM, True)
+
+
+def test_search_behind_a_parent_may_reach_what_is_denied() -> None:
+    judge = gate('[[rule]]\naction = "deny"\npaths = ["secret/**"]')
+    assert use(judge, "search_files", pattern="x", path="src/link/..").always_asks
+    assert use(judge, "read_file", path="src/link/../secret/key").always_asks
+
+
+def test_module_is_the_file_and_the_command_it_stands_for() -> None:
+    deny = '[[rule]]\naction = "deny"\n'
+    assert run(gate(f'{deny}paths = ["secret/**"]'), "python", "-m", "secret.x").level is REFUSE
+    assert run(gate(f'{deny}paths = ["tools/x.py"]'), "python", "-um", "tools.x").level is REFUSE
+    assert run(gate(f'{deny}command = ["python", "-m", "pip"]'), "python", "-m", "pip.__main__", "list").level is REFUSE
+    judge = gate(f'{deny}command = ["pip", "install"]\nmatch = ["python -m pip install x"]')
+    assert run(judge, "python3", "-Impip", "-q", "install", "x").level is REFUSE
+    assert run(judge, "python", "-m", "pip", "list").level is MEDIUM
+    assert run(judge, "python", "x.py", "-m", "pip", "install").level is MEDIUM
+    allow = gate('[[rule]]\naction = "allow"\ncommand = ["pip"]')
+    assert run(allow, "python", "-m", "pip", "list").waived_by is None
+
+
+def test_absolute_path_of_a_script_is_the_script() -> None:
+    judge = gate('[[rule]]\naction = "deny"\ncommand = ["python", "scripts/deploy.py"]')
+    assert run(judge, "python", "-u", f"{WORKSPACE}/scripts/deploy.py").level is REFUSE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git show HEAD:.env",
+        "git diff .env",
+        "git grep KEY -- .env",
+        "git blame .env",
+        "git add .env",
+        "tar cf a .env",
+        "zip a.zip .env",
+        "git cat-file -p :config/.env",
+        "git log -p -- .env",
+        "git hash-object -w .env",
+    ],
+)
+def test_allow_waives_no_question_about_a_secret_that_is_packed_or_shown(line: str) -> None:
+    text = "".join(f'[[rule]]\naction = "allow"\ncommand = ["{name}"]\n' for name in ("git", "tar", "zip"))
+    verdict = run(gate(text), *line.split())
+    assert verdict.always_asks
+    assert verdict.waived_by is None
+
+
+def test_hostile_rules_and_a_hostile_line_are_judged_soon() -> None:
+    patterns = ", ".join(f'"**/{"*a" * 60}{number}"' for number in range(300))
+    judge = gate(f'[[rule]]\naction = "deny"\npaths = [{patterns}]')
+    for arguments in (
+        ["a/" * 200 + str(n) for n in range(256)],
+        [f"{n}=" + "=a" * 250 for n in range(256)],
+        [f"-{'a' * 500}{n}" for n in range(256)],
+    ):
+        began = time.process_time()
+        verdict = run(judge, "echo", *arguments)
+        assert time.process_time() - began < 1
+        assert verdict.always_asks, "what is too much to look at may be anything"
 
 
 def test_unknown_subcommand_may_be_what_is_denied() -> None:

@@ -112,7 +112,9 @@ def test_call_is_described_from_its_parameters(tool: str, params: dict[str, Any]
 
 
 def test_reasons_follow_the_description_and_low_ones_do_not() -> None:
-    assert "-delete: removes what it finds." in described("execute_command", {"command": "find", "args": ["-delete"]})
+    assert "-delete: deletes every file it finds, for good." in described(
+        "execute_command", {"command": "find", "args": ["-delete"]}
+    )
     assert described("read_file", {"path": "a"}) == "Read 'a'"
 
 

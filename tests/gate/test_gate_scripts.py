@@ -16,6 +16,7 @@ PYTEST = ("conftest.py", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini
 _GATE = Gate(
     GateRules(
         allowed_commands=frozenset(["python", "node", "npm", "make", "pytest", "cargo", "go", "grep", "git", "gcc"])
+        | {"pip", "sed"}
     )
 )
 
@@ -51,6 +52,10 @@ def reading(line: str) -> tuple[str, list[str], Any]:
             "python -m pkg.mod x.py",
             ["pkg/mod.py", "pkg/mod/__init__.py", "pkg/mod/__main__.py", "pkg/__init__.py", "pkg.py"],
         ),
+        ("python -Im cProfile -o out x.py", ["x.py"]),
+        ("python -Im doctest README.md", ["README.md"]),
+        ("python -Im pip install -e ./lib[dev]", ["lib/setup.py", "lib/setup.cfg", "lib/pyproject.toml"]),
+        ("python -Im pip install lib", []),
         ("python -Im pytest", []),
         ("python -P -m pytest", []),
         ("python -m pkg..mod", []),
@@ -76,7 +81,9 @@ def test_a_module_too_deep_to_tell_stands_for_something_that_cannot_be_shown() -
     ("line", "files"),
     [
         ("node x.js", ["x.js"]),
-        ("node --max-old-space-size 4096 x.mjs --y", ["x.mjs"]),
+        ("node --max-old-space-size=4096 x.mjs --y", ["x.mjs"]),
+        ("node --experimental-specifier-resolution y.js x.js", ["y.js"]),  # takes no value apart from it
+        ("node --inspect-port 9 x.js", ["x.js"]),
         (
             "node app",
             [
@@ -159,6 +166,11 @@ def test_npm_runs_the_scripts_of_a_package(line: str, files: list[str]) -> None:
         ("cargo test --manifest-path sub/Cargo.toml", ["sub/Cargo.toml", "sub/build.rs", "sub/.cargo/config.toml"]),
         ("go run x.go", ["x.go"]),
         ("go test ./...", []),
+        ("pip install -r r.txt .", ["r.txt", "setup.py", "setup.cfg", "pyproject.toml"]),
+        ("pip install -e sub/lib", ["sub/lib/setup.py", "sub/lib/setup.cfg", "sub/lib/pyproject.toml"]),
+        ("pip install requests", []),
+        ("sed -n -f x.sed a.txt", ["x.sed"]),
+        ("sed -n 1p a.txt", []),
         ("gcc x.c", []),
         ("git log", []),
         ("grep -rn x .", []),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from assent.protocol.errors import ConfigurationError
+from assent.protocol.states import Scope
 
 RULE = {"tool": "write_file", "paths": ["src/**"]}
 CLASS = {"decision": "approved", "scope": "class", "terms": {"rule": RULE}}
@@ -104,6 +105,27 @@ async def test_a_machine_says_what_a_call_would_run_and_the_person_is_shown_it(s
         assert asked["inspection"]["files"][0]["text"] == "print(1)\n"
         wrong = await alice.post(f"/my/projects/{project}/tools/{request['tool_id']}/inspection", {"files": [{}]})
         assert wrong.status == 400
+
+
+@pytest.mark.promise("X18", "G8")
+@pytest.mark.parametrize("scopes", [(Scope.AGENT,), (Scope.AGENT, Scope.EXECUTE, Scope.APPROVE)])
+async def test_an_agents_token_neither_says_what_would_run_nor_which_rules_hold_nor_touches_grants(
+    server: Any, scopes: tuple[Scope, ...]
+) -> None:
+    alice, agent = server.user(), server.user(scopes=scopes)
+    project = await alice.project()
+    async with alice.feed(project, "client=laptop&workspace=/ws&isolation=bwrap") as feed:
+        call = asyncio.create_task(agent.execute(project, "execute_command", {"command": "python", "args": ["x.py"]}))
+        request = (await feed.until("tool.inspection_request")).data
+        seen = {"files": [{"path": "x.py", "sha256": "a" * 64, "text": "print('harmless')"}]}
+        looks = f"/my/projects/{project}/tools/{request['tool_id']}/inspection"
+        assert (await agent.post(looks, seen, headers={"Assent-Client": "laptop"})).status == 403
+        assert (await alice.get("/my/approvals")).json["total_count"] == 0
+        rules = {"client_id": "laptop", "layers": []}
+        assert (await agent.send("PUT", f"/my/projects/{project}/policy", rules)).status == 403
+        assert (await agent.post("/my/grants/grant_1/revoke")).status == 403
+        assert (await alice.post(looks, seen, headers={"Assent-Client": "laptop"})).status == 204
+        await call
 
 
 @pytest.mark.promise("G9")

@@ -149,7 +149,8 @@ async def test_only_name_and_address_of_the_users_git_settings_are_taken(
 
 
 def test_git_and_zip_get_options_that_keep_them_tame() -> None:
-    safety = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "--no-pager"]
+    safety = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"]
+    safety += ["-c", "safe.bareRepository=explicit", "--no-pager"]
     assert safe_arguments("git", ["status"]) == [*safety, "status"]
     assert safe_arguments("git", ["-C", "x", "diff", "a"]) == [
         *safety,

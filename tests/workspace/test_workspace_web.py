@@ -14,8 +14,7 @@ from pydantic import SecretStr
 from assent.protocol.errors import AssentError, ConfigurationError, ToolFailure
 from assent.protocol.tools import SearchWebParams, SearchWebResult, WebHit
 from assent.settings import ClientSettings
-from assent.workspace import WebSearcher, Workspace
-from assent.workspace import fetching
+from assent.workspace import WebSearcher, Workspace, fetching
 
 from .conftest import Place
 

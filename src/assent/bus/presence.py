@@ -30,6 +30,8 @@ class Presence:
     def __init__(self) -> None:
         self._clients: dict[str, dict[int, ConnectedClient]] = {}
         self._next = 0
+        self.on_leave: Callable[[ConnectedClient], None] | None = None
+        """Told of each stream that has gone."""
 
     def connect(self, client: ConnectedClient) -> Callable[[], None]:
         """Here until the returned function is called. The same client twice counts until both are gone."""
@@ -43,6 +45,8 @@ class Presence:
                 here.pop(key, None)
                 if not here:
                     del self._clients[client.project_id]
+                if self.on_leave is not None:
+                    self.on_leave(client)
 
         return leave
 
@@ -59,6 +63,10 @@ class Presence:
     def connected(self) -> frozenset[str]:
         """Ids of everybody who is here."""
         return frozenset(client.client_id for here in self._clients.values() for client in here.values())
+
+    def declared(self, project_id: str) -> frozenset[str]:
+        """Ids of a project's clients that say who they are: those can be asked more than to execute."""
+        return frozenset(client.client_id for client in self.clients(project_id) if client.declared)
 
     def clients(self, project_id: str) -> list[ConnectedClient]:
         return list(self._clients.get(project_id, {}).values())

@@ -7,7 +7,7 @@ harmless. Text is never searched for words that look dangerous: only its kind de
 import posixpath
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from assent.protocol.verdicts import Finding, VerdictLevel
 
@@ -26,6 +26,7 @@ _EXPANDS = re.compile(r"`|\$[({]|\{(?:[^}]*,)?(?:/|~|\.\.)")
 _ZONE_FILE = re.compile(r"TZ=[\"']?:?(?:/|[^\"']*\.\.)")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://)")
 _SCP = re.compile(r"[^/\s:]+:(?!/?\d+$).+")  # no colon before the first: one way to match, so linear
+_MAGIC = re.compile(r":(?:\([^)]*\)|[!^/]*)")
 _NETWORK_SCHEMES = frozenset({"http", "https", "ssh", "git", "git+ssh", "git+https", "ftp", "ftps", "git+http"})
 _SAFE_CHECKPOINTS = frozenset({"dot", ".", "echo", "bell", "totals", "ttyout", "sleep"})
 _WEB = re.compile(r"(?:https?://)?[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{1,5})?(?:[/?#][^\s\\{}\[\]]*)?", re.IGNORECASE)
@@ -34,8 +35,7 @@ _LINKER_PROGRAMS = ("-plugin", "--plugin", "-dynamic-linker", "--dynamic-linker"
 _MEDIUM, _HIGH, _REFUSE = VerdictLevel.MEDIUM, VerdictLevel.HIGH, VerdictLevel.REFUSE
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a value stood."""
 
     table: CommandTable
@@ -63,8 +63,7 @@ def judge_value(kind: Kind, value: str, place: Place) -> Findings:
 
 
 def _text(value: str, place: Place) -> Findings:
-    hidden = hidden_in_prose(value)
-    if hidden is None:
+    if hidden_in_prose(value) is None:
         return NOTHING
     return [place.finding(_MEDIUM, f"{quoted(value, 60)} holds an invisible character.")]
 
@@ -123,8 +122,7 @@ def _path_write(value: str, place: Place) -> Findings:
 
 
 def _program(value: str, place: Place) -> Findings:
-    where = place.option or "An argument"
-    return [place.finding(_REFUSE, f"{where} would run another program: {quoted(value, 80)}.")]
+    return [place.finding(_REFUSE, f"{place.option or 'An argument'} would run another program: {quoted(value, 80)}.")]
 
 
 def _loose(value: str, place: Place) -> Findings:
@@ -229,8 +227,7 @@ def _setting(value: str, place: Place) -> Findings:
 
 
 def _linker(value: str, place: Place) -> Findings:
-    pieces = value.split(",")
-    for piece in pieces:
+    for piece in (pieces := value.split(",")):
         if piece.startswith(_LINKER_PROGRAMS):
             return [place.finding(_REFUSE, f"{quoted(piece)} would make the compiler load another program.")]
     return next((found for piece in pieces if (found := _loose(piece, place))), NOTHING)
@@ -247,7 +244,9 @@ def _archive(value: str, place: Place) -> Findings:
         return NOTHING
     if ":" in value:
         return [place.finding(_REFUSE, f"{quoted(value)} is an archive on another machine.")]
-    return _path_write(value, place)
+    if _path_make(value, place):
+        return _path_write(value, place)
+    return [place.finding(_HIGH, f"Reads or writes the archive {quoted(value)}.")]
 
 
 def _script(value: str, place: Place) -> Findings:
@@ -272,6 +271,26 @@ def _source(value: str, place: Place) -> Findings:
     if value.startswith("@"):
         return [place.finding(_REFUSE, f"{quoted(value)} holds arguments that cannot be seen.", "give them one by one")]
     return _loose(value, place)
+
+
+def _pathspec(value: str, place: Place) -> Findings:
+    findings = _loose(value, place)
+    if not secret_name(value.rpartition(":")[2]):
+        return findings
+    return [*findings, place.finding(_MEDIUM, f"{quoted(value)} usually holds secrets.", always_asks=True)]
+
+
+def _tree(value: str, place: Place) -> Findings:
+    protected = protected_name(_MAGIC.sub("", value))
+    if protected is not None:
+        return [place.finding(_REFUSE, f"{quoted(value)} may not be changed. {protected}")]
+    return _loose(value, place)
+
+
+def _origin(value: str, place: Place) -> Findings:
+    """As `_remote`; and the last part of the address is the name of a new directory."""
+    name = value.rstrip("/").removesuffix("/.git").rpartition("/")[2].rpartition(":")[2].removesuffix(".git")
+    return [*_remote(value, place), *(_path_make(name, place) if name.strip(".") else NOTHING)]
 
 
 def _sed_script(value: str, place: Place) -> Findings:
@@ -336,10 +355,10 @@ def _url(value: str, place: Place) -> Findings:
 
 def _requirement(value: str, place: Place) -> Findings:
     """A package for pip; `.` and directories of the workspace are the project's own."""
-    refused = _loose(value.partition("@")[2].strip() if " @ " in value else value, place)
+    refused = _loose(value, place) or _loose(value.partition("@")[2].strip(), place)
     if refused:
         return refused
-    if "://" in value or ":" in value or " @ " in value or value.endswith(_WHEEL):
+    if ":" in value or " @ " in value or value.endswith(_WHEEL):
         return [place.finding(_HIGH, f"{quoted(value)} does not come from the package index.", always_asks=True)]
     return NOTHING
 
@@ -368,6 +387,9 @@ _JUDGES: dict[Kind, Callable[[str, Place], Findings]] = {
     Kind.SOURCE: _source,
     Kind.TARGET: _target,
     Kind.GLOB: _glob,
+    Kind.PATHSPEC: _pathspec,
+    Kind.TREE: _tree,
+    Kind.ORIGIN: _origin,
     Kind.SED_SCRIPT: _sed_script,
     Kind.PATH_MAKE: _path_make,
     Kind.PATH_CHANGE: _path_change,

@@ -7,8 +7,8 @@ It decides from argv and tables alone and never from the joined text.
 
 import shlex
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from assent.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
 from assent.protocol.values import JsonObject
@@ -28,11 +28,10 @@ LONG_COMMAND_BYTES = 8 * 1024
 
 _LOW, _MEDIUM, _HIGH, _REFUSE = VerdictLevel.LOW, VerdictLevel.MEDIUM, VerdictLevel.HIGH, VerdictLevel.REFUSE
 NETWORK = "Uses the network."
-_REMOTES = (Kind.REMOTE, Kind.TARGET)
+_REMOTES = (Kind.REMOTE, Kind.TARGET, Kind.ORIGIN)
 
 
-@dataclass(frozen=True, slots=True)
-class CommandFindings:
+class CommandFindings(NamedTuple):
     """What the tables say of one command line."""
 
     findings: list[Finding]
@@ -237,7 +236,7 @@ class _Judge:
         reason = f"{quoted(name, 60)} is not an option known of {self.table.name}."
         self.findings.append(Finding(level=level, reason=reason, rule=f"{_rule(self.table)}.unknown"))
         if value is not None:
-            self.findings += judge_value(Kind.LOOSE, value, self.place)
+            self.findings += judge_value(Kind.TREE, value, self.place)  # it may be written
 
     def _subcommand(self) -> bool:
         """Judge the first operand as a subcommand; False when it is none and the table goes on by itself."""
@@ -249,6 +248,9 @@ class _Judge:
         if sub is None:
             if " " in table.name:
                 return False
+            if "/" in name:
+                reason = f"{quoted(name, 60)} is no subcommand: {table.name} would run a program of that name."
+                self.findings.append(Finding(level=_REFUSE, reason=reason, rule=f"{_rule(table)}.subcommand"))
             reason = f"{quoted(name, 60)} is not a subcommand known of {table.name}; it may be an alias."
             self.findings.append(Finding(level=_HIGH, reason=reason, rule=f"{_rule(table)}.subcommand"))
             for arg in (*reading.operands, *reading.rest):

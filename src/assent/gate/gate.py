@@ -8,7 +8,7 @@ and on the client. It never raises; what it cannot judge it refuses.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pydantic import ValidationError
 
@@ -37,8 +37,7 @@ class GateRules:
     """May turn on further commands, tighten, and waive questions of risk."""
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(NamedTuple):
     """The gate's answer: the call as it was understood, and the verdict."""
 
     tool_name: str

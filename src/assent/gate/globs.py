@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from .characters import plain_form
 from .names import names_of
+from .paths import MAX_NAME_BYTES
 
 DEEP = "**"
 BELOW = (DEEP, "*")
@@ -89,7 +90,21 @@ def _all_fit(parts: Sequence[str], names: Sequence[str]) -> bool:
 def _name_fits(part: str, name: str) -> bool:
     if "*" not in part and "?" not in part:
         return part == name
-    return _walk(part, name, "*", _letter_fits)
+    if len(name) > MAX_NAME_BYTES:
+        return False  # no file is called that
+    if "?" in part:
+        return _walk(part, name, "*", _letter_fits)
+    first, *others = part.split("*")
+    last = others.pop()
+    at, end = len(first), len(name) - len(last)
+    if at > end or not name.startswith(first) or not name.endswith(last):
+        return False
+    for piece in others:  # each as early as possible: what is left is then the most
+        at = name.find(piece, at, end)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True
 
 
 def _letter_fits(wanted: str, letter: str) -> bool:

@@ -61,7 +61,7 @@ def widest_of(rule: GrantRule) -> str:
 
 
 def _widest_write(paths: Sequence[str]) -> str:
-    if not any(set("*?") & set(path) or path.endswith("/") for path in paths):
+    if not any(set("*?") & set(path) or path.endswith("/") or "/" not in path for path in paths):
         return "It is replaced or emptied as often as wanted, without its content being shown to you."
     endings = " ".join(sorted(MEDIUM_EXTENSIONS))
     return (
@@ -76,6 +76,13 @@ def line_of(words: Sequence[str]) -> str:
 
 
 def _shown_path(glob: str) -> str:
+    if "/" not in glob.rstrip("/") and not set("*?") & set(glob):
+        # A bare name fits wherever it stands.
+        return (
+            f"any file {quote(glob)}, in whatever directory"
+            if "/" not in glob
+            else f"text files below any {quote(glob)}"
+        )
     directory, _, name = glob.removeprefix("./").rpartition("/")
     below = f"below {quote(directory)}" if directory else "in the workspace's own directory"
     if name == "**" or glob.endswith("/"):

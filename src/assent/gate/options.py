@@ -7,13 +7,22 @@ the gate refuses; what it does not know is handed on as unknown, which is never 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from assent.protocol.verdicts import VerdictLevel
 
 from .tables import CommandTable, Kind, Option, Style
 
 _DIGITS = re.compile(r"-([0-9]+)([A-Za-z]*)")
 _PLUS_FOLLOWS = re.compile(r"[+-][0-9]*[bcl]?f")
+_OPTION = re.compile(r"--[A-Za-z][A-Za-z0-9-]*(?:=.*)?", re.DOTALL)
 _FIND_PUNCTUATION = frozenset({"(", ")", "!", ","})
+
+
+MOST_OPTIONS = 600
+"""More than this no line means; letters of a cluster count one by one."""
+MOST_LETTERS = 4000
+"""Behind letters that are not known, all together."""
 
 
 class Unreadable(Exception):
@@ -31,16 +40,18 @@ class Said:
     """Perhaps meant, not surely."""
 
 
-@dataclass(slots=True)
 class Reading:
     """What an argv says."""
 
-    said: list[Said] = field(default_factory=list[Said])
-    unknown: list[tuple[str, str | None]] = field(default_factory=list[tuple[str, str | None]])
-    """Options the table does not have, with the value glued to them."""
-    operands: list[str] = field(default_factory=list[str])
-    rest: list[str] = field(default_factory=list[str])
-    """Arguments of the program that the command starts."""
+    __slots__ = ("operands", "rest", "said", "unknown")
+
+    def __init__(self, operands: list[str] | None = None) -> None:
+        self.said: list[Said] = []
+        self.unknown: list[tuple[str, str | None]] = []
+        """Options the table does not have, with the value glued to them."""
+        self.operands: list[str] = [] if operands is None else operands
+        self.rest: list[str] = []
+        """Arguments of the program that the command starts."""
 
 
 def read(table: CommandTable, args: Sequence[str]) -> Reading:
@@ -61,6 +72,7 @@ class _Reader:
         self.args = args
         self.at = 0
         self.reading = Reading()
+        self.doubtful_letters = 0
 
     def read(self) -> Reading:
         args, reading, table = self.args, self.reading, self.table
@@ -132,6 +144,9 @@ class _Reader:
             value = glued
         else:
             value = self._next(spelled)
+            if self.table.level is not VerdictLevel.LOW and _OPTION.fullmatch(value):
+                # A version that does not know the option takes this for the next one: it counts as both.
+                self.at -= 1
         self.reading.said.append(Said(option, spelled, value, abbreviated))
         if option.stops:
             self._stop()
@@ -196,6 +211,8 @@ class _Reader:
     def _cluster(self, arg: str) -> None:
         index = 1
         while index < len(arg):
+            if len(self.reading.said) > MOST_OPTIONS:
+                raise Unreadable("there are too many options")
             # zip has options of two letters, which go before those of one
             letter = f"-{arg[index : index + 2]}"
             option = self.options.get(letter)
@@ -216,6 +233,9 @@ class _Reader:
 
     def _perhaps(self, letters: str) -> None:
         """Behind a letter that is not known: its value, or further letters. What they would mean counts as well."""
+        self.doubtful_letters += len(letters)
+        if self.doubtful_letters > MOST_LETTERS:
+            raise Unreadable("there are too many options that are not known")
         for index, letter in enumerate(letters, 1):
             option = self.options.get(f"-{letters[index - 1 : index + 1]}") or self.options.get(f"-{letter}")
             if option is None:
@@ -245,6 +265,8 @@ class _Reader:
 
     def _old_cluster(self, cluster: str) -> None:
         """`tar xPf`: letters first, their values follow in order."""
+        if len(self.reading.said) + len(cluster) > MOST_OPTIONS:
+            raise Unreadable("there are too many options")
         for index, letter in enumerate(cluster, 1):
             option = self.options.get(f"-{letter}")
             glued = cluster[index:]

@@ -16,6 +16,8 @@ from assent.protocol.verdicts import Finding, VerdictLevel
 
 from .rules import Call, Fit, Pattern
 
+MOST_COMPARED = 20_000
+"""Patterns times names that are compared for one call."""
 MAX_FINDINGS = 20
 """Reasons kept of one call; the strictest stay."""
 
@@ -148,6 +150,7 @@ class Policy:
     """The widest mode an agent may have here."""
     _by_command: dict[str, tuple[Rule, ...]] = field(init=False, repr=False, compare=False)
     _by_tool: dict[str | None, tuple[Rule, ...]] = field(init=False, repr=False, compare=False)
+    _most_names: int = field(init=False, repr=False, compare=False)
 
     def __init__(self, layers: Iterable[LayerPolicy] = ()) -> None:
         layers = tuple(layers)
@@ -158,6 +161,7 @@ class Policy:
                 by_command[name] = (*by_command.get(name, ()), rule)
             if not rule.pattern.command:
                 by_tool[rule.pattern.tool] = (*by_tool.get(rule.pattern.tool, ()), rule)
+        globs = sum(len(rule.pattern.paths) for layer in layers for rule in layer.in_force)
         modes = {layer.widest_mode for layer in layers}
         values = {
             "layers": layers,
@@ -165,6 +169,7 @@ class Policy:
             "widest_mode": AgentMode.SANDBOX if AgentMode.SANDBOX in modes else AgentMode.FULL,
             "_by_command": by_command,
             "_by_tool": by_tool,
+            "_most_names": MOST_COMPARED // max(globs, 1),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -181,6 +186,8 @@ class Policy:
         """What the rules say of one call."""
         found: dict[tuple[VerdictLevel, str], Finding] = {}
         allow: Rule | None = None
+        if call.names > self._most_names:
+            call = call.cut(self._most_names)
         for rule in self._candidates(call):
             if rule.action is Action.ALLOW:
                 if allow is None and rule.pattern.fits_strictly(call):
@@ -197,6 +204,8 @@ class Policy:
         yield from self._by_tool.get(call.tool, ())
         if call.argv:
             yield from self._by_command.get(call.argv[0], ())
+        if call.also is not None:
+            yield from self._by_command.get(call.also.argv[0], ())
 
 
 NO_POLICY = Policy()

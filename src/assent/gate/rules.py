@@ -9,7 +9,7 @@ Both are pure, and a pattern that does not understand a call does not fit it str
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from .table_files import load_tables
 
 FILE_TOOLS = frozenset({"read_file", "write_file", "list_directory", "search_files"})
 MAX_MENTIONS = 512
+MAX_PIECES = 4 * MAX_MENTIONS
 MAX_MENTION_CHARACTERS = 16 * 1024
 """More than this is not looked through: the call then counts as one that may reach everything."""
 
@@ -66,6 +67,24 @@ class Call:
     """Whether a table understood the arguments."""
     doubtful: bool = False
     """Whether its subcommand is not known: it may be another name for any of them."""
+    also: "Call | None" = None
+    """The same call under another name: `python -m pip list` is `pip list` too."""
+
+    @property
+    def names(self) -> int:
+        """How many names of files there are to compare."""
+        return sum(text.count("/") + 1 for texts in (self.mentions, self.hints) for text in texts)
+
+    def cut(self, names: int) -> "Call":
+        """As much of it as may be looked at; what is left out may be anything, so it then may reach everything."""
+        kept: list[str] = []
+        for mention in self.mentions:
+            names -= mention.count("/") + 1
+            if names < 0:
+                break
+            kept.append(mention)
+        firsts = frozenset(map(first_name, kept))
+        return replace(self, mentions=tuple(kept), hints=(), reach=(".",), firsts=firsts)
 
 
 def call_of(tool: str, params: JsonObject, understood: JsonObject | None, workspace: str | None = None) -> Call:
@@ -85,9 +104,10 @@ def call_of(tool: str, params: JsonObject, understood: JsonObject | None, worksp
         glob = params["glob"] if tool == "search_files" else params["pattern"]
         walks = tool == "search_files" or params["recursive"] or "/" in glob or "**" in glob
         mentions = (plain, posixpath.normpath(posixpath.join(plain, glob))) if glob else mentions
-        reach = (plain,) if walks else ()
-    firsts = frozenset(map(first_name, mentions))
-    return Call(tool, path=plain if certain else None, mentions=mentions, reach=reach, firsts=firsts)
+        reach = (_top(relative, workspace),) if walks else ()
+    hints = () if certain else _behind_parents(relative)
+    firsts = frozenset(map(first_name, (*mentions, *hints)))
+    return Call(tool, path=plain if certain else None, mentions=mentions, hints=hints, reach=reach, firsts=firsts)
 
 
 def _command(command: str, args: Sequence[str], understood: JsonObject | None, workspace: str | None) -> Call:
@@ -100,24 +120,26 @@ def _command(command: str, args: Sequence[str], understood: JsonObject | None, w
     # What the table did not understand counts as it stands, and a cluster letter by letter.
     seen.options += [arg.partition("=")[0] for arg in args if arg.startswith("-")]
     for cluster in (re.match(r"-([A-Za-z]{2,})", arg) for arg in args):
-        seen.options += [f"-{letter}" for letter in cluster.group(1)] if cluster else []
+        seen.options += [f"-{letter}" for letter in dict.fromkeys(cluster.group(1))] if cluster else []
     mentions, crowded = _few(_mentions(seen, args, workspace))
-    hints, too_crowded = _few(_mention(piece, workspace) for arg in args for piece in _BROKEN.split(arg))
+    hints, too_crowded = _few(_hints(args, workspace))
     options = tuple(dict.fromkeys(seen.options))
     subs = _subcommands(argv[0])
     reach = (".",) if crowded or too_crowded else reach_of(argv, options, seen.operands, mentions, understood)
+    module = seen.module
     return Call(
         "execute_command",
         argv,
-        tuple(seen.words),
+        tuple(_mention(word, workspace) if word.startswith("/") else word for word in seen.words),
         options,
         mentions=mentions,
         spelled=tuple(seen.spelled),
         hints=hints,
-        reach=reach,
+        reach=tuple(_top(top, workspace) for top in reach),
         firsts=frozenset(map(first_name, (*mentions, *hints))),
         read=understood is not None,
         doubtful=bool(subs and len(seen.words) > 1 and seen.words[1] not in subs),
+        also=_command(module, _behind_module(args), None, workspace) if module else None,
     )
 
 
@@ -132,6 +154,8 @@ class _Seen:
         self.bases: list[str] = []
         """Directories the command changes to first."""
         self.operands: list[str] = []
+        self.module: str | None = None
+        """What `python -m` runs."""
 
     def read(self, understood: JsonObject, args: Sequence[str]) -> None:
         reading: Mapping[str, Any] | None = understood
@@ -156,6 +180,15 @@ class _Seen:
                 self.spelled.append(value)
                 if spelled in _CHANGES_DIRECTORY:
                     self.bases.append(value)
+                if spelled == "-m" and self.words[0] == "python":
+                    self._module(value)
+
+    def _module(self, name: str) -> None:
+        """`python -m a.b` runs a/b.py, or whatever the package `a` makes of it."""
+        self.module = name.partition(".")[0]
+        path = name.replace(".", "/")
+        self.values += [path, f"{path}.py"]
+        self.spelled += ["-m", self.module]
 
 
 def _mentions(seen: _Seen, args: Sequence[str], workspace: str | None) -> Iterable[str]:
@@ -169,6 +202,30 @@ def _mentions(seen: _Seen, args: Sequence[str], workspace: str | None) -> Iterab
             yield from (posixpath.normpath(posixpath.join(base, mention)) for base in seen.bases if piece)
 
 
+def _hints(args: Sequence[str], workspace: str | None) -> Iterable[str]:
+    for arg in args:
+        for piece in _BROKEN.split(arg):
+            yield _mention(piece, workspace)
+            if ".." in piece:
+                yield from _behind_parents(piece)
+
+
+def _behind_parents(path: str) -> tuple[str, ...]:
+    """Where `a/../b` may lead when `a` is a link: to `b`, from some directory."""
+    return (posixpath.normpath(path.rpartition("../")[2] or "."),) if ".." in path.split("/") else ()
+
+
+def _top(path: str, workspace: str | None) -> str:
+    """A directory that is looked through. Behind a link `..` may be any."""
+    return "." if ".." in path.split("/") else _mention(path, workspace)
+
+
+def _behind_module(args: Sequence[str]) -> Sequence[str]:
+    """What follows `-m module`, or `-Xmmodule`."""
+    at = next((index for index, arg in enumerate(args) if arg.startswith("-") and "m" in arg), len(args))
+    return args[at + 2 :] if at < len(args) and args[at].endswith("m") else args[at + 1 :]
+
+
 def _mention(text: str, workspace: str | None) -> str:
     if workspace and (text == workspace or text.startswith(workspace.rstrip("/") + "/")):
         text = text[len(workspace.rstrip("/")) :].lstrip("/") or "."
@@ -179,7 +236,9 @@ def _few(texts: Iterable[str]) -> tuple[tuple[str, ...], bool]:
     """Each once; and whether there were too many to look at."""
     kept: dict[str, None] = {}
     characters = 0
-    for text in texts:
+    for number, text in enumerate(texts):
+        if number > MAX_PIECES:
+            return tuple(kept), True
         if text and text not in kept:
             characters += len(text)
             if characters > MAX_MENTION_CHARACTERS or len(kept) >= MAX_MENTIONS:
@@ -223,6 +282,8 @@ class Pattern:
         """For an ask or a deny: any way of looking at the call counts, and the least sure part decides."""
         if self.tool is not None and self.tool != call.tool:
             return Fit.NO
+        if call.also is not None and self.command and call.also.argv[0] in self.command[0]:
+            call = call.also
         sure = self._command_fit(call) if self.command else Fit.YES
         if sure and self.options and not _has_option(self.options, call.options):
             return Fit.NO

@@ -23,6 +23,9 @@ UNKNOWN = (".",)
 """A directory holds no content, so looking at it fails."""
 
 _PYTHON_FILES = (".py", ".pyw", ".pyc", ".pyz", ".zip")
+_SCRIPT_MODULES = _names("pdb cProfile profile trace runpy doctest pydoc coverage debugpy memory_profiler")
+"""Modules of Python that run, or import, a file they are given."""
+_PIP_BUILDS = ("setup.py", "setup.cfg", "pyproject.toml")
 _NODE_FILES = (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts", ".jsx", ".tsx", ".json", ".node", ".wasm")
 _NODE_LOADS = _names("-r --require --import --loader --experimental-loader --test-global-setup --test-reporter")
 _NODE_READS = _names(
@@ -147,13 +150,33 @@ def _python(line: Line) -> Iterable[str]:
     modules = line.values("-m")
     if modules:
         # With -I or -P the workspace is not searched for modules.
-        return () if line.has("-I", "-P") else _module(modules[0])
+        found = [] if line.has("-I", "-P") else list(_module(modules[0]))
+        return found + _pointed_at(modules[0].partition(".")[0], line.args)
     if not line.operands or line.operands[0] == "-":
         return ()
     script = line.operands[0]
     if script.endswith(_PYTHON_FILES):
         return (script,)
     return (script, f"{script}/__main__.py", f"{script}/__main__.pyc")
+
+
+def _pointed_at(module: str, args: Sequence[str]) -> list[str]:
+    """Files that a module runs because its own arguments name them."""
+    if module == "pip":
+        return _local_packages(args)
+    if module not in _SCRIPT_MODULES:
+        return []
+    return [arg for arg in args if arg.endswith((*_PYTHON_FILES, ".txt", ".md", ".rst"))]
+
+
+def _local_packages(args: Sequence[str]) -> list[str]:
+    """What builds a package that pip takes from the workspace, and the lists of packages it reads."""
+    found: list[str] = []
+    for arg in args:
+        plain = arg.partition("[")[0]
+        if not arg.startswith("-") and ":" not in arg and (plain == "." or "/" in plain):
+            found += _join("" if plain == "." else plain.rstrip("/"), *_PIP_BUILDS)
+    return found
 
 
 def _module(name: str) -> Iterable[str]:
@@ -258,6 +281,17 @@ def _cargo(line: Line) -> Iterable[str]:
     return _join(directory, "Cargo.toml", "build.rs", ".cargo/config.toml")
 
 
+def _pip(line: Line) -> Iterable[str]:
+    return [
+        *line.values("-r", "--requirement"),
+        *_local_packages([*line.operands[1:], *line.values("-e", "--editable")]),
+    ]
+
+
+def _sed(line: Line) -> Iterable[str]:
+    return line.values("-f", "--file")
+
+
 def _go(line: Line) -> Iterable[str]:
     """Only the files that the line itself names: `go run x.go`."""
     return [operand for operand in line.operands[1:] if operand.endswith(".go")]
@@ -271,4 +305,6 @@ _RUNNERS: dict[str, Callable[[Line], Iterable[str]]] = {
     "pytest": _pytest,
     "cargo": _cargo,
     "go": _go,
+    "pip": _pip,
+    "sed": _sed,
 }

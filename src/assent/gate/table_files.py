@@ -166,7 +166,8 @@ def _with_subs(table: CommandTable, raw: Raw, shared: Shared) -> CommandTable:
     for names, entry in raw.get("subs", {}).items():
         first, *others = names.split()
         sub = build_table(f"{table.name} {first}", entry, shared, table)
-        subs.update(dict.fromkeys((first, *others), sub))
+        subs[first] = sub
+        subs.update({name: replace(sub, name=f"{table.name} {name}") for name in others})
     for entry in raw.get("plain_subs", ()):
         names = entry["names"].split()
         sub = build_table(f"{table.name} {names[0]}", entry, shared, table)

@@ -55,6 +55,14 @@ class Principal:
             wanted = " or ".join(f"`{scope}`" for scope in sorted(any_of))
             raise RefusedError(f"This needs a token with the scope {wanted}.", hint=TOKEN_HINT)
 
+    def refuse_agent(self, what: str) -> None:
+        """What a person decides by is never an agent's to say, whatever else its token carries."""
+        if Scope.AGENT in self.scopes:
+            raise RefusedError(
+                f"An agent's token can never say {what}.",
+                hint="Connect the client with a token that has the scope `execute` and not `agent`.",
+            )
+
 
 class TokenVerifier:
     """Verifies tokens with the configured key, and remembers those it has seen."""

@@ -110,6 +110,7 @@ async def post_output(request: Request) -> Response:
 
 
 async def post_inspection(request: Request) -> Response:
+    principal_of(request).refuse_agent("what a call would run")
     inspection = await read_body(request, Inspection)
     await parts_of(request).executor.inspected(
         request.path_params["tool_id"],

@@ -121,7 +121,7 @@ class Approvals:
                 waiting = waiting_executions(transaction, approval.id)
                 if not approve:
                     return _reject(transaction, ledger, approval, waiting, decided_by, reason)
-                saved = None if grant is None else _save(transaction, ledger, approval, grant, decided_by)
+                saved = None if grant is None else _save(transaction, ledger, approval, waiting, grant, decided_by)
                 scope = ApprovalScope.ONCE if grant is None else grant.scope
                 decided = close(
                     transaction,
@@ -224,7 +224,12 @@ class Approvals:
 
 
 def _save(
-    transaction: Transaction, ledger: Ledger, approval: ApprovalRow, grant: grants.NewGrant, created_by: str
+    transaction: Transaction,
+    ledger: Ledger,
+    approval: ApprovalRow,
+    waiting: list[ExecutionRow],
+    grant: grants.NewGrant,
+    created_by: str,
 ) -> grants.GrantRow:
     if approval.session_id is None:
         raise ConflictError("This question belongs to no session, so its answer cannot cover one.", state="pending")
@@ -237,6 +242,7 @@ def _save(
         session_id=approval.session_id,
         approval_id=approval.id,
         created_by=created_by,
+        in_chat=any(execution.run_id is not None for execution in waiting),
     )
 
 

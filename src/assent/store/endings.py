@@ -49,8 +49,7 @@ def call_off_run(
 ) -> list[ExecutionRow]:
     """Call off everything a run has open."""
     rows = transaction.all(
-        f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE run_id = :run_id AND status IN "  # noqa: S608
-        "('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')",
+        f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE run_id = :run_id AND {moves.OPEN}",  # noqa: S608
         {"run_id": run_id},
     )
     return [call_off(transaction, execution_row(row), actor, connected) for row in rows]

@@ -10,6 +10,7 @@ from functools import partial
 from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.events import ToolOutput
 from assent.protocol.states import ErrorType, ExecutionStatus
+from assent.protocol.verdicts import Verdict
 
 from . import endings, inspections, moves
 from .answers import answered
@@ -50,6 +51,7 @@ class Executions:
         self,
         execution_id: str,
         question: Question,
+        verdict: Verdict,
         *,
         digest: str,
         client_id: str | None,
@@ -69,6 +71,7 @@ class Executions:
                 transaction,
                 execution,
                 question,
+                verdict,
                 digest=digest,
                 client_id=client_id,
                 client_wait_seconds=self._client_wait_seconds,
@@ -77,7 +80,9 @@ class Executions:
 
         return await self._database.write(work)
 
-    async def unseen(self, execution_id: str, problem: str) -> ExecutionRow | None:
+    async def unseen(
+        self, execution_id: str, problem: str, error_type: ErrorType = ErrorType.TOOL_ERROR
+    ) -> ExecutionRow | None:
         """The client could not look: PENDING → FAILED, since nobody can approve what nobody saw."""
 
         def work(transaction: Transaction) -> ExecutionRow | None:
@@ -92,7 +97,7 @@ class Executions:
                     ExecutionStatus.FAILED,
                     actor=f"client:{execution.client_id}",
                     error=problem,
-                    error_type=ErrorType.TOOL_ERROR,
+                    error_type=error_type,
                 )
 
         return await self._database.write(work)
@@ -101,19 +106,34 @@ class Executions:
         """When an agent last wrote each of these files."""
         return await self._database.read(lambda transaction: last_writes(transaction, project_id, paths))
 
-    async def look_again(self, project_id: str, client_id: str) -> int:
-        """A client is there: it is asked what the calls would run that still wait to be looked at."""
+    async def look_again(self, project_id: str, client_id: str, elsewhere: frozenset[str] = frozenset()) -> int:
+        """A client is there: it is asked what the calls would run that still wait to be looked at.
+
+        `elsewhere`: other clients that are here; what they were asked is theirs to answer.
+        """
         return await self._database.write(
-            lambda transaction: inspections.look_again(transaction, project_id, client_id)
+            lambda transaction: inspections.look_again(transaction, project_id, client_id, elsewhere)
         )
+
+    async def unlooked_at(self) -> list[tuple[str, str | None]]:
+        """Calls that wait for a client to look: the project, and the client that was asked."""
+
+        def work(transaction: Transaction) -> list[tuple[str, str | None]]:
+            rows = transaction.all(
+                f"SELECT DISTINCT project_id, client_id FROM tool_executions WHERE {moves.OPEN} "  # noqa: S608
+                "AND status = 'PENDING'"
+            )
+            return [(row["project_id"], row["client_id"]) for row in rows]
+
+        return await self._database.read(work)
 
     async def dispatch_waiting(self, project_id: str, client_id: str) -> list[ExecutionRow]:
         """A client is there: everything approved that waited for one goes to it, in order."""
 
         def look(transaction: Transaction) -> list[tuple[str, int]]:
             rows = transaction.all(
-                "SELECT id, length(true_params) AS size FROM tool_executions WHERE project_id = :project_id "
-                "AND status = 'APPROVED' ORDER BY approved_at, created_at, id",
+                "SELECT id, length(true_params) AS size FROM tool_executions WHERE project_id = :project_id "  # noqa: S608
+                f"AND {moves.OPEN} AND status = 'APPROVED' ORDER BY approved_at, created_at, id",
                 {"project_id": project_id},
             )
             return [(row["id"], row["size"] or 0) for row in rows]
@@ -247,14 +267,14 @@ class Executions:
 
         def work(transaction: Transaction) -> tuple[list[ExecutionRow], str | None]:
             rows = transaction.all(
-                f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE deadline <= :now AND status IN "  # noqa: S608
-                "('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING') ORDER BY deadline LIMIT 200",
+                f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE deadline <= :now AND {moves.OPEN} "  # noqa: S608
+                "ORDER BY deadline LIMIT 200",
                 {"now": transaction.now},
             )
             ended = [endings.expire(transaction, execution_row(row), connected) for row in rows]
             upcoming = transaction.one(
-                "SELECT min(deadline) AS deadline FROM (SELECT min(deadline) AS deadline FROM tool_executions "
-                "WHERE status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING') UNION ALL "
+                "SELECT min(deadline) AS deadline FROM (SELECT min(deadline) AS deadline FROM tool_executions "  # noqa: S608
+                f"WHERE {moves.OPEN} UNION ALL "
                 "SELECT min(deadline) AS deadline FROM approvals WHERE status = 'pending') AS open"
             )
             return ended, upcoming["deadline"] if upcoming else None
@@ -265,7 +285,9 @@ class Executions:
         """Projects with something approved that still waits for a client."""
 
         def work(transaction: Transaction) -> list[str]:
-            rows = transaction.all("SELECT DISTINCT project_id FROM tool_executions WHERE status = 'APPROVED'")
+            rows = transaction.all(
+                f"SELECT DISTINCT project_id FROM tool_executions WHERE {moves.OPEN} AND status = 'APPROVED'"  # noqa: S608
+            )
             return [row["project_id"] for row in rows]
 
         return await self._database.read(work)

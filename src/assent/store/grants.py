@@ -8,10 +8,11 @@ come at once. A grant ends with its session's last hour, never later.
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
-from assent.gate.grants import covers, covers_everything, leaves_unseen
-from assent.gate.rules import call_of
+from assent.gate.grants import covers, covers_everything
+from assent.gate.rules import Call, call_of
 from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.events import GrantChanged
 from assent.protocol.grants import Grant, GrantRule, GrantStatus
@@ -24,6 +25,7 @@ from .database import Database, Row, Transaction
 from .ledger import Ledger
 from .moves import later
 from .records import ExecutionRow, as_values, columns, placeholders
+from .unseen import changes_code, runs_code, runs_granted_code, unseen
 
 
 class GrantRow(NamedTuple):
@@ -34,6 +36,7 @@ class GrantRow(NamedTuple):
     scope: ApprovalScope
     rule: GrantRule | None
     text: str
+    in_chat: bool
     approval_id: str | None
     uses: int
     max_uses: int | None
@@ -51,17 +54,28 @@ class GrantRow(NamedTuple):
         return GrantStatus.ACTIVE if now < self.expires_at else GrantStatus.EXPIRED
 
     def to_wire(self, now: str) -> Grant:
-        return Grant(**self._asdict(), status=self.status(now))
+        values = self._asdict()
+        del values["in_chat"]
+        return Grant(**values, status=self.status(now))
 
 
 def grant_row(row: Row) -> GrantRow:
     values = {name: row[name] for name in GrantRow._fields}
     values["scope"] = ApprovalScope(values["scope"])
-    values["rule"] = GrantRule.model_validate_json(values["rule"]) if values["rule"] else None
+    values["in_chat"] = bool(values["in_chat"])
+    values["rule"] = _rule(values["rule"]) if values["rule"] else None
     return GrantRow(**values)
 
 
+@lru_cache(maxsize=4096)
+def _rule(text: str) -> GrantRule:
+    """Read once: every call that would ask is held against all rules of its session."""
+    return GrantRule.model_validate_json(text)
+
+
 GRANT_COLUMNS = columns(GrantRow)
+ACTIVE = "revoked_at IS NULL AND expires_at > :now AND (max_uses IS NULL OR uses < max_uses)"
+MOST_LISTED = 5000
 MAX_ACTIVE = 200
 """Most grants a session may have: each call that would ask is held against all of them."""
 
@@ -83,10 +97,6 @@ class Grants:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def unseen(self, user_id: str, session_id: str) -> tuple[str, ...]:
-        """What changed in a session without a question since a person was last shown what would run."""
-        return await self._database.read(lambda transaction: unseen(transaction, user_id, session_id))
-
     async def page(
         self, user_id: str, *, session_id: str | None = None, project_id: str | None = None, all_of_them: bool = False
     ) -> tuple[list[GrantRow], str]:
@@ -96,12 +106,19 @@ class Grants:
             rows = transaction.all(
                 f"SELECT {GRANT_COLUMNS} FROM grants WHERE user_id = :user_id "  # noqa: S608 - column names are ours
                 "AND (:session_id IS NULL OR session_id = :session_id) "
-                "AND (:project_id IS NULL OR project_id = :project_id) ORDER BY created_at DESC, id LIMIT 500",
-                {"user_id": user_id, "session_id": session_id, "project_id": project_id},
+                "AND (:project_id IS NULL OR project_id = :project_id) "
+                # Those in force are all there, however many have ended since: what is not seen is not taken back.
+                f"AND (:all OR ({ACTIVE})) ORDER BY created_at DESC, id LIMIT :most",
+                {
+                    "user_id": user_id,
+                    "session_id": session_id,
+                    "project_id": project_id,
+                    "all": all_of_them,
+                    "now": transaction.now,
+                    "most": MOST_LISTED,
+                },
             )
-            now = transaction.now
-            grants = [grant_row(row) for row in rows]
-            return [grant for grant in grants if all_of_them or grant.status(now) is GrantStatus.ACTIVE], now
+            return [grant_row(row) for row in rows], transaction.now
 
         return await self._database.read(work)
 
@@ -143,12 +160,12 @@ def save(
     session_id: str,
     approval_id: str,
     created_by: str,
+    in_chat: bool,
 ) -> GrantRow:
     """Keep a grant, in the transaction of the answer it came with."""
     now = transaction.now
     count = transaction.one(
-        "SELECT count(*) AS active FROM grants WHERE session_id = :session_id AND revoked_at IS NULL "
-        "AND expires_at > :now",
+        f"SELECT count(*) AS active FROM grants WHERE session_id = :session_id AND {ACTIVE}",  # noqa: S608
         {"session_id": session_id, "now": now},
     )
     if count is not None and count["active"] >= MAX_ACTIVE:
@@ -163,6 +180,7 @@ def save(
         scope=new.scope,
         rule=new.rule,
         text=new.text,
+        in_chat=in_chat,
         approval_id=approval_id,
         uses=0,
         max_uses=new.max_uses,
@@ -192,6 +210,42 @@ def save(
     return grant
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call as grants see it, taken apart once for all of them."""
+
+    call: Call
+    user_id: str
+    project_id: str
+    level: VerdictLevel
+    always_asks: bool
+    network: bool
+    bound: Mapping[str, str]
+
+
+def asked_of(
+    call: NewExecution | ExecutionRow,
+    bound: Mapping[str, str],
+    where: Transaction | str | None,
+    *,
+    recorded: bool = False,
+) -> Asked | None:
+    """`where`: the workspace, or where to find it. `recorded`: by the masked parameters of the record."""
+    params = call.tool_params if recorded else call.true_params
+    if params is None or call.risk_level is RiskLevel.LOW:
+        return None
+    workspace = where if where is None or isinstance(where, str) else _workspace(where, call.project_id)
+    return Asked(
+        call=call_of(call.tool_name, json.loads(params), None, workspace),
+        user_id=call.user_id,
+        project_id=call.project_id,
+        level=VerdictLevel(call.risk_level.value),
+        always_asks=any(finding["always_asks"] for finding in json.loads(call.findings)),
+        network=call.network,
+        bound=bound,
+    )
+
+
 def use_one(
     transaction: Transaction,
     ledger: Ledger,
@@ -199,47 +253,40 @@ def use_one(
     bound: Mapping[str, str] | None = None,
 ) -> GrantRow | None:
     """The grant of the session that covers this call, with the use counted; None when a person must be asked."""
-    now = transaction.now
     rows = transaction.all(
         f"SELECT {GRANT_COLUMNS} FROM grants WHERE session_id = :session_id AND user_id = :user_id "  # noqa: S608
-        "AND revoked_at IS NULL AND expires_at > :now AND (max_uses IS NULL OR uses < max_uses) "
+        f"AND in_chat = :in_chat AND {ACTIVE} "
         # A class before everything, so that the record names the narrower reason.
         "ORDER BY CASE WHEN rule IS NULL THEN 1 ELSE 0 END, created_at, id",
-        {"session_id": call.session_id, "user_id": call.user_id, "now": now},
+        {
+            "session_id": call.session_id,
+            "user_id": call.user_id,
+            "in_chat": call.run_id is not None,
+            "now": transaction.now,
+        },
     )
-    if not rows:
+    asked = asked_of(call, bound_of(call) if bound is None else bound, transaction) if rows else None
+    if asked is None:
         return None
-    workspace = _workspace(transaction, call.project_id)
-    if bound is None:
-        bound = bound_of(call)
-    changed = unseen(transaction, call.user_id, call.session_id) if call.tool_name == "execute_command" else ()
-    for grant in map(grant_row, rows):
-        if grant_covers(grant.rule, call, bound, workspace, unseen=changed):
+    for row in rows:
+        grant = grant_row(row)
+        if grant_covers(grant.rule, asked) and (grant.rule is None or _all_is_seen(transaction, grant.rule, asked)):
             return _count(transaction, ledger, grant, call.id)
     return None
 
 
-def unseen(transaction: Transaction, user_id: str, session_id: str) -> tuple[str, ...]:
-    """What calls without a question changed in a session since a person was last shown what would run.
+def _all_is_seen(transaction: Transaction, rule: GrantRule, asked: Asked) -> bool:
+    """Whether no code would run that nobody saw: not by this call, and not by one that runs now beside it.
 
-    Code that nobody has seen is not run by a grant: the next call that runs code of the workspace asks, names these,
-    and a yes to it counts as having seen them.
+    Code that nobody has seen is not run by a class: the next call that runs code of the workspace asks, names what
+    changed, and a yes to it counts as having seen that.
     """
-    shown = transaction.one(
-        "SELECT max(created_at) AS at FROM approvals WHERE session_id = :session_id AND status = 'approved' "
-        "AND inspection IS NOT NULL AND decided_by LIKE 'person:%'",
-        {"session_id": session_id},
-    )
-    rows = transaction.all(
-        "SELECT project_id, tool_name, tool_params FROM tool_executions WHERE user_id = :user_id "
-        "AND session_id = :session_id AND created_at >= :since AND tool_name IN ('write_file', 'execute_command') "
-        "AND (approved_by LIKE 'grant:%' OR approved_by LIKE 'rule:%' OR approved_by LIKE 'mode:%') "
-        "ORDER BY created_at, id",
-        {"user_id": user_id, "session_id": session_id, "since": (shown["at"] if shown else None) or ""},
-    )
-    workspace = _workspace(transaction, rows[0]["project_id"]) if rows else None
-    calls = (call_of(row["tool_name"], json.loads(row["tool_params"]), None, workspace) for row in rows)
-    return tuple(dict.fromkeys(path for call in calls for path in leaves_unseen(call)))
+    if changes_code(asked.call) and runs_granted_code(transaction, asked.user_id, asked.project_id):
+        return False
+    if not runs_code(asked.call):
+        return True
+    changed = unseen(transaction, asked.user_id, asked.project_id)
+    return not changed or grant_covers(rule, asked, unseen=changed)
 
 
 def bound_of(call: NewExecution | ExecutionRow) -> dict[str, str]:
@@ -249,40 +296,30 @@ def bound_of(call: NewExecution | ExecutionRow) -> dict[str, str]:
 
 
 def _count(transaction: Transaction, ledger: Ledger, grant: GrantRow, execution_id: str) -> GrantRow:
-    transaction.change("UPDATE grants SET uses = uses + 1 WHERE id = :id", {"id": grant.id})
-    used = grant._replace(uses=grant.uses + 1)
     now = transaction.now
+    row = transaction.one(
+        f"UPDATE grants SET uses = uses + 1 WHERE id = :id AND {ACTIVE} RETURNING {GRANT_COLUMNS}",  # noqa: S608
+        {"id": grant.id, "now": now},
+    )
+    if row is None:
+        raise ConflictError("This grant ended a moment ago.", state="ended")
+    used = grant_row(row)
     ledger.event(GrantChanged(timestamp=now, grant=used.to_wire(now)))
     ledger.audit("grant_used", f"grant:{grant.id}", execution_id=execution_id, uses=used.uses, text=grant.text)
     return used
 
 
-def grant_covers(
-    rule: GrantRule | None,
-    call: NewExecution | ExecutionRow,
-    bound: Mapping[str, str],
-    workspace: str | None,
-    *,
-    unseen: Collection[str] = (),
-    recorded: bool = False,
-) -> bool:
-    """Whether a rule (None: everything) covers a call. `recorded`: by the masked parameters of the record."""
-    params = call.tool_params if recorded else call.true_params
-    if params is None:
-        return False
-    level = VerdictLevel(call.risk_level.value)
-    always_asks = any(finding["always_asks"] for finding in json.loads(call.findings))
+def grant_covers(rule: GrantRule | None, asked: Asked, *, unseen: Collection[str] = ()) -> bool:
+    """Whether a rule (None: everything) covers a call."""
     if rule is None:
-        return covers_everything(level=level, always_asks=always_asks)
-    if rule.tool != call.tool_name or call.risk_level is not RiskLevel.MEDIUM or always_asks:
-        return False
-    return covers(
+        return covers_everything(level=asked.level, always_asks=asked.always_asks)
+    return rule.tool == asked.call.tool and covers(
         rule,
-        call_of(call.tool_name, json.loads(params), None, workspace),
-        level=level,
-        always_asks=always_asks,
-        network=call.network,
-        bound=bound,
+        asked.call,
+        level=asked.level,
+        always_asks=asked.always_asks,
+        network=asked.network,
+        bound=asked.bound,
         unseen=unseen,
     )
 

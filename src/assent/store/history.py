@@ -32,6 +32,8 @@ class HistoryFilter:
     risk_level: RiskLevel | None = None
     cursor: str | None = None
     limit: int = 50
+    counted: bool = True
+    """Whether to say how many there are in all, for which all must be looked at."""
 
 
 def read_page(transaction: Transaction, wanted: HistoryFilter) -> tuple[list[ExecutionRow], int, str | None]:
@@ -43,7 +45,8 @@ def read_page(transaction: Transaction, wanted: HistoryFilter) -> tuple[list[Exe
             clauses.append(f"{name} = :{name}")
             values[name] = str(value)
     where = " AND ".join(clauses)
-    total = transaction.one(f"SELECT count(*) AS total FROM tool_executions WHERE {where}", values)  # noqa: S608
+    count = f"SELECT count(*) AS total FROM tool_executions WHERE {where}"  # noqa: S608
+    total = transaction.one(count, values) if wanted.counted else None
     if wanted.cursor:
         created_at, _, last_id = wanted.cursor.partition("~")
         where += " AND (created_at < :created_at OR (created_at = :created_at AND id < :last_id))"
@@ -68,7 +71,8 @@ def last_writes(transaction: Transaction, project_id: str, paths: Iterable[str])
     prefix = f"{root['workspace'].rstrip('/')}/" if root and root["workspace"] else None
     rows = transaction.all(
         "SELECT tool_params, completed_at FROM tool_executions WHERE project_id = :project_id "
-        "AND tool_name = 'write_file' AND status = 'COMPLETED' ORDER BY completed_at DESC LIMIT :limit",
+        "AND tool_name = 'write_file' AND risk_level <> 'LOW' AND status = 'COMPLETED' "
+        "ORDER BY approved_at DESC LIMIT :limit",
         {"project_id": project_id, "limit": WRITES_LOOKED_AT},
     )
     found: dict[str, str] = {}

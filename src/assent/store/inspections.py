@@ -6,6 +6,7 @@ function runs inside the caller's transaction.
 
 from assent.protocol.digests import plain_json
 from assent.protocol.states import ExecutionStatus
+from assent.protocol.verdicts import Verdict
 
 from . import moves
 from .answers import answered
@@ -27,9 +28,13 @@ def begin(
     return row
 
 
-def look_again(transaction: Transaction, project_id: str, client_id: str) -> int:
-    """Ask a client that has just come about every call that still waits to be looked at."""
-    waiting = moves.with_status(transaction, project_id, ExecutionStatus.PENDING)
+def look_again(transaction: Transaction, project_id: str, client_id: str, elsewhere: frozenset[str]) -> int:
+    """Ask a client about every call that waits to be looked at, but for those that a client `elsewhere` looks at."""
+    waiting = [
+        execution
+        for execution in moves.with_status(transaction, project_id, ExecutionStatus.PENDING)
+        if execution.client_id not in elsewhere
+    ]
     with Ledger(transaction, project_id) as ledger:
         for execution in waiting:
             transaction.change(
@@ -44,15 +49,25 @@ def went_on(
     transaction: Transaction,
     execution: ExecutionRow,
     question: Question,
+    verdict: Verdict,
     *,
     digest: str,
     client_id: str | None,
     client_wait_seconds: float,
     grace_seconds: float,
 ) -> ExecutionRow:
-    """PENDING → the question, or what answers in its place."""
+    """PENDING → the question, or what answers in its place. The verdict of the machine that looked is what counts."""
     bound = question.inspection.bound if question.inspection else {}
-    changes = {"digest": digest, "request_digest": execution.digest, "bound": plain_json(bound)}
+    risk, findings = verdict.risk_level, plain_json(verdict.findings)
+    changes = {
+        "digest": digest,
+        "request_digest": execution.digest,
+        "bound": plain_json(bound),
+        "risk_level": risk.value,
+        "findings": findings,
+        "network": verdict.network,
+    }
+    execution = execution._replace(risk_level=risk, findings=findings, network=verdict.network)
     with Ledger(transaction, execution.project_id) as ledger:
         actor = f"client:{execution.client_id}"
         ledger.audit("inspected", actor, execution_id=execution.id, digest=digest, bound=bound)

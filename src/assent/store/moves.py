@@ -27,6 +27,8 @@ from .ledger import Ledger
 from .records import ExecutionRow, columns, execution_row
 
 EXECUTION_COLUMNS = columns(ExecutionRow)
+OPEN = "status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"
+"""Word for word the condition of the indexes of what is open: SQLite uses them for nothing else."""
 
 
 def execution_topic(execution_id: str) -> str:
@@ -75,7 +77,7 @@ def load_execution(transaction: Transaction, execution_id: str) -> ExecutionRow 
 
 def with_status(transaction: Transaction, project_id: str, status: ExecutionStatus) -> list[ExecutionRow]:
     rows = transaction.all(
-        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE project_id = :project_id "  # noqa: S608
+        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE project_id = :project_id AND {OPEN} "  # noqa: S608
         "AND status = :status ORDER BY approved_at, created_at, id",
         {"project_id": project_id, "status": status.value},
     )

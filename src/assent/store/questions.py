@@ -4,6 +4,7 @@
 """
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from assent.protocol.digests import plain_json
@@ -18,6 +19,7 @@ from . import moves
 from .database import Transaction
 from .ledger import Ledger
 from .records import ApprovalRow, ExecutionRow, approval_row, as_values, columns, execution_row, placeholders
+from .unseen import unseen
 
 APPROVAL_COLUMNS = columns(ApprovalRow)
 
@@ -36,15 +38,19 @@ class Question:
     suggestions: tuple[Suggestion, ...] = ()
     """Rules that a yes for more than this call could save."""
     inspection: Inspection | None = None
+    along: Callable[[Sequence[str]], str] | None = None
+    """Where code of the workspace runs: words about what changed unseen and may run along."""
 
 
 def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, question: Question) -> ExecutionRow:
     """Put an execution's question to a person, or let it join the identical one that already waits."""
     now = transaction.now
+    # Found here and not before, so that what changes between is either named or counts from now on.
+    changed = None if question.along is None else unseen(transaction, execution.user_id, execution.project_id)
     row = transaction.one(
         f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE session_id = :session_id AND digest = :digest "  # noqa: S608
         "AND user_id = :user_id AND status = 'pending' AND deadline > :now AND findings = :findings "
-        "AND network = :network",
+        "AND network = :network AND coalesce(unseen, '-') = :unseen",
         {
             "session_id": execution.session_id,
             "digest": execution.digest,
@@ -53,6 +59,7 @@ def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, quest
             # What was shown must be the same, too: a machine without a sandbox makes another question of it.
             "findings": execution.findings,
             "network": execution.network,
+            "unseen": "-" if changed is None else plain_json(changed),
         },
     )
     if row is not None:
@@ -71,7 +78,7 @@ def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, quest
             "risk_level": execution.risk_level.value,
             "findings": execution.findings,
             "network": execution.network,
-            "description": question.description,
+            "description": _described(question, changed),
             "status": ApprovalStatus.PENDING.value,
             "timeout_seconds": question.timeout_seconds,
             "created_at": now,
@@ -82,6 +89,7 @@ def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, quest
             "scope": None,
             "inspection": question.inspection.model_dump_json() if question.inspection else None,
             "suggestions": plain_json(question.suggestions),
+            "unseen": None if changed is None else plain_json(changed),
             "grant_id": None,
         }
         approval = approval_row(values)
@@ -92,6 +100,12 @@ def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, quest
     )
     transaction.hint(moves.DEADLINES_TOPIC, approval.deadline)
     return execution._replace(approval_id=approval.id, deadline=approval.deadline)
+
+
+def _described(question: Question, changed: tuple[str, ...] | None) -> str:
+    if question.along is None or not changed:
+        return question.description
+    return f"{question.description}\n{question.along(changed)}"
 
 
 def waiting_executions(transaction: Transaction, approval_id: str) -> list[ExecutionRow]:

@@ -128,6 +128,8 @@ class ApprovalRow(NamedTuple):
     scope: ApprovalScope | None
     inspection: Inspection | None = None
     suggestions: tuple[Suggestion, ...] = ()
+    unseen: str | None = None
+    """What it said had changed unseen, as JSON; None where no code of the workspace would run."""
     grant_id: str | None = None
     tool_ids: tuple[str, ...] = ()
 

@@ -161,6 +161,7 @@ approvals = Table(
     Column("scope", String(20)),
     Column("inspection", Text),  # what would run, as the machine saw it
     Column("suggestions", Text),  # rules an answer could save
+    Column("unseen", Text),  # what it said had changed unseen; null where no code of the workspace would run
     Column("grant_id", String(64)),  # saved with the answer, or what answered
     Index(
         "ix_approvals_pending",
@@ -170,6 +171,13 @@ approvals = Table(
         postgresql_where=text("status = 'pending'"),
     ),
     Index("ix_approvals_session_digest", "session_id", "digest"),
+    Index(
+        "ix_approvals_shown",
+        "project_id",
+        "created_at",
+        sqlite_where=text("unseen IS NOT NULL"),
+        postgresql_where=text("unseen IS NOT NULL"),
+    ),
 )
 
 tool_executions = Table(
@@ -212,6 +220,15 @@ tool_executions = Table(
     Index("ix_tool_executions_user", "user_id", "created_at", "id"),
     Index("ix_tool_executions_approval", "approval_id"),
     Index("ix_tool_executions_run", "run_id"),
+    # What may have changed something; reads are many, and not in it.
+    Index(
+        "ix_tool_executions_changes",
+        "project_id",
+        "tool_name",
+        "approved_at",
+        sqlite_where=text("risk_level <> 'LOW'"),
+        postgresql_where=text("risk_level <> 'LOW'"),
+    ),
     Index(
         "ix_tool_executions_deadline",
         "deadline",
@@ -237,6 +254,8 @@ grants = Table(
     Column("scope", String(20), nullable=False),
     Column("rule", Text),  # null: everything in the session
     Column("text", Text, nullable=False),  # as it was shown
+    # Whether the chat's own agent asked: a call from elsewhere that names the session is another agent's.
+    Column("in_chat", Boolean, nullable=False),
     Column("approval_id", String(64)),
     Column("uses", Integer, nullable=False),
     Column("max_uses", Integer),

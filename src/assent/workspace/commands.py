@@ -25,7 +25,11 @@ from .processes import Ended, run_process
 from .programs import find_program
 from .sandbox import Isolation, Launch, Sandbox
 
-_GIT_SAFETY = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "--no-pager")
+# A bare repository among the files brings a configuration of its own, which can name programs: only a named one counts.
+_GIT_SAFETY = (
+    *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
+    *("-c", "safe.bareRepository=explicit", "--no-pager"),
+)
 _GIT_SHOWS_DIFFS = frozenset({"diff", "log", "show"})
 _NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
 _GIT_VALUE_OPTIONS = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"})

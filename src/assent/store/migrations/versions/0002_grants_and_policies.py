@@ -11,6 +11,16 @@ depends_on = None
 OPEN = "status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"
 OPEN_BEFORE = "status IN ('AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"
 
+PARTIAL = (
+    ("ix_approvals_shown", "approvals", ["project_id", "created_at"], "unseen IS NOT NULL"),
+    (
+        "ix_tool_executions_changes",
+        "tool_executions",
+        ["project_id", "tool_name", "approved_at"],
+        "risk_level <> 'LOW'",
+    ),
+)
+
 
 def upgrade() -> None:
     op.create_table(
@@ -22,6 +32,7 @@ def upgrade() -> None:
         sa.Column("scope", sa.String(length=20), nullable=False),
         sa.Column("rule", sa.Text(), nullable=True),
         sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("in_chat", sa.Boolean(), nullable=False),
         sa.Column("approval_id", sa.String(length=64), nullable=True),
         sa.Column("uses", sa.Integer(), nullable=False),
         sa.Column("max_uses", sa.Integer(), nullable=True),
@@ -54,18 +65,24 @@ def upgrade() -> None:
     # Added in place: copying the record into a new table would take long where there is much of it.
     op.add_column("approvals", sa.Column("inspection", sa.Text(), nullable=True))
     op.add_column("approvals", sa.Column("suggestions", sa.Text(), nullable=True))
+    op.add_column("approvals", sa.Column("unseen", sa.Text(), nullable=True))
     op.add_column("approvals", sa.Column("grant_id", sa.String(length=64), nullable=True))
     op.add_column("tool_executions", sa.Column("request_digest", sa.String(length=64), nullable=True))
     op.add_column("tool_executions", sa.Column("bound", sa.Text(), nullable=True))
+    for name, table, columns, condition in PARTIAL:
+        where = sa.text(condition)
+        op.create_index(name, table, columns, sqlite_where=where, postgresql_where=where)
     _open_indexes(OPEN)
 
 
 def downgrade() -> None:
     _open_indexes(OPEN_BEFORE)
-    for table, names in (("tool_executions", ("bound", "request_digest")), ("approvals", ("grant_id", "suggestions"))):
-        for name in names:
-            op.drop_column(table, name)
-    op.drop_column("approvals", "inspection")
+    for name, table, _, _ in PARTIAL:
+        op.drop_index(name, table)
+    for name in ("bound", "request_digest"):
+        op.drop_column("tool_executions", name)
+    for name in ("grant_id", "unseen", "suggestions", "inspection"):
+        op.drop_column("approvals", name)
     op.drop_table("machines")
     op.drop_table("grants")
 

@@ -1,0 +1,69 @@
+"""A grant covers the agent it was given to: knowing a session's id is not enough to use what was granted there."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from assent.executor import Caller
+from assent.protocol.grants import GrantRule, GrantTerms
+from assent.protocol.states import AgentMode, ApprovalScope, RiskLevel
+from harness.desk import Desk, completed
+
+pytestmark = pytest.mark.promise("G8")
+
+BELOW_SRC = GrantRule(tool="write_file", paths=("src/**",))
+
+
+def write(path: str) -> tuple[str, dict[str, Any]]:
+    return "write_file", {"path": path, "content": "x = 1\n"}
+
+
+async def in_chat(desk: Desk) -> Caller:
+    """The chat's own agent, at work on a run of the session."""
+    await desk.store.chat.post("alice", desk.project.id, "go", session_id=desk.session.id, mode=AgentMode.SANDBOX)
+    run = await desk.store.runs.claim("worker")
+    assert run is not None
+    return Caller(run_id=run.id, fence=run.fence)
+
+
+@pytest.mark.parametrize(
+    ("scope", "terms"),
+    [
+        (ApprovalScope.CLASS, GrantTerms(rule=BELOW_SRC)),
+        (ApprovalScope.SESSION, GrantTerms(warned=True)),
+    ],
+)
+@pytest.mark.parametrize("given_in_chat", [True, False])
+async def test_what_is_granted_to_the_chat_is_not_granted_to_calls_from_elsewhere_nor_the_reverse(
+    desk: Desk, scope: ApprovalScope, terms: GrantTerms, given_in_chat: bool
+) -> None:
+    chat, elsewhere = await in_chat(desk), Caller(agent_id="another")
+    mine, other = (chat, elsewhere) if given_in_chat else (elsewhere, chat)
+    async with desk.client(lambda signal: completed()):
+        call = asyncio.create_task(desk.executor.execute_tool(*write("src/a.py"), desk.session.id, caller=mine))
+        approval = await desk.next_approval()
+        waits = asyncio.create_task(desk.executor.execute_tool(*write("src/w.py"), desk.session.id, caller=other))
+        async with asyncio.timeout(10):
+            while len(await desk.approvals.get_pending_approvals("alice")) < 2:
+                await asyncio.sleep(0.01)
+        decided = await desk.approvals.decide(approval.id, "alice", approve=True, scope=scope, terms=terms)
+        assert decided.released == ()
+        await call
+        again = await desk.executor.execute_tool(*write("src/b.py"), desk.session.id, caller=mine)
+        assert again.status == "completed"
+        await desk.approvals.reject_tool((await desk.next_approval()).id, "alice")
+        assert (await waits).status == "rejected"
+        row = await desk.executor.call(*write("src/c.py"), desk.session, caller=other, until_asked=True)
+        assert row.status == "AWAITING_APPROVAL"
+
+
+async def test_a_question_about_no_valid_call_takes_no_class(desk: Desk) -> None:
+    asked = await desk.approvals.request_tool_approval(
+        "alice", "execute_command", {"command": "git"}, RiskLevel.MEDIUM, 60, session_id=desk.session.id
+    )
+    rule = GrantRule(tool="execute_command", command=("git", "status"))
+    with pytest.raises(Exception, match="does not cover"):
+        await desk.approvals.decide(
+            asked.id, "alice", approve=True, scope=ApprovalScope.CLASS, terms=GrantTerms(rule=rule)
+        )

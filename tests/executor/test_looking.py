@@ -1,0 +1,167 @@
+"""Who is asked to look at what a call would run, when clients come and go; and which rules the server judges by."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from assent.bus import ConnectedClient, Presence
+from assent.executor import Caller
+from assent.gate import Gate
+from assent.machines import Machines
+from assent.protocol.inspections import Inspection, SeenFile
+from assent.protocol.policies import Layer, PolicyDeclaration, PolicyText
+from assent.protocol.states import AgentMode
+from assent.settings import ServerSettings
+from harness.desk import Desk, completed, open_desk
+
+pytestmark = pytest.mark.promise("X18")
+
+RUN = ("execute_command", {"command": "python", "args": ["x.py"]})
+SEEN = Inspection(files=[SeenFile(path="x.py", sha256="a" * 64, size=9, text="print(1)\n")])
+
+
+async def pending(desk: Desk) -> str:
+    """The id of the call that waits to be looked at, as soon as there is one."""
+    async with asyncio.timeout(10):
+        while not (rows := await _rows(desk)):
+            await asyncio.sleep(0.01)
+    return rows[0]["id"]
+
+
+async def _rows(desk: Desk) -> list[Any]:
+    def work(transaction: Any) -> list[Any]:
+        return list(transaction.all("SELECT id, client_id FROM tool_executions WHERE status = 'PENDING'"))
+
+    return await desk.store.database.read(work)
+
+
+async def test_a_second_client_is_asked_when_the_first_goes_away_without_a_word(desk: Desk) -> None:
+    first = ConnectedClient("c0", desk.project.id, declared=True, workspace="/ws", isolation="bwrap")
+    leave = desk.presence.connect(first)
+    await desk.executor.client_connected(first, resumed=False)
+    async with desk.client(lambda signal: completed(), sees=lambda request: SEEN):
+        call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
+        await pending(desk)
+        assert [row["client_id"] for row in await _rows(desk)] == ["c0"]
+        leave()
+        approval = await desk.next_approval()
+        assert approval.inspection == SEEN
+        await desk.approvals.approve_tool(approval.id, "alice")
+        assert (await call).status == "completed"
+
+
+async def test_a_client_that_comes_leaves_a_look_to_the_one_that_was_asked(desk: Desk) -> None:
+    look: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id}
+    async with desk.client(lambda signal: completed()):
+        call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
+        tool_id = await pending(desk)
+        async with desk.client(lambda signal: completed(), client_id="c2"):
+            await desk.executor.inspected(tool_id, SEEN, **look, client_id="c1")
+            approval = await desk.next_approval()
+            assert approval.inspection == SEEN
+            await desk.approvals.reject_tool(approval.id, "alice")
+            await call
+
+
+async def test_a_client_that_says_who_it_is_takes_over_from_a_stream_that_does_not(desk: Desk) -> None:
+    nobody = ConnectedClient("anon_1", desk.project.id, declared=False)
+    leave = desk.presence.connect(nobody)
+    await desk.executor.client_connected(nobody, resumed=False)
+    call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
+    await pending(desk)
+    async with desk.client(lambda signal: completed(), sees=lambda request: SEEN):
+        approval = await desk.next_approval()
+        await desk.approvals.reject_tool(approval.id, "alice")
+        assert (await call).status == "rejected"
+    leave()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [],
+        [SeenFile(path="y.py", sha256="a" * 64)],
+        [SeenFile(path="x.py", sha256="a" * 64), SeenFile(path="y.py", sha256="a" * 64)],
+        [SeenFile(path="x.py", sha256="a" * 64, text="print(1)"), SeenFile(path="x.py", sha256="b" * 64)],
+    ],
+)
+async def test_nobody_is_asked_when_the_machine_looked_at_other_files_than_would_run(
+    desk: Desk, files: list[SeenFile]
+) -> None:
+    async with desk.client(lambda signal: completed(), sees=lambda request: Inspection(files=files)) as signals:
+        async with asyncio.timeout(10):
+            response = await desk.executor.execute_tool(*RUN, desk.session.id)
+        assert (response.status, signals) == ("failed", [])
+        assert "other files than this would run" in (response.error or "")
+
+
+async def test_the_machine_that_looks_says_that_it_has_no_sandbox(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed()):
+        pass  # the machine that was here last had one
+    call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
+    await pending(desk)
+    async with desk.client(lambda signal: completed(), client_id="c2", isolation="none", sees=lambda request: SEEN):
+        approval = await desk.next_approval()
+        assert "There is no sandbox on this machine" in approval.description
+        assert approval.suggestions == []
+        await desk.approvals.reject_tool(approval.id, "alice")
+        await call
+
+
+@pytest.mark.promise("W7")
+async def test_a_look_that_a_restart_came_between_is_asked_for_again(settings: ServerSettings) -> None:
+    async with open_desk(settings) as desk, desk.client(lambda signal: completed()):
+        call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
+        tool_id = await pending(desk)
+        call.cancel()
+    async with open_desk(settings) as desk:
+        # The client's own answer may come before its stream does.
+        look: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
+        await desk.executor.inspected(tool_id, SEEN, **look)
+        assert (await desk.next_approval()).inspection == SEEN
+    async with open_desk(settings) as desk, desk.client(lambda signal: completed()):
+        await desk.approvals.approve_tool((await desk.next_approval()).id, "alice")
+        row = await desk.store.executions.get(tool_id, user_id="alice")
+        assert (await desk.executor.wait(row)).status == "COMPLETED"
+
+
+async def test_a_run_that_is_stopped_takes_the_look_with_it(desk: Desk) -> None:
+    await desk.store.chat.post("alice", desk.project.id, "go", session_id=desk.session.id, mode=AgentMode.SANDBOX)
+    run = await desk.store.runs.claim("worker")
+    assert run is not None
+    look: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
+    async with desk.client(lambda signal: completed()) as signals:
+        caller = Caller(run_id=run.id, fence=run.fence, key="call_1")
+        call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id, caller=caller))
+        tool_id = await pending(desk)
+        await desk.store.runs.cancel(run.id, user_id="alice")
+        assert (await call).error_type == "cancelled"
+        await desk.executor.inspected(tool_id, SEEN, **look)
+        assert await desk.approvals.get_pending_approvals("alice") == []
+        assert signals == []
+
+
+def declaration(client_id: str, text: str) -> PolicyDeclaration:
+    layer = PolicyText(layer=Layer.USER, source="policy.toml", text=text)
+    return PolicyDeclaration(client_id=client_id, layers=[layer])
+
+
+async def test_rules_declared_while_the_old_ones_are_read_are_not_forgotten(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines = desk.store.machines
+    finder = Machines(desk.store, desk.bus, Presence(), Gate())
+    read = machines.policy
+
+    async def slowly(project_id: str, client_id: str | None) -> str | None:
+        monkeypatch.undo()
+        text = await read(project_id, client_id)
+        new = declaration("c1", '[[rule]]\naction = "deny"\ntool = "write_file"\n').model_dump_json()
+        await machines.declare(desk.project.id, "c1", new, digest="d")
+        return text
+
+    monkeypatch.setattr(machines, "policy", slowly)
+    await finder.of(desk.project.id)
+    machine = await finder.of(desk.project.id)
+    assert machine.gate.judge("write_file", {"path": "a.py", "content": ""}).verdict.refused

@@ -1,0 +1,67 @@
+"""A real database whose Nth operation fails, for tests that try every N."""
+
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from assent.store.database import Transaction
+from assent.store.sqlite import SqliteDatabase, SqliteTransaction
+
+
+class Trouble:
+    """Counts operations and fails one of them."""
+
+    def __init__(self, fail_at: int) -> None:
+        self.fail_at = fail_at
+        self.count = 0
+
+    def tick(self) -> None:
+        self.count += 1
+        if self.count == self.fail_at:
+            raise sqlite3.OperationalError("disk I/O error")
+
+
+class TroubledTransaction(SqliteTransaction):
+    trouble: Trouble
+
+    def one(self, sql: str, parameters: Mapping[str, Any] | None = None):
+        self.trouble.tick()
+        return super().one(sql, parameters)
+
+    def all(self, sql: str, parameters: Mapping[str, Any] | None = None):
+        self.trouble.tick()
+        return super().all(sql, parameters)
+
+    def change(self, sql: str, parameters: Mapping[str, Any] | None = None):
+        self.trouble.tick()
+        return super().change(sql, parameters)
+
+    def change_many(self, sql: str, parameters: Any):
+        self.trouble.tick()
+        super().change_many(sql, parameters)
+
+
+class TroubledDatabase:
+    """A real database whose Nth operation fails inside its transaction."""
+
+    def __init__(self, database: SqliteDatabase, trouble: Trouble) -> None:
+        self._database = database
+        self._trouble = trouble
+
+    async def write(self, work: Any, *, relaxed: bool = False, heavy: bool = False) -> Any:
+        return await self._database.write(
+            lambda transaction: work(self._troubled(transaction)), relaxed=relaxed, heavy=heavy
+        )
+
+    async def read(self, work: Any) -> Any:
+        return await self._database.read(work)
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    def _troubled(self, transaction: Transaction) -> TroubledTransaction:
+        assert isinstance(transaction, SqliteTransaction)
+        troubled = TroubledTransaction(transaction._connection, transaction.now)
+        troubled.hints = transaction.hints
+        troubled.trouble = self._trouble
+        return troubled

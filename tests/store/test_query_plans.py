@@ -1,0 +1,97 @@
+"""What runs on the one writer finds its rows by an index, however long the record is."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from assent.gate import Gate
+from assent.protocol.digests import call_digest, plain_json
+from assent.protocol.grants import GrantRule
+from assent.protocol.inspections import Inspection, SeenFile
+from assent.protocol.states import ApprovalScope, RiskLevel
+from assent.store.calls import Clearance, Look
+from assent.store.grants import NewGrant
+from assent.store.history import HistoryFilter
+from assent.store.questions import Question
+from assent.store.sqlite import SqliteTransaction
+from harness.records import Records
+
+GROWS = ("tool_executions", "approvals", "events", "audit", "messages")
+"""Tables of which rows are never taken away."""
+
+
+@pytest.fixture
+def spoken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Every statement that was run, with its parameters."""
+    said: dict[str, Any] = {}
+
+    def listen(name: str) -> None:
+        real = getattr(SqliteTransaction, name)
+
+        def heard(self: SqliteTransaction, sql: str, parameters: Mapping[str, Any] | None = None) -> Any:
+            said[sql] = parameters or {}
+            return real(self, sql, parameters)
+
+        monkeypatch.setattr(SqliteTransaction, name, heard)
+
+    for name in ("one", "all", "change"):
+        listen(name)
+    return said
+
+
+async def a_day(records: Records) -> None:
+    """A little of everything that happens on the writer."""
+    store, project = records.store, records.project.id
+    seen = Inspection(files=[SeenFile(path="x.py", sha256="a" * 64)])
+    script = {"command": "python", "args": ["x.py"], "timeout": 30}
+    grant = NewGrant(ApprovalScope.CLASS, GrantRule(tool="write_file", paths=("src/**",)), "src", 3600, 9)
+    for number in range(3):
+        params = plain_json({"path": f"src/{number}.py", "content": "x", "create_dirs": True})
+        call = records.call(tool_name="write_file", params=params, risk_level=RiskLevel.MEDIUM)
+        row = await store.executions.begin(call, Question("write", 300), client_id="c1")
+        if row.approval_id:
+            await store.approvals.decide(
+                row.approval_id, user_id="alice", approve=True, decided_by="person:alice", client_id="c1", grant=grant
+            )
+    call = records.call(
+        tool_name="execute_command", key="exec_run", params=json.dumps(script), risk_level=RiskLevel.MEDIUM
+    )
+    await store.executions.begin(call, Look(), client_id="c1")
+    await store.executions.look_again(project, "c1")
+    question = Question("run", 300, inspection=seen, along=lambda paths: "changed")
+    digest = call_digest("execute_command", script, project, seen.bound)
+    verdict = Gate().judge("execute_command", script).verdict
+    await store.executions.inspected(call.id, question, verdict, digest=digest, client_id="c1")
+    await store.executions.begin(records.call(), Clearance("risk:LOW"), client_id=None)
+    await store.executions.repeat_signals(project, "c1")
+    await store.executions.dispatch_waiting(project, "c1")
+    await store.executions.last_writes(project, ["src/1.py"])
+    await store.executions.waiting_projects()
+    await store.executions.unlooked_at()
+    await store.executions.page(HistoryFilter(user_id="alice", project_id=project, counted=False))
+    await store.grants.page("alice", session_id=records.session.id)
+    await store.approvals.pending("alice")
+    await store.executions.expire(frozenset())
+    await store.approvals.expire()
+
+
+@pytest.mark.promise("W11")
+async def test_no_statement_reads_a_whole_table_that_grows(records: Records, spoken: dict[str, Any]) -> None:
+    await a_day(records)
+    statements = {sql: values for sql, values in spoken.items() if not sql.startswith("INSERT")}
+    assert len(statements) > 30
+
+    def explain(transaction: Any) -> dict[str, list[str]]:
+        return {
+            sql: [step["detail"] for step in transaction.all(f"EXPLAIN QUERY PLAN {sql}", values)]
+            for sql, values in statements.items()
+        }
+
+    plans = await records.store.database.read(explain)
+    names = "|".join((*GROWS, "x", "e"))  # the names that statements give them
+    scans = re.compile(rf"SCAN (?:{names})(?! USING (?:COVERING )?INDEX ix_\w+_(?:pending|open|deadline))\b")
+    slow = {sql: plan for sql, plan in plans.items() if any(scans.match(step) for step in plan)}
+    assert slow == {}

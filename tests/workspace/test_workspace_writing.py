@@ -298,3 +298,11 @@ def test_file_that_appears_while_it_is_appended_to_is_not_overwritten(place: Pla
     assert not writing._unchanged(target)
     os.close(fd)
     paths.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files for others")
+async def test_what_root_writes_in_somebodys_workspace_is_theirs(workspace: Workspace, place: Place) -> None:
+    os.chown(place.root, 65534, 65534)
+    await workspace.run("write_file", {"path": "a/b/new.txt", "content": "x", "mode": "write"})
+    owners = {(place.root / name).stat().st_uid for name in ("a", "a/b", "a/b/new.txt")}
+    assert owners == {65534}

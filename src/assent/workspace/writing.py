@@ -182,6 +182,9 @@ class _Writer:
             with suppress(FileExistsError):  # somebody was faster, or it is a link: opening it tells
                 os.mkdir(name, 0o777, dir_fd=above_fd)
                 self._made.append((above_fd, name))
+                if os.geteuid() == 0:  # theirs, as below
+                    owner = os.fstat(above_fd)
+                    os.chown(name, owner.st_uid, owner.st_gid, dir_fd=above_fd, follow_symlinks=False)
             return self._open(parent, _DIRECTORY)
 
     def replace(
@@ -199,6 +202,8 @@ class _Writer:
             _write_all(fd, data, stop)
             if target.old is not None:
                 _take_over(fd, target.old)
+            else:
+                _give_to_owner_of(target.dir_fd, fd)
             os.fsync(fd)
             if append and not _unchanged(target):
                 os.unlink(temporary, dir_fd=target.dir_fd)
@@ -245,6 +250,13 @@ def _write_all(fd: int, data: bytes, stop: threading.Event) -> None:
     while rest:
         _check(stop)
         rest = rest[os.write(fd, rest[:_CHUNK]) :]
+
+
+def _give_to_owner_of(dir_fd: int, fd: int) -> None:
+    """What root makes in somebody's workspace is theirs: their commands run as them, and must be able to change it."""
+    if os.geteuid() == 0:
+        owner = os.fstat(dir_fd)
+        os.fchown(fd, owner.st_uid, owner.st_gid)
 
 
 def _take_over(fd: int, old: os.stat_result) -> None:

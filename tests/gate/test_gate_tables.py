@@ -320,11 +320,14 @@ def test_file_is_read_when_its_first_command_is_asked_for() -> None:
         ('[x.match]\nLOW = ["y a"]', r"mine\.toml: \[x\]: y a: an example of y, not LOW"),
     ],
 )
-def test_wrong_example_stops_the_gate_from_starting(example: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_example_stops_the_server_and_every_use(example: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = Tables({"mine.toml": table_of(f'operands = ["text*"]\n{example}')})
     monkeypatch.setattr(commands_module, "load_tables", lambda: tables)
+    validator = CommandValidator(frozenset({"x"}))
     with pytest.raises(TableError, match=said):
-        CommandValidator(frozenset({"x"}))
+        validator.check()
+    with pytest.raises(TableError, match=said):
+        validator.judge("x", ["a"])
 
 
 def test_right_examples_let_a_new_command_be_turned_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,9 +343,9 @@ def test_every_packaged_table_comes_out_as_its_examples_say() -> None:
     assert GATE.self_check() == []
 
 
-def test_starting_reads_only_the_files_it_needs() -> None:
+def test_only_the_files_that_are_needed_are_read() -> None:
     code = (
-        "from assent.gate import Gate; Gate()\n"
+        "from assent.gate import Gate; Gate().judge('execute_command', {'command': 'git', 'args': ['status']})\n"
         "from assent.gate.table_files import load_tables\n"
         "print(*sorted(load_tables()._read))"
     )

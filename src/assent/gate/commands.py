@@ -45,7 +45,10 @@ class CommandValidator:
     def __init__(self, allowed: frozenset[str] = DEFAULT_COMMANDS) -> None:
         self.allowed = allowed
         self.tables: Mapping[str, CommandTable] = load_tables()
-        for name in allowed - _CHECKED:
+
+    def check(self) -> None:
+        """Hold the tables of all allowed commands against their examples now, rather than as each is first used."""
+        for name in self.allowed:
             check_table(name)
 
     def judge(self, command: str, args: Sequence[str], workspace: str | None = None) -> CommandFindings:
@@ -55,6 +58,8 @@ class CommandValidator:
         too_much = _check_amount(command, args)
         if too_much is not None and too_much.level is _REFUSE:
             return CommandFindings([too_much])
+        if command not in _CHECKED:
+            check_table(command)
         table = self.tables.get(ALIASES.get(command, command)) or self._family(command)
         judged = _without_table(command, args, workspace) if table is None else _judge_table(table, args, workspace)
         if too_much is not None:

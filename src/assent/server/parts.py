@@ -127,13 +127,17 @@ def _gate(settings: ServerSettings) -> Gate:
     """The server's own rules: the operator's list of commands, and the organisation's policy."""
     allowed = DEFAULT_COMMANDS if settings.allowed_commands is None else frozenset(settings.allowed_commands)
     if settings.policy is None:
-        return Gate(GateRules(allowed_commands=allowed))
+        gate = Gate(GateRules(allowed_commands=allowed))
+        gate.commands.check()  # once, and loudly, before anybody relies on it
+        return gate
     try:
         organisation = load_organisation(settings.policy)
     except PolicyError as error:
         raise ConfigurationError(error.message, hint=error.hint) from None
     log.info("organisation's rules", source=organisation.source, rules=len(organisation.rules))
-    return Gate(GateRules(allowed_commands=allowed, policy=Policy((organisation,))))
+    gate = Gate(GateRules(allowed_commands=allowed, policy=Policy((organisation,))))
+    gate.commands.check()
+    return gate
 
 
 async def _start_worker(*parts: Any) -> Worker | None:

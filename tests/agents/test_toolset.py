@@ -8,10 +8,10 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 
 from assent.agents import history
 from assent.agents.failures import Failure, explain, trace
-from assent.agents.toolset import MODEL_CHARACTERS, failure, shown_to_model
 from assent.protocol.errors import AssentError
 from assent.protocol.executions import ToolResponse
 from assent.protocol.states import ErrorType, ResponseStatus
+from assent.protocol.telling import MODEL_CHARACTERS, failure, shown_to_model
 
 
 def response(error_type: ErrorType | None, **values: object) -> ToolResponse:

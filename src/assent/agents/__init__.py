@@ -6,9 +6,10 @@ where it is needed. Nothing here decides what a call may do.
 """
 
 from .chat import ChatAgent
+from .local import LocalCaller
 from .models import resolve_model
 from .offline import offline_model
 from .toolset import AssentToolset, Calling
 from .worker import RunWorker
 
-__all__ = ["AssentToolset", "Calling", "ChatAgent", "RunWorker", "offline_model", "resolve_model"]
+__all__ = ["AssentToolset", "Calling", "ChatAgent", "LocalCaller", "RunWorker", "offline_model", "resolve_model"]

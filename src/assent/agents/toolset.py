@@ -17,20 +17,14 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from assent.executor import Caller, ToolExecutor
-from assent.protocol.executions import ToolResponse
 from assent.protocol.states import AgentMode, ErrorType, ResponseStatus
+from assent.protocol.telling import BIG, MODEL_CHARACTERS, bulk, failure, shown_to_model
 from assent.protocol.tools import TOOLS
 from assent.protocol.values import JsonObject
 
 CHAT_AGENT_ID = "chat"
 RETRIES = 1
 """How often a model may mend the parameters of a call before they count as a failure."""
-MODEL_CHARACTERS = 100_000
-"""The most of one result that a model is shown; the record has the whole."""
-BIG = 256 * 1024
-"""Results larger than this are shortened off the event loop."""
-_SHORTER = ((60_000, 400), (20_000, 150), (6_000, 50), (1_000, 20), (100, 5))
-"""Tried in order until a long result fits: characters of a text, items of a list."""
 _UNREADABLE = "unreadable_arguments"
 
 
@@ -113,7 +107,7 @@ class AssentToolset(AbstractToolset[Calling]):
         if response.status is ResponseStatus.COMPLETED:
             result = response.result or {}
             # A file of 100 MB is not written out as JSON on the event loop.
-            return await asyncio.to_thread(shown_to_model, result) if _bulk(result) > BIG else shown_to_model(result)
+            return await asyncio.to_thread(shown_to_model, result) if bulk(result) > BIG else shown_to_model(result)
         message = failure(response)
         if _UNREADABLE in tool_args:
             message = f"The arguments of {name} are not a JSON object.\nhint: send one object with its parameters"
@@ -135,59 +129,3 @@ class AssentToolset(AbstractToolset[Calling]):
                 )
                 caller = self._caller(calling, call.tool_call_id)
                 await self._executor.execute_tool(call.tool_name, params, calling.session_id, caller=caller)
-
-
-def failure(response: ToolResponse) -> str:
-    """What an agent is told of a call that did not complete: the reason, what to do, and what there is all the same."""
-    lines = [response.error or f"The call ended as {response.status.value}."]
-    advice = response.hint or _ADVICE.get(response.error_type)
-    if advice:
-        lines.append(f"hint: {advice}")
-    if response.result:
-        lines.append(shown_to_model(response.result))
-    return "\n".join(lines)
-
-
-_ADVICE: dict[ErrorType | None, str] = {
-    ErrorType.REJECTED: "the user said no; do not ask for the same again, choose another way or ask what they prefer",
-    ErrorType.APPROVAL_TIMEOUT: "nobody answered in time and nothing ran; say so and let the user decide",
-    ErrorType.NO_CLIENT: "no machine of the user is connected; say so, nothing can run until it is",
-    ErrorType.INTERRUPTED: "find out whether it had its effect before you try again",
-    ErrorType.CANCELLED: "the user called it off",
-}
-
-
-def shown_to_model(result: JsonObject) -> str:
-    """A result as JSON text. Text, not an object: no client may smuggle in what a framework would take for more."""
-    if _bulk(result) <= MODEL_CHARACTERS and len(text := _dump(result)) <= MODEL_CHARACTERS:
-        return text
-    for characters, items in _SHORTER:
-        shorter = _shorten(result, characters, items)
-        if (
-            len(text := _dump({**shorter, "shortened": "Parts were left out; ask for less at once."}))
-            <= MODEL_CHARACTERS
-        ):
-            return text
-    return "The result is too long to show; ask for less at once."
-
-
-def _bulk(result: JsonObject) -> int:
-    """How large a result is at least, without writing it out."""
-    return sum(len(cast(str | list[Any], value)) for value in result.values() if isinstance(value, str | list))
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _shorten(value: Any, characters: int, items: int) -> Any:
-    if isinstance(value, str) and len(value) > characters:
-        half = characters // 2
-        return f"{value[:half]}\n… {len(value) - 2 * half:,} characters left out …\n{value[-half:]}"
-    if isinstance(value, dict):
-        members = cast(JsonObject, value)
-        return {key: _shorten(member, characters, items) for key, member in members.items()}
-    if isinstance(value, list):
-        elements = cast(list[Any], value)
-        return [_shorten(element, characters, items) for element in elements[:items]]
-    return value

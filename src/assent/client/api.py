@@ -209,6 +209,13 @@ class ServerApi:
             headers["Last-Event-ID"] = str(last_event_id)
         return FeedStream(self, self._url(f"{_project(project_id)}/chat/stream", query), headers, on_bad_frame)
 
+    def tool_stream(self, tool_id: str, last_event_id: int | None = None) -> FeedStream:
+        """The feed of one call, from its beginning or from where one was."""
+        headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-store"}
+        if last_event_id is not None:
+            headers["Last-Event-ID"] = str(last_event_id)
+        return FeedStream(self, self._url(f"/my/tools/{_part(tool_id)}/stream", {}), headers)
+
     # How a request is made
 
     async def _get(

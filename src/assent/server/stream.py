@@ -6,6 +6,7 @@ other only watches. However it ends, its reader is taken out of the list of thos
 
 import asyncio
 import contextlib
+import json
 from typing import Annotated
 
 import structlog
@@ -19,17 +20,22 @@ from assent.bus import ConnectedClient
 from assent.protocol.errors import RefusedError
 from assent.protocol.states import Scope
 from assent.protocol.values import Identifier, Word, new_id
+from assent.store import StoredEvent
 
 from .auth import TOKEN_HINT, Principal
 from .bodies import read_query
 from .refusals import WrongForm
-from .routing import Route, parts_of, principal_of
+from .routing import ANY_SCOPE, Route, parts_of, principal_of
 from .streams import FIRST_BYTES, FeedStream, Reader
 
 log = structlog.stdlib.get_logger(__name__)
 
 STALLED_SECONDS = 60.0
 """A reader that takes nothing for so long is gone; it may come back with its Last-Event-ID."""
+OF_A_CALL = frozenset(
+    {"tool.approval_request", "tool.approval_decided", "tool.started", "tool.output", "tool.finished"}
+)
+"""What one who called a tool is told of it; signals are the client's."""
 LARGEST_NUMBER = 2**53
 LONGEST_NUMBER = len(str(LARGEST_NUMBER))
 
@@ -46,6 +52,12 @@ class StreamQuery(Word):
         default=None, description="Which isolation commands get there; `none` when there is none."
     )
     execute: bool = Field(default=True, description="`false` to only watch.")
+
+
+class ToolStreamQuery(Word):
+    last_event_id: str | None = Field(
+        default=None, max_length=20, description="Where to go on, for those who cannot send the header Last-Event-ID."
+    )
 
 
 class FeedResponse(Response):
@@ -82,6 +94,26 @@ async def stream(request: Request) -> Response:
     client = _client(principal, query, project_id)
     reader = Reader(principal.user_id, project_id, client, last)
     return FeedResponse(await parts_of(request).streams.open(reader))
+
+
+async def stream_tool(request: Request) -> Response:
+    """The feed of one call: for an agent, which may not watch the project."""
+    principal, query = principal_of(request), read_query(request, ToolStreamQuery)
+    parts, tool_id = parts_of(request), str(request.path_params["tool_id"])
+    row = await parts.store.executions.get(tool_id, user_id=principal.user_id)
+    last = _last_event_id(request.headers.get("last-event-id") or query.last_event_id)
+    if last is None:
+        last = await parts.store.feed.before(row.project_id, row.created_at)
+    reader = Reader(principal.user_id, row.project_id, None, last, wanted=lambda event: _tells_of(event, tool_id))
+    return FeedResponse(await parts.streams.open(reader))
+
+
+def _tells_of(event: StoredEvent, tool_id: str) -> bool:
+    """Whether an event says how this call goes. The cheap look first: most events are about others."""
+    if event.kind not in OF_A_CALL or tool_id not in event.payload:
+        return False
+    told = json.loads(event.payload)
+    return told.get("tool_id") == tool_id or tool_id in told.get("tool_ids", ())
 
 
 async def _watch(receive: Receive, stream: FeedStream) -> None:
@@ -135,6 +167,22 @@ ROUTES = (
         "feed",
         frozenset({Scope.CHAT, Scope.APPROVE, Scope.EXECUTE}),
         query=StreamQuery,
+        headers=(("Last-Event-ID", "The `id:` of the last event that was received."),),
+        answer="FeedEvent",
+        answer_type="text/event-stream",
+        errors=(400, 404, 429, 503),
+    ),
+    Route(
+        "GET",
+        "/my/tools/{tool_id}/stream",
+        stream_tool,
+        "The feed of one call",
+        "Server-sent events of one call only: that it waits for a person, the decision, output as it comes, the end. "
+        "Without `Last-Event-ID` it starts at the call's beginning. It does not end by itself: close it after "
+        "`tool.finished`.",
+        "tools",
+        ANY_SCOPE,
+        query=ToolStreamQuery,
         headers=(("Last-Event-ID", "The `id:` of the last event that was received."),),
         answer="FeedEvent",
         answer_type="text/event-stream",

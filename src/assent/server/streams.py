@@ -43,13 +43,23 @@ class Reader:
     client: ConnectedClient | None
     """None for one who only watches."""
     last_event_id: int | None
+    wanted: "Callable[[StoredEvent], bool] | None" = None
+    """Which of the events are for this reader; None: all it may see."""
 
 
 class FeedStream:
     """One reader's way through a feed."""
 
-    def __init__(self, store: Store, project_id: str, client_id: str | None, heartbeat: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        project_id: str,
+        client_id: str | None,
+        heartbeat: float,
+        wanted: Callable[[StoredEvent], bool] | None = None,
+    ) -> None:
         self._store = store
+        self._wanted = wanted
         self._project_id = project_id
         self._client_id = client_id
         self._heartbeat = heartbeat
@@ -114,7 +124,7 @@ class FeedStream:
                 self._forget()
                 return
             self._tail = event.seq
-            if event.target is None or event.target == self._client_id:
+            if (event.target is None or event.target == self._client_id) and self._wants(event):
                 self._buffer.append(event)
                 self._characters += size
 
@@ -140,7 +150,10 @@ class FeedStream:
         # Caught up when there was nothing left to page through and no hint came meanwhile.
         self._behind = self._news or more
         self._sent = self._tail = seen
-        return events
+        return [event for event in events if self._wants(event)]
+
+    def _wants(self, event: StoredEvent) -> bool:
+        return self._wanted is None or self._wanted(event)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -185,7 +198,7 @@ class StreamManager:
                 f"You have {STREAMS_PER_USER} streams open already.", hint="Close one: a page, an editor, a client."
             )
         client_id = reader.client.client_id if reader.client else None
-        stream = FeedStream(self._store, reader.project_id, client_id, self._heartbeat)
+        stream = FeedStream(self._store, reader.project_id, client_id, self._heartbeat, reader.wanted)
         mine.add(stream)
         stream.on_close.append(lambda: self._forget(reader.user_id, stream))
         with contextlib.ExitStack() as undo:

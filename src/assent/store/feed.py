@@ -32,6 +32,20 @@ class Feed:
 
         return await self._database.read(work)
 
+    async def before(self, project_id: str, moment: str) -> int:
+        """The number of the newest event that is older than a moment, for a reader who wants everything since."""
+
+        def work(transaction: Transaction) -> int:
+            # From the newest back: what is asked for is almost always recent.
+            row = transaction.one(
+                "SELECT seq FROM events WHERE project_id = :project_id AND created_at < :moment "
+                "ORDER BY seq DESC LIMIT 1",
+                {"project_id": project_id, "moment": moment},
+            )
+            return row["seq"] if row else 0
+
+        return await self._database.read(work)
+
     async def after(
         self, project_id: str, seq: int, *, client_id: str | None, limit: int
     ) -> tuple[list[StoredEvent], int, bool]:

@@ -1,0 +1,65 @@
+"""Assent for LangChain and LangGraph: its six tools as LangChain tools.
+
+    agent = create_agent(model, tools=assent_tools(assent.Agent(url, token, project_id)))
+
+The tools are asynchronous (`ainvoke`, `astream`): a person may take hours. What LangChain's own middleware approves,
+edits or rejects before a call reaches them is its business; here every call goes to the gate, whatever was said before.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, ToolException
+
+from assent.protocol.calling import ToolCaller
+from assent.protocol.states import ResponseStatus
+from assent.protocol.tools import ToolSpec
+
+from .calls import UNREADABLE, call_key, specs_of, told
+
+
+def assent_tools(caller: ToolCaller, *, tools: Iterable[str] | None = None) -> list[BaseTool]:
+    """The tools for an agent. `tools`: which of the six; left out, all."""
+    return [AssentTool.of(caller, spec) for spec in specs_of(tools)]
+
+
+class AssentTool(BaseTool):
+    """One tool. A refusal, rejection or failure becomes a tool message with the status `error` and the reason."""
+
+    caller: Any
+    """The ToolCaller; not checked by the framework, which copies its tools."""
+
+    @classmethod
+    def of(cls, caller: ToolCaller, spec: ToolSpec) -> "AssentTool":
+        return cls(
+            name=spec.name,
+            description=spec.description,
+            args_schema=spec.params.model_json_schema(),
+            caller=caller,
+            handle_tool_error=True,
+            metadata={"risk_level": spec.risk_level.value, "requires_approval": spec.requires_approval},
+        )
+
+    def _to_args_and_kwargs(
+        self, tool_input: str | dict[str, Any], tool_call_id: str | None
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Everything as the model sent it: the gate must see it, and the record must hold it."""
+        params = tool_input if isinstance(tool_input, dict) else {UNREADABLE: tool_input}
+        return (), {"params": dict(params), "tool_call_id": tool_call_id}
+
+    async def _arun(self, params: dict[str, Any], tool_call_id: str | None, config: RunnableConfig) -> str:
+        caller: ToolCaller = self.caller
+        thread = str(config.get("configurable", {}).get("thread_id", ""))
+        # Without a thread nothing outlives this run, so no repetition has to be known again.
+        key = call_key(thread, tool_call_id, self.name, params) if thread else None
+        response = await caller.execute(self.name, params, key=key)
+        message = await told(response, params)
+        if response.status is ResponseStatus.COMPLETED:
+            return message
+        raise ToolException(message)
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(
+            f"{self.name} waits for people and machines, so it is asynchronous: use ainvoke() or astream()."
+        )

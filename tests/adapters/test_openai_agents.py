@@ -1,0 +1,135 @@
+"""The OpenAI Agents SDK on Assent: its tools, its interruptions, and nothing it says is an approval."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, RunState, set_tracing_disabled
+from openai import AsyncOpenAI
+
+from assent.adapters.openai_agents import assent_tools, settle
+from assent.protocol.errors import CallerError
+from assent.protocol.states import ExecutionStatus
+from harness.household import Household
+from harness.model_server import ModelServer, by_step, call, open_model_server, say
+
+from .conftest import Connect, check_task
+
+set_tracing_disabled(disabled=True)
+pytestmark = pytest.mark.promise("I")
+
+
+def worker(client: AsyncOpenAI, tools: list[Any], *, responses: bool = False) -> Agent[Any]:
+    kind = OpenAIResponsesModel if responses else OpenAIChatCompletionsModel
+    return Agent(name="worker", model=kind(model="scripted", openai_client=client), tools=tools)
+
+
+@pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
+async def test_a_task_with_a_read_a_write_a_rejection_and_a_timeout_is_completed(
+    household: Household, connect: Connect, task: ModelServer, responses: bool
+) -> None:
+    async with household.agent(name="sdk") as agent:
+        result = await Runner.run(worker(connect(task), assent_tools(agent), responses=responses), "go")
+    assert result.final_output == "All done."
+    await check_task(household, task)
+
+
+async def test_an_interrupted_run_is_saved_and_goes_on_in_another_process_after_the_answer(
+    household: Household, connect: Connect
+) -> None:
+    script = by_step(call("write_file", {"path": "a.txt", "content": "x"}), say("Written."))
+    household.person.decide = lambda question: None
+    with open_model_server(script) as server:
+        async with household.agent() as agent:
+            tools = assent_tools(agent, interrupt=True, scope="thread-1")
+            result = await Runner.run(worker(connect(server), tools), "go")
+            assert [item.tool_name for item in result.interruptions] == ["write_file"]
+            saved = json.dumps(result.to_state().to_json())
+        question = await household.person.until("tool.approval_request")
+        async with household.agent() as agent:
+            again = worker(connect(server), assent_tools(agent, interrupt=True, scope="thread-1"))
+            state = await RunState.from_json(again, json.loads(saved))
+            assert await settle(state, agent, scope="thread-1", seconds=0) is False
+            await household.person.approve(question.approval_id)  # type: ignore[union-attr]
+            assert await settle(state, agent, scope="thread-1") is True
+            result = await Runner.run(again, state)
+    assert result.final_output == "Written."
+    assert (household.workspace / "a.txt").read_text() == "x"
+    assert len(await household.person.record()) == 1
+
+
+async def test_a_rejection_of_an_interrupted_call_reaches_the_model_with_its_reason(
+    household: Household, connect: Connect
+) -> None:
+    script = by_step(call("write_file", {"path": "a.txt", "content": "x"}), say("Understood."))
+    household.person.decide = lambda question: "keep it as it is"
+    with open_model_server(script) as server:
+        async with household.agent() as agent:
+            one = worker(connect(server), assent_tools(agent, interrupt=True, scope="t"))
+            result = await Runner.run(one, "go")
+            state = result.to_state()
+            assert await settle(state, agent, scope="t")
+            await Runner.run(one, state)
+        assert "keep it as it is" in server.requests[-1].results[0][1]
+    assert not (household.workspace / "a.txt").exists()
+
+
+@pytest.mark.promise("S")
+async def test_a_state_that_somebody_else_approved_runs_nothing(household: Household, connect: Connect) -> None:
+    """The SDK's own approve() is the framework's word, not the person's."""
+    script = by_step(call("write_file", {"path": "a.txt", "content": "x"}), say("Written."))
+    household.person.decide = lambda question: None
+    with open_model_server(script) as server:
+        async with household.agent() as agent:
+            one = worker(connect(server), assent_tools(agent, interrupt=True, scope="t"))
+            result = await Runner.run(one, "go")
+            state = result.to_state()
+            state.approve(state.get_interruptions()[0], always_approve=True)
+            running = asyncio.create_task(Runner.run(one, state))
+            question = await household.person.until("tool.approval_request")
+            assert not (household.workspace / "a.txt").exists()
+            await household.person.reject(question.approval_id, "never asked for")  # type: ignore[union-attr]
+            await running
+    assert not (household.workspace / "a.txt").exists()
+    (row,) = await household.person.record()
+    assert row.status is ExecutionStatus.REJECTED
+
+
+async def test_reads_are_not_interrupted(household: Household, connect: Connect) -> None:
+    script = by_step(call("read_file", {"path": "README.md"}), say("It says hello."))
+    with open_model_server(script) as server:
+        async with household.agent() as agent:
+            result = await Runner.run(worker(connect(server), assent_tools(agent, interrupt=True, scope="t")), "go")
+    assert result.final_output == "It says hello."
+
+
+async def test_broken_arguments_are_told_to_the_model(household: Household, connect: Connect) -> None:
+    script = by_step(call("read_file", '["README.md"]'), say("Sorry."))
+    with open_model_server(script) as server:
+        async with household.agent() as agent:
+            await Runner.run(worker(connect(server), assent_tools(agent)), "go")
+        assert "not a JSON object" in server.requests[-1].results[0][1]
+
+
+async def test_cancelling_a_run_calls_its_call_off(household: Household, connect: Connect) -> None:
+    household.person.decide = lambda question: None
+    with open_model_server(by_step(call("write_file", {"path": "a.txt", "content": "x"}), say("."))) as server:
+        async with household.agent() as agent:
+            running = asyncio.create_task(Runner.run(worker(connect(server), assent_tools(agent)), "go"))
+            question = await household.person.until("tool.approval_request")
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            await household.person.until("tool.finished", tool_id=question.tool_id)  # type: ignore[union-attr]
+    (row,) = await household.person.record()
+    assert row.status is ExecutionStatus.FAILED
+
+
+async def test_only_the_tools_that_were_chosen_are_offered(household: Household) -> None:
+    async with household.agent() as agent:
+        assert [tool.name for tool in assent_tools(agent, tools=["read_file"])] == ["read_file"]
+        with pytest.raises(CallerError, match="no tool 'rm'"):
+            assent_tools(agent, tools=["rm"])
+        with pytest.raises(CallerError, match="need a scope"):
+            assent_tools(agent, interrupt=True)

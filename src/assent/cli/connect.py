@@ -12,6 +12,7 @@ from assent.client import ClientConnection, ServerApi, TerminalPrompt, connect_c
 from assent.client.outbox import pause
 from assent.protocol.errors import NotFound, RefusedError, UnreachableError
 from assent.settings import ClientSettings
+from assent.telemetry import configured
 
 from .exits import ExitCode
 from .places import Place, find_place, project_to_serve, remember_project, unknown_project
@@ -45,6 +46,11 @@ async def _serve(place: Place, project_id: str | None, workspace: Path, *, wait:
     async with place.api() as api:
         project_id = await _first_contact(api, place, project_id, workspace, wait=wait)
     settings = read_settings(ClientSettings, server_url=place.server_url, token=place.token)
+    with configured(settings.telemetry, "assent-client"):
+        await _stay(settings, project_id, workspace, as_json=as_json)
+
+
+async def _stay(settings: ClientSettings, project_id: str, workspace: Path, *, as_json: bool) -> None:
     async with connect_client(settings, project_id, workspace, TerminalPrompt.here()) as connection:
         announcing = asyncio.create_task(_announce(connection, as_json=as_json))
         try:

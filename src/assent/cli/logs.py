@@ -31,6 +31,7 @@ def set_up_logging(level: int, *, verbose: bool = False) -> None:
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
+            structlog.contextvars.merge_contextvars,
             *shared,
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],

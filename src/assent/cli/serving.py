@@ -12,6 +12,7 @@ from assent.client.api import is_loopback
 from assent.protocol.errors import ConfigurationError
 from assent.server import Listening, serve
 from assent.settings import ServerSettings
+from assent.telemetry import configured
 
 from .looping import run_long
 from .preferences import read_settings
@@ -27,7 +28,8 @@ def serve_here(host: str, port: int, *, as_json: bool) -> None:
             f"Listening on {host!r} lets other machines in, so it must be said which names this server answers to.",
             hint="set ASSENT_ALLOWED_HOSTS=assent.example.com, or listen on 127.0.0.1",
         )
-    run_long(_serve(settings, host, port, as_json=as_json))
+    with configured(settings.telemetry, "assent-server"):
+        run_long(_serve(settings, host, port, as_json=as_json))
 
 
 async def _serve(settings: ServerSettings, host: str, port: int, *, as_json: bool) -> None:

@@ -10,10 +10,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Coroutine
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import structlog
+
+from assent import telemetry
 from assent.gate import Gate, mask_text, shown_params
 from assent.protocol.errors import (
     AssentError,
@@ -32,6 +36,7 @@ from assent.protocol.events import (
 )
 from assent.protocol.executions import MAX_ERROR_CHARACTERS, ClientResult
 from assent.protocol.tools import TOOLS, ToolResult
+from assent.protocol.values import JsonObject
 from assent.protocol.verdicts import Verdict, VerdictLevel
 from assent.settings import ClientSettings
 from assent.workspace import Workspace
@@ -102,6 +107,11 @@ class ToolHandler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._history: deque[ClientResult] = deque(maxlen=HISTORY)
         self._disposed = False
+        self._queued_at: dict[str, int] = {}
+        self._stop_gauge = telemetry.gauge(
+            "assent.client.queue",
+            lambda: [(len(self._active), {"state": "active"}), (len(self._queue), {"state": "queued"})],
+        )
 
     # What is known (C4)
 
@@ -201,6 +211,7 @@ class ToolHandler:
         if self._disposed:
             return
         self._disposed = True
+        self._stop_gauge()
         log.info("closing", active=len(self._active), queued=len(self._queue))
         await self.approvals.close()
         await self._inspector.close()
@@ -229,6 +240,7 @@ class ToolHandler:
         except ConcurrencyLimitError as full:
             self._fail(event.tool_id, event.tool_name, full)
         else:
+            self._queued_at[event.tool_id] = telemetry.clock()
             log.info("queued", tool_id=event.tool_id, waiting=len(self._queue))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -257,6 +269,7 @@ class ToolHandler:
             if active.running:
                 active.task.cancel()
         elif waiting is not None:
+            self._queued_at.pop(tool_id, None)
             self._fail(tool_id, waiting.tool_name, ExecutionCancelled(why))
 
     def _fail(self, tool_id: str, tool_name: str, error: AssentError) -> None:
@@ -273,7 +286,8 @@ class ToolHandler:
             if active.cancelled is not None:
                 raise ExecutionCancelled(active.cancelled)
             active.running = True
-            outcome = await self._perform(event)
+            with self._span(event):
+                outcome = await self._perform(event)
         except asyncio.CancelledError:
             active.task.uncancel()
             outcome = ExecutionCancelled(active.cancelled or "It was called off.")
@@ -287,10 +301,22 @@ class ToolHandler:
         changes = TOOLS[event.tool_name].changes_things
         await self._report(ending(event.tool_id, event.tool_name, outcome, began), durable=changes)
 
+    def _span(self, event: ExecutionSignal) -> AbstractContextManager[object]:
+        """Where telemetry is on, the server's trace goes on with ours."""
+        queued_at = self._queued_at.pop(event.tool_id, 0)
+        parent = telemetry.arriving(event.traceparent) if telemetry.on() else None
+        ids = {"tool_id": event.tool_id, "session_id": event.session_id, "project_id": self._project_id}
+        # Task by task: what this one starts belongs to the same call, and the next call says its own.
+        structlog.contextvars.bind_contextvars(**ids)
+        if queued_at:
+            telemetry.record("assent.client.queue", queued_at, telemetry.clock(), parent=parent, tool_id=event.tool_id)
+        return telemetry.span("assent.client.execute", parent, tool=event.tool_name, mode=event.mode.value, **ids)
+
     async def _perform(self, event: ExecutionSignal) -> ToolResult:
-        verdict = await self._checks.check(event)
+        with telemetry.span("assent.client.check"):
+            verdict = await self._checks.check(event)
         if log.isEnabledFor(logging.DEBUG):
-            log.debug("executing", tool_id=event.tool_id, params=shown_params(event.tool_name, event.tool_params))
+            log.debug("executing", tool_id=event.tool_id, params=_logged(event))
         changes = TOOLS[event.tool_name].changes_things
         cache = self._cache
         if cache is None:
@@ -321,16 +347,18 @@ class ToolHandler:
             live = LiveOutput(self._link, self._project_id, event.tool_id)
         seconds = TOOLS[event.tool_name].timeout_seconds + OVERTIME_SECONDS
         try:
-            async with asyncio.timeout(seconds):
-                return await self._workspace.run(
-                    event.tool_name,
-                    event.tool_params,
-                    network=verdict.network and event.network,
-                    on_output=live,
-                    bound=event.bound,
-                    # LOW is what the gate knows not to write: there is nothing to keep.
-                    record_as=None if verdict.level is VerdictLevel.LOW else event.tool_id,
-                )
+            isolation = self._workspace.isolation.backend if telemetry.on() else None
+            with telemetry.span("assent.client.run", tool=event.tool_name, isolation=isolation):
+                async with asyncio.timeout(seconds):
+                    return await self._workspace.run(
+                        event.tool_name,
+                        event.tool_params,
+                        network=verdict.network and event.network,
+                        on_output=live,
+                        bound=event.bound,
+                        # LOW is what the gate knows not to write: there is nothing to keep.
+                        record_as=None if verdict.level is VerdictLevel.LOW else event.tool_id,
+                    )
         except TimeoutError as error:
             raise ExecutionTimeout(f"It did not end within {seconds:g} s.") from error
         finally:
@@ -351,3 +379,9 @@ class ToolHandler:
         log.debug("timing", tool_id=end.tool_id, duration_ms=end.duration_ms, bytes=len(body))
         await self._journal.done(end.tool_id, body, durable=durable)
         await self.outbox.send(end.tool_id, body)
+
+
+def _logged(event: ExecutionSignal) -> JsonObject:
+    """The arguments for the log: without what would be written to a file, which may be a secret of any form."""
+    shown = shown_params(event.tool_name, event.tool_params)
+    return {**shown, "content": "(left out)"} if "content" in shown else shown

@@ -33,6 +33,10 @@ INTERRUPTED = "The client stopped while this was running; it may or may not have
 _TOOL_ID = re.compile(rb'"tool_id":"([^"\\]{1,200})"')
 
 
+class AlreadyServed(ConfigurationError):
+    """Another client works on the same workspace for the same project."""
+
+
 class Unsent(NamedTuple):
     """A report the server does not have yet: its bytes, or the file that holds them."""
 
@@ -283,7 +287,7 @@ def _lock(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        raise ConfigurationError(
+        raise AlreadyServed(
             "Another client already works on this workspace for this project.",
             hint="stop it first, or connect another directory",
         ) from error

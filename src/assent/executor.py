@@ -25,7 +25,7 @@ import structlog
 from assent.asking import problem_with_look, question_after_inspection, question_for
 from assent.bus import Bus, ConnectedClient, Presence
 from assent.gate import Gate, Judgement, mask_text, mask_value, shown_params
-from assent.machines import Machine, Machines
+from assent.machines import Machine, Machines, withheld
 from assent.protocol.digests import call_digest, plain_json
 from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.executions import CompletedReport, FailedReport, ToolResponse
@@ -38,7 +38,9 @@ from assent.settings import ServerSettings
 from assent.store import ExecutionRow, SessionRow, Store
 from assent.store.calls import Clearance, Look, NewExecution, Refusal
 from assent.store.executions import Step
-from assent.store.moves import DEADLINES_TOPIC, execution_topic
+from assent.store.moves import DEADLINES_TOPIC
+from assent.telemetry import clock, ids_of, judged
+from assent.watching import Watch
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -64,45 +66,11 @@ class Caller:
     """The run's claim; a call under an older one is refused."""
     key: str | None = None
     """What makes this call the same call when it is repeated: a tool_call_id, an idempotency key."""
+    tools: frozenset[str] | None = None
+    """The tools this agent has; None: all of them."""
 
 
 CHAT_AGENT = Caller()
-
-
-class _Watch:
-    """Hears of one execution's moves that somebody waits for: to its question, and to its end."""
-
-    def __init__(self, bus: Bus, execution_id: str) -> None:
-        self._row: ExecutionRow | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._stop = bus.listen(execution_topic(execution_id), self._hear)
-
-    def __enter__(self) -> "_Watch":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop()
-
-    def _hear(self, fact: object | None) -> None:
-        if isinstance(fact, ExecutionRow):
-            if not (fact.status.ended or fact.status is ExecutionStatus.AWAITING_APPROVAL):
-                return
-            self._row = fact
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def moved(self, nap: float) -> ExecutionRow | None:
-        """The row as it was last told, or None after the nap or a hint that says nothing."""
-        if self._row is None:
-            loop = asyncio.get_running_loop()
-            waiter = self._waiter = loop.create_future()
-            alarm = loop.call_later(nap, lambda: waiter.done() or waiter.set_result(None))
-            try:
-                await waiter
-            finally:
-                alarm.cancel()
-        row, self._row = self._row, None
-        return row
 
 
 class ToolExecutor:
@@ -143,10 +111,14 @@ class ToolExecutor:
         session_id: str,
         *,
         caller: Caller = CHAT_AGENT,
+        seconds: float | None = None,
     ) -> ToolResponse:
-        """Call a tool and wait for its end, however long a person takes. Never raises for what an agent may send."""
+        """Call a tool and wait for its end, however long a person takes. Never raises for what an agent may send.
+
+        With `seconds`, come back after them with how it then stands; it goes on all the same.
+        """
         session = await self._session(session_id)
-        return (await self.call(tool_name, tool_params, session, caller=caller)).to_response()
+        return (await self.call(tool_name, tool_params, session, caller=caller, seconds=seconds)).to_response()
 
     async def call(
         self,
@@ -156,23 +128,26 @@ class ToolExecutor:
         *,
         caller: Caller = CHAT_AGENT,
         until_asked: bool = False,
+        seconds: float | None = None,
     ) -> ExecutionRow:
         """Judge, record, wait. With `until_asked`, come back as soon as a person has to be asked."""
         machine = await self._machines.of(session.project_id)
-        judgement = machine.judge(tool_name, tool_params)
+        began = clock()
+        judgement = withheld(machine.judge(tool_name, tool_params), caller.tools, caller.agent_id)
         if machine.widest_mode is AgentMode.SANDBOX and caller.mode is AgentMode.FULL:
             caller = replace(caller, mode=AgentMode.SANDBOX)
         new = self._new_execution(judgement, tool_params, session, caller)
         step = self._step(judgement, caller.mode, machine)
         if not isinstance(step, Clearance):  # what runs without asking is the record's business, and the hot path
-            log.info("call judged", tool_id=new.id, tool=new.tool_name, verdict=judgement.verdict.level.value)
-        with _Watch(self._bus, new.id) as watch:
+            log.info("call judged", tool=new.tool_name, verdict=judgement.verdict.level.value, **ids_of(new))
+        judged(new, judgement.verdict.level.value, began)
+        with Watch(self._bus, new.id) as watch:
             # Chosen and queued without an await between: a client that connects meanwhile is served after us.
             client = self._presence.choose(session.project_id)
             row = await self._store.executions.begin(new, step, client_id=client.client_id if client else None)
             if row.status.ended or (until_asked and self._asks(row)):
                 return row
-            return await self._follow(watch, row, None, until_asked=until_asked)
+            return await self._follow(watch, row, seconds, until_asked=until_asked)
 
     def _asks(self, row: ExecutionRow) -> bool:
         """Whether there is nothing to wait for but a person, or a machine to come that can say what there is to ask."""
@@ -222,13 +197,13 @@ class ToolExecutor:
         """Wait for an execution's end; with a timeout, return it as it then stands."""
         if row.status.ended:
             return row
-        with _Watch(self._bus, row.id) as watch:
+        with Watch(self._bus, row.id) as watch:
             # Looked at once after listening began, so that an end just before it is not missed.
             current = await self._store.executions.load(row.id) or row
             return current if current.status.ended else await self._follow(watch, current, timeout_seconds)
 
     async def _follow(
-        self, watch: "_Watch", row: ExecutionRow, timeout_seconds: float | None, *, until_asked: bool = False
+        self, watch: Watch, row: ExecutionRow, timeout_seconds: float | None, *, until_asked: bool = False
     ) -> ExecutionRow:
         loop = asyncio.get_running_loop()
         give_up = None if timeout_seconds is None else loop.time() + timeout_seconds
@@ -371,7 +346,7 @@ class ToolExecutor:
         ended, upcoming = await self._store.executions.expire(self._presence.connected())
         await self._store.approvals.expire()
         for row in ended:
-            log.warning("deadline passed", tool_id=row.id, status=row.status.value, error_type=row.error_type)
+            log.warning("deadline passed", status=row.status.value, error_type=row.error_type, **ids_of(row))
         for project_id in await self._store.executions.waiting_projects():
             client = self._presence.choose(project_id)
             if client is not None:

@@ -14,6 +14,8 @@ from assent.bus import Bus, Presence
 from assent.gate import Gate, Judgement, PolicyError, declared_layers
 from assent.protocol.policies import PolicyDeclaration
 from assent.protocol.states import AgentMode
+from assent.protocol.tools import TOOLS
+from assent.protocol.verdicts import Finding, VerdictLevel, verdict_of
 from assent.store import Store
 from assent.store.machines import policy_topic
 
@@ -37,6 +39,19 @@ class Machine:
     @property
     def widest_mode(self) -> AgentMode:
         return self.gate.rules.policy.widest_mode
+
+
+def withheld(judgement: Judgement, tools: frozenset[str] | None, agent_id: str | None) -> Judgement:
+    """The judgement of an agent's call, given the tools that agent has; None: all of them."""
+    if tools is None or judgement.tool_name in tools or judgement.tool_name not in TOOLS:
+        return judgement
+    finding = Finding(
+        level=VerdictLevel.REFUSE,
+        reason=f"The agent {agent_id!r} does not have the tool {judgement.tool_name}.",
+        rule="agents.tools",
+        instead="use the tools you have, or say what you would need",
+    )
+    return Judgement(judgement.tool_name, judgement.params, verdict_of([finding]))
 
 
 class Machines:

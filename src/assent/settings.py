@@ -18,6 +18,7 @@ from pydantic_settings import (
 )
 
 DEFAULT_PORT = 8477
+_SWITCH = {"true": "otlp", "1": "otlp", "false": "off", "0": "off"}
 
 
 def default_home() -> Path:
@@ -29,6 +30,15 @@ class _Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="ASSENT_", extra="ignore", frozen=True)
 
     home: Path = Field(default_factory=default_home, description="State directory.")
+    telemetry: Literal["auto", "off", "otlp", "console"] = Field(
+        default="auto",
+        description="Spans and metrics: `auto` is on when an OTEL_EXPORTER_OTLP_*ENDPOINT variable names a collector.",
+    )
+
+    @field_validator("telemetry", mode="before")
+    @classmethod
+    def _yes_or_no(cls, value: object) -> object:
+        return _SWITCH.get(str(value).strip().lower(), value)
 
     @classmethod
     def settings_customise_sources(
@@ -66,6 +76,14 @@ class ServerSettings(_Settings):
         default=("127.0.0.1", "localhost", "::1"), description="Names this server answers to, comma separated."
     )
     model: str = Field(default="offline", description="Which model the chat agent uses.")
+    agents: Path | None = Field(
+        default=None, description="More agents beside `chat`, each with its model, mode and tools: a TOML file."
+    )
+    run_steps: int = Field(default=50, ge=1, description="Most answers of the model in one run.")
+    run_seconds: float = Field(
+        default=1800, gt=0, description="Longest a run may work; waiting for a person does not count."
+    )
+    run_tokens: int = Field(default=2_000_000, ge=1, description="Most tokens one run may use, in and out together.")
     allowed_commands: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         default=None, description="Commands agents may run, comma separated; left out: the built-in list."
     )
@@ -86,6 +104,9 @@ class ServerSettings(_Settings):
     )
     heartbeat_seconds: float = Field(default=15, gt=0, description="How often an idle stream says it is alive.")
     max_wait_seconds: int = Field(default=300, ge=1, description="Longest `?wait=` of a status request.")
+    park_seconds: float = Field(
+        default=20, ge=0, description="How long a run waits in memory for a person or a machine before it is parked."
+    )
     lease_seconds: float = Field(default=15, gt=1, description="How long a run belongs to a worker that fell silent.")
 
     @field_validator("allowed_hosts", "allowed_commands", mode="before")

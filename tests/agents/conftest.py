@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.room import Room, open_room
+from assent.agents import limits
+from harness.room import Room, open_room
 
 
 @pytest.fixture
@@ -19,3 +20,9 @@ async def offline(room: Room) -> Room:
     """The room with a worker already at work."""
     await room.worker().start()
     return room
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+    """A provider that cannot answer is asked again soon."""
+    monkeypatch.setattr(limits, "FIRST_PAUSE_SECONDS", 0.01)

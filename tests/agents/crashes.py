@@ -25,12 +25,12 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCalls, FunctionModel
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from agents.room import Room, open_room
 from assent.agents.offline import stream_function
 from assent.protocol.executions import CompletedReport, FailedReport
 from assent.protocol.states import ErrorType, RunState
 from assent.settings import ServerSettings
 from assent.store import Store
+from harness.room import Room, open_room
 
 DIED = 17
 MESSAGE = """\
@@ -98,13 +98,13 @@ async def forgetful(messages: list[ModelMessage], info: AgentInfo) -> AsyncItera
         yield piece
 
 
-async def serve(base: Path, die_at: int) -> None:
+async def serve(base: Path, die_at: int, park_seconds: float) -> None:
     """One life of the server: until the run has ended, or until it dies."""
     points = Points(die_at)
-    async with open_room(base / "home", base / "ws", connect=False) as room:
+    async with open_room(base / "home", base / "ws", connect=False, park_seconds=park_seconds) as room:
         client = JournalledClient(room, base / "notes")
         desk = room.desk
-        for name in ("claim", "checkpoint", "say", "finish"):
+        for name in ("claim", "checkpoint", "say", "park", "finish"):
             points.watch(desk.store.runs, name)
         points.watch(desk.store.executions, "begin")
         points.watch(desk.executor, "settle")
@@ -152,23 +152,23 @@ def in_fork(work: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def main(where: Path, offset: int, every: int) -> None:
+def main(where: Path, offset: int, every: int, park_seconds: float) -> None:
     """Points offset, offset + every, …, until a life goes by in which nothing dies."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     fresh = where / "fresh"
     fresh.mkdir()
     asyncio.run(prepare(fresh))
     # One life here first: what it imports and builds, every fork has already.
-    asyncio.run(serve(Path(shutil.copytree(fresh, where / "warm")), 0))
+    asyncio.run(serve(Path(shutil.copytree(fresh, where / "warm")), 0, park_seconds))
     for point in itertools.count(offset, every):
         base = where / str(point)
         shutil.copytree(fresh, base)
-        first = in_fork(lambda base=base, point=point: asyncio.run(serve(base, point)))
-        second = in_fork(lambda base=base: asyncio.run(serve(base, 0))) if first == DIED else 0
+        first = in_fork(lambda base=base, point=point: asyncio.run(serve(base, point, park_seconds)))
+        second = in_fork(lambda base=base: asyncio.run(serve(base, 0, park_seconds))) if first == DIED else 0
         print(json.dumps({"point": point, "first": first, "second": second, **asyncio.run(report(base))}), flush=True)
         if first != DIED:
             return
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))

@@ -10,10 +10,11 @@ from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, ModelHTTPE
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from agents.room import Room
-from agents.scripted import Piece, returns, scripted, turns
-from assent.agents.chat import STEP_LIMIT, ChatAgent
+from assent.agents import ChatAgent
+from assent.agents.limits import RunLimits
 from assent.protocol.states import ErrorType, ExecutionStatus, RunState
+from harness.room import Room
+from harness.scripted import Piece, returns, scripted, turns
 
 
 async def error_of(room: Room, model: FunctionModel, content: str = "go") -> str:
@@ -109,7 +110,7 @@ async def test_results_reach_the_model_as_text(room: Room) -> None:
 async def test_endless_loop_ends_at_the_step_limit(room: Room) -> None:
     model = scripted(lambda number, messages: [("list_directory", {"path": "."}, f"c{number}")])
     error = await error_of(room, model)
-    assert error == f"The agent stopped after {STEP_LIMIT} steps without an answer."
+    assert error == f"The agent stopped after {room.settings.run_steps} steps without an answer."
 
 
 async def test_ids_that_repeat_do_not_hand_out_an_older_result(room: Room) -> None:
@@ -167,7 +168,7 @@ async def test_failing_model_is_told_in_one_sentence(room: Room, raised: Excepti
 
 
 async def test_model_that_says_nothing_is_given_up(room: Room) -> None:
-    assert "cannot be used" in await error_of(room, turns(""))
+    assert await error_of(room, turns("")) == "The model 'scripted' returned nothing."
 
 
 async def test_session_goes_on_after_a_failed_run(room: Room) -> None:
@@ -205,7 +206,7 @@ async def test_step_limit_counts_the_steps_before_a_restart(room: Room) -> None:
     for _ in range(2):
         run = await room.desk.store.runs.claim("test")
         assert run is not None
-        agent = ChatAgent(room.desk.store, room.desk.executor, model, step_limit=3)
+        agent = ChatAgent(room.desk.store, room.desk.executor, model, limits=RunLimits(steps=3))
         if run.history is None:
             await agent.work(run)
             # As after a crash just before the failure was written.

@@ -4,19 +4,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-LIVES = 2
-"""The points are shared out over so many tests."""
 
-
-@pytest.mark.parametrize("offset", range(1, LIVES + 1))
-@pytest.mark.promise("W3", "W12")
-def test_run_is_finished_after_a_crash_at_every_step_and_nothing_runs_twice(tmp_path: Path, offset: int) -> None:
+def crashes(tmp_path: Path, offset: int, every: int, park_seconds: float) -> list[dict[str, Any]]:
+    """A server dies at every so manieth step of a run, one life each; what the world looked like after the next."""
     program = Path(__file__).with_name("crashes.py")
     ended = subprocess.run(
-        [sys.executable, str(program), str(tmp_path), str(offset), str(LIVES)],
+        [sys.executable, str(program), str(tmp_path), str(offset), str(every), str(park_seconds)],
         capture_output=True,
         text=True,
         timeout=110,
@@ -25,7 +22,7 @@ def test_run_is_finished_after_a_crash_at_every_step_and_nothing_runs_twice(tmp_
     assert ended.returncode == 0, ended.stderr
     lines = [json.loads(line) for line in ended.stdout.splitlines()]
     died = [line for line in lines if line["first"] == 17]
-    assert len(died) > 20 // LIVES
+    assert len(died) > 20 // every
     assert lines[-1]["first"] == 0
     for line in lines:
         assert line["second"] == 0, (line, ended.stderr)
@@ -34,4 +31,17 @@ def test_run_is_finished_after_a_crash_at_every_step_and_nothing_runs_twice(tmp_
         assert line["acted"] == 5, line
         assert len(line["answers"]) == 1, line
         assert line["answers"][0].endswith("Appended to `log.txt` (14 bytes now)."), line
+    return lines
+
+
+@pytest.mark.parametrize("offset", [1, 2])
+@pytest.mark.promise("W3", "W12")
+def test_run_is_finished_after_a_crash_at_every_step_and_nothing_runs_twice(tmp_path: Path, offset: int) -> None:
+    lines = crashes(tmp_path, offset, 2, 60)
     assert max(line["claims"] for line in lines) == 2
+
+
+@pytest.mark.promise("W3", "W12")
+def test_run_that_parks_at_every_call_is_finished_after_a_crash_too(tmp_path: Path) -> None:
+    lines = crashes(tmp_path, 1, 3, 0)
+    assert min(line["claims"] for line in lines) > 3

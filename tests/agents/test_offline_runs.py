@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.room import Room, open_room
 from assent.protocol.states import AgentMode, ErrorType, ExecutionStatus, RunState
+from harness.room import Room, open_room
 
 
 @pytest.mark.promise("U-version", "W2", "W3", "W13")

@@ -41,13 +41,61 @@ def test_ordinary_result_is_shown_whole() -> None:
 def test_long_result_is_shortened_and_says_so(result: dict[str, object]) -> None:
     text = shown_to_model(result)
     assert len(text) <= MODEL_CHARACTERS
-    assert "left out" in text or "too long to show" in text
+    assert '"shortened": "' in text or "too long to show" in text
 
 
-def test_shortened_text_keeps_beginning_and_end() -> None:
-    content = json.loads(shown_to_model({"content": "begin" + "x" * 200_000 + "end"}))["content"]
-    assert content.startswith("begin")
-    assert content.endswith("end")
+def test_shortened_output_keeps_beginning_and_end() -> None:
+    shown = json.loads(shown_to_model({"stdout": "begin" + "x" * 200_000 + "end", "stderr": ""}))
+    assert shown["stdout"].startswith("begin")
+    assert shown["stdout"].endswith("end")
+    assert "run it again so that it prints less" in shown["shortened"]
+
+
+def test_long_file_is_cut_at_a_line_and_says_where_to_read_on() -> None:
+    lines = [f"line {number}" + "." * 40 for number in range(1, 9001)]
+    shown = json.loads(
+        shown_to_model({"content": "\n".join(lines), "encoding": "utf-8", "size": 1, "total_lines": 9000})
+    )
+    last = shown["end_line"]
+    assert shown["content"].splitlines() == lines[:last]
+    assert shown["shortened"] == f"lines 1-{last:,} of 9,000; read on with start_line={last + 1}."
+    rest = {"content": "\n".join(lines[last:]), "encoding": "utf-8", "start_line": last + 1, "total_lines": 9000}
+    again = json.loads(shown_to_model(rest))
+    assert again["content"].splitlines()[0] == lines[last]
+    assert again["shortened"].startswith(f"lines {last + 1:,}-{again['end_line']:,} of 9,000; read on")
+
+
+def test_reading_on_as_told_goes_through_a_whole_file() -> None:
+    lines = [f"{number} " + "x" * (number * 7 % 900) for number in range(1, 2001)]
+    seen: list[str] = []
+    start = 1
+    for _ in range(100):
+        part = {"content": "\n".join(lines[start - 1 :]), "encoding": "utf-8", "start_line": start, "total_lines": 2000}
+        shown = json.loads(shown_to_model(part))
+        seen += shown["content"].splitlines()
+        if "shortened" not in shown:
+            break
+        start = int(shown["shortened"].rstrip(".").split("start_line=")[1])
+    assert seen == lines
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        ({"content": "x" * 300_000, "encoding": "utf-8"}, "line 1 alone has 300,000 characters; its first 10,000 are"),
+        ({"content": "x" * 300_000 + "\nb", "encoding": "utf-8"}, "; read on with start_line=2."),
+        ({"content": "x" * 300_000, "encoding": "base64"}, "300,000 characters of base64 were left out"),
+        (
+            {"files": [{"path": "p" * 200}] * 1000, "total_count": 1000},
+            "entries 1-400 of 1,000; list a subdirectory, or give a narrower pattern.",
+        ),
+        ({"matches": [{"line": "p" * 400}] * 1000}, "matches 1-150 of 1,000; search narrower"),
+        ({"results": [{"snippet": "p" * 30_000}] * 20}, "ask for fewer with max_results"),
+        ({"other": "x" * 300_000}, "ask for less at once"),
+    ],
+)
+def test_every_shortened_result_says_how_to_get_the_rest(result: dict[str, object], words: str) -> None:
+    assert words in json.loads(shown_to_model(result))["shortened"]
 
 
 def test_failure_says_why_and_what_to_do() -> None:
@@ -105,7 +153,7 @@ def test_empty_history_has_no_answer_and_no_calls() -> None:
     ],
 )
 def test_every_failure_is_one_sentence(error: Exception, words: str) -> None:
-    told = explain(error, model="m", step_limit=1, model_seconds=1)
+    told = explain(error, model="m", model_seconds=1)
     assert isinstance(told, Failure)
     assert words in told.error
     assert len(told.error) < 500

@@ -11,8 +11,6 @@ import pytest
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
-from agents.room import Room, open_room
-from agents.scripted import Piece, scripted, turns
 from assent.agents import ChatAgent, RunWorker, offline_model
 from assent.agents.history import dump
 from assent.agents.speech import MUCH_CHARACTERS, Speech
@@ -20,7 +18,9 @@ from assent.agents.worker import MAX_ATTEMPTS
 from assent.protocol.errors import ConfigurationError
 from assent.protocol.states import ErrorType, ExecutionStatus, RunState
 from assent.store import RunRow
-from assent.store.chat import RUNS_TOPIC
+from assent.store.parking import RUNS_TOPIC
+from harness.room import Room, open_room
+from harness.scripted import Piece, scripted, turns
 
 
 async def claimed(room: Room) -> RunRow:

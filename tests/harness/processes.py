@@ -113,9 +113,9 @@ class Site:
         self.processes.append(started)
         return started
 
-    async def serve(self) -> Process:
+    async def serve(self, *options: str) -> Process:
         """Start a server and wait until it is ready."""
-        server = await self.start("serve", "serve", "--port", str(self.port))
+        server = await self.start("serve", "serve", "--port", str(self.port), *options)
         async with aiohttp.ClientSession() as http, asyncio.timeout(LIMIT_SECONDS):
             while True:
                 with contextlib.suppress(aiohttp.ClientError):
@@ -125,7 +125,9 @@ class Site:
                 assert server.process.returncode is None, server.output()
                 await asyncio.sleep(0.02)
 
-    async def connect(self, project_id: str, token: str, workspace: Path | None = None) -> Process:
+    async def connect(
+        self, project_id: str, token: str, workspace: Path | None = None, options: tuple[str, ...] = ()
+    ) -> Process:
         """Start a client (without a terminal) on the workspace and wait until it is connected."""
         client = await self.start(
             "connect",
@@ -136,6 +138,7 @@ class Site:
             project_id,
             "--workspace",
             str(workspace or self.workspace),
+            *options,
             ASSENT_TOKEN=token,
         )
         async with asyncio.timeout(LIMIT_SECONDS):

@@ -109,6 +109,7 @@ EVENTS: list[dict[str, Any]] = [
         "deadline": DEADLINE,
         "client_id": "cli_1",
         "session_id": "ses_1",
+        "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     },
     {"kind": "tool.cancel_signal", "tool_id": "exec_1", "client_id": "cli_1", "session_id": "ses_1"},
     {"kind": "tool.result_ack", "tool_id": "exec_1", "status": "COMPLETED", "session_id": "ses_1"},
@@ -154,6 +155,14 @@ EVENTS: list[dict[str, Any]] = [
     },
     {"kind": "chat.text", "session_id": "ses_1", "run_id": "run_1", "text": "The version is"},
     {"kind": "chat.run", "session_id": "ses_1", "run_id": "run_1", "state": "DONE"},
+    {
+        "kind": "chat.usage",
+        "session_id": "ses_1",
+        "run_id": "run_1",
+        "requests": 2,
+        "input_tokens": 1200,
+        "output_tokens": 80,
+    },
     {"kind": "chat.error", "session_id": "ses_1", "run_id": None, "message": "No model.", "hint": None},
 ]
 

@@ -16,13 +16,15 @@ from pydantic_ai.exceptions import (
     ModelContextWindowExceededError,
     ModelHTTPError,
     ModelNotFoundError,
+    ModelQuotaExceededError,
     ModelRateLimitError,
     UnexpectedModelBehavior,
-    UsageLimitExceeded,
 )
 
 from assent.gate import mask_text
 from assent.protocol.errors import AssentError
+
+from .limits import LimitReached
 
 DETAIL_CHARACTERS = 300
 TRACE_CHARACTERS = 8000
@@ -38,28 +40,32 @@ class Failure:
     """Whether it is a fault of this server, worth a traceback in its log."""
 
 
-class StepLimit(Exception):
-    """The run took more steps than it may."""
+class EndlessAnswer(Exception):
+    """The model did not come to an end."""
 
 
-def explain(error: Exception, *, model: str, step_limit: int, model_seconds: float) -> Failure:
-    """The sentence and the hint for what ended a run."""
+def explain(error: Exception, *, model: str, model_seconds: float, tries: int = 1, silent: bool = False) -> Failure:
+    """The sentence and the hint for what ended a run. `silent`: the model's last response was empty."""
     match error:
         case AssentError():
             return Failure(error.message, error.hint)
-        case StepLimit() | UsageLimitExceeded():
-            return Failure(
-                f"The agent stopped after {step_limit} steps without an answer.",
-                "Ask for less at once, or say how to go on.",
-            )
+        case LimitReached():
+            return Failure(error.message, error.hint)
+        case EndlessAnswer():
+            return Failure(f"The model {model!r} did not come to an end, so it was stopped.", "Ask for less at once.")
         case TimeoutError():
             return Failure(
                 f"The model {model!r} did not answer within {model_seconds:g} seconds.", "Send the message again."
             )
         case ModelAPIError():
-            return _of_provider(error, model)
+            return _of_provider(error, model, tries)
         case ContentFilterError():
             return Failure(f"The model {model!r} refused to answer.", "Word the message differently.")
+        case UnexpectedModelBehavior() if silent:
+            return Failure(
+                f"The model {model!r} returned nothing.",
+                "Send the message again, or choose another model with ASSENT_MODEL.",
+            )
         case IncompleteToolCall() | UnexpectedModelBehavior():
             return Failure(
                 f"The model {model!r} answered in a way that cannot be used: {_detail(error)}",
@@ -81,13 +87,18 @@ def trace(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))[-TRACE_CHARACTERS:]
 
 
-def _of_provider(error: ModelAPIError, model: str) -> Failure:
+def _of_provider(error: ModelAPIError, model: str, tries: int) -> Failure:
+    often = f" It was asked {tries} times." if tries > 1 else ""
     match error:
         case ModelAuthenticationError() | ModelHTTPError(status_code=401 | 403):
             return Failure(f"The provider of {model!r} did not accept the key.", "Check the key of the provider.")
+        case ModelQuotaExceededError():
+            return Failure(f"The account at the provider of {model!r} is used up.", "See to its quota or billing.")
         case ModelRateLimitError() | ModelHTTPError(status_code=429):
+            wait = f" It says to wait {error.retry_after:,.0f} seconds." if error.retry_after else ""
             return Failure(
-                f"The provider of {model!r} is asked too often just now.", "Wait a little and send it again."
+                f"The provider of {model!r} is asked too often just now.{often}{wait}",
+                "Wait a little and send it again.",
             )
         case ModelContextWindowExceededError():
             return Failure(f"This conversation is too long for {model!r}.", "Start a new session.")
@@ -95,10 +106,14 @@ def _of_provider(error: ModelAPIError, model: str) -> Failure:
             return Failure(f"The provider does not know the model {model!r}.", "Correct ASSENT_MODEL.")
         case ModelHTTPError():
             return Failure(
-                f"The provider of {model!r} answered with status {error.status_code}.", "Send the message again later."
+                f"The provider of {model!r} answered with status {error.status_code}.{often}",
+                "Send the message again later.",
             )
         case _:
-            return Failure(f"The model {model!r} could not be reached: {_detail(error)}", "Check the connection.")
+            return Failure(
+                f"The model {model!r} could not be reached: {_detail(error).rstrip('.')}.{often}",
+                "Check the connection.",
+            )
 
 
 def _detail(error: Exception) -> str:

@@ -5,16 +5,20 @@ where a run goes on, and which ids its tool calls have.
 """
 
 import hashlib
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import structlog
 from pydantic import ValidationError
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
+    ModelRequest,
     ModelResponse,
     TextPart,
     ToolCallPart,
+    ToolReturnPart,
     UserPromptPart,
     repair_messages,
 )
@@ -79,6 +83,60 @@ def final_answer(messages: Sequence[ModelMessage]) -> str | None:
     if isinstance(last, ModelResponse) and not last.tool_calls and text_of(last):
         return answer_of(messages)
     return None
+
+
+def unanswered(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """The conversation up to what the model was last asked, without an answer that broke off."""
+    kept = list(messages)
+    while kept and isinstance(kept[-1], ModelResponse):
+        kept.pop()
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class SameFailure:
+    """The call that failed last, and how often in a row it did so with the same arguments."""
+
+    tool_name: str = ""
+    arguments: str = ""
+    times: int = 0
+
+
+def same_failure(messages: Sequence[ModelMessage]) -> SameFailure:
+    """Whether the model repeats itself: the last failures since the user's last message that are one and the same."""
+    calls: dict[str, ToolCallPart] = {}
+    last = SameFailure()
+    for message in messages:
+        if isinstance(message, ModelRequest) and any(isinstance(part, UserPromptPart) for part in message.parts):
+            last = SameFailure()
+        for part in message.parts:
+            if isinstance(part, ToolCallPart):
+                calls[part.tool_call_id] = part
+            elif isinstance(part, ToolReturnPart) and part.tool_call_id in calls:
+                last = _after(last, calls[part.tool_call_id], part)
+    return last
+
+
+def _after(last: SameFailure, call: ToolCallPart, result: ToolReturnPart) -> SameFailure:
+    if result.outcome == "success":
+        return SameFailure()
+    arguments = _spelled(call.args_as_json_str())
+    same = (call.tool_name, arguments) == (last.tool_name, last.arguments)
+    return SameFailure(call.tool_name, arguments, last.times + 1 if same else 1)
+
+
+def _spelled(arguments: str) -> str:
+    """Arguments in one spelling, so that another order of their keys is no other call."""
+    try:
+        return json.dumps(json.loads(arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def ends_in_silence(messages: Sequence[ModelMessage]) -> bool:
+    """Whether the model's last response says nothing and calls nothing."""
+    last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
+    return last is not None and not last.tool_calls and not text_of(last).strip()
 
 
 def ends_with_calls(messages: Sequence[ModelMessage]) -> bool:

@@ -1,31 +1,24 @@
-"""The six tools as a pydantic-ai toolset: every call goes to the executor, and nowhere else.
+"""The chat agent's tools: every call goes to the executor of this server, and nowhere else.
 
-Nothing is validated or approved here. The framework's own argument check is switched off, because the gate must see
-(and the record must hold) what the model really sent. A refusal, rejection or failure reaches the model as a failed
-call with its reason, never as a result.
+As `adapters.pydantic_ai` offers them to any agent, with what a run of ours has besides: its claim, its mode, the tools
+of its role, and an end to patience, after which it parks. Nothing is validated or approved here.
 """
 
-import asyncio
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from dataclasses import dataclass, field
 
-from pydantic_ai import RunContext, ToolDefinition
-from pydantic_ai.exceptions import ModelRetry, ToolFailed
+from pydantic_ai import RunContext
 from pydantic_ai.messages import ToolCallPart
-from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
+from assent.adapters.calls import read_arguments
+from assent.adapters.pydantic_ai import ForwardingToolset, Unchecked
 from assent.executor import Caller, ToolExecutor
-from assent.protocol.states import AgentMode, ErrorType, ResponseStatus
-from assent.protocol.telling import BIG, MODEL_CHARACTERS, bulk, failure, shown_to_model
+from assent.protocol.calling import has_ended
+from assent.protocol.chat import CHAT_AGENT
+from assent.protocol.executions import ToolResponse
+from assent.protocol.states import AgentMode
 from assent.protocol.tools import TOOLS
 from assent.protocol.values import JsonObject
-
-CHAT_AGENT_ID = "chat"
-RETRIES = 1
-"""How often a model may mend the parameters of a call before they count as a failure."""
-_UNREADABLE = "unreadable_arguments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,95 +30,58 @@ class Calling:
     mode: AgentMode
     fence: int
     """The claim it works under."""
+    asked: set[str] = field(default_factory=set[str], compare=False)
+    """Approvals that its calls had to wait for, until somebody empties it."""
 
 
-class _Unchecked:
-    """Takes whatever a model sends as arguments and leaves the judgement to the gate."""
+class Parked(Exception):
+    """A call takes long: the run lets go of everything and goes on when the call has ended."""
 
-    def validate_json(
+
+class AssentToolset(ForwardingToolset[Calling]):
+    """Forwards tool calls to the executor and waits for their end; `Parked` when that takes longer than patience."""
+
+    def __init__(
         self,
-        input: str | bytes | bytearray,  # noqa: A002 - the framework's name
+        executor: ToolExecutor,
         *,
-        allow_partial: bool | Literal["off", "on", "trailing-strings"] = False,
-        **kwargs: Any,
-    ) -> JsonObject:
-        try:
-            value: Any = json.loads(input)
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
-            return {_UNREADABLE: str(input)[:MODEL_CHARACTERS]}
-        return cast(JsonObject, value)
-
-    def validate_python(
-        self,
-        input: Any,  # noqa: A002 - the framework's name
-        *,
-        allow_partial: bool | Literal["off", "on", "trailing-strings"] = False,
-        **kwargs: Any,
-    ) -> JsonObject:
-        return cast(JsonObject, input) if isinstance(input, dict) else {_UNREADABLE: str(input)[:MODEL_CHARACTERS]}
-
-
-class AssentToolset(AbstractToolset[Calling]):
-    """Forwards tool calls to the executor and waits for their end, however long a person takes."""
-
-    def __init__(self, executor: ToolExecutor, *, agent_id: str = CHAT_AGENT_ID) -> None:
+        agent_id: str = CHAT_AGENT,
+        tools: Sequence[str] = tuple(TOOLS),
+        patience_seconds: float | None = None,
+    ) -> None:
+        """`tools`: those it offers; the executor refuses this agent any other."""
+        super().__init__(tools)
         self._executor = executor
+        self._patience = patience_seconds
         self._agent_id = agent_id
-        self._tools = {
-            spec.name: ToolsetTool(
-                toolset=self,
-                tool_def=ToolDefinition(
-                    name=spec.name,
-                    description=spec.description,
-                    parameters_json_schema=spec.params.model_json_schema(),
-                    # What changes things runs alone and in the model's order; reads run side by side.
-                    sequential=spec.changes_things,
-                    metadata={"risk_level": spec.risk_level.value, "requires_approval": spec.requires_approval},
-                ),
-                max_retries=RETRIES,
-                args_validator=_Unchecked(),
-            )
-            for spec in TOOLS.values()
-        }
+        self._allowed = frozenset(tools)
 
-    @property
-    def id(self) -> str:
-        return "assent"
-
-    async def get_tools(self, ctx: RunContext[Calling]) -> dict[str, ToolsetTool[Calling]]:
-        return self._tools
-
-    async def call_tool(
-        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Calling], tool: ToolsetTool[Calling]
-    ) -> str:
-        """The result as JSON text. Raises ToolFailed, or ModelRetry when the parameters can still be mended."""
+    async def forward(self, name: str, params: JsonObject, ctx: RunContext[Calling]) -> ToolResponse:
         calling = ctx.deps
-        caller = self._caller(calling, ctx.tool_call_id)
-        response = await self._executor.execute_tool(name, tool_args, calling.session_id, caller=caller)
-        if response.status is ResponseStatus.COMPLETED:
-            result = response.result or {}
-            # A file of 100 MB is not written out as JSON on the event loop.
-            return await asyncio.to_thread(shown_to_model, result) if bulk(result) > BIG else shown_to_model(result)
-        message = failure(response)
-        if _UNREADABLE in tool_args:
-            message = f"The arguments of {name} are not a JSON object.\nhint: send one object with its parameters"
-        if response.error_type is ErrorType.INVALID and ctx.retry < RETRIES:
-            raise ModelRetry(message)
-        raise ToolFailed(message)
+        response = await self._executor.execute_tool(
+            name, params, calling.session_id, caller=self._caller(calling, ctx.tool_call_id), seconds=self._patience
+        )
+        if response.approval_id is not None:
+            calling.asked.add(response.approval_id)
+        if not has_ended(response):
+            raise Parked
+        return response
 
     def _caller(self, calling: Calling, key: str | None) -> Caller:
-        return Caller(run_id=calling.run_id, agent_id=self._agent_id, mode=calling.mode, fence=calling.fence, key=key)
+        return Caller(
+            run_id=calling.run_id,
+            agent_id=self._agent_id,
+            mode=calling.mode,
+            fence=calling.fence,
+            key=key,
+            tools=self._allowed,
+        )
 
     async def record_unknown(self, calls: Sequence[ToolCallPart], calling: Calling) -> None:
-        """Put calls of tools that do not exist on record. The framework answers them without asking us."""
+        """Put calls of tools that this agent does not have on record. The framework answers them without asking us."""
         for call in calls:
-            if call.tool_name not in TOOLS:
-                unchecked = _Unchecked()
+            if call.tool_name not in self._allowed:
                 args = call.args
-                params = (
-                    unchecked.validate_json(args) if isinstance(args, str) else unchecked.validate_python(args or {})
-                )
+                params = read_arguments(args) if isinstance(args, str) else Unchecked().validate_python(args or {})
                 caller = self._caller(calling, call.tool_call_id)
                 await self._executor.execute_tool(call.tool_name, params, calling.session_id, caller=caller)

@@ -15,16 +15,17 @@ from pydantic_ai.models import Model
 
 from assent.bus import Bus
 from assent.executor import ToolExecutor
+from assent.protocol.chat import AgentInfo
 from assent.protocol.errors import ConflictError
 from assent.protocol.values import new_id
 from assent.settings import ServerSettings
 from assent.store import RunRow, Store
-from assent.store.chat import RUNS_TOPIC
+from assent.store.parking import RUNS_TOPIC
 from assent.store.runs import run_topic
+from assent.telemetry import about, place_of_run
 
-from .chat import ChatAgent
 from .failures import trace
-from .models import resolve_model
+from .roster import Roster
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -58,15 +59,9 @@ class RunWorker:
         concurrency: int = 8,
     ) -> None:
         """`model`: left out, the one of the settings. `concurrency`: conversations with the model at once."""
-        chosen = settings.model if model is None else model
         self._store = store
         self._bus = bus
-        self._agent = ChatAgent(
-            store,
-            executor,
-            resolve_model(chosen) if isinstance(chosen, str) else chosen,
-            model_calls_at_once=concurrency,
-        )
+        self._agents = Roster(store, executor, settings, model=model, model_calls_at_once=concurrency)
         self._renew_seconds = settings.lease_seconds / 3
         self._owner = new_id("worker")
         self._held: dict[str, _Held] = {}
@@ -80,11 +75,21 @@ class RunWorker:
         freed = await self._store.runs.recover()
         if freed:
             log.info("runs taken up again", count=freed)
+        await self._agents.open()
         self._stop_listening = self._bus.listen(RUNS_TOPIC, lambda fact: self._look.set())
         self._loops = [
             asyncio.create_task(self._repeat(self._claim, self._look, LOOK_AGAIN_SECONDS), name="assent-claim"),
             asyncio.create_task(self._repeat(self._keep, self._renew, self._renew_seconds), name="assent-renew"),
         ]
+
+    def agents(self, project_id: str) -> list[AgentInfo]:
+        """The agents that work on a project's messages."""
+        return self._agents.of(project_id)
+
+    @property
+    def held(self) -> int:
+        """How many runs are in memory now."""
+        return len(self._held)
 
     async def stop(self) -> None:
         """Let go of everything; no run fails by it."""
@@ -97,6 +102,7 @@ class RunWorker:
         self._loops.clear()
         for one in held:  # whoever comes next need not wait for the lease, and this was no failed attempt
             await self._store.runs.release(one.run)
+        await self._agents.close()
 
     async def _repeat(self, look: Callable[[], Awaitable[None]], soon: asyncio.Event, seconds: float) -> None:
         while True:
@@ -143,7 +149,9 @@ class RunWorker:
             if run.attempts > MAX_ATTEMPTS:
                 await self._give_up(run)
             else:
-                await self._agent.work(run)
+                place = place_of_run(run.id)
+                with about(place, run_id=run.id, session_id=run.session_id, project_id=run.project_id):
+                    await self._agents.work(run)
         except ConflictError:
             log.info("run stopped, or taken over by another worker", run_id=run.id)
         except Exception as error:  # noqa: BLE001

@@ -8,6 +8,8 @@ from .states import AgentMode, RunState
 from .values import Identifier, Timestamp, Word
 
 MAX_MESSAGE_CHARACTERS = 100_000
+CHAT_AGENT = "chat"
+"""The built-in agent: who works on a message that names none."""
 
 
 class ProjectBody(Word):
@@ -30,7 +32,9 @@ class MessageBody(Word):
     session_id: Identifier | None = None
     """Leave it out to open a new session."""
     mode: AgentMode | None = None
-    """How much the agent must ask in this run; left out: `sandbox`."""
+    """How much the agent must ask in this run; left out: the agent's own mode. Never wider than the agent's widest."""
+    agent: Identifier | None = None
+    """Which of the project's agents works on it; left out: `chat`."""
 
 
 class MessageAccepted(Word):
@@ -69,11 +73,30 @@ class Run(Word):
     run_id: str
     project_id: str
     session_id: str
+    agent: str
     state: RunState
     mode: AgentMode
     error: str | None
     created_at: Timestamp
     updated_at: Timestamp
+
+
+class AgentInfo(Word):
+    """One of the agents that work on messages."""
+
+    name: str
+    description: str
+    model: str
+    mode: AgentMode
+    """How much it must ask when a message does not say."""
+    widest_mode: AgentMode
+    """The most a message may choose."""
+    tools: list[str]
+
+
+class AgentList(Word):
+    agents: list[AgentInfo]
+    total_count: int
 
 
 class Cancelled(Word):

@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter
 from .grants import Grant, Suggestion
 from .inspections import Inspection
 from .states import AgentMode, ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel, RunState
+from .traces import Traceparent
 from .values import JsonObject, Timestamp, Word
 from .verdicts import Finding
 
@@ -89,6 +90,8 @@ class ExecutionSignal(Event):
     """When the server gives up on a result."""
     client_id: str
     session_id: str
+    traceparent: Traceparent = None
+    """Where the client's spans hang, when the server traces; it decides nothing."""
 
 
 class ExecutionCancelSignal(Event):
@@ -166,6 +169,18 @@ class RunChanged(Event):
     state: RunState
 
 
+class RunUsage(Event):
+    """What a run has used of its model so far."""
+
+    kind: Literal["chat.usage"] = "chat.usage"
+    session_id: str
+    run_id: str
+    requests: int
+    """Answers of the model."""
+    input_tokens: int
+    output_tokens: int
+
+
 class ChatError(Event):
     kind: Literal["chat.error"] = "chat.error"
     session_id: str
@@ -188,6 +203,7 @@ FeedEvent = Annotated[
     | ChatMessage
     | ChatText
     | RunChanged
+    | RunUsage
     | ChatError,
     Field(discriminator="kind"),
 ]

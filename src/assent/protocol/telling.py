@@ -1,7 +1,7 @@
 """What a model is told of a call: the result as text, shortened where it is long, or why there is none.
 
 The text is data for the model and nothing else. A result goes in as JSON text and not as an object, so that no client
-can smuggle in what a framework would take for more.
+can smuggle in what a framework would take for more. What is shortened says which part it is and how to get the rest.
 """
 
 import json
@@ -15,8 +15,10 @@ MODEL_CHARACTERS = 100_000
 """The most of one result that a model is shown; the record has the whole."""
 BIG = 256 * 1024
 """Results larger than this are shortened off the event loop."""
+_LONGEST_LINE = 10_000
 _SHORTER = ((60_000, 400), (20_000, 150), (6_000, 50), (1_000, 20), (100, 5))
 """Tried in order until a long result fits: characters of a text, items of a list."""
+_ANYWAY = "Parts were left out; ask for less at once."
 
 
 def failure(response: ToolResponse) -> str:
@@ -44,11 +46,8 @@ def shown_to_model(result: JsonObject) -> str:
     if bulk(result) <= MODEL_CHARACTERS and len(text := _dump(result)) <= MODEL_CHARACTERS:
         return text
     for characters, items in _SHORTER:
-        shorter = _shorten(result, characters, items)
-        if (
-            len(text := _dump({**shorter, "shortened": "Parts were left out; ask for less at once."}))
-            <= MODEL_CHARACTERS
-        ):
+        shorter, how = _part_of(result, characters, items)
+        if len(text := _dump({**shorter, "shortened": how})) <= MODEL_CHARACTERS:
             return text
     return "The result is too long to show; ask for less at once."
 
@@ -60,6 +59,60 @@ def bulk(result: JsonObject) -> int:
 
 def _dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def _part_of(result: JsonObject, characters: int, items: int) -> tuple[JsonObject, str]:
+    """A part of a result, and how to get the rest. The result says by its own shape which tool it is of."""
+    content = result.get("content")
+    if isinstance(content, str) and result.get("encoding") == "base64":
+        part = {**result, "content": ""}
+        return part, f"{len(content):,} characters of base64 were left out: a picture or a PDF cannot be shown here."
+    if isinstance(content, str):
+        return _first_lines(result, content, characters)
+    shorter = cast(JsonObject, _shorten(result, characters, items))
+    for key, what, how in _LISTS:
+        whole, part = result.get(key), shorter.get(key)
+        if isinstance(whole, list) and isinstance(part, list):
+            whole, part = cast(list[Any], whole), cast(list[Any], part)
+            return shorter, f"{what} 1-{len(part):,} of {len(whole):,}; {how}."
+    if "stdout" in result:
+        return shorter, (
+            "The middle of the output was left out; run it again so that it prints less, or have it write to a file "
+            "and read that with start_line and end_line."
+        )
+    return shorter, _ANYWAY
+
+
+_LISTS = (
+    ("files", "entries", "list a subdirectory, or give a narrower pattern"),
+    ("matches", "matches", "search narrower: a longer pattern, a subdirectory as path, or a glob"),
+    ("results", "results", "ask for fewer with max_results"),
+)
+
+
+def _first_lines(result: JsonObject, content: str, characters: int) -> tuple[JsonObject, str]:
+    """The first lines of a file that fit, whole ones, and where to read on."""
+    first = _number(result.get("start_line")) or 1
+    end = content.rfind("\n", 0, characters) + 1
+    if end == 0:
+        # One line is longer than all there is room for. Later lines can be read; the rest of this one cannot.
+        whole = content.find("\n") + 1 or len(content)
+        part = content[: min(characters, _LONGEST_LINE)]
+        last = first
+        told = f"line {first:,} alone has {whole:,} characters; its first {len(part):,} are here"
+        more = whole < len(content)
+    else:
+        part = content[:end]
+        last = first + part.count("\n") - 1
+        total = _number(result.get("total_lines"))
+        told = f"lines {first:,}-{last:,}" + (f" of {total:,}" if total else "")
+        more = True
+    how = f"read on with start_line={last + 1}" if more else "use search_files to find something in it"
+    return {**result, "content": part, "start_line": first, "end_line": last}, f"{told}; {how}."
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _shorten(value: Any, characters: int, items: int) -> Any:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from assent.protocol.chat import CHAT_AGENT
 from assent.protocol.errors import NotFound
 from assent.protocol.events import ChatMessage, RunChanged
 from assent.protocol.states import AgentMode, RunState
@@ -9,6 +10,7 @@ from assent.protocol.values import new_id
 
 from .database import Database, Transaction
 from .ledger import GENESIS, Ledger
+from .parking import RUNS_TOPIC
 from .records import (
     MessageRow,
     ProjectRow,
@@ -18,9 +20,6 @@ from .records import (
     project_row,
     session_row,
 )
-
-RUNS_TOPIC = "runs"
-"""Told when a run became ready to be worked on."""
 
 TITLE_CHARACTERS = 80
 
@@ -156,7 +155,14 @@ class Chat:
         return await self._database.read(work)
 
     async def post(
-        self, user_id: str, project_id: str, content: str, *, session_id: str | None, mode: AgentMode
+        self,
+        user_id: str,
+        project_id: str,
+        content: str,
+        *,
+        session_id: str | None,
+        mode: AgentMode,
+        agent: str = CHAT_AGENT,
     ) -> Posted:
         """A user's message: stored, announced, and a run made ready for it."""
 
@@ -173,8 +179,8 @@ class Chat:
                 message_id = add_message(
                     transaction, ledger, project_id, session.id, run_id, role="user", content=content
                 )
-                _add_run(transaction, ledger, session, run_id, content, mode)
-                ledger.audit("message", f"user:{user_id}", session=session.id, run=run_id, mode=mode.value)
+                _add_run(transaction, ledger, session, run_id, content, mode, agent)
+                ledger.audit("message", f"user:{user_id}", session=session.id, run=run_id, mode=mode.value, agent=agent)
             transaction.hint(RUNS_TOPIC)
             return Posted(message_id, session.id, run_id)
 
@@ -247,17 +253,25 @@ def _create_session(transaction: Transaction, user_id: str, project_id: str, tit
 
 
 def _add_run(
-    transaction: Transaction, ledger: Ledger, session: SessionRow, run_id: str, prompt: str, mode: AgentMode
+    transaction: Transaction,
+    ledger: Ledger,
+    session: SessionRow,
+    run_id: str,
+    prompt: str,
+    mode: AgentMode,
+    agent: str,
 ) -> None:
     transaction.change(
-        "INSERT INTO runs (id, project_id, session_id, user_id, mode, state, prompt, fence, attempts, position, "
-        "created_at, updated_at) VALUES (:id, :project_id, :session_id, :user_id, :mode, :state, :prompt, 0, 0, "
+        "INSERT INTO runs (id, project_id, session_id, user_id, agent, mode, state, prompt, fence, attempts, position, "
+        "created_at, updated_at) VALUES "
+        "(:id, :project_id, :session_id, :user_id, :agent, :mode, :state, :prompt, 0, 0, "
         "(SELECT coalesce(max(position), 0) + 1 FROM runs WHERE session_id = :session_id), :now, :now)",
         {
             "id": run_id,
             "project_id": session.project_id,
             "session_id": session.id,
             "user_id": session.user_id,
+            "agent": agent,
             "mode": mode.value,
             "state": RunState.READY.value,
             "prompt": prompt,

@@ -331,6 +331,7 @@ class Executions:
                 case Refusal():
                     row = insert(transaction, ledger, new, ExecutionStatus.FAILED, refusal=step)
                     moves.announce_end(ledger, row, transaction.now, acknowledge=False)
+                    transaction.hint(moves.execution_topic(row.id), row)
                 case Clearance():
                     row = self._insert_cleared(transaction, ledger, new, step, client_id)
                 case Question():

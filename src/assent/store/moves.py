@@ -21,9 +21,11 @@ from assent.protocol.executions import MAX_ERROR_CHARACTERS
 from assent.protocol.previews import preview
 from assent.protocol.states import ErrorType, ExecutionStatus, may_become
 from assent.protocol.values import moment, timestamp
+from assent.telemetry import carry
 
 from .database import Transaction
 from .ledger import Ledger
+from .parking import wake
 from .records import ExecutionRow, columns, execution_row
 
 EXECUTION_COLUMNS = columns(ExecutionRow)
@@ -143,6 +145,7 @@ def signal(ledger: Ledger, execution: ExecutionRow, now: str) -> None:
             deadline=execution.deadline or now,
             client_id=execution.client_id or "",
             session_id=execution.session_id,
+            traceparent=carry(execution.id, execution.run_id),
         ),
         target=execution.client_id,
         ref=execution.id,
@@ -207,6 +210,8 @@ def end(
         error_type=error_type.value if error_type else None,
         result_hash=result_hash,
     )
+    if ended.run_id is not None:
+        wake(transaction, ledger, ended.run_id)
     return ended
 
 

@@ -80,6 +80,7 @@ class RunRow(NamedTuple):
     project_id: str
     session_id: str
     user_id: str
+    agent: str
     mode: AgentMode
     state: RunState
     prompt: str
@@ -97,6 +98,7 @@ class RunRow(NamedTuple):
             run_id=self.id,
             project_id=self.project_id,
             session_id=self.session_id,
+            agent=self.agent,
             state=self.state,
             mode=self.mode,
             error=self.error,

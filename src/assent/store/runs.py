@@ -5,14 +5,15 @@ was paused and lost its lease changes nothing any more. Runs of one session go i
 """
 
 from assent.protocol.errors import ConflictError, NotFound
-from assent.protocol.events import ChatError, ChatText, RunChanged
+from assent.protocol.events import ChatError, ChatText, RunChanged, RunUsage
 from assent.protocol.states import RunState
 
-from .chat import RUNS_TOPIC, add_message
+from .chat import add_message
 from .database import Database, Transaction
 from .endings import call_off_run
 from .ledger import Ledger
 from .moves import later
+from .parking import RUNS_TOPIC, park
 from .records import ExecutionRow, RunRow, columns, run_row
 
 RUN_COLUMNS = columns(RunRow)
@@ -97,14 +98,28 @@ class Runs:
         """A piece of the agent's text, as it streams."""
 
         def work(transaction: Transaction) -> None:
-            mine = transaction.one(
-                "SELECT 1 FROM runs WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
-                {"id": run.id, "fence": run.fence},
-            )
-            if mine is None:
-                raise fenced()
+            _still_mine(transaction, run)
             with Ledger(transaction, run.project_id) as ledger:
                 ledger.event(ChatText(timestamp=transaction.now, session_id=run.session_id, run_id=run.id, text=text))
+
+        await self._database.write(work)
+
+    async def tell_usage(self, run: RunRow, *, requests: int, input_tokens: int, output_tokens: int) -> None:
+        """What the run has used of its model so far."""
+
+        def work(transaction: Transaction) -> None:
+            _still_mine(transaction, run)
+            with Ledger(transaction, run.project_id) as ledger:
+                ledger.event(
+                    RunUsage(
+                        timestamp=transaction.now,
+                        session_id=run.session_id,
+                        run_id=run.id,
+                        requests=requests,
+                        input_tokens=input_tokens,
+                        output_tokens=output_tokens,
+                    )
+                )
 
         await self._database.write(work)
 
@@ -124,7 +139,7 @@ class Runs:
                     content=answer,
                 )
                 ledger.event(_changed(transaction, run, RunState.DONE))
-                ledger.audit("answered", "agent:chat", run=run.id, session=run.session_id)
+                ledger.audit("answered", f"agent:{run.agent}", run=run.id, session=run.session_id)
 
         await self._database.write(work)
 
@@ -148,6 +163,17 @@ class Runs:
                 ledger.audit("run_failed", "server", run=run.id, session=run.session_id, error=error[:1000])
 
         await self._database.write(work)
+
+    async def park(self, run: RunRow) -> RunState:
+        """Let go of a run until what it waits for has ended; READY when it has already."""
+
+        def work(transaction: Transaction) -> RunState:
+            state = park(transaction, run.id, run.fence)
+            if state is None:
+                raise fenced()
+            return state
+
+        return await self._database.write(work)
 
     async def release(self, run: RunRow) -> None:
         """Give a run back without having failed: an orderly stop is not an attempt."""
@@ -201,6 +227,15 @@ class Runs:
 
 def fenced() -> ConflictError:
     return ConflictError("Another worker has this run now, or it was stopped.", state="fenced")
+
+
+def _still_mine(transaction: Transaction, run: RunRow) -> None:
+    mine = transaction.one(
+        "SELECT 1 FROM runs WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
+        {"id": run.id, "fence": run.fence},
+    )
+    if mine is None:
+        raise fenced()
 
 
 def _changed(transaction: Transaction, run: RunRow, state: RunState) -> RunChanged:

@@ -100,6 +100,7 @@ runs = Table(
     Column("project_id", String(64), nullable=False),
     Column("session_id", String(64), ForeignKey("sessions.id"), nullable=False),
     Column("user_id", String(200), nullable=False),
+    Column("agent", String(64), nullable=False, server_default="chat"),
     Column("mode", String(10), nullable=False),
     Column("state", String(10), nullable=False),
     Column("prompt", Text, nullable=False),

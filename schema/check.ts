@@ -35,6 +35,8 @@ export function headline(event: FeedEvent): string {
       return event.text;
     case "chat.run":
       return `${event.run_id} ${event.state}`;
+    case "chat.usage":
+      return `${event.requests} requests, ${event.input_tokens} + ${event.output_tokens} tokens`;
     case "chat.error":
       return `${event.message} ${event.hint ?? ""}`;
     default:

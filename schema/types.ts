@@ -1,9 +1,17 @@
 /* Generated from assent.schema.json by `make schema`. Do not edit. */
 
 /**
- * How much an agent must ask.
+ * How much it must ask when a message does not say.
  */
 export type AgentMode = "sandbox" | "full";
+/**
+ * The most a message may choose.
+ */
+export type AgentMode1 = "sandbox" | "full";
+/**
+ * How much an agent must ask.
+ */
+export type AgentMode2 = "sandbox" | "full";
 /**
  * Where an approval stands.
  */
@@ -70,6 +78,7 @@ export type FeedEvent =
   | ChatMessage
   | ChatText
   | RunChanged
+  | RunUsage
   | ChatError;
 export type GrantStatus = "active" | "revoked" | "expired" | "used_up";
 /**
@@ -94,6 +103,21 @@ export type Scope = "chat" | "approve" | "execute" | "agent";
  */
 export type SeenRole1 = "runs";
 
+/**
+ * One of the agents that work on messages.
+ */
+export interface AgentInfo {
+  name: string;
+  description: string;
+  model: string;
+  mode: AgentMode;
+  widest_mode: AgentMode1;
+  tools: string[];
+}
+export interface AgentList {
+  agents: AgentInfo[];
+  total_count: number;
+}
 export interface ApprovalDecided {
   /**
    * ISO 8601, UTC, milliseconds
@@ -597,7 +621,7 @@ export interface Execution {
   session_id: string;
   run_id: string | null;
   agent_id: string | null;
-  mode: AgentMode;
+  mode: AgentMode2;
   approval_id: string | null;
   client_id: string | null;
   tool_name: string;
@@ -674,7 +698,7 @@ export interface ExecutionSignal {
   bound: {
     [k: string]: string;
   };
-  mode: AgentMode;
+  mode: AgentMode2;
   network: boolean;
   /**
    * ISO 8601, UTC, milliseconds
@@ -682,6 +706,10 @@ export interface ExecutionSignal {
   deadline: string;
   client_id: string;
   session_id: string;
+  /**
+   * Where the client's spans hang, when the server traces; it decides nothing.
+   */
+  traceparent: string | null;
 }
 /**
  * A client's failure.
@@ -834,6 +862,24 @@ export interface RunChanged {
   run_id: string;
   state: RunState;
 }
+/**
+ * What a run has used of its model so far.
+ */
+export interface RunUsage {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "chat.usage";
+  session_id: string;
+  run_id: string;
+  /**
+   * Answers of the model.
+   */
+  requests: number;
+  input_tokens: number;
+  output_tokens: number;
+}
 export interface GrantList {
   grants: Grant[];
   total_count: number;
@@ -924,9 +970,13 @@ export interface MessageBody {
    */
   session_id?: string | null;
   /**
-   * How much the agent must ask in this run; left out: `sandbox`.
+   * How much the agent must ask in this run; left out: the agent's own mode. Never wider than the agent's widest.
    */
-  mode?: AgentMode | null;
+  mode?: AgentMode2 | null;
+  /**
+   * Which of the project's agents works on it; left out: `chat`.
+   */
+  agent?: string | null;
 }
 export interface MessageList {
   messages: Message[];
@@ -1073,8 +1123,9 @@ export interface Run {
   run_id: string;
   project_id: string;
   session_id: string;
+  agent: string;
   state: RunState;
-  mode: AgentMode;
+  mode: AgentMode2;
   error: string | null;
   /**
    * ISO 8601, UTC, milliseconds

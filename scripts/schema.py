@@ -1,10 +1,11 @@
 """Write every generated file from the models, or check that the committed ones are fresh.
 
-    python scripts/schema.py            write schema/ and docs/settings.md
+    python scripts/schema.py            write schema/, docs/settings.md and newest.sql
     python scripts/schema.py --check    write nothing; exit 1 and name what is stale
 
-Generated: schema/assent.schema.json, schema/openapi.json, schema/types.ts, docs/settings.md. The types are also
-compiled, strictly, with schema/check.ts. Nothing here is imported by Assent itself.
+Generated: schema/assent.schema.json, schema/openapi.json, schema/types.ts, docs/settings.md, and the store's newest.sql
+from its migrations. The types are also compiled, strictly, with schema/check.ts. Nothing here is imported by Assent
+itself.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from typing import Any
 from settings_page import settings_page
 
 from assent.protocol.schema import wire_schema
+from assent.store import migrations
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = ROOT / "schema"
@@ -46,6 +48,14 @@ def openapi() -> str | None:
         sys.stderr.write("schema/openapi.json is left out: there is no assent.server.openapi yet.\n")
         return None
     return as_json(importlib.import_module("assent.server.openapi").openapi_document())
+
+
+def newest_tables() -> str:
+    """What the migrations make of an empty file."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "assent.db"
+        migrations.upgrade(f"sqlite:///{path}")
+        return migrations.script_of(path)
 
 
 def typescript(schema_text: str) -> str:
@@ -95,6 +105,7 @@ def generated() -> dict[Path, str]:
         SCHEMA / "assent.schema.json": schema_text,
         SCHEMA / "types.ts": typescript(schema_text),
         ROOT / "docs" / "settings.md": settings_page(),
+        migrations.NEWEST: newest_tables(),
     }
     described = openapi()
     if described is not None:

@@ -26,6 +26,7 @@ A list is written with commas. A value that does not fit stops the program with 
 | `ASSENT_HOME` | State directory: the record, the client's journal, tokens. Default: the user's data directory. |
 | `ASSENT_DEBUG` | Anything but empty: a command that fails also prints the traceback. |
 | `ASSENT_LOG` | `json`: logs as JSON lines, for collectors. |
+| `ASSENT_PROJECT` | The project of `assent mcp`, where `--project` is not given. |
 | `ASSENT_RUN` | Set by the client for a command without a sandbox, to find what it left behind; not yours to set. |
 """
 

@@ -26,6 +26,7 @@ from assent.asking import problem_with_look, question_after_inspection, question
 from assent.bus import Bus, ConnectedClient, Presence
 from assent.gate import Gate, Judgement, mask_text, mask_value, shown_params
 from assent.machines import Machine, Machines, withheld
+from assent.protocol.calling import CALLS, id_of_call
 from assent.protocol.digests import call_digest, plain_json
 from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.executions import CompletedReport, FailedReport, ToolResponse
@@ -51,8 +52,6 @@ BIG_RESULT_CHARACTERS = 256 * 1024
 """Masking more than this leaves the event loop."""
 MALFORMED_LIMIT = 64 * 1024
 MAX_ACTOR = 250
-CALLS = uuid.UUID("5a1d8a52-6f0e-4d3c-9a52-0d6f5a2f7c11")
-"""Namespace of execution ids: the same call of the same run has the same id after a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +280,7 @@ class ToolExecutor:
         if params is not None and judgement.tool_name == "execute_command":
             timeout = params["timeout"]
         return NewExecution(
-            id=f"exec_{uuid.uuid5(CALLS, f'{scope}/{caller.key}').hex}" if caller.key else new_id("exec"),
+            id=id_of_call(scope, caller.key) if caller.key else new_id("exec"),
             user_id=session.user_id,
             project_id=session.project_id,
             session_id=session.id,

@@ -16,7 +16,7 @@ from assent.adapters.langchain import assent_tools
 from assent.protocol.calling import ToolCaller
 from assent.protocol.states import ExecutionStatus
 from harness.household import Household
-from harness.model_server import ModelServer, by_step, call, open_model_server, say
+from harness.model_server import ModelServer, by_step, call, calls, open_model_server, say
 
 from .conftest import Connect, check_task
 
@@ -75,6 +75,15 @@ class _Uncancelled:
     async def execute(self, tool_name: str, tool_params: Any, *, key: str | None = None) -> Any:
         begun = await self._caller.start(tool_name, tool_params, key=key)
         return await self._caller.wait(begun.tool_id)
+
+
+async def test_the_same_call_under_an_old_number_is_made_again(household: Household, connect: Connect) -> None:
+    again = ("read_file", {"path": "README.md"}, "call_1")
+    with open_model_server(by_step(calls(again), calls(again), say("Done."))) as server:
+        async with household.agent() as caller:
+            agent = create_agent(chat(connect(server)), assent_tools(caller), checkpointer=InMemorySaver())
+            await agent.ainvoke({"messages": [HumanMessage("go")]}, {"configurable": {"thread_id": "t"}})
+    assert len(await household.person.record()) == 2
 
 
 @pytest.mark.promise("S")

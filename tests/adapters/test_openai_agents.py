@@ -12,7 +12,7 @@ from assent.adapters.openai_agents import assent_tools, settle
 from assent.protocol.errors import CallerError
 from assent.protocol.states import ExecutionStatus
 from harness.household import Household
-from harness.model_server import ModelServer, by_step, call, open_model_server, say
+from harness.model_server import ModelServer, by_step, call, calls, open_model_server, say
 
 from .conftest import Connect, check_task
 
@@ -102,6 +102,18 @@ async def test_reads_are_not_interrupted(household: Household, connect: Connect)
         async with household.agent() as agent:
             result = await Runner.run(worker(connect(server), assent_tools(agent, interrupt=True, scope="t")), "go")
     assert result.final_output == "It says hello."
+
+
+async def test_the_same_call_of_another_conversation_is_made_again(household: Household, connect: Connect) -> None:
+    """Tools are made once and used for one conversation after the other; many models number calls from one in each."""
+    script = by_step(calls(("read_file", {"path": "README.md"}, "call_1")), say("Done."))
+    with open_model_server(script) as server:
+        async with household.agent() as agent:
+            reader = worker(connect(server), assent_tools(agent))
+            await Runner.run(reader, "go")
+            (household.workspace / "README.md").write_text("news\n")
+            await Runner.run(reader, "go")
+        assert "news" in server.requests[-1].results[0][1]
 
 
 async def test_broken_arguments_are_told_to_the_model(household: Household, connect: Connect) -> None:

@@ -73,6 +73,20 @@ async def test_another_call_under_an_old_number_is_another_call(household: House
         assert "second" in server.requests[-1].results[-1][1]
 
 
+async def test_the_same_call_under_an_old_number_is_made_again(household: Household, connect: Connect) -> None:
+    script = by_step(
+        calls(("read_file", {"path": "README.md"}, "call_1")),
+        calls(("list_directory", {"path": "."}, "call_2")),
+        calls(("read_file", {"path": "README.md"}, "call_1")),
+        say("Done."),
+    )
+    with open_model_server(script) as server:
+        async with household.agent() as caller:
+            await Agent(model(connect(server)), toolsets=[AssentToolset(caller)]).run("go")
+    names = [row.tool_name for row in await household.person.record()]
+    assert names == ["read_file", "list_directory", "read_file"]
+
+
 async def test_the_model_may_mend_its_parameters_once(household: Household, connect: Connect) -> None:
     script = by_step(call("read_file", {"file": "README.md"}), call("read_file", {"path": "README.md"}), say("Done."))
     with open_model_server(script) as server:

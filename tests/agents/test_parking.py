@@ -40,7 +40,8 @@ async def test_a_run_that_waits_for_a_person_is_held_by_nobody_and_goes_on_after
     assert (await room.ended(posted.run_id)).state is RunState.DONE
     assert [row.tool_name for row in await room.executions(posted.run_id)] == ["list_directory", "write_file"]
     states = [event["state"] for event in await room.events("chat.run") if event["run_id"] == posted.run_id]
-    assert states[states.index("WAITING") :] == ["WAITING", "READY", "RUNNING", "DONE"]
+    # On a slow machine it parks for the list as well.
+    assert states[-4:] == ["WAITING", "READY", "RUNNING", "DONE"]
 
 
 async def test_the_answer_may_come_while_no_server_runs_the_agent(room: Room) -> None:

@@ -40,6 +40,18 @@ def test_events_of_a_run_can_be_had_as_json(site: Any) -> None:
     assert {"tool.started", "tool.finished", "chat.text", "chat.message"} <= set(kinds)
 
 
+def test_agent_is_picked_by_name_and_one_that_is_not_there_is_told(site: Any) -> None:
+    assert "1.2.3" in site.run("chat", "--agent", "chat", "read package.json and tell me the version").stdout
+    done = site.here("chat", "--agent", "nobody", "hello")
+    assert done.returncode == 1
+    assert "No agent 'nobody' in this project." in done.stderr
+    assert "It has: chat." in done.stderr
+    odd = site.here("chat", "--agent", "no body!", "hello")
+    assert odd.returncode == 1
+    assert "This message cannot be sent: agent: " in odd.stderr
+    assert "Traceback" not in odd.stderr
+
+
 def test_conversation_on_a_terminal_goes_from_turn_to_turn(site: Any) -> None:
     terminal = site.on_terminal("chat")
     terminal.expect("Ctrl-D leaves.\n> ")

@@ -19,6 +19,7 @@ from assent.protocol.events import (
     ChatMessage,
     ChatText,
     RunChanged,
+    RunUsage,
     ToolFinished,
     ToolOutput,
     ToolStarted,
@@ -60,6 +61,18 @@ def test_message_that_was_not_streamed_is_told(capsys: Any) -> None:
     transcript.show(ChatMessage(**IN_RUN, message_id="m", role="agent", content="Second."))
     transcript.end_turn()
     assert capsys.readouterr().out == "First.\nSecond.\n"
+
+
+def test_usage_is_told_once_at_the_end_of_a_turn(capsys: Any) -> None:
+    transcript = TerminalTranscript(can_ask=True)
+    for requests in (1, 2):
+        transcript.show(RunUsage(**IN_RUN, requests=requests, input_tokens=1200 * requests, output_tokens=80))
+    transcript.show(ChatText(**IN_RUN, text="Done."))
+    transcript.end_turn()
+    transcript.end_turn()
+    captured = capsys.readouterr()
+    assert captured.out == "Done.\n"
+    assert captured.err == "2 requests, 2,400 tokens in, 80 out\n"
 
 
 def test_nothing_from_elsewhere_moves_the_cursor(capsys: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
 from assent.client import ServerApi
-from assent.client.api import is_loopback
+from assent.client.addresses import is_loopback
 from assent.client.feed import _date
 from assent.client.sse import Frame
 from assent.protocol.approvals import ApproveBody, ConfirmBody, RejectBody

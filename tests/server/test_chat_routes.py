@@ -1,5 +1,6 @@
 """Projects, messages, sessions and runs over HTTP (R0, R1)."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,6 +56,62 @@ async def test_without_an_agent_a_message_is_503_with_how_to_get_one(
     assert "pip install 'assent[agents]'" in answer.json["hint"]
 
 
+AGENTS = """
+[agents.reviewer]
+description = "Reads only."
+tools = ["read_file", "search_files"]
+
+[agents.builder]
+mode = "full"
+
+[agents.elsewhere]
+projects = ["proj_other"]
+"""
+
+
+@pytest.mark.promise("G7")
+async def test_agents_of_a_project_are_listed_and_picked_by_name(start_server: Any, tmp_path: Path) -> None:
+    (tmp_path / "agents.toml").write_text(AGENTS)
+    server = await start_server(agents=tmp_path / "agents.toml")
+    alice = server.user()
+    project = await alice.project()
+    listed = (await alice.get(f"/my/projects/{project}/agents")).json
+    assert listed["total_count"] == 3
+    assert [(one["name"], one["mode"], one["widest_mode"]) for one in listed["agents"]] == [
+        ("chat", "sandbox", "full"),
+        ("reviewer", "sandbox", "sandbox"),
+        ("builder", "full", "full"),
+    ]
+    assert listed["agents"][1]["tools"] == ["read_file", "search_files"]
+    assert {one["model"] for one in listed["agents"]} == {"offline"}
+    path = f"/my/projects/{project}/chat/messages"
+
+    async def mode_of(user: Any, **body: str) -> str:
+        accepted = await user.post(path, {"content": "hello", **body})
+        assert accepted.status == 202, accepted.text
+        return (await server.parts.store.runs.get(accepted.json["run_id"], user_id="alice")).mode.value
+
+    assert await mode_of(alice, agent="reviewer") == "sandbox"
+    assert await mode_of(alice, agent="builder") == "full"
+    assert await mode_of(alice, agent="builder", mode="sandbox") == "sandbox"
+    assert await mode_of(alice) == "sandbox"
+    # Who may not approve does not get the wider mode by leaving it out.
+    assert await mode_of(server.user(scopes=(Scope.CHAT,)), agent="builder") == "sandbox"
+
+    refused = await alice.post(path, {"content": "hello", "agent": "reviewer", "mode": "full"})
+    assert (refused.status, refused.json["detail"]) == (403, "The agent 'reviewer' works in sandbox mode only.")
+    unknown = await alice.post(path, {"content": "hello", "agent": "elsewhere"})
+    assert (unknown.status, unknown.json["detail"]) == (404, "No agent 'elsewhere' in this project.")
+    assert unknown.json["hint"] == "It has: chat, reviewer, builder."
+
+
+async def test_agents_of_another_user_s_project_are_404(server: Any) -> None:
+    alice, bob = server.user(), server.user("bob")
+    project = await alice.project()
+    assert (await bob.get(f"/my/projects/{project}/agents")).status == 404
+    assert (await server.user(scopes=(Scope.EXECUTE,)).get(f"/my/projects/{project}/agents")).status == 403
+
+
 async def test_message_of_the_wrong_form_is_400(server: Any) -> None:
     alice = server.user()
     path = f"/my/projects/{await alice.project()}/chat/messages"
@@ -66,6 +123,7 @@ async def test_message_of_the_wrong_form_is_400(server: Any) -> None:
         {"content": "a\0b"},
         {"content": "hello", "mode": "root"},
         {"content": "hello", "session_id": "../.."},
+        {"content": "hello", "agent": "../.."},
         {"content": "hello", "user_id": "bob"},
     ]
     for body in wrong:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from assent.protocol.digests import plain_json
+from assent.protocol.digests import canonical_json
 from assent.protocol.errors import CallerError
 from assent.protocol.executions import ToolResponse
 from assent.protocol.states import ResponseStatus
@@ -37,15 +37,15 @@ def call_key(scope: str, call_id: str | None, tool_name: str, params: Mapping[st
     """The key of a call: the same for the same call of the same conversation, whoever repeats it.
 
     The parameters are part of it, because models number their calls anew: another call under an old number must never
-    be handed the result of the older one.
+    be handed the result of the older one. In one spelling: a database that keeps a conversation may order keys anew.
     """
     if not call_id:
         return None
     try:
-        told = plain_json([scope, call_id, tool_name, dict(params)])
+        told = canonical_json([scope, call_id, tool_name, dict(params)])
     except (ValueError, TypeError, RecursionError):
         return None  # the gate refuses what is no JSON
-    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(told.encode("ascii")).hexdigest()
 
 
 def specs_of(tools: Iterable[str] | None) -> list[ToolSpec]:

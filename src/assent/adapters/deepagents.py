@@ -9,8 +9,6 @@ on the other side: `execute` takes one command with plain arguments and says so 
 
 import asyncio
 import base64
-import re
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,8 +35,11 @@ from assent.protocol.telling import failure
 from assent.protocol.tools import MAX_COMMAND_SECONDS, MAX_MATCHES
 from assent.protocol.values import JsonObject
 
-_SHELL = re.compile(r"[|&;<>`\n]|\$[({A-Za-z_]")
+from .shell_words import NotPlain, plain_words
+
 _MASKED = "[masked:"
+_BYTE_ORDER_MARK = {"utf-8": "", "utf-8-sig": "\ufeff"}
+"""What a file in an encoding that can be written back begins with, besides its text."""
 _NOT_RUN = 126
 """The exit code a shell gives for what it found and could not run."""
 
@@ -63,6 +64,12 @@ class AssentBackend(SandboxBackendProtocol):
             found = await self._call("list_directory", {"path": _inside(path)})
         except _Failed as error:
             return LsResult(error=str(error))
+        if found["truncated"]:
+            # The framework has no word for a list that is not whole, and half a directory would pass for all of it.
+            return LsResult(
+                error=f"{path} has more than {len(found['files']):,} entries, too many to be listed at once.\n"
+                "hint: use glob with a narrower pattern"
+            )
         return LsResult(entries=[_info(entry) for entry in found["files"]])
 
     async def aread(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
@@ -146,16 +153,22 @@ class AssentBackend(SandboxBackendProtocol):
         replace_all: bool = False,
     ) -> EditResult:
         try:
-            text = (await self._call("read_file", {"path": _inside(file_path)}))["content"]
+            found = await self._call("read_file", {"path": _inside(file_path)})
+            text, mark = found["content"], _BYTE_ORDER_MARK.get(found["encoding"])
+            if mark is None:
+                # Written back it would be UTF-8 text, and no longer what it was.
+                return EditResult(error=f"{file_path} is not UTF-8 text ({found['encoding']}), so it cannot be edited.")
             if _MASKED in text:
                 # What is read back has its secrets masked: writing it would put the masks into the file.
                 return EditResult(error=f"{file_path} holds a secret that you are not shown, so it cannot be edited.")
+            if "\r\n" in text and text.count("\n") == text.count("\r\n"):
+                old_string, new_string = _with_crlf(old_string), _with_crlf(new_string)
             count = text.count(old_string) if old_string else 0
             if count == 0:
                 return EditResult(error=f"{file_path} does not hold the text to replace.")
             if count > 1 and not replace_all:
                 return EditResult(error=f"The text to replace is {count} times in {file_path}; give more of it.")
-            changed = text.replace(old_string, new_string)
+            changed = mark + text.replace(old_string, new_string)
             await self._call("write_file", {"path": _inside(file_path), "content": changed})
         except _Failed as error:
             return EditResult(error=str(error))
@@ -219,6 +232,11 @@ def _inside(path: str | None) -> str:
     return (path or "").strip("/") or "."
 
 
+def _with_crlf(text: str) -> str:
+    """A file whose lines all end in CRLF keeps doing so, whatever a model writes."""
+    return text.replace("\r\n", "\n").replace("\n", "\r\n")
+
+
 def _info(entry: Mapping[str, Any]) -> FileInfo:
     return FileInfo(
         path=f"/{entry['path']}",
@@ -230,12 +248,7 @@ def _info(entry: Mapping[str, Any]) -> FileInfo:
 
 def _argv(command: str) -> list[str]:
     """One command with plain arguments; what only a shell understands is refused, never passed on as text."""
-    if _SHELL.search(command):
-        raise _Failed("There is no shell: no pipes, no redirection, no variables.\nhint: run one command at a time")
     try:
-        argv = shlex.split(command)
-    except ValueError as error:
-        raise _Failed(f"The command cannot be read: {error}.") from error
-    if not argv:
-        raise _Failed("There is no command.")
-    return argv
+        return plain_words(command)
+    except NotPlain as error:
+        raise _Failed(str(error)) from error

@@ -51,8 +51,11 @@ class AssentTool(BaseTool):
     async def _arun(self, params: dict[str, Any], tool_call_id: str | None, config: RunnableConfig) -> str:
         caller: ToolCaller = self.caller
         thread = str(config.get("configurable", {}).get("thread_id", ""))
+        # A graph that is gone on with repeats the step it was in. The same call in a later step is another call, also
+        # where a model gives it the same number.
+        step = config.get("metadata", {}).get("langgraph_step", "")
         # Without a thread nothing outlives this run, so no repetition has to be known again.
-        key = call_key(thread, tool_call_id, self.name, params) if thread else None
+        key = call_key(f"{thread}/{step}", tool_call_id, self.name, params) if thread else None
         response = await caller.execute(self.name, params, key=key)
         message = await told(response, params)
         if response.status is ResponseStatus.COMPLETED:

@@ -8,7 +8,6 @@ With `interrupt`, a call that needs a person is asked for at once, and the run c
 on. The SDK's approval decides nothing: a state approved by anybody else waits for the person all the same.
 """
 
-import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -34,21 +33,23 @@ def assent_tools(
     """
     if interrupt and scope is None:
         raise CallerError("Interruptions outlive this process, so they need a scope.", hint="pass scope=<thread id>")
-    place = scope if scope is not None else uuid.uuid4().hex
-    return [_tool(caller, spec, place, interrupt=interrupt) for spec in specs_of(tools)]
+    return [_tool(caller, spec, scope, interrupt=interrupt) for spec in specs_of(tools)]
 
 
-def _tool(caller: ToolCaller, spec: ToolSpec, scope: str, *, interrupt: bool) -> FunctionTool:
+def _tool(caller: ToolCaller, spec: ToolSpec, scope: str | None, *, interrupt: bool) -> FunctionTool:
+    def key_of(call_id: str, params: Mapping[str, Any]) -> str | None:
+        # Without a scope, these tools serve one conversation after the other. Models number their calls anew in each,
+        # and nothing outlives the run: every call is a call of its own.
+        return None if scope is None else call_key(scope, call_id, spec.name, params)
+
     async def invoke(context: ToolContext[Any], arguments: str) -> str:
         params = read_arguments(arguments)
-        key = call_key(scope, context.tool_call_id, spec.name, params)
+        key = key_of(context.tool_call_id, params)
         return await told(await caller.execute(spec.name, params, key=key), params)
 
     async def asks(context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str) -> bool:
         """Begin the call now: what needs nobody has ended by the time the SDK runs it."""
-        return not has_ended(
-            await caller.start(spec.name, arguments, key=call_key(scope, call_id, spec.name, arguments))
-        )
+        return not has_ended(await caller.start(spec.name, arguments, key=key_of(call_id, arguments)))
 
     return FunctionTool(
         name=spec.name,

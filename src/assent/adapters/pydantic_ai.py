@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
+from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from assent.protocol.calling import ToolCaller
@@ -107,5 +108,16 @@ class AssentToolset(ForwardingToolset[Any]):
 
     async def forward(self, name: str, params: JsonObject, ctx: RunContext[Any]) -> ToolResponse:
         # A conversation keeps its id when it is saved and gone on with, so a call that is repeated then is the same.
-        key = call_key(ctx.conversation_id or ctx.run_id or "", ctx.tool_call_id, name, params)
+        place = ctx.conversation_id or ctx.run_id
+        key = call_key(f"{place}{_earlier(ctx)}", ctx.tool_call_id, name, params) if place else None
         return await self._caller.execute(name, params, key=key)
+
+
+def _earlier(ctx: RunContext[Any]) -> str:
+    """Which call of its number it is, where a model numbers its calls anew: the same call again is another call."""
+    answers = sum(
+        any(isinstance(part, ToolCallPart) and part.tool_call_id == ctx.tool_call_id for part in message.parts)
+        for message in ctx.messages
+        if isinstance(message, ModelResponse)
+    )
+    return f"/{answers}" if answers > 1 else ""

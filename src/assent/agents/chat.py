@@ -22,6 +22,8 @@ from pydantic_ai.messages import (
     PartStartEvent,
     TextPart,
     TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
     ToolCallPart,
     ToolCallPartDelta,
     ToolReturnPart,
@@ -38,11 +40,10 @@ from assent.store import RunRow, Store
 from assent.telemetry import place_of_run, span
 
 from . import history
-from .failures import EndlessAnswer, explain, trace
+from .failures import EndlessAnswer, TooManyCalls, explain, trace
 from .limits import RunLimits, count_seconds, pause_before_retry, used
-from .offline import OFFLINE
 from .prompts import instructions_for, words_of_mode
-from .roles import CHAT, Role
+from .roles import CHAT, OFFLINE, Role
 from .speech import Speech
 from .toolset import AssentToolset, Calling, Parked
 
@@ -52,6 +53,8 @@ MODEL_SECONDS = 300.0
 MODEL_CALLS_AT_ONCE = 8
 MOST_CHARACTERS = 2_000_000
 """Of one answer, its calls included: more than any model means to say."""
+MOST_CALLS = 100
+"""In one answer: a person would be asked as many questions, and a machine given as much to do at once."""
 UNKNOWN_TOOL_RETRIES = 3
 OUTPUT_RETRIES = 2
 FENCED = "fenced"
@@ -145,11 +148,12 @@ class ChatAgent:
             conversation_id=run.session_id,
         ) as agent_run:
             course.agent_run = agent_run
-            kept = history.ends_with_calls(messages)
+            # Taken up again, the conversation is kept already, and keeping it once more would not be getting on: a
+            # run that brings its process down at this very step would never be given up.
+            kept = prompt is None
             node = agent_run.next_node
             while not isinstance(node, End):
                 if isinstance(node, CallToolsNode):
-                    # Taken up again at its calls, the conversation is kept already.
                     await self._before_tools(run, agent_run, node, calling, kept=kept)
                     kept = False
                     began = time.monotonic()
@@ -161,7 +165,8 @@ class ChatAgent:
                     continue
                 if isinstance(node, ModelRequestNode):
                     with span("assent.model", place_of_run(run.id), model=self._model_name):
-                        await self._ask_model(run, course, agent_run, node)
+                        await self._ask_model(run, course, agent_run, node, kept=kept)
+                    kept = False
                 node = await agent_run.next(node)
             return agent_run.all_messages()
 
@@ -176,15 +181,24 @@ class ChatAgent:
     ) -> None:
         if not kept:
             messages = agent_run.all_messages()
+            wanted = len(node.model_response.tool_calls)
+            if wanted > MOST_CALLS:
+                raise TooManyCalls(wanted, MOST_CALLS)
             history.settle_calls(node.model_response, messages)
             await self._store.runs.checkpoint(run.id, run.fence, history.dump(messages))
         await self._toolset.record_unknown(node.model_response.tool_calls, calling)
 
     async def _ask_model(
-        self, run: RunRow, course: "_Course", agent_run: AgentRun[Calling, str], node: ModelRequestNode[Calling, str]
+        self,
+        run: RunRow,
+        course: "_Course",
+        agent_run: AgentRun[Calling, str],
+        node: ModelRequestNode[Calling, str],
+        *,
+        kept: bool,
     ) -> None:
         messages = agent_run.all_messages()
-        if any(isinstance(part, ToolReturnPart) for part in node.request.parts):
+        if not kept and any(isinstance(part, ToolReturnPart) for part in node.request.parts):
             await self._store.runs.checkpoint(run.id, run.fence, history.dump([*messages, node.request]))
         remaining = self._limits.seconds - self._limits.check([*messages, node.request]).seconds - course.spent
         if remaining <= 0:
@@ -217,6 +231,7 @@ class ChatAgent:
     async def _after_answer(self, run: RunRow, course: "_Course", messages: list[ModelMessage]) -> None:
         last = messages[-1]
         if isinstance(last, ModelResponse):
+            history.mend_characters(last)
             count_seconds(last, course.spent)
         course.spent, course.tries = 0.0, 0
         if self._model_name != OFFLINE:  # it has no tokens
@@ -284,9 +299,14 @@ def _text(event: object) -> str:
 
 
 def _length(event: object) -> int:
-    """How much an event adds to an answer, whether text or arguments."""
-    if isinstance(event, PartStartEvent) and isinstance(event.part, ToolCallPart):
-        return len(event.part.args_as_json_str())
+    """How much an event adds to an answer, whether text, thoughts or arguments."""
+    if isinstance(event, PartStartEvent):
+        part = event.part
+        if isinstance(part, ToolCallPart):
+            return len(part.tool_name) + len(part.args_as_json_str())
+        return len(part.content) if isinstance(part, ThinkingPart) else len(_text(event))
+    if isinstance(event, PartDeltaEvent) and isinstance(event.delta, ThinkingPartDelta):
+        return len(event.delta.content_delta or "")
     if isinstance(event, PartDeltaEvent) and isinstance(event.delta, ToolCallPartDelta):
         return len(event.delta.args_delta or "")
     return len(_text(event))

@@ -24,6 +24,7 @@ from pydantic_ai.exceptions import (
 from assent.gate import mask_text
 from assent.protocol.errors import AssentError
 
+from .history import whole_characters
 from .limits import LimitReached
 
 DETAIL_CHARACTERS = 300
@@ -44,6 +45,15 @@ class EndlessAnswer(Exception):
     """The model did not come to an end."""
 
 
+class TooManyCalls(Exception):
+    """The model asked for more at once than anybody could answer."""
+
+    def __init__(self, wanted: int, most: int) -> None:
+        super().__init__(wanted, most)
+        self.wanted = wanted
+        self.most = most
+
+
 def explain(error: Exception, *, model: str, model_seconds: float, tries: int = 1, silent: bool = False) -> Failure:
     """The sentence and the hint for what ended a run. `silent`: the model's last response was empty."""
     match error:
@@ -53,6 +63,12 @@ def explain(error: Exception, *, model: str, model_seconds: float, tries: int = 
             return Failure(error.message, error.hint)
         case EndlessAnswer():
             return Failure(f"The model {model!r} did not come to an end, so it was stopped.", "Ask for less at once.")
+        case TooManyCalls():
+            return Failure(
+                f"The model {model!r} asked for {error.wanted:,} calls at once, so it was stopped; {error.most:,} are "
+                "allowed.",
+                "Ask for less at once.",
+            )
         case TimeoutError():
             return Failure(
                 f"The model {model!r} did not answer within {model_seconds:g} seconds.", "Send the message again."
@@ -84,7 +100,7 @@ def explain(error: Exception, *, model: str, model_seconds: float, tries: int = 
 def trace(error: BaseException) -> str:
     """Where an error came from, for the log: plain text, because a renderer that prints every local variable of a
     framework's frames takes seconds, and holds up the server meanwhile."""
-    return "".join(traceback.format_exception(error))[-TRACE_CHARACTERS:]
+    return whole_characters(mask_text("".join(traceback.format_exception(error))[-TRACE_CHARACTERS:]))
 
 
 def _of_provider(error: ModelAPIError, model: str, tries: int) -> Failure:
@@ -118,6 +134,6 @@ def _of_provider(error: ModelAPIError, model: str, tries: int) -> Failure:
 
 def _detail(error: Exception) -> str:
     """The beginning of a message, without secrets and on one line."""
-    text = " ".join(mask_text(str(error)).split()) or type(error).__name__
+    text = " ".join(mask_text(whole_characters(str(error))).split()) or type(error).__name__
     text = text.split(" Consider raising ")[0]  # advice for developers, not for users
     return text if len(text) <= DETAIL_CHARACTERS else text[: DETAIL_CHARACTERS - 1] + "…"

@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import structlog
 from pydantic import ValidationError
@@ -17,11 +18,13 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     TextPart,
+    ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
     repair_messages,
 )
+from pydantic_core import PydanticSerializationError
 
 from assent.protocol.errors import AssentError
 from assent.protocol.tools import SCRIPT_NAMES
@@ -32,7 +35,44 @@ MAX_CALL_ID_CHARACTERS = 128
 
 
 def dump(messages: Sequence[ModelMessage]) -> str:
-    return ModelMessagesTypeAdapter.dump_json(list(messages)).decode()
+    kept = list(messages)
+    try:
+        return ModelMessagesTypeAdapter.dump_json(kept).decode()
+    except PydanticSerializationError:
+        # Half a character somewhere in it. What happened is kept all the same, or the run could not even fail.
+        return json.dumps(_mended(ModelMessagesTypeAdapter.dump_python(kept, mode="json")))
+
+
+def whole_characters(text: str) -> str:
+    """Text that can be stored and sent: halves of a character are joined where both are there, else replaced."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def mend_characters(response: ModelResponse) -> None:
+    """Let nothing in that no database takes and no provider accepts back: a model may send half a character."""
+    for part in response.parts:
+        if isinstance(part, TextPart | ThinkingPart):
+            part.content = whole_characters(part.content)
+        elif isinstance(part, ToolCallPart):
+            if type(part) is ToolCallPart:
+                part.tool_name = whole_characters(part.tool_name)
+            part.tool_call_id = whole_characters(part.tool_call_id)
+            part.args = _mended(part.args)
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return whole_characters(value)
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value)
+        return {whole_characters(key): _mended(member) for key, member in members.items()}
+    if isinstance(value, list):
+        return [_mended(element) for element in cast("list[Any]", value)]
+    return value
 
 
 def load(text: str) -> list[ModelMessage]:

@@ -5,13 +5,16 @@ and holds no approval.
 """
 
 import asyncio
+import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from assent.bus import Presence
 from assent.executor import Caller, ToolExecutor
-from assent.protocol.errors import ConflictError
+from assent.protocol.calling import id_of_call
+from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.executions import ToolResponse
 from assent.store import SessionRow, Store
 
@@ -39,11 +42,14 @@ class LocalCaller:
         return (await self._executor.wait(row, seconds)).to_response()
 
     async def execute(self, tool_name: str, tool_params: Mapping[str, Any], *, key: str | None = None) -> ToolResponse:
-        response = await self.start(tool_name, tool_params, key=key)
+        key = key or uuid.uuid4().hex
         try:
+            response = await self.start(tool_name, tool_params, key=key)
             return await self.wait(response.tool_id)
         except asyncio.CancelledError:
-            await asyncio.shield(self.cancel(response.tool_id))
+            # By its key and not by the response: cancelled while it begins, the call may be on record all the same.
+            with suppress(NotFound):
+                await asyncio.shield(self.cancel(id_of_call(self._caller.run_id or self._session.id, key)))
             raise
 
     async def cancel(self, tool_id: str) -> bool:

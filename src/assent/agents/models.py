@@ -12,7 +12,8 @@ from pydantic_ai.models import Model, infer_model
 from assent.gate import mask_text
 from assent.protocol.errors import ConfigurationError
 
-from .offline import OFFLINE, offline_model
+from .offline import offline_model
+from .roles import OFFLINE
 
 _EXAMPLES = (
     "Set ASSENT_MODEL to `offline`, or to provider:model such as `openai:gpt-5` or `anthropic:claude-sonnet-4-5`."

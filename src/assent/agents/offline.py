@@ -22,8 +22,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 
 from .answers import Outcome, answer, help_text
 from .phrases import understand
-
-OFFLINE = "offline"
+from .roles import OFFLINE
 
 _WORDS = re.compile(r"\S*\s*")
 

@@ -16,6 +16,8 @@ from assent.protocol.errors import ConfigurationError
 from assent.protocol.states import AgentMode
 from assent.protocol.tools import SCRIPT_NAMES, TOOLS
 
+OFFLINE = "offline"
+"""The model that is built in and needs nothing."""
 MAX_AGENTS = 100
 MAX_TEXT = 300
 MAX_INSTRUCTIONS = 50_000

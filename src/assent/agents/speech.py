@@ -10,6 +10,8 @@ from types import TracebackType
 
 from assent.store import RunRow, Store
 
+from .history import whole_characters
+
 GATHER_SECONDS = 0.08
 MUCH_CHARACTERS = 500
 
@@ -60,7 +62,7 @@ class Speech:
                 async with asyncio.timeout(GATHER_SECONDS):
                     await self._hurry.wait()
             self._hurry.clear()
-            text = "".join(self._pending)
+            text = whole_characters("".join(self._pending))
             self._pending.clear()
             self._length = 0
             await self._store.runs.say(self._run, text)

@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import structlog
-from pydantic_ai.models import Model
 
 from assent.bus import Bus
 from assent.executor import ToolExecutor
@@ -24,8 +24,10 @@ from assent.store.parking import RUNS_TOPIC
 from assent.store.runs import run_topic
 from assent.telemetry import about, place_of_run
 
-from .failures import trace
 from .roster import Roster
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -55,7 +57,7 @@ class RunWorker:
         executor: ToolExecutor,
         settings: ServerSettings,
         *,
-        model: Model | str | None = None,
+        model: "Model | str | None" = None,
         concurrency: int = 8,
     ) -> None:
         """`model`: left out, the one of the settings. `concurrency`: conversations with the model at once."""
@@ -111,7 +113,7 @@ class RunWorker:
                 await look()
             except Exception as error:  # noqa: BLE001
                 # The boundary: a loop that ended at the first database error would leave every later run undone.
-                log.error("the worker could not look at its runs", trace=trace(error))
+                log.error("the worker could not look at its runs", trace=_trace(error))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await soon.wait()
@@ -156,7 +158,7 @@ class RunWorker:
             log.info("run stopped, or taken over by another worker", run_id=run.id)
         except Exception as error:  # noqa: BLE001
             # The boundary: not even the failure could be written. The lease runs out, and somebody tries again.
-            log.error("run could not be worked on", run_id=run.id, trace=trace(error))
+            log.error("run could not be worked on", run_id=run.id, trace=_trace(error))
 
     async def _give_up(self, run: RunRow) -> None:
         await self._store.runs.fail(
@@ -164,3 +166,9 @@ class RunWorker:
             error=f"This message was given up: the server stopped {run.attempts - 1} times while working on it.",
             hint="Send it again in other words; the server's log says more.",
         )
+
+
+def _trace(error: Exception) -> str:
+    from .failures import trace  # here: it knows pydantic-ai's errors, and a start does not wait for those
+
+    return trace(error)

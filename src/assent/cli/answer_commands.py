@@ -3,7 +3,6 @@ r"""The commands about answers: `assent approvals` and `assent grants`, their op
 Registered by `commands`. Bodies import what they need when they run, as there. Nothing is decided here.
 """
 
-import asyncio
 import logging
 from collections.abc import Coroutine
 from typing import Annotated, Any
@@ -21,6 +20,8 @@ Server = Annotated[
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
+    import asyncio
+
     from .logs import set_up_logging
 
     set_up_logging(logging.WARNING, verbose=False)

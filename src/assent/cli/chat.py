@@ -32,6 +32,7 @@ async def chat(
     server_url: str | None,
     project_id: str | None,
     session_id: str | None,
+    agent: str | None,
     mode: AgentMode | None,
     as_json: bool,
 ) -> ExitCode:
@@ -51,6 +52,7 @@ async def chat(
             settings=read_settings(ClientSettings),
             terminal=terminal,
             session_id=session_id,
+            agent=agent,
             mode=mode,
             one_session=message is not None,
         )

@@ -4,7 +4,6 @@ Bodies import what they need when they run, and only there: `assent --help` and 
 web framework, and `assent check` must work in an installation that has none. Nothing is decided here.
 """
 
-import asyncio
 import logging
 import sys
 from collections.abc import Coroutine
@@ -16,6 +15,7 @@ import typer
 from assent.protocol.states import AgentMode, ExecutionStatus, RiskLevel, Scope
 
 from .answer_commands import approvals_app, grants_app
+from .bridge_commands import acp, mcp
 from .doctor_command import doctor
 from .exits import ExitCode
 from .extras import needs_server
@@ -60,6 +60,8 @@ ProjectId = Annotated[
 
 def _run(work: Coroutine[Any, Any, ExitCode | None]) -> None:
     """Run to the end and leave with its exit code."""
+    import asyncio
+
     raise typer.Exit(asyncio.run(work) or ExitCode.OK)
 
 
@@ -192,7 +194,8 @@ def chat(
     server: Server = None,
     project: ProjectId = None,
     session: Annotated[str | None, typer.Option(metavar="ID", help="Go on with this session.")] = None,
-    mode: Annotated[AgentMode | None, typer.Option(help="How much the agent must ask; left out: sandbox.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Which agent works on it; left out: chat.")] = None,
+    mode: Annotated[AgentMode | None, typer.Option(help="How much the agent must ask; left out: its own mode.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write every event of the run as a line of JSON.")] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -205,12 +208,14 @@ def chat(
     \b
     Example:
       assent chat "read package.json and tell me the version"
+      assent chat --agent reviewer "look at src/app.py"
       assent chat
     """
     _log(logging.ERROR, verbose=verbose)
     from .chat import chat as work
 
-    _run(work(message, server_url=server, project_id=project, session_id=session, mode=mode, as_json=as_json))
+    place = {"server_url": server, "project_id": project, "session_id": session}
+    _run(work(message, **place, agent=agent, mode=mode, as_json=as_json))
 
 
 @app.command()
@@ -349,6 +354,8 @@ app.add_typer(approvals_app, name="approvals")
 app.add_typer(grants_app, name="grants")
 app.add_typer(audit_app, name="audit")
 app.add_typer(policy_app, name="policy")
+app.command()(mcp)
+app.command()(acp)
 app.command()(trust)
 app.command()(doctor)
 app.command()(undo)

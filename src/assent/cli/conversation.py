@@ -10,11 +10,13 @@ from collections.abc import Awaitable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
 from assent.client import ApprovalDesk, ServerApi
 from assent.client.outbox import pause
 from assent.client.terms import let_by
 from assent.protocol.chat import MessageBody
-from assent.protocol.errors import AssentError, UnreachableError
+from assent.protocol.errors import AssentError, CallerError, UnreachableError
 from assent.protocol.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -47,6 +49,7 @@ class Conversation:
         settings: ClientSettings,
         terminal: Terminal | None = None,
         session_id: str | None = None,
+        agent: str | None = None,
         mode: AgentMode | None = None,
         one_session: bool = False,
     ) -> None:
@@ -59,6 +62,7 @@ class Conversation:
             api, project_id, terminal, timeout_seconds=settings.approval_timeout_seconds, tries=settings.post_tries
         )
         self.session_id = session_id
+        self._agent = agent
         self._mode = mode
         self._one_session = one_session
         self._run_id: str | None = None
@@ -114,8 +118,7 @@ class Conversation:
         self._cancelled = False
         self._run_is_known.clear()
         try:
-            body = MessageBody(content=message, session_id=self.session_id, mode=self._mode)
-            accepted = await self._api.post_message(self._project_id, body)
+            accepted = await self._api.post_message(self._project_id, self._body(message))
             self.session_id, self._run_id = accepted.session_id, accepted.run_id
             self._run_is_known.set()
             return await self._unless_feed_fails(ended)
@@ -123,6 +126,13 @@ class Conversation:
             self._run_id = self._ended = None
             self._run_is_known.set()
             self._transcript.end_turn()
+
+    def _body(self, message: str) -> MessageBody:
+        try:
+            return MessageBody(content=message, session_id=self.session_id, mode=self._mode, agent=self._agent)
+        except ValidationError as error:
+            wrong = error.errors(include_url=False, include_input=False)[0]
+            raise CallerError(f"This message cannot be sent: {wrong['loc'][0]}: {wrong['msg']}.") from None
 
     async def cancel(self) -> None:
         """Call off the run."""

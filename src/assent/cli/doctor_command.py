@@ -3,7 +3,6 @@ r"""The command `assent doctor`: its options and its help.
 Registered by `commands`. The body imports what it needs when it runs, as there. Nothing is decided here.
 """
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +26,8 @@ def doctor(
       assent doctor
       assent doctor ~/code/app --json
     """
+    import asyncio
+
     from .doctor import doctor as work
 
     raise typer.Exit(asyncio.run(work(directory, server_url=server, as_json=as_json)))

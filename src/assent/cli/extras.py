@@ -3,15 +3,23 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from assent.protocol.errors import ConfigurationError
-
 
 @contextmanager
 def needs_server() -> Generator[None]:
     """Around the imports of a command that needs the server: a plain client install lacks its libraries."""
+    with needs_extra("server", "the server"):
+        yield
+
+
+@contextmanager
+def needs_extra(extra: str, what: str) -> Generator[None]:
+    """Around imports that only an extra brings."""
     try:
         yield
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "assent":
             raise  # our own module is missing: that is a fault of ours, not of the installation
-        raise ConfigurationError("This needs the server.", hint="pip install 'assent[server]'") from error
+        # Here: `assent --help` and `assent version` start without it.
+        from assent.protocol.errors import ConfigurationError
+
+        raise ConfigurationError(f"This needs {what}.", hint=f"pip install 'assent[{extra}]'") from error

@@ -9,12 +9,23 @@ import logging
 import os
 import sys
 from collections.abc import MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import structlog
-from structlog.typing import Processor
+if "structlog" not in sys.modules and "rich" not in sys.modules:
+    # structlog takes Rich along where it finds it, for tracebacks in colour. We never write those, and Rich with its
+    # highlighters takes longer to load than structlog: in this process, which is ours, it does not find it.
+    sys.modules["rich"] = None  # type: ignore[assignment] - so an import is told that there is none
+    try:
+        import structlog
+    finally:
+        del sys.modules["rich"]
+else:
+    import structlog
 
 from assent.gate import mask_text, mask_value, safe_text
+
+if TYPE_CHECKING:
+    from structlog.typing import Processor
 
 OURS = "assent"
 

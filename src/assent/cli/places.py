@@ -119,6 +119,15 @@ def known_project(place: Place, directory: Path) -> str | None:
     return _known(place.home).get(f"{place.name} {directory}")
 
 
+def known_directory(place: Place, project_id: str) -> Path | None:
+    """The directory that had this project the last time."""
+    prefix = f"{place.name} "
+    for key, known in reversed(_known(place.home).items()):
+        if known == project_id and key.startswith(prefix):
+            return Path(key.removeprefix(prefix))
+    return None
+
+
 def remember_project(place: Place, directory: Path, project_id: str) -> None:
     """Keep it for the next time."""
     private_directory(place.home)

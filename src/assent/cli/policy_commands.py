@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from assent.protocol.policies import Layer
+from assent.protocol.states import Layer
 
 policy_app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 

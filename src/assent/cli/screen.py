@@ -7,12 +7,13 @@ is left out where `NO_COLOR` is set or nobody looks.
 
 import json
 import sys
-from typing import Any
-
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from assent.gate import safe_text
+
+if TYPE_CHECKING:  # Rich is loaded with the first line for people: what writes JSON alone starts without it
+    from rich.console import Console
+    from rich.text import Text
 
 RISK_STYLES = {"LOW": "green", "MEDIUM": "yellow", "HIGH": "bold red", "REFUSE": "bold red"}
 
@@ -28,17 +29,21 @@ def shortened(text: str, limit: int = 100) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def out() -> Console:
+def out() -> "Console":
     """Where data goes."""
+    from rich.console import Console
+
     return Console(markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
-def err() -> Console:
+def err() -> "Console":
     """Where messages go."""
+    from rich.console import Console
+
     return Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
-def put(text: str | Text) -> None:
+def put(text: "str | Text") -> None:
     """One line of data."""
     out().print(text)
     sys.stdout.flush()
@@ -50,13 +55,15 @@ def put_json(value: Any) -> None:
     sys.stdout.flush()
 
 
-def say(text: str | Text) -> None:
+def say(text: "str | Text") -> None:
     """One message."""
     err().print(text)
 
 
 def complain(message: str, hint: str | None = None) -> None:
     """An error: one sentence, and what to do."""
+    from rich.text import Text
+
     say(Text.assemble(("error: ", "bold red"), shown(message)))
     if hint:
         say(Text.assemble(("hint: ", "bold"), shown(hint)))

@@ -8,7 +8,7 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from assent.client.api import is_loopback
+from assent.client.addresses import is_loopback
 from assent.protocol.errors import ConfigurationError
 from assent.server import Listening, serve
 from assent.settings import ServerSettings

@@ -16,6 +16,7 @@ from assent.protocol.events import (
     ChatMessage,
     ChatText,
     FeedEvent,
+    RunUsage,
     ToolFinished,
     ToolOutput,
     ToolStarted,
@@ -61,6 +62,7 @@ class TerminalTranscript:
         self._streamed = ""
         self._output_of: set[str] = set()
         self._allowed: dict[str, str] = {}
+        self._usage: RunUsage | None = None
 
     def allowed(self, tool_id: str, by: str) -> None:
         self._allowed[tool_id] = by
@@ -81,6 +83,8 @@ class TerminalTranscript:
                 self._finished(event)
             case ApprovalRequested() if not self._can_ask:
                 self._waits(event)
+            case RunUsage():
+                self._usage = event
             case ChatError():
                 self._break()
                 complain(event.message, event.hint)
@@ -89,6 +93,10 @@ class TerminalTranscript:
 
     def end_turn(self) -> None:
         self._break()
+        if self._usage is not None:
+            tokens = f"{self._usage.input_tokens:,} tokens in, {self._usage.output_tokens:,} out"
+            self._note("", f"{counted(self._usage.requests, 'request', 'requests')}, {tokens}")
+            self._usage = None
         self._streamed = ""
         self._output_of.clear()
         self._allowed.clear()

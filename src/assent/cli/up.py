@@ -15,6 +15,7 @@ from urllib.parse import quote
 from assent.client import ClientConnection, ServerApi, connect_client
 from assent.server import Listening, issue_token, serve
 from assent.settings import DEFAULT_PORT, ClientSettings, ServerSettings
+from assent.telemetry import configured
 
 from .chat import converse
 from .conversation import Conversation
@@ -72,6 +73,7 @@ async def up(directory: Path, *, port: int | None, with_chat: bool, as_json: boo
 async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bool) -> None:
     settings = read_settings(ServerSettings)
     async with AsyncExitStack() as ends:
+        ends.enter_context(configured(settings.telemetry, "assent"))
         note, running = running_note(settings.home), None
         link: str | None = None
         if note is None:

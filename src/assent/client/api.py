@@ -5,7 +5,6 @@ mistake, a refusal, somebody was faster, or `UnreachableError` for what another 
 server it was given for and to no other: redirects are never followed. Bodies and headers are never logged.
 """
 
-import ipaddress
 import urllib.request
 from collections.abc import Mapping
 from types import TracebackType
@@ -52,6 +51,7 @@ from assent.protocol.inspections import Inspection
 from assent.protocol.policies import PolicyDeclaration
 from assent.protocol.tools import ToolCatalogue
 
+from .addresses import is_loopback
 from .feed import CONNECT_SECONDS, BadFrame, FeedStream
 from .identity import TOKEN_HINT
 from .log import log
@@ -323,16 +323,6 @@ def _proxy_for(url: URL) -> str | None:
     if url.scheme == "http":
         log.warning("the token travels unencrypted", server=str(url.origin()), hint="use https")
     return None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(url.scheme)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name is this machine."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _project(project_id: str) -> str:

@@ -27,7 +27,7 @@ from assent.protocol.values import moment, now
 
 from .log import log
 from .outbox import Link, pause
-from .prompts import Answer, ApprovalPrompt, Question
+from .questions import Answer, ApprovalPrompt, Question
 from .terms import let_by, span_words, uses_words
 
 HISTORY = 200

@@ -33,7 +33,7 @@ from .identity import TOKEN_HINT, load_token, open_identity
 from .journal import Journal
 from .log import log
 from .outbox import pause
-from .prompts import ApprovalPrompt
+from .questions import ApprovalPrompt
 from .sse import Frame
 
 FIRST_PAUSE_SECONDS = 0.2

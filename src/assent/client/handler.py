@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import structlog
-
 from assent import telemetry
 from assent.gate import Gate, mask_text, shown_params
 from assent.protocol.errors import (
@@ -46,9 +44,9 @@ from .cache import ReadCache
 from .checks import SignalChecks
 from .inspector import Inspector
 from .journal import Journal
-from .log import log
+from .log import log, on_every_line
 from .outbox import Link, LiveOutput, Outbox
-from .prompts import ApprovalPrompt
+from .questions import ApprovalPrompt
 from .reports import Ending, ending
 from .waiting import WaitingSignals
 
@@ -307,7 +305,7 @@ class ToolHandler:
         parent = telemetry.arriving(event.traceparent) if telemetry.on() else None
         ids = {"tool_id": event.tool_id, "session_id": event.session_id, "project_id": self._project_id}
         # Task by task: what this one starts belongs to the same call, and the next call says its own.
-        structlog.contextvars.bind_contextvars(**ids)
+        on_every_line(**ids)
         if queued_at:
             telemetry.record("assent.client.queue", queued_at, telemetry.clock(), parent=parent, tool_id=event.tool_id)
         return telemetry.span("assent.client.execute", parent, tool=event.tool_name, mode=event.mode.value, **ids)

@@ -12,8 +12,7 @@ import os
 import sys
 import termios
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -21,17 +20,16 @@ from rich.text import Text
 from assent.gate import safe_text
 from assent.gate.grants import problem_with, text_of, widest_of
 from assent.protocol.errors import AssentError, CallerError
-from assent.protocol.events import ApprovalRequested
 from assent.protocol.grants import (
     DEFAULT_EVERYTHING_SECONDS,
     DEFAULT_GRANT_SECONDS,
     EVERYTHING_WARNING,
-    GrantPreview,
     GrantRule,
     GrantTerms,
 )
 from assent.protocol.states import ApprovalScope, RiskLevel
 
+from .questions import Answer, Question
 from .showing import everything_of, preview_lines, question_lines, rows, rule_lines, suggestion_lines
 from .terms import read_rule, read_span, read_uses, rule_line, span_words, uses_words
 
@@ -39,43 +37,6 @@ MAX_REASON_CHARACTERS = 1000
 MAX_LINE_BYTES = 16 * 1024
 
 Value = TypeVar("Value")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A person's decision."""
-
-    allow: bool
-    reason: str | None = None
-    scope: ApprovalScope = ApprovalScope.ONCE
-    terms: GrantTerms | None = None
-    """With a scope beyond this call."""
-
-
-@dataclass(frozen=True, eq=False)
-class Question:
-    """One approval to be asked. `closed` gets a sentence when it ended without an answer from here."""
-
-    event: ApprovalRequested
-    closed: asyncio.Future[str]
-    until: float
-    """On the loop's clock."""
-    preview: Callable[[GrantRule], Awaitable[GrantPreview]] | None = None
-    """What a rule would have covered, as the server says."""
-    whole: Callable[[], Awaitable[str]] | None = None
-    """All of the call, where the question shows a part."""
-
-
-class ApprovalPrompt(Protocol):
-    """Puts questions to a person, one at a time."""
-
-    async def ask(self, question: Question) -> Answer | None:
-        """The answer; None when there was none."""
-        ...
-
-    def say(self, sentence: str) -> None:
-        """Tell the person something."""
-        ...
 
 
 class NoAnswer(Exception):

@@ -8,7 +8,7 @@ import fnmatch
 import re
 import tomllib
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
@@ -22,14 +22,15 @@ class NameGroup:
     because: str
     directories: frozenset[str]
     files: frozenset[str]
-    patterns: re.Pattern[str] | None
+    patterns: str
+    """A regular expression; empty: none."""
     paths: tuple[str, ...]
 
     def holds(self, names: tuple[str, ...]) -> bool:
         last = names[-1]
         if last in self.files or not self.directories.isdisjoint(names):
             return True
-        if self.patterns is not None and self.patterns.fullmatch(last):
+        if self.patterns and _compiled(self.patterns).fullmatch(last):
             return True
         whole = f"/{'/'.join(names)}/"
         return any(path in whole for path in self.paths)
@@ -40,13 +41,15 @@ def _group(entry: dict[str, Any]) -> NameGroup:
         because=entry.get("because", ""),
         directories=frozenset(entry.get("directories", ())),
         files=frozenset(entry.get("files", ())),
-        patterns=_globs(entry.get("patterns", ())),
+        patterns="|".join(f"(?:{fnmatch.translate(pattern)})" for pattern in entry.get("patterns", ())),
         paths=tuple(f"/{path}/" for path in entry.get("paths", ())),
     )
 
 
-def _globs(patterns: list[str] | tuple[()]) -> re.Pattern[str] | None:
-    return re.compile("|".join(f"(?:{fnmatch.translate(pattern)})" for pattern in patterns)) if patterns else None
+@cache
+def _compiled(patterns: str) -> re.Pattern[str]:
+    # When it is first asked for: compiling all of them takes longer than reading the lists.
+    return re.compile(patterns)
 
 
 _DATA: dict[str, Any] = tomllib.loads(

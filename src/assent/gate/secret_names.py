@@ -7,7 +7,7 @@ Words are found by patterns that begin with a literal, so that text without them
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from .secret_formats import MASK_PREFIX, PLACEHOLDER
 
@@ -16,8 +16,16 @@ _AFTER = (
     r"(?:word|wd|phrase)?(?:_[a-z][a-z0-9_]{0,30}+|[0-9_]{1,4}+|s)?+[\\\"'\]]{0,3}[ \t]{0,8}"
     r"(?:=(?!=)|:(?![:/])|>(?=[^<>\n])|,[ \t]{0,4}[\"'{]|(?:,\s{0,40}|\s{1,40})[\"']?value[\"']?[ \t]{0,4}[:=])"
 )
-_HITS = tuple((word, re.compile(word + _AFTER)) for word in _WORDS)
-"""In lower-case text: a telling word with something behind it that may give it a value."""
+
+
+@cache
+def _hits(word: str) -> re.Pattern[str]:
+    """In lower-case text: a telling word with something behind it that may give it a value.
+
+    Compiled when the word is first met: it takes longer than all else in loading the gate.
+    """
+    return re.compile(word + _AFTER)
+
 
 _STAGE = "_(?:base|prod|production|dev|staging|test|live|old|new|admin|root)"
 _NAME = (
@@ -125,7 +133,7 @@ def telling_field(name: str) -> bool:
 
 def _places(lower: str) -> list[int]:
     """Where telling words with a value stand, in order."""
-    return sorted({hit.start() for word, hits in _HITS if word in lower for hit in hits.finditer(lower)})
+    return sorted({hit.start() for word in _WORDS if word in lower for hit in _hits(word).finditer(lower)})
 
 
 def _named(text: str, at: int) -> _Named | None:

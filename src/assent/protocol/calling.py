@@ -4,6 +4,7 @@
 approval or carries one: whoever calls is told how the call ended, and has no way to say that it was allowed.
 """
 
+import uuid
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -13,6 +14,14 @@ from .states import ResponseStatus
 ENDED = frozenset(
     {ResponseStatus.COMPLETED, ResponseStatus.REJECTED, ResponseStatus.TIMEOUT, ResponseStatus.FAILED},
 )
+
+CALLS = uuid.UUID("5a1d8a52-6f0e-4d3c-9a52-0d6f5a2f7c11")
+"""Namespace of execution ids: the same call of the same run has the same id after a restart."""
+
+
+def id_of_call(scope: str, key: str) -> str:
+    """The execution of the call that has this key in this run, or else in this session."""
+    return f"exec_{uuid.uuid5(CALLS, f'{scope}/{key}').hex}"
 
 
 def has_ended(response: ToolResponse) -> bool:

@@ -208,4 +208,4 @@ FeedEvent = Annotated[
     Field(discriminator="kind"),
 ]
 
-FEED_EVENT: TypeAdapter[FeedEvent] = TypeAdapter(FeedEvent)
+FEED_EVENT: TypeAdapter[FeedEvent] = TypeAdapter(FeedEvent, config={"defer_build": True})

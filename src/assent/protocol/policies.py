@@ -4,23 +4,12 @@ The server parses them with the same parser the client used, so that both read t
 questions into runs for this machine only, and the client holds every call against its own copy again.
 """
 
-from enum import StrEnum
-
 from pydantic import Field
 
+from .states import Layer
 from .values import Identifier, Word
 
 MAX_POLICY_CHARACTERS = 64 * 1024
-
-
-class Layer(StrEnum):
-    """Where a rule comes from."""
-
-    BUILT_IN = "built-in"
-    ORGANISATION = "organisation"
-    USER = "user"
-    DEVICE = "device"
-    PROJECT = "project"
 
 
 class PolicyText(Word):

@@ -2,14 +2,21 @@
 
 Pure: models in, a dictionary out; `scripts/schema.py` writes the files. What Assent sends is described as it is
 serialized (every field is there, defaults included), what it receives as it is validated (a field with a default may
-be left out). Titles that only repeat a field's name are dropped, since generators would make a type of each.
+be left out). Titles that only repeat a field's name are dropped, since generators would make a type of each. What the
+text below a field says is its description; it is looked up here, from the source, and not when the models are made:
+every process makes the models, and hardly any describes them.
 """
 
+import ast
+import inspect
+import textwrap
 from enum import StrEnum
+from functools import cache
+from itertools import pairwise
 from types import ModuleType
 from typing import Any, Literal, cast
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
 from . import approvals, chat, errors, events, executions, grants, inspections, policies, states, tools, verdicts
@@ -94,6 +101,8 @@ def wire_schema() -> JsonObject:
     ]
     by_name, document = TypeAdapter.json_schemas(wanted)
     definitions: JsonObject = document["$defs"]
+    for name, word in wire_words().items():
+        describe(definitions[name], word)
     for name, (_, mode) in UNIONS.items():
         definitions[name] = by_name[(name, mode)]
     return {
@@ -102,6 +111,37 @@ def wire_schema() -> JsonObject:
         "description": "Every word that travels between agent, server and client. Generated: do not edit.",
         "$defs": {name: _without_field_titles(definitions[name]) for name in sorted(definitions)},
     }
+
+
+def describe(schema: JsonObject, word: type[BaseModel]) -> None:
+    """Add what a model's source says below its fields, where a field has no description of its own."""
+    texts = field_texts(word)
+    properties: dict[str, JsonObject] = schema.get("properties", {})
+    for name, field in properties.items():
+        if name in texts and word.model_fields[name].description is None:
+            # In the order of the alphabet, as Pydantic writes them.
+            properties[name] = dict(sorted({**field, "description": texts[name]}.items()))
+
+
+@cache
+def field_texts(word: type[BaseModel]) -> dict[str, str]:
+    """The texts that stand below the fields of a model, its own and those it inherits."""
+    texts: dict[str, str] = {}
+    for base in reversed(word.__mro__):
+        if base is not BaseModel and issubclass(base, BaseModel):
+            texts |= _texts_in(textwrap.dedent(inspect.getsource(base)))
+    return texts
+
+
+def _texts_in(source: str) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    body = cast(ast.ClassDef, ast.parse(source).body[0]).body
+    for field, below in pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+            value = below.value
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                texts[field.target.id] = inspect.cleandoc(value.value)
+    return texts
 
 
 def _without_field_titles(schema: Any) -> Any:

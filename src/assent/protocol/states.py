@@ -7,6 +7,16 @@ execution.
 from enum import StrEnum
 
 
+class Layer(StrEnum):
+    """Where a rule comes from."""
+
+    BUILT_IN = "built-in"
+    ORGANISATION = "organisation"
+    USER = "user"
+    DEVICE = "device"
+    PROJECT = "project"
+
+
 class ExecutionStatus(StrEnum):
     """Where an execution stands."""
 

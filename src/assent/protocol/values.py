@@ -36,7 +36,6 @@ class Word(BaseModel):
         frozen=True,
         extra="forbid",
         json_schema_serialization_defaults_required=True,
-        use_attribute_docstrings=True,
     )
 
 

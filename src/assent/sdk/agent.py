@@ -7,12 +7,16 @@ execution and never begins another. An agent that is cancelled while it waits ca
 import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from assent.protocol.calling import has_ended
-from assent.protocol.errors import AssentError, CallerError, ConflictError, UnreachableError
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+
+from assent.adapters.calls import UNREADABLE
+from assent.protocol.calling import has_ended, id_of_call
+from assent.protocol.errors import AssentError, CallerError, ConflictError, NotFound, UnreachableError
 from assent.protocol.events import FeedEvent, ToolFinished
 from assent.protocol.executions import ExecuteRequest, Execution, ToolResponse
 from assent.protocol.states import RESPONSE_STATUS
@@ -23,6 +27,16 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS = 60.0
 """One request's wait; the next follows at once."""
+SHORTEST_WAIT_SECONDS = 1.0
+"""Every server allows so much."""
+EARLY_SECONDS = 0.5
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 5.0
+CALL_OFF_SECONDS = 5.0
+"""How long whoever is cancelled waits for the call to be called off; it goes on behind until the client is closed."""
+SOON_SECONDS = 0.5
+RECENT_CALLS = 200
+LONGEST_NAME = 100
 
 
 class Agent:
@@ -50,6 +64,7 @@ class Agent:
         self.project_id = project_id
         self.session_id = session_id
         self.name = name
+        self._longest = WAIT_SECONDS
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,40 +84,76 @@ class Agent:
 
     async def start(self, tool_name: str, tool_params: Mapping[str, Any], *, key: str | None = None) -> ToolResponse:
         """Begin a call. Comes back with its end, or as soon as a person has to be asked."""
-        request = ExecuteRequest(
-            project_id=self.project_id,
-            tool_name=tool_name,
-            tool_params=dict(tool_params),
-            session_id=self.session_id,
-            agent_id=self.name,
-            idempotency_key=key or uuid.uuid4().hex,
-        )
-        return await self._client.persist(lambda: self._client.api.execute(request))
+        request = self._request(tool_name, tool_params, key or uuid.uuid4().hex)
+        try:
+            return await self._client.persist(lambda: self._client.api.execute(request))
+        except PydanticSerializationError:
+            # Nothing was sent. What a model made up is refused by the gate and on the record, like any other call.
+            unreadable = request.model_copy(update={"tool_params": {UNREADABLE: "what cannot be written as JSON"}})
+            return await self._client.persist(lambda: self._client.api.execute(unreadable))
+
+    def _request(self, tool_name: str, tool_params: Mapping[str, Any], key: str) -> ExecuteRequest:
+        try:
+            return ExecuteRequest(
+                project_id=self.project_id,
+                tool_name=tool_name[:LONGEST_NAME],  # no tool has a longer one: the gate says so
+                tool_params=dict(tool_params),
+                session_id=self.session_id,
+                agent_id=self.name,
+                idempotency_key=key,
+            )
+        except ValidationError as error:
+            wrong = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(str(part) for part in wrong["loc"])
+            raise CallerError(f"This call cannot be made: {place}: {wrong['msg']}.") from None
 
     async def wait(self, tool_id: str, seconds: float | None = None) -> ToolResponse:
         """Wait for the end of a call; with `seconds`, come back after them with how it then stands."""
         loop = asyncio.get_running_loop()
         give_up = None if seconds is None else loop.time() + seconds
         while True:
-            left = WAIT_SECONDS if give_up is None else max(min(WAIT_SECONDS, give_up - loop.time()), 0.0)
-            execution = await self._client.persist(lambda left=left: self._client.api.get_tool(tool_id, left))
+            asked = loop.time()
+            left = self._longest if give_up is None else max(min(self._longest, give_up - asked), 0.0)
+            try:
+                execution = await self._client.persist(lambda left=left: self._client.api.get_tool(tool_id, left))
+            except NotFound:
+                raise
+            except CallerError:
+                if left <= SHORTEST_WAIT_SECONDS:
+                    raise
+                self._longest = max(left / 2, SHORTEST_WAIT_SECONDS)  # this server allows less
+                continue
             response = _response(execution)
             if has_ended(response) or (give_up is not None and loop.time() >= give_up):
                 return response
+            # A server that is closing answers before the time is over: it is not asked again at once.
+            await asyncio.sleep(max(min(asked + left - loop.time(), EARLY_SECONDS), 0.0))
 
     async def execute(self, tool_name: str, tool_params: Mapping[str, Any], *, key: str | None = None) -> ToolResponse:
         """Begin a call and wait for its end, however long a person takes. Cancelled, it calls off the call."""
         key = key or uuid.uuid4().hex
-        tool_id: str | None = None
+        # Of its own task: cancelled while it begins, the call may be on the server already, and its id on the way.
+        starting = asyncio.create_task(self.start(tool_name, tool_params, key=key))
         try:
-            response = await self.start(tool_name, tool_params, key=key)
-            tool_id = response.tool_id
-            return response if has_ended(response) else await self.wait(tool_id)
+            response = await asyncio.shield(starting)
+            return response if has_ended(response) else await self.wait(response.tool_id)
         except asyncio.CancelledError:
-            if tool_id is not None:
-                with suppress(AssentError):
-                    await asyncio.shield(self.cancel(tool_id))
+            with suppress(AssentError, TimeoutError):
+                async with asyncio.timeout(CALL_OFF_SECONDS):
+                    await asyncio.shield(self._client.keep(self._call_off(starting, key)))
             raise
+
+    async def _call_off(self, starting: "asyncio.Task[ToolResponse]", key: str) -> None:
+        await asyncio.wait({starting}, timeout=SOON_SECONDS)
+        if not starting.done():
+            # It runs without having asked anybody, and the server answers only at its end: found by its key.
+            recent = await self._client.api.history({"project_id": self.project_id, "limit": RECENT_CALLS})
+            for one in recent.executions:
+                if one.id == id_of_call(one.session_id, key):
+                    await self.cancel(one.id)
+        response = await starting
+        if not has_ended(response):
+            await self.cancel(response.tool_id)
 
     async def stream(
         self, tool_name: str, tool_params: Mapping[str, Any], *, key: str | None = None
@@ -112,17 +163,32 @@ class Agent:
         Leaving early does not call it off.
         """
         response = await self.start(tool_name, tool_params, key=key)
+        if has_ended(response):
+            yield response
+            return
+        async with aclosing(self.follow(response.tool_id)) as happening:
+            async for item in happening:
+                yield item
+
+    async def follow(self, tool_id: str) -> AsyncGenerator[FeedEvent | ToolResponse]:
+        """What happens to a call that was begun, from its beginning. The last item is its response."""
         seen: int | None = None
-        while not has_ended(response):
+        response: ToolResponse | None = None
+        pause = 0.0
+        while response is None or not has_ended(response):
+            before = seen
             try:
-                async for number, event in self._client.api.tool_stream(response.tool_id, seen):
-                    seen = number
-                    yield event
-                    if isinstance(event, ToolFinished):
-                        break
+                async with self._client.api.tool_stream(tool_id, seen) as happening:
+                    async for number, event in happening:
+                        seen = number
+                        yield event
+                        if isinstance(event, ToolFinished):
+                            break
             except UnreachableError:
                 pass  # gone on with below, from where it broke off
-            response = await self.wait(response.tool_id, 0.0)
+            # A stream that was turned away, or closed without news, is asked for again less and less often.
+            pause = 0.0 if seen != before else min(2 * pause or FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+            response = await self.wait(tool_id, pause)
         yield response
 
     async def cancel(self, tool_id: str) -> bool:

@@ -5,9 +5,9 @@ could double is the caller's to name by a key. The token is never logged or show
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from assent.client import ServerApi, load_token
 from assent.protocol.chat import Project
@@ -39,6 +39,7 @@ class Client:
             )
         self.api = ServerApi(server_url or settings.server_url, token)
         self._patience = patience_seconds
+        self._behind: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -49,7 +50,22 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
+        for task in list(self._behind):
+            task.cancel()
+        await asyncio.gather(*self._behind, return_exceptions=True)
         await self.api.close()
+
+    def keep(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Have something done though whoever began it is gone; closing ends it. That it failed is nobody's news."""
+        task = asyncio.create_task(work)
+        self._behind.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._behind.discard(task)
+        if not task.cancelled():
+            task.exception()
 
     async def projects(self) -> list[Project]:
         """The user's projects."""

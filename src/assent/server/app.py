@@ -4,7 +4,6 @@ Without `parts` the app opens its own when it starts and closes them when it sto
 closes them. Routes come from the lists in their modules; there is no other way in.
 """
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -19,7 +18,7 @@ from assent.store import STORAGE_ERRORS
 
 from .isolation import UserIsolationMiddleware
 from .listing import ROUTES
-from .openapi import openapi_document
+from .openapi import openapi_text
 from .parts import Parts, open_parts
 from .problems import handle
 from .routing import PlainRoute, Route
@@ -64,7 +63,7 @@ def create_app(settings: ServerSettings, *, parts: Parts | None = None) -> FastA
         redirect_slashes=False,
     )
     app.state.parts = parts
-    app.state.description = json.dumps(openapi_document()).encode()
+    app.state.description = openapi_text
     for route in ROUTES:
         _add(app, route)
     for kind in (AssentError, *STORAGE_ERRORS, HTTPException, RequestValidationError):

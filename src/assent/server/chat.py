@@ -9,6 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from assent.protocol.chat import (
+    CHAT_AGENT,
+    AgentInfo,
+    AgentList,
     Cancelled,
     MessageAccepted,
     MessageBody,
@@ -22,6 +25,7 @@ from assent.protocol.states import AgentMode, Scope
 from assent.protocol.values import Identifier, Word
 
 from .bodies import read_body, read_query
+from .parts import Parts
 from .refusals import Unavailable
 from .routing import ANY_SCOPE, CHAT, JsonAnswer, Route, parts_of, principal_of
 
@@ -45,25 +49,51 @@ async def list_projects(request: Request) -> Response:
 async def post_message(request: Request) -> Response:
     parts, principal = parts_of(request), principal_of(request)
     body = await read_body(request, MessageBody, printable=True)
-    if parts.worker is None:
-        raise Unavailable(
-            "This server has no agent to work on messages.", hint="Install one: `pip install 'assent[agents]'`."
-        )
+    project_id: str = request.path_params["project_id"]
+    agent = _pick(agents_of(parts, project_id), body.agent or CHAT_AGENT)
     if body.mode is AgentMode.FULL and not principal.may_approve:
         # Full mode answers the agent's questions beforehand, so only who may answer them may choose it.
         raise RefusedError(
             "Full mode needs a token that may approve.",
             hint="Use a person's token with the scope `approve`, or leave `mode` out.",
         )
+    if body.mode is AgentMode.FULL and agent.widest_mode is AgentMode.SANDBOX:
+        raise RefusedError(
+            f"The agent {agent.name!r} works in sandbox mode only.", hint="Leave `mode` out, or choose another agent."
+        )
     posted = await parts.store.chat.post(
         principal.user_id,
-        request.path_params["project_id"],
+        project_id,
         body.content,
         session_id=body.session_id,
-        mode=body.mode or AgentMode.SANDBOX,
+        # Who may not approve does not open anything by leaving the mode out, either.
+        mode=body.mode or (agent.mode if principal.may_approve else AgentMode.SANDBOX),
+        agent=agent.name,
     )
     accepted = MessageAccepted(message_id=posted.message_id, session_id=posted.session_id, run_id=posted.run_id)
     return JsonAnswer(accepted, 202)
+
+
+async def list_agents(request: Request) -> Response:
+    agents = agents_of(parts_of(request), request.path_params["project_id"])
+    return JsonAnswer(AgentList(agents=agents, total_count=len(agents)))
+
+
+def agents_of(parts: Parts, project_id: str) -> list[AgentInfo]:
+    """The agents that work on a project's messages."""
+    if parts.worker is None:
+        raise Unavailable(
+            "This server has no agent to work on messages.", hint="Install one: `pip install 'assent[agents]'`."
+        )
+    return parts.worker.agents(project_id)
+
+
+def _pick(agents: list[AgentInfo], name: str) -> AgentInfo:
+    for agent in agents:
+        if agent.name == name:
+            return agent
+    names = ", ".join(agent.name for agent in agents) or "none"
+    raise NotFound(f"No agent {name!r} in this project.", hint=f"It has: {names}.")
 
 
 async def list_messages(request: Request) -> Response:
@@ -94,12 +124,24 @@ async def cancel_run(request: Request) -> Response:
 
 ROUTES = (
     Route(
+        "GET",
+        "/my/projects/{project_id}/agents",
+        list_agents,
+        "Agents of a project",
+        "Who can work on a message: name, model, mode and tools of each; `chat` comes first.",
+        "chat",
+        CHAT,
+        answer="AgentList",
+        errors=(404, 503),
+    ),
+    Route(
         "POST",
         "/my/projects/{project_id}/chat/messages",
         post_message,
         "Post a message",
         "Stores the message and starts an agent on it in the background; the answer comes on the feed. Without "
-        "`session_id` a new session is opened. `mode: full` needs a token that may approve.",
+        "`session_id` a new session is opened, without `agent` it is `chat`. `mode: full` needs a token that may "
+        "approve, and an agent that may have it.",
         "chat",
         CHAT,
         body="MessageBody",

@@ -36,6 +36,9 @@ HOST = re.compile(r"(?:\[([^][]*)\]|([^][:]*))(?::[0-9]{0,5})?")
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 JSON_HINT = "Send Content-Type: application/json."
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+PRIVATE = ("/my", "/mcp")
+PRIVATE_BELOW = ("/my/", "/mcp/")
+"""What needs a token, whoever asks and whether it is there or not."""
 
 _EVERYWHERE = [
     (b"x-content-type-options", b"nosniff"),
@@ -145,7 +148,7 @@ class UserIsolationMiddleware:
         return await parts.sessions.verify(cookie)
 
     def _find(self, method: str, path: str, *, private: bool) -> tuple[Route | None, dict[str, str]]:
-        """The route of a path. Below `/my` there is nothing but what is listed; elsewhere the router decides."""
+        """The route of a path. Behind the token there is nothing but what is listed; elsewhere the router decides."""
         found = self._routes.find(path)
         if found is None:
             if private:
@@ -176,7 +179,7 @@ class _Guarded:
 
 
 def _is_private(path: str) -> bool:
-    return path == "/my" or path.startswith("/my/")
+    return path in PRIVATE or path.startswith(PRIVATE_BELOW)
 
 
 def _cookie(header: str) -> str | None:

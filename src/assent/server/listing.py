@@ -1,6 +1,6 @@
 """All routes of the server, the busiest first: the router looks through them in this order."""
 
-from . import approvals, chat, grants, pages, stream, tools
+from . import approvals, chat, grants, mcp, pages, stream, tools
 from .routing import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -9,5 +9,6 @@ ROUTES: tuple[Route, ...] = (
     *chat.ROUTES,
     *approvals.ROUTES,
     *grants.ROUTES,
+    *mcp.ROUTES,
     *pages.ROUTES,
 )

@@ -4,13 +4,16 @@ Every route is in it with its parameters, its answer, its scopes and its errors;
 `schema/assent.schema.json`. Nothing here needs a running server.
 """
 
+import json
+import threading
+from functools import cache
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any, cast
 
 from pydantic import BaseModel
 
-from assent.protocol.schema import wire_schema
+from assent.protocol.schema import describe, wire_schema
 from assent.protocol.states import Scope
 from assent.protocol.values import JsonObject
 
@@ -26,12 +29,14 @@ SCOPES = {
     Scope.EXECUTE: "execute tools and report their results",
     Scope.AGENT: "call tools from elsewhere; never approves",
 }
+_MAKING = threading.Lock()
 TAGS = {
     "projects": "Your projects.",
     "chat": "Messages, sessions and runs.",
     "feed": "What happens, as it happens.",
     "tools": "Tool calls and their results.",
     "approvals": "What waits for a person.",
+    "mcp": "The tools for hosts that speak MCP.",
     "page": "The chat page, and signing in to it.",
     "health": "For whoever watches the server.",
 }
@@ -72,6 +77,17 @@ def openapi_document() -> JsonObject:
             },
         },
     }
+
+
+def openapi_text() -> bytes:
+    """The description as it is sent, made when it is first asked for: a start would spend a tenth of its time on it."""
+    with _MAKING:  # asked for by many at once it is made once
+        return _made()
+
+
+@cache
+def _made() -> bytes:
+    return json.dumps(openapi_document()).encode()
 
 
 def _operation(route: Route, name: str) -> JsonObject:
@@ -121,6 +137,7 @@ def _query_parameters(query: type[BaseModel] | None) -> list[JsonObject]:
     if query is None:
         return []
     schema = query.model_json_schema(ref_template=COMPONENTS + "{model}")
+    describe(schema, query)
     required = schema.get("required", [])
     parameters: list[JsonObject] = []
     for name, field in cast(dict[str, JsonObject], schema["properties"]).items():

@@ -4,6 +4,7 @@ The page's files are read once when the server starts and served from memory by 
 ever reaches the file system. The cookie a sign-in sets is HttpOnly and SameSite=Strict and holds chat and approve only.
 """
 
+import asyncio
 import mimetypes
 from functools import cache
 from pathlib import Path
@@ -89,7 +90,9 @@ async def readyz(request: Request) -> Response:
 
 
 async def description(request: Request) -> Response:
-    return Response(request.app.state.description, media_type="application/json")
+    # On a thread: the first time it takes a while, and streams must not wait for it.
+    text = await asyncio.to_thread(request.app.state.description)
+    return Response(text, media_type="application/json")
 
 
 def _file(name: str) -> Response:

@@ -8,27 +8,31 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 import structlog
 
+from assent import telemetry
+from assent.agents.worker import RunWorker
 from assent.approvals import ApprovalManager
 from assent.bus import Bus, MemoryBus, Presence
 from assent.executor import ToolExecutor
 from assent.gate import DEFAULT_COMMANDS, Gate, GateRules, Policy, PolicyError
+from assent.observer import Observer
 from assent.policies import load_organisation
+from assent.protocol.chat import AgentInfo
 from assent.protocol.errors import ConfigurationError
 from assent.settings import ServerSettings
 from assent.store import Store
+from assent.store.database import Hint
 
 from .auth import TokenVerifier, session_verifier
 from .refusals import Unavailable
 from .signin import SignIn
 from .streams import StreamManager
 
-try:
-    from assent.agents.worker import RunWorker
-except ImportError:  # installed without the `agents` extra
+if find_spec("pydantic_ai") is None:  # installed without the `agents` extra
     RunWorker = None  # type: ignore[assignment,misc] - a name that may be missing is looked at before use
 
 log = structlog.stdlib.get_logger(__name__)
@@ -40,6 +44,16 @@ class Worker(Protocol):
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...
+
+    def agents(self, project_id: str) -> list[AgentInfo]:
+        """Those that work on a project's messages."""
+        ...
+
+
+class OnDemand(Protocol):
+    """A part that is opened when it is first asked for."""
+
+    async def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -61,6 +75,10 @@ class Parts:
     """Set when the server is asked to stop: whoever only waits answers at once."""
 
     waiting: set[asyncio.Timeout] = field(default_factory=set[asyncio.Timeout])
+    observer: Observer | None = None
+    """Only while telemetry is on."""
+    on_demand: dict[str, OnDemand] = field(default_factory=dict[str, OnDemand])
+    """Parts that were opened when they were first asked for, by name."""
 
     def begin_closing(self) -> None:
         """End what would never end by itself: streams, and requests that wait."""
@@ -89,9 +107,13 @@ class Parts:
 
     async def close(self) -> None:
         self.begin_closing()
+        for part in self.on_demand.values():
+            await part.close()
         if self.worker is not None:
             await self.worker.stop()
         await self.executor.stop()
+        if self.observer is not None:
+            await self.observer.stop()
         await self.store.close()
 
 
@@ -100,12 +122,23 @@ async def open_parts(settings: ServerSettings) -> Parts:
     verifier, sessions = TokenVerifier.of(settings), session_verifier(settings)
     gate = _gate(settings)
     bus, presence = MemoryBus(), Presence()
-    store = await Store.open(settings, on_commit=lambda hint: bus.publish(hint.topic, hint.fact))
+    observer: Observer | None = None
+
+    def tell(hint: Hint) -> None:
+        bus.publish(hint.topic, hint.fact)
+        if observer is not None:
+            observer.told(hint)
+
+    store = await Store.open(settings, on_commit=tell)
     async with contextlib.AsyncExitStack() as undo:
         undo.push_async_callback(store.close)
         executor = ToolExecutor(store, bus, presence, gate, settings)
         await executor.start()
         undo.push_async_callback(executor.stop)
+        if telemetry.on():
+            observer = Observer(store, presence)
+            observer.start()
+            undo.push_async_callback(observer.stop)
         worker = await _start_worker(store, bus, executor, settings)
         undo.pop_all()
     log.info("server opened", agent=worker is not None)
@@ -120,6 +153,7 @@ async def open_parts(settings: ServerSettings) -> Parts:
         verifier=verifier,
         sessions=sessions,
         worker=worker,
+        observer=observer,
     )
 
 

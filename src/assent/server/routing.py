@@ -1,7 +1,8 @@
 """What a route is: where, who may call it, what goes in and what comes out.
 
 The routes are listed once, in the modules beside this one; from that list the app is built, `isolation` takes who may
-pass, and `openapi` makes the description. A path below `/my` that is not in the list does not exist.
+pass, and `openapi` makes the description. A path below `/my` or `/mcp`
+that is not in the list does not exist.
 """
 
 from collections.abc import Awaitable, Callable, Iterable

@@ -104,11 +104,11 @@ async def stream_tool(request: Request) -> Response:
     last = _last_event_id(request.headers.get("last-event-id") or query.last_event_id)
     if last is None:
         last = await parts.store.feed.before(row.project_id, row.created_at)
-    reader = Reader(principal.user_id, row.project_id, None, last, wanted=lambda event: _tells_of(event, tool_id))
+    reader = Reader(principal.user_id, row.project_id, None, last, wanted=lambda event: tells_of(event, tool_id))
     return FeedResponse(await parts.streams.open(reader))
 
 
-def _tells_of(event: StoredEvent, tool_id: str) -> bool:
+def tells_of(event: StoredEvent, tool_id: str) -> bool:
     """Whether an event says how this call goes. The cheap look first: most events are about others."""
     if event.kind not in OF_A_CALL or tool_id not in event.payload:
         return False

@@ -60,6 +60,7 @@ class FeedStream:
     ) -> None:
         self._store = store
         self._wanted = wanted
+        self.of_a_call = wanted is not None
         self._project_id = project_id
         self._client_id = client_id
         self._heartbeat = heartbeat
@@ -193,7 +194,9 @@ class StreamManager:
         if self._closed:
             raise Unavailable("The server is shutting down.", hint="Connect again in a moment.")
         mine = self._streams.setdefault(reader.user_id, set())
-        if len(mine) >= STREAMS_PER_USER:
+        # Those of single calls are counted by themselves: an agent that opens many must not keep the person out.
+        of_a_call = reader.wanted is not None
+        if sum(stream.of_a_call is of_a_call for stream in mine) >= STREAMS_PER_USER:
             raise TooMany(
                 f"You have {STREAMS_PER_USER} streams open already.", hint="Close one: a page, an editor, a client."
             )

@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from assent import telemetry
 from assent.executor import Caller
 from assent.gate import mask_text
 from assent.protocol.chat import Cancelled
@@ -72,19 +73,21 @@ async def execute(request: Request) -> Response:
         raise no_project(body.project_id)
     session = await parts.executor.agent_session(user_id, body.project_id, body.session_id)
     async with parts.until_closing(GOES_ON):
-        row = await parts.executor.call(
-            body.tool_name,
-            body.tool_params,
-            session,
-            caller=Caller(agent_id=body.agent_id, key=body.idempotency_key),
-            until_asked=True,
-        )
+        with telemetry.called_from(_caller_of(request)):
+            row = await parts.executor.call(
+                body.tool_name,
+                body.tool_params,
+                session,
+                caller=Caller(agent_id=body.agent_id, key=body.idempotency_key),
+                until_asked=True,
+            )
     return Response(row.response_json(), media_type="application/json")
 
 
 async def post_result(request: Request) -> Response:
     report = cast(CompletedReport | FailedReport, await read_union(request, REPORT))
     tool_id: str = request.path_params["tool_id"]
+    began = telemetry.clock()
     row = await parts_of(request).executor.settle(
         tool_id,
         report,
@@ -92,6 +95,9 @@ async def post_result(request: Request) -> Response:
         project_id=request.path_params["project_id"],
         client_id=_client_of(request),
     )
+    if began:
+        place = telemetry.place_of_client(row.id, row.run_id)
+        telemetry.record("assent.result", began, telemetry.clock(), parent=place, tool_id=row.id)
     ack = ResultAck(success=True, tool_id=tool_id, status=row.status, message="Result stored.")
     return JsonAnswer(ack)
 
@@ -189,6 +195,12 @@ async def _wait(request: Request, row: ExecutionRow, seconds: float) -> Executio
         closing.cancel()
 
 
+def _caller_of(request: Request) -> telemetry.Place | None:
+    """The span that an agent elsewhere says it calls from."""
+    given = request.headers.getlist("traceparent") if telemetry.on() else []
+    return telemetry.arriving(given[0]) if len(given) == 1 else None
+
+
 def _client_of(request: Request) -> str | None:
     client_id = request.headers.get("assent-client")
     if client_id is not None and not IDENTIFIER.fullmatch(client_id):
@@ -212,6 +224,7 @@ ROUTES = (
         AGENT_OR_CHAT,
         body="ExecuteRequest",
         carries_file=True,
+        headers=(("traceparent", "The span you call from; the call is linked with it where telemetry is on."),),
         answer="ToolResponse",
         errors=(400, 404, 413, 415, 503),
         quiet=True,

@@ -18,6 +18,21 @@ from .records import ExecutionRow, RunRow, columns, run_row
 
 RUN_COLUMNS = columns(RunRow)
 
+# Word for word the conditions of the indexes: runs are never taken away, and this is asked on the one writer.
+_OPEN = "state IN ('READY', 'RUNNING', 'WAITING')"
+_FIRST = (
+    "NOT EXISTS (SELECT 1 FROM runs AS earlier WHERE earlier.session_id = candidate.session_id "  # noqa: S608
+    f"AND earlier.position < candidate.position AND earlier.{_OPEN})"
+)
+_LAPSED = (
+    "SELECT candidate.id FROM runs AS candidate WHERE candidate.state = 'RUNNING' "  # noqa: S608
+    f"AND candidate.{_OPEN} AND candidate.lease_until < :now AND {_FIRST} ORDER BY candidate.lease_until LIMIT 1"
+)
+_READY = (
+    "SELECT candidate.id FROM runs AS candidate WHERE candidate.state = 'READY' "  # noqa: S608
+    f"AND {_FIRST} ORDER BY candidate.created_at, candidate.id LIMIT 1"
+)
+
 
 def run_topic(run_id: str) -> str:
     """Where news of one run is told."""
@@ -36,22 +51,20 @@ class Runs:
 
         def work(transaction: Transaction) -> int:
             return transaction.change(
-                "UPDATE runs SET state = 'READY', owner = NULL, lease_until = NULL WHERE state = 'RUNNING'"
+                "UPDATE runs SET state = 'READY', owner = NULL, lease_until = NULL "  # noqa: S608
+                f"WHERE state = 'RUNNING' AND {_OPEN}"
             )
 
         return await self._database.write(work)
 
     async def claim(self, owner: str) -> RunRow | None:
-        """Take the oldest run that is free and whose session has none before it."""
+        """Take a run that fell to nobody, or else the oldest that is ready, when its session has none before it."""
 
         def work(transaction: Transaction) -> RunRow | None:
             row = transaction.one(
-                f"UPDATE runs SET state = 'RUNNING', owner = :owner, lease_until = :lease, fence = fence + 1, "  # noqa: S608
-                "attempts = attempts + 1, updated_at = :now WHERE id = (SELECT candidate.id FROM runs AS candidate "
-                "WHERE (candidate.state = 'READY' OR (candidate.state = 'RUNNING' AND candidate.lease_until < :now)) "
-                "AND NOT EXISTS (SELECT 1 FROM runs AS earlier WHERE earlier.session_id = candidate.session_id "
-                "AND earlier.position < candidate.position AND earlier.state IN ('READY', 'RUNNING', 'WAITING')) "
-                f"ORDER BY candidate.created_at, candidate.id LIMIT 1) RETURNING {RUN_COLUMNS}",
+                "UPDATE runs SET state = 'RUNNING', owner = :owner, lease_until = :lease, fence = fence + 1, "  # noqa: S608
+                f"attempts = attempts + 1, updated_at = :now WHERE id = coalesce(({_LAPSED}), ({_READY})) "
+                f"RETURNING {RUN_COLUMNS}",
                 {
                     "owner": owner,
                     "lease": later(transaction.now, self._lease_seconds),

@@ -15,7 +15,7 @@ from .executions import Executions
 from .feed import Feed
 from .grants import Grants
 from .machines import Machines
-from .migrations import upgrade
+from .migrations import bring_up_to_date
 from .runs import Runs
 from .sqlite import SqliteDatabase, database_clock
 
@@ -57,7 +57,7 @@ class Store:
             durability=settings.durability,
             on_commit=on_commit,
             clock=clock,
-            prepare=lambda: upgrade(f"{SQLITE_PREFIX}{path}"),
+            prepare=lambda: bring_up_to_date(path),
         )
         return cls(database, settings)
 

@@ -121,6 +121,21 @@ runs = Table(
         sqlite_where=text("state IN ('READY', 'RUNNING', 'WAITING')"),
         postgresql_where=text("state IN ('READY', 'RUNNING', 'WAITING')"),
     ),
+    # Which one is next, and whether one of its session is before it: asked each time a worker looks.
+    Index(
+        "ix_runs_ready",
+        "created_at",
+        "id",
+        sqlite_where=text("state = 'READY'"),
+        postgresql_where=text("state = 'READY'"),
+    ),
+    Index(
+        "ix_runs_order",
+        "session_id",
+        "position",
+        sqlite_where=text("state IN ('READY', 'RUNNING', 'WAITING')"),
+        postgresql_where=text("state IN ('READY', 'RUNNING', 'WAITING')"),
+    ),
 )
 
 messages = Table(

@@ -10,13 +10,9 @@ import os
 from collections.abc import Generator
 from typing import Literal
 
-import structlog
-
 from assent.protocol.errors import ConfigurationError
 
 from .spans import on, switch_off, switch_on
-
-log = structlog.stdlib.get_logger(__name__)
 
 Choice = Literal["auto", "off", "otlp", "console"]
 
@@ -33,7 +29,9 @@ def configure(choice: Choice, service: str) -> None:
         except ConfigurationError as error:
             if choice != "auto":
                 raise
-            log.warning("no telemetry", reason=error.message, hint=error.hint)
+            import structlog  # here: see `spans.about`
+
+            structlog.stdlib.get_logger(__name__).warning("no telemetry", reason=error.message, hint=error.hint)
 
 
 @contextlib.contextmanager

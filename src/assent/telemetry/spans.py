@@ -14,8 +14,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-import structlog
-
 from .traces import Place, place_of_call, place_of_client
 from .words import CallIds, Value, ids_of
 
@@ -153,6 +151,8 @@ def within(place: Place) -> AbstractContextManager[object]:
 @contextlib.contextmanager
 def about(place: Place, **ids: str) -> Generator[None]:
     """Log lines in here carry these ids, and spans hang below `place`."""
+    import structlog  # here: the client uses this module, and loads structlog only when it has something to say
+
     with structlog.contextvars.bound_contextvars(**ids), within(place):
         yield
 

@@ -4,22 +4,27 @@ Start at `workspace.py`. Files are opened beneath the workspace by the kernel (`
 searches are bounded (`search`), commands run in bubblewrap (`commands`, `sandbox`, `bubblewrap`, `processes`), web
 searches go to the one configured provider (`web`). What calls change is kept (`undo`, `effects`, `snapshots`) and can
 be brought back (`restoring`). What a command would run is looked at (`inspection`) and held while
-it starts (`pins`). Nothing here decides about risk or approval.
+it starts (`pins`). Nothing here decides about risk or approval. The names below are brought in when they are asked for:
+who looks at what can be undone needs no sandbox.
 """
 
-from .bubblewrap import BubblewrapSandbox
-from .commands import CommandExecutor, CommandTimeout
-from .files import FileSystemExecutor
-from .paths import PathValidator
-from .pins import DriftedError
-from .restoring import Plan, Step, UndoHistory
-from .sandbox import Isolation, NoSandbox, Sandbox
-from .search import SearchExecutor
-from .snapshots import State
-from .undo import UndoRecorder
-from .undo_entries import Entry
-from .web import SearchProvider, WebSearcher
-from .workspace import Workspace
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .bubblewrap import BubblewrapSandbox
+    from .commands import CommandExecutor, CommandTimeout
+    from .files import FileSystemExecutor
+    from .paths import PathValidator
+    from .pins import DriftedError
+    from .restoring import Plan, Step, UndoHistory
+    from .sandbox import Isolation, NoSandbox, Sandbox
+    from .search import SearchExecutor
+    from .snapshots import State
+    from .undo import UndoRecorder
+    from .undo_entries import Entry
+    from .web import SearchProvider, WebSearcher
+    from .workspace import Workspace
 
 __all__ = [
     "BubblewrapSandbox",
@@ -42,3 +47,32 @@ __all__ = [
     "WebSearcher",
     "Workspace",
 ]
+
+_HOMES = {
+    "BubblewrapSandbox": "bubblewrap",
+    "CommandExecutor": "commands",
+    "CommandTimeout": "commands",
+    "DriftedError": "pins",
+    "Entry": "undo_entries",
+    "FileSystemExecutor": "files",
+    "Isolation": "sandbox",
+    "NoSandbox": "sandbox",
+    "PathValidator": "paths",
+    "Plan": "restoring",
+    "Sandbox": "sandbox",
+    "SearchExecutor": "search",
+    "SearchProvider": "web",
+    "State": "snapshots",
+    "Step": "restoring",
+    "UndoHistory": "restoring",
+    "UndoRecorder": "undo",
+    "WebSearcher": "web",
+    "Workspace": "workspace",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{home}", __name__), name)

@@ -1,0 +1,22 @@
+"""A deep agent whose file tools and commands work on a user's machine, all of them through the gate."""
+
+import asyncio
+import os
+
+from deepagents import create_deep_agent
+from langchain_openai import ChatOpenAI
+
+import assent
+from assent.adapters.deepagents import AssentBackend
+
+TASK = "Read /README.md and write a summary of it to /summary.md."
+
+
+async def main() -> None:
+    async with assent.Agent(project_id=os.environ["ASSENT_PROJECT"], name="deep-agent") as hands:
+        worker = create_deep_agent(model=ChatOpenAI(model=os.environ["MODEL"]), backend=AssentBackend(hands))
+        result = await worker.ainvoke({"messages": [{"role": "user", "content": TASK}]})
+    print(result["messages"][-1].text)
+
+
+asyncio.run(main())

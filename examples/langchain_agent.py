@@ -1,0 +1,22 @@
+"""A LangChain agent whose tools work on a user's machine."""
+
+import asyncio
+import os
+
+from langchain.agents import create_agent
+from langchain_openai import ChatOpenAI
+
+import assent
+from assent.adapters.langchain import assent_tools
+
+TASK = "Read README.md and write a summary of it to summary.md."
+
+
+async def main() -> None:
+    async with assent.Agent(project_id=os.environ["ASSENT_PROJECT"], name="langchain") as hands:
+        worker = create_agent(ChatOpenAI(model=os.environ["MODEL"]), tools=assent_tools(hands))
+        result = await worker.ainvoke({"messages": [{"role": "user", "content": TASK}]})
+    print(result["messages"][-1].text)
+
+
+asyncio.run(main())

@@ -1,0 +1,24 @@
+"""An agent of the OpenAI Agents SDK whose tools work on a user's machine."""
+
+import asyncio
+import os
+
+from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
+from openai import AsyncOpenAI
+
+import assent
+from assent.adapters.openai_agents import assent_tools
+
+TASK = "Read README.md and write a summary of it to summary.md."
+
+
+async def main() -> None:
+    set_tracing_disabled(disabled=True)
+    model = OpenAIChatCompletionsModel(os.environ["MODEL"], openai_client=AsyncOpenAI())
+    async with assent.Agent(project_id=os.environ["ASSENT_PROJECT"], name="openai-agents") as hands:
+        worker = Agent(name="worker", model=model, tools=assent_tools(hands))
+        result = await Runner.run(worker, TASK)
+    print(result.final_output)
+
+
+asyncio.run(main())

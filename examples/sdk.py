@@ -1,0 +1,20 @@
+"""Call tools on a user's machine from any Python program."""
+
+import asyncio
+import os
+
+import assent
+
+
+async def main() -> None:
+    # The server and the token come from ASSENT_SERVER_URL and ASSENT_TOKEN.
+    async with assent.Agent(project_id=os.environ["ASSENT_PROJECT"], name="example") as agent:
+        read = await agent.execute("read_file", {"path": "README.md"})
+        print(read.status, read.result or read.error)
+
+        # A person is asked; what happens meanwhile comes as it happens, the response last.
+        async for item in agent.stream("write_file", {"path": "summary.md", "content": "A short summary.\n"}):
+            print(getattr(item, "kind", None) or f"{item.status} {item.error or ''}")
+
+
+asyncio.run(main())

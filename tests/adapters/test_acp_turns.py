@@ -1,0 +1,133 @@
+"""One turn of an editor's session, in this process: what the editor is told, whatever happens to the run."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acp import RequestError
+from acp.schema import PermissionOption, RequestPermissionResponse, ToolCallUpdate
+
+from assent.adapters.acp_turns import Place, Turn
+from assent.client import ServerApi
+from assent.protocol.approvals import ApproveBody
+from assent.protocol.errors import UnreachableError
+from assent.protocol.states import Scope
+from harness.household import Household, open_household
+
+from .test_acp_bridge import Editor
+
+pytestmark = pytest.mark.promise("I")
+
+
+@pytest.fixture
+async def household(tmp_path: Path) -> AsyncIterator[Household]:
+    async with open_household(tmp_path) as household:
+        (household.workspace / "README.md").write_text("hello\n")
+        yield household
+
+
+def turn_of(household: Household, editor: Editor, **options: Any) -> Turn:
+    place = Place(household.project_id, household.workspace)
+    return Turn(household.person.api, editor, "acp_1", place, **options)  # pyright: ignore[reportArgumentType]
+
+
+async def test_output_comes_as_it_is_printed_and_the_result_with_its_exit_code(household: Household) -> None:
+    (household.workspace / "say.py").write_text("print('one', flush=True)\nprint('two')\n")
+    editor = Editor()
+    assert await turn_of(household, editor).run("run python say.py") == "end_turn"
+    shown = [
+        one.content[0].content.text
+        for one in editor.updates
+        if getattr(one, "content", None) and one.session_update == "tool_call_update"
+    ]
+    assert shown[0].startswith("one")
+    assert shown[-1].endswith("exit 0")
+    assert editor.statuses()[0] == "pending"
+
+
+async def test_a_change_of_a_file_is_shown_against_what_the_editor_has(household: Household) -> None:
+    editor = Editor()
+    turn = turn_of(household, editor, reads_files=True)
+    assert await turn.run("write README.md: new text") == "end_turn"
+    diff = (editor.asked[0][0].content or [])[-1]
+    assert (diff.type, diff.old_text) == ("diff", "hello\n")  # type: ignore[union-attr]
+
+
+async def test_a_dialog_that_is_closed_leaves_the_question_to_others(household: Household) -> None:
+    editor = Editor(choose=lambda options: None)
+    running = asyncio.create_task(turn_of(household, editor).run("write a.md: one"))
+    await editor.until(lambda: len(editor.asked) == 1)
+    question = await household.person.until("tool.approval_request")
+    await household.person.reject(question.approval_id, "not now")  # type: ignore[union-attr]
+    await running
+    notes = [one.content[0].content.text for one in editor.updates if getattr(one, "status", None) == "failed"]
+    assert notes[0] == "rejected elsewhere: not now"
+    assert not (household.workspace / "a.md").exists()
+
+
+class WithoutDialogs(Editor):
+    async def request_permission(
+        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **kwargs: Any
+    ) -> RequestPermissionResponse:
+        raise RequestError.method_not_found("session/request_permission")
+
+
+async def test_an_editor_without_dialogs_leaves_the_question_to_others(household: Household) -> None:
+    household.person.decide = lambda question: True
+    assert await turn_of(household, WithoutDialogs()).run("write a.md: one") == "end_turn"
+    assert (household.workspace / "a.md").exists()
+
+
+class TooLate(Editor):
+    """Answers in the very moment in which somebody else has."""
+
+    household: Household
+
+    async def request_permission(
+        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **kwargs: Any
+    ) -> RequestPermissionResponse:
+        (waiting,) = (await self.household.person.api.approvals()).approvals
+        self.choose = lambda options: "reject"
+        answer = await super().request_permission(session_id, tool_call, options)
+        await self.household.person.api.approve(waiting.project_id, waiting.id, ApproveBody())
+        return answer
+
+
+async def test_an_answer_that_comes_second_is_told_so(household: Household) -> None:
+    editor = TooLate()
+    editor.household = household
+    assert await turn_of(household, editor).run("write a.md: one") == "end_turn"
+    assert "lready decided" in editor.said
+    assert (household.workspace / "a.md").exists()
+
+
+async def test_a_feed_that_breaks_is_gone_on_with_where_it_broke(household: Household) -> None:
+    streams = household.listening.parts.streams
+    before = set(streams._streams["alice"])
+    editor = Editor(hold=asyncio.Event())
+    running = asyncio.create_task(turn_of(household, editor).run("write a.md: one"))
+    await editor.until(lambda: len(editor.asked) == 1)
+    for stream in set(streams._streams["alice"]) - before:
+        stream.close()
+    assert editor.hold is not None
+    editor.hold.set()
+    assert await running == "end_turn"
+    assert len(editor.asked) == 1
+    assert (household.workspace / "a.md").exists()
+
+
+async def test_a_turn_that_is_cancelled_before_it_began_runs_nothing(household: Household) -> None:
+    turn = turn_of(household, Editor())
+    await turn.cancel()
+    assert await turn.run("write a.md: one") == "cancelled"
+    assert not (household.workspace / "a.md").exists()
+
+
+async def test_a_server_that_cannot_be_reached_is_said(household: Household) -> None:
+    async with ServerApi("http://127.0.0.1:9", household.token(Scope.CHAT)) as away:
+        place = Place(household.project_id, household.workspace)
+        turn = Turn(away, Editor(), "acp_1", place)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(UnreachableError):
+            await turn.run("hello")

@@ -1,0 +1,131 @@
+"""MCP at its edges: callers that cannot stream, servers without the library, many users, quiet hosts."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client
+
+from assent.adapters import mcp as adapter
+from assent.protocol.errors import CallerError, UnreachableError
+from assent.protocol.executions import ToolResponse
+from assent.sdk import Agent
+from assent.server import mcp_sessions
+from harness.household import Household
+
+from .test_mcp_server import ACCEPT, PING, ask, over_http, text
+
+pytestmark = pytest.mark.promise("I")
+
+
+class PlainCaller:
+    """A ToolCaller and nothing more."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    async def start(self, tool_name: str, tool_params: Mapping[str, Any], *, key: str | None = None) -> ToolResponse:
+        if tool_name == "list_directory":
+            raise UnreachableError("Cannot reach the server.", hint="is it running?")
+        return await self._agent.start(tool_name, tool_params, key=key)
+
+    async def wait(self, tool_id: str, seconds: float | None = None) -> ToolResponse:
+        return await self._agent.wait(tool_id, seconds)
+
+    async def execute(self, tool_name: str, tool_params: Mapping[str, Any], *, key: str | None = None) -> ToolResponse:
+        return await self._agent.execute(tool_name, tool_params, key=key)
+
+    async def cancel(self, tool_id: str) -> bool:
+        return await self._agent.cancel(tool_id)
+
+
+async def test_any_caller_will_do_and_a_waiting_host_hears_that_it_waits(
+    household: Household, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "BEAT_SECONDS", 0.01)
+    household.person.decide = lambda question: None
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.put_nowait(message or "")
+
+    async with household.agent() as agent, Client(adapter.assent_server(PlainCaller(agent))) as client:
+        calling = asyncio.ensure_future(
+            client.call_tool("write_file", {"path": "a.txt", "content": "x"}, progress_callback=hear)
+        )
+        question = await household.person.until("tool.approval_request")
+        async with asyncio.timeout(30):
+            for _ in range(5):
+                while "Waiting for the user's approval" not in await heard.get():
+                    pass
+        await household.person.approve(question.approval_id)  # type: ignore[union-attr]
+        assert not (await calling).is_error
+        away = await client.call_tool("list_directory", {})
+        assert (away.is_error, text(away)) == (True, "Cannot reach the server.\nhint: is it running?")
+
+
+async def test_only_the_tools_that_were_chosen_are_offered(household: Household) -> None:
+    async with household.agent() as agent:
+        async with Client(adapter.assent_server(agent, tools=["read_file"])) as client:
+            assert [tool.name for tool in (await client.list_tools()).tools] == ["read_file"]
+        with pytest.raises(CallerError, match="no tool 'rm'"):
+            adapter.assent_server(agent, tools=["rm"])
+
+
+async def test_a_user_without_room_for_streams_is_only_told_less(
+    household: Household, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assent.server.streams.STREAMS_PER_USER", 0)
+    async with over_http("auto")(household) as client:
+        assert not (await client.call_tool("write_file", {"path": "a.txt", "content": "x"})).is_error
+
+
+async def test_the_user_who_was_quiet_longest_is_forgotten_and_starts_anew(
+    household: Household, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_sessions, "MOST_USERS", 1)
+    path = f"/mcp/{household.project_id}"
+    async with ask(household, **ACCEPT) as http:
+        session = {"mcp-session-id": (await http.post(path, json=PING)).headers["mcp-session-id"]}
+        listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+        assert (await http.post(path, json=listing, headers=session)).status_code == 200
+        bobs = (await household.listening.parts.store.chat.create_project("bob", "p")).id
+        async with ask(household, household.token(user="bob"), **ACCEPT) as other:
+            assert (await other.post(f"/mcp/{bobs}", json=PING)).status_code == 200
+        assert (await http.post(path, json=listing, headers=session)).status_code == 404
+        assert (await http.post(path, json=PING)).status_code == 200
+
+
+@pytest.mark.promise("S")
+async def test_the_pages_cookie_does_not_open_it(household: Household) -> None:
+    code = household.listening.parts.sign_in.new_code("alice")
+    async with httpx2.AsyncClient(base_url=household.url, timeout=30) as http:
+        signed_in = await http.get(f"/signin?code={code}")
+        cookie = signed_in.headers["set-cookie"].partition(";")[0]
+        same = {"Cookie": cookie, "Origin": household.url, **ACCEPT}
+        assert (await http.get("/my/projects", headers=same)).status_code == 200
+        refused = await http.post(f"/mcp/{household.project_id}", json=PING, headers=same)
+        assert (refused.status_code, "bearer token" in refused.text) == (401, True)
+
+
+async def test_a_server_without_the_library_says_how_to_get_it(
+    household: Household, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "assent.server.mcp_sessions")
+    monkeypatch.setitem(sys.modules, "mcp.server.streamable_http_manager", None)
+    async with ask(household, **ACCEPT) as http:
+        answer = await http.post(f"/mcp/{household.project_id}", json=PING)
+    assert (answer.status_code, answer.json()["hint"]) == (503, "Install it: `pip install 'assent[mcp]'`.")
+
+
+def test_neither_server_nor_client_loads_a_bridge_before_it_is_asked_for() -> None:
+    script = (
+        "import sys, assent.server.app, assent.client, assent.sdk, assent.cli.commands;"
+        "print([name for name in ('mcp', 'acp', 'mcp_types', 'agents', 'langchain_core') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,250 @@
+"""MCP: a session of the official client over both transports, in both eras of the protocol."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolResult, TextContent
+
+from assent.protocol.events import ApprovalRequested
+from assent.protocol.states import ErrorType, ExecutionStatus, Scope
+from assent.protocol.tools import TOOLS
+from harness.household import Household
+
+from .conftest import REASON
+
+pytestmark = pytest.mark.promise("I")
+Open = Callable[[Household], AbstractAsyncContextManager[Client]]
+
+
+def over_http(mode: Any, path: str = "/mcp/{project}", token: str | None = None) -> Open:
+    @asynccontextmanager
+    async def connect(household: Household) -> AsyncGenerator[Client]:
+        headers = {"Authorization": f"Bearer {token or household.token()}"}
+        url = household.url + path.format(project=household.project_id)
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=30) as http,
+            Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+        ):
+            yield client
+
+    return connect
+
+
+def over_stdio(mode: Any) -> Open:
+    @asynccontextmanager
+    async def connect(household: Household) -> AsyncGenerator[Client]:
+        started = StdioServerParameters(
+            command=sys.executable,
+            args=["-m", "assent.cli.main", "mcp", "--project", household.project_id],
+            env={
+                "ASSENT_SERVER_URL": household.url,
+                "ASSENT_TOKEN": household.token(),
+                "ASSENT_HOME": str(household.home / "host"),
+            },
+        )
+        async with Client(stdio_client(started), mode=mode) as client:
+            yield client
+
+    return connect
+
+
+EVERY_WAY = [
+    pytest.param(over_http("auto"), id="http"),
+    pytest.param(over_http("legacy"), id="http-legacy"),
+    pytest.param(over_stdio("auto"), id="stdio"),
+    pytest.param(over_stdio("legacy"), id="stdio-legacy"),
+]
+
+
+def text(result: CallToolResult) -> str:
+    (content,) = result.content
+    assert isinstance(content, TextContent)
+    return content.text
+
+
+@pytest.mark.parametrize("connect", EVERY_WAY)
+async def test_a_task_with_a_read_a_write_a_rejection_and_a_timeout_is_completed(
+    household: Household, connect: Open
+) -> None:
+    told: list[str] = []
+
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        told.append(message or "")
+
+    async with connect(household) as client:
+        tools = (await client.list_tools()).tools
+        assert {tool.name: tool.input_schema for tool in tools} == {
+            name: spec.params.model_json_schema() for name, spec in TOOLS.items()
+        }
+        hints = {tool.name: tool.annotations for tool in tools}
+        assert hints["read_file"].read_only_hint  # type: ignore[union-attr]
+        assert hints["write_file"].destructive_hint  # type: ignore[union-attr]
+        read = await client.call_tool("read_file", {"path": "README.md"})
+        assert (read.is_error, "hello" in text(read)) == (False, True)
+        written = await client.call_tool("write_file", {"path": "notes.md", "content": "hi"}, progress_callback=heard)
+        assert written.is_error is False
+        rejected = await client.call_tool("execute_command", {"command": "git", "args": ["status"]})
+        assert (rejected.is_error, REASON in text(rejected)) == (True, True)
+        late = await client.call_tool("execute_command", {"command": "gcc", "args": ["--version"]})
+        assert (late.is_error, "Approval timeout" in text(late)) == (True, True)
+        assert "hint:" in text(late)
+    assert (household.workspace / "notes.md").read_text() == "hi"
+    assert any("Waiting for the user's approval" in message for message in told)
+    rows = await household.person.record()
+    assert [(row.tool_name, row.status.value) for row in rows] == [
+        ("read_file", "COMPLETED"),
+        ("write_file", "COMPLETED"),
+        ("execute_command", "REJECTED"),
+        ("execute_command", "TIMEOUT"),
+    ]
+    assert {row.agent_id for row in rows} == {"mcp"}
+
+
+@pytest.mark.parametrize("connect", EVERY_WAY[:3])
+async def test_a_call_that_the_host_cancels_is_called_off(household: Household, connect: Open) -> None:
+    household.person.decide = lambda question: None
+    async with connect(household) as client:
+        call = client.call_tool("write_file", {"path": "a.txt", "content": "x"})
+        calling = asyncio.create_task(call)  # pyright: ignore[reportArgumentType]
+        question = await household.person.until("tool.approval_request")
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        assert isinstance(question, ApprovalRequested)
+        await household.person.until("tool.finished", tool_id=question.tool_id)
+    (row,) = await household.person.record()
+    assert (row.status, row.error_type) == (ExecutionStatus.FAILED, ErrorType.CANCELLED)
+
+
+@pytest.mark.parametrize("connect", EVERY_WAY[1:3])
+async def test_output_reaches_the_host_as_it_comes_and_cancel_ends_what_runs(
+    household: Household, connect: Open
+) -> None:
+    household.person.decide = lambda question: True
+    program = "import time\nprint('first line', flush=True)\ntime.sleep(600)\n"
+    (household.workspace / "long.py").write_text(program)
+    seen: asyncio.Queue[str] = asyncio.Queue()
+
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        seen.put_nowait(message or "")
+
+    async with connect(household) as client:
+        calling = asyncio.create_task(  # pyright: ignore[reportUnknownVariableType]
+            client.call_tool(  # pyright: ignore[reportArgumentType]
+                "execute_command",
+                {"command": "python", "args": ["long.py"], "timeout": 300},
+                progress_callback=heard,
+            )
+        )
+        async with asyncio.timeout(30):
+            while "first line" not in await seen.get():
+                pass
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        await household.person.until("tool.finished")
+    (row,) = await household.person.record()
+    assert row.error_type is ErrorType.CANCELLED
+
+
+async def test_wrong_parameters_and_unknown_tools_are_answers_with_a_reason(household: Household) -> None:
+    async with over_http("auto")(household) as client:
+        wrong = await client.call_tool("read_file", {"path": "README.md", "approved": True})
+        assert wrong.is_error
+        assert "approved" in text(wrong)
+        unknown = await client.call_tool("remove_everything", {})
+        assert unknown.is_error
+        outside = await client.call_tool("read_file", {"path": "../outside"})
+        assert outside.is_error
+
+
+async def test_without_a_project_in_the_path_the_header_or_the_only_one_counts(household: Household) -> None:
+    async with over_http("auto", "/mcp")(household) as client:
+        assert not (await client.call_tool("read_file", {"path": "README.md"})).is_error
+    await household.person.api.create_project("second")
+    async with ask(household) as http:
+        several = await http.post("/mcp", json=PING)
+        assert (several.status_code, "2 projects" in several.text) == (400, True)
+        named = await http.post("/mcp", json=PING, headers={"Assent-Project": household.project_id, **ACCEPT})
+        assert named.status_code == 200
+        unknown = await http.post("/mcp", json=PING, headers={"Assent-Project": "proj_other"})
+        assert unknown.status_code == 404
+
+
+PING: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+
+
+def ask(household: Household, token: str | None = None, **headers: str) -> httpx2.AsyncClient:
+    authorization = {"Authorization": f"Bearer {token or household.token()}"}
+    return httpx2.AsyncClient(base_url=household.url, headers=authorization | headers, timeout=30)
+
+
+@pytest.mark.promise("S")
+async def test_another_users_project_and_session_do_not_exist(household: Household) -> None:
+    path = f"/mcp/{household.project_id}"
+    async with ask(household, household.token(user="mallory"), **ACCEPT) as http:
+        assert (await http.post(path, json=PING)).status_code == 404
+        mine = (await http.post("/my/projects", json={"name": "m"})).status_code
+        assert mine == 403  # an agent's token opens none
+    async with ask(household, **ACCEPT) as http:
+        opened = await http.post(path, json=PING)
+        session = opened.headers["mcp-session-id"]
+    chat = household.token(Scope.CHAT, user="mallory")
+    async with ask(household, chat, **ACCEPT) as http:
+        theirs = (await http.post("/my/projects", json={"name": "m"})).json()["project_id"]
+        listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+        taken = await http.post(f"/mcp/{theirs}", json=listing, headers={"mcp-session-id": session})
+        assert taken.status_code == 404
+
+
+@pytest.mark.promise("S")
+async def test_no_token_a_wrong_scope_another_host_and_another_page_are_refused(household: Household) -> None:
+    path = f"/mcp/{household.project_id}"
+    async with httpx2.AsyncClient(base_url=household.url, timeout=30) as http:
+        none = await http.post(path, json=PING, headers=ACCEPT)
+        assert (none.status_code, none.headers["www-authenticate"].startswith("Bearer")) == (401, True)
+        assert (await http.get("/mcp/anything/else")).status_code == 401
+    async with ask(household, household.token(Scope.EXECUTE), **ACCEPT) as http:
+        assert (await http.post(path, json=PING)).status_code == 403
+    async with ask(household, **ACCEPT) as http:
+        assert (await http.post(path, json=PING, headers={"Host": "evil.example"})).status_code == 421
+        assert (await http.post(path, json=PING, headers={"Origin": "https://evil.example"})).status_code == 403
+        assert (await http.post(path, content=b"x", headers={"Content-Type": "text/plain"})).status_code == 415
+        assert (await http.get(f"{path}/more")).status_code == 404
+        assert (await http.put(path, json=PING)).status_code == 405
+
+
+async def test_a_server_that_stops_ends_its_sessions_at_once(household: Household) -> None:
+    household.person.decide = lambda question: None
+    parts = household.listening.parts
+
+    async def session() -> None:
+        async with over_http("legacy")(household) as client:
+            await client.call_tool("write_file", {"path": "a.txt", "content": "x"})
+
+    running = asyncio.create_task(session())
+    await household.person.until("tool.approval_request")
+    household.listening.stop()
+    async with asyncio.timeout(10):
+        await parts.closing.wait()
+        with pytest.raises((MCPError, ExceptionGroup, httpx2.HTTPError)):
+            await running
+    assert parts.on_demand

@@ -1,9 +1,11 @@
 """What every test gets: a clean environment without the developer's own settings, and a home of its own."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 
 @pytest.fixture(autouse=True)
@@ -14,3 +16,10 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("ASSENT_HOME", str(tmp_path / "assent-home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config-home"))
+
+
+@pytest.fixture(autouse=True)
+def _own_log() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """A command that was run in this process has set up its log; the next test starts without."""
+    yield
+    structlog.reset_defaults()

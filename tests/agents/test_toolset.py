@@ -138,7 +138,6 @@ def test_id_that_was_made_unique_meets_another_of_the_kind() -> None:
 
 def test_empty_history_has_no_answer_and_no_calls() -> None:
     assert history.final_answer([]) is None
-    assert not history.ends_with_calls([])
     assert history.remember(None) == []
 
 

@@ -179,11 +179,6 @@ def ends_in_silence(messages: Sequence[ModelMessage]) -> bool:
     return last is not None and not last.tool_calls and not text_of(last).strip()
 
 
-def ends_with_calls(messages: Sequence[ModelMessage]) -> bool:
-    last = messages[-1] if messages else None
-    return isinstance(last, ModelResponse) and bool(last.tool_calls)
-
-
 def settle_calls(response: ModelResponse, messages: Sequence[ModelMessage]) -> None:
     """Make a response's calls fit to be kept: known names, and ids that no other call of the conversation has.
 

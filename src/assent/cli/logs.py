@@ -48,7 +48,6 @@ def set_up_logging(level: int, *, verbose: bool = False) -> None:
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
     )
     renderer: Processor = _json if as_json else _line
     handler = logging.StreamHandler(sys.stderr)

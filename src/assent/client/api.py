@@ -5,7 +5,6 @@ mistake, a refusal, somebody was faster, or `UnreachableError` for what another 
 server it was given for and to no other: redirects are never followed. Bodies and headers are never logged.
 """
 
-import urllib.request
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, TypeVar
@@ -322,6 +321,8 @@ def _proxy_for(url: URL) -> str | None:
         return None
     if url.scheme == "http":
         log.warning("the token travels unencrypted", server=str(url.origin()), hint="use https")
+    import urllib.request  # here: it brings a whole second HTTP client, and most servers are on this machine
+
     return None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(url.scheme)
 
 

@@ -2,7 +2,8 @@
 
 Directories are read by descriptor and their children opened from it, so a directory that is swapped for a link while
 the listing runs is not entered. A link is listed as what it leads to inside the workspace; one that leads outside or
-nowhere is listed as a file with its own size, and nothing about its target is told. Bounds: entries, depth, time.
+nowhere is listed as a file with its own size, and nothing about its target is told. What the owner has ruled out is
+neither listed nor entered. Bounds: entries, depth, time.
 """
 
 import fnmatch
@@ -18,6 +19,7 @@ from assent.protocol.tools import MAX_LISTING, DirectoryEntry, ListDirectoryPara
 from assent.protocol.values import timestamp
 
 from .paths import PathValidator, told_of, visible
+from .rulings import Forbidden, Rulings
 
 _MAX_DEPTH = 64
 _MAX_NAMES = 100_000
@@ -28,7 +30,14 @@ _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
 class Listing:
     """One listing, from its parameters to its result."""
 
-    def __init__(self, paths: PathValidator, params: ListDirectoryParams, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        paths: PathValidator,
+        params: ListDirectoryParams,
+        stop: threading.Event,
+        *,
+        forbidden: Forbidden | None = None,
+    ) -> None:
         if "/" in params.pattern or "\x00" in params.pattern:
             raise InvalidParameters(
                 f"The pattern {params.pattern!r} is for names and cannot hold a '/'.",
@@ -37,6 +46,7 @@ class Listing:
         self._paths = paths
         self._params = params
         self._stop = stop
+        self._rulings = Rulings(forbidden)
         self._fits = re.compile(fnmatch.translate(params.pattern)).match
         self._hidden = params.pattern.startswith(".")
         self._deadline = time.monotonic() + _MAX_SECONDS
@@ -49,6 +59,7 @@ class Listing:
             fd = self._paths.open_raw(self._paths.relative(path), _READ_DIRECTORY)
             try:
                 base = self._paths.real_path(fd)
+                self._rulings.refuse(path, base)
                 self._read(fd, "" if base == "." else base + "/", 0)
             finally:
                 os.close(fd)
@@ -58,10 +69,12 @@ class Listing:
         for name in self._names(fd):
             if self._full():
                 return
+            if self._rulings.rules_out(prefix + name):
+                continue
             try:
                 info = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            except FileNotFoundError:
-                continue  # gone since it was named
+            except (FileNotFoundError, PermissionError):
+                continue  # gone since it was named, or in a directory that tells names and nothing else
             is_directory = stat.S_ISDIR(info.st_mode)
             if self._fits(name):
                 self._entries.append(self._entry(name, prefix, info))
@@ -121,6 +134,9 @@ class Listing:
         except OSError:
             return None
         try:
-            return os.fstat(fd)
+            ruled_out = self._rulings.rules_out(self._paths.real_path(fd))
+            return None if ruled_out else os.fstat(fd)
+        except OSError:
+            return None  # moved away since
         finally:
             os.close(fd)

@@ -29,6 +29,8 @@ _MAX_PATH_BYTES = 4096
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _FALSE_SEPARATORS = frozenset("\\\u2044\u2215\u29f5\u29f8\ufe68\uff0f\uff3c")
 
+_GONE = " (deleted)"
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -230,6 +232,8 @@ class PathValidator:
     def real_path(self, fd: int) -> str:
         """Where an open descriptor lies, relative to the workspace, after all links."""
         real = os.readlink(f"/proc/self/fd/{fd}")
+        if real.endswith(_GONE) and os.fstat(fd).st_nlink == 0:
+            real = real.removesuffix(_GONE)  # the kernel's remark; where it lay counts
         root = str(self.root)
         if real == root:
             return "."

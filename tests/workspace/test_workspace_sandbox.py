@@ -15,7 +15,9 @@ from assent.protocol.errors import PathValidationError, ToolFailure
 from assent.protocol.tools import ExecuteCommandResult
 from assent.workspace import BubblewrapSandbox, NoSandbox, Workspace
 from assent.workspace import bubblewrap as bubblewrap_module
+from assent.workspace import landlock as landlock_module
 from assent.workspace import workspace as workspace_module
+from assent.workspace.landlock import LandlockSandbox
 from assent.workspace.protection import PROTECTED, only_reads
 
 from .conftest import Place
@@ -199,16 +201,12 @@ async def test_trusted_file_that_git_makes_is_told(workspace: Workspace, place: 
     assert result.isolation["created"] == [".vscode"]
 
 
-async def test_protected_link_is_refused_or_told(workspace: Workspace, place: Place) -> None:
-    (place.root / ".claude").symlink_to("elsewhere")
-    with pytest.raises(PathValidationError, match=r"'\.claude' is a link"):
-        await _python(workspace, "pass")
-    result = await workspace.run("execute_command", {"command": "git", "args": ["version"]})
-    assert isinstance(result, ExecuteCommandResult)
-    assert ".claude is a link and was not protected." in result.isolation["degraded"]
-    (place.root / ".git").symlink_to("../out")
-    with pytest.raises(PathValidationError, match="is a link"):
-        await workspace.run("execute_command", {"command": "git", "args": ["version"]})
+@pytest.mark.parametrize("name", [".git", ".assent"])
+async def test_repository_or_rules_that_are_a_link_are_refused(workspace: Workspace, place: Place, name: str) -> None:
+    (place.root / name).symlink_to("../out")
+    for command in ("git", "python"):
+        with pytest.raises(PathValidationError, match="is a link"):
+            await workspace.run("execute_command", {"command": command, "args": ["--version"]})
     assert Workspace(place.root).isolation.isolated
 
 
@@ -258,19 +256,21 @@ def test_isolation_says_what_was_applied(workspace: Workspace) -> None:
     assert any("root" in words for words in isolation.degraded) is (os.geteuid() == 0)
 
 
-def test_missing_or_broken_bubblewrap_is_said_and_not_pretended(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BubblewrapSandbox, "probe", lambda self: "bubblewrap does not work here: no")
+def test_missing_or_broken_sandbox_is_said_and_not_pretended(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LandlockSandbox, "probe", lambda self: "Landlock does not work here: no.")
+    monkeypatch.setattr(BubblewrapSandbox, "probe", lambda self: "bubblewrap does not work here: no.")
     isolation = workspace_module.choose_sandbox(place.root).isolation(network=True)
     assert (isolation.isolated, isolation.backend, isolation.net) == (False, "none", "host")
-    assert isolation.degraded == ("bubblewrap does not work here: no",)
+    assert isolation.degraded == ("bubblewrap does not work here: no. Landlock does not work here: no.",)
 
     def missing(name: str, root: Path) -> str:
         raise ToolFailure(f"{name} is not installed on this machine.")
 
     monkeypatch.setattr(bubblewrap_module, "find_program", missing)
+    monkeypatch.setattr(landlock_module, "find_program", missing)
     monkeypatch.setattr(workspace_module, "find_program", missing)
     assert workspace_module.choose_sandbox(place.root).isolation().degraded == (
-        "bwrap is not installed on this machine.",
+        "bwrap is not installed on this machine. python is not installed on this machine.",
     )
 
 

@@ -8,7 +8,6 @@ by piece (`working_sandbox`), and `Isolation` says so.
 
 import os
 import stat
-import subprocess
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,27 +18,19 @@ from .pins import Pin
 from .privileges import limited_group, pids_group, runner_for
 from .programs import clean_environment, find_program, usable_toolchains
 from .protection import Mounts, Protection, only_reads
-from .sandbox import LIMITS, Isolation, Launch, limit_argv
+from .sandbox import (
+    ETC_DIRECTORIES,
+    ETC_FILES,
+    ETC_FOR_NETWORK,
+    LIMITS,
+    Isolation,
+    Launch,
+    limit_argv,
+    tried_out,
+)
 from .seccomp import filter_fd, filter_for
 
-# Not all of /etc: as root the command would own, and so could read, /etc/shadow and keys.
-_ETC = ("alternatives",)
-_ETC_COPIED = ("group", "hosts", "ld.so.cache", "mime.types", "nsswitch.conf", "passwd")
-"""Copied into the sandbox, because a mount for each costs more."""
-_ETC_FOR_NETWORK = (
-    "ca-certificates",
-    "gai.conf",
-    "host.conf",
-    "pki/ca-trust",
-    "pki/tls/certs",
-    "protocols",
-    "resolv.conf",
-    "services",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-)
 _HOME = "/.home"
-_PROBE_SECONDS = 10
 # Of a group's processes some are the sandbox's own.
 _OWN_PROCESSES = 4
 
@@ -117,30 +108,13 @@ class BubblewrapSandbox:
 
     def probe(self) -> str | None:
         """Run /bin/true through the full argument list; None when it worked, else why not."""
-        try:
-            with self.launch(["/bin/true"]) as launch:
-                done = subprocess.run(
-                    launch.argv,
-                    env=launch.env,
-                    cwd=launch.cwd,
-                    pass_fds=launch.pass_fds,
-                    user=launch.uid,
-                    group=launch.gid,
-                    extra_groups=None if launch.uid is None else [],
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    timeout=_PROBE_SECONDS,
-                    check=False,
-                )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return f"bubblewrap did not start: {error}"
-        if done.returncode == 0:
-            return None
-        return f"bubblewrap does not work here: {done.stderr.decode('utf-8', 'replace').strip()[:300]}"
+        return tried_out(self, "bubblewrap")
 
     @contextmanager
-    def launch(self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = ()) -> Generator[Launch]:
-        with ExitStack() as held, self._protection.hold(argv) as mounts, self._counted(argv) as alone:
+    def launch(
+        self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = (), masked: Sequence[str] = ()
+    ) -> Generator[Launch]:
+        with ExitStack() as held, self._protection.hold(argv, masked) as mounts, self._counted(argv) as alone:
             if pins and not alone:
                 names = ", ".join(pin.path for pin in pins)
                 mounts.degraded.append(f"Another command still runs, so {names} was checked and watched, not covered.")
@@ -174,13 +148,14 @@ class BubblewrapSandbox:
             base = base.model_copy(update={"limits": tuple(name for name in base.limits if name != "pids")})
         program = self._filters[network]
         filters = [] if program is None else [_held(held, filter_fd(program))]
-        copied = {_held(held, fd): path for path in _ETC_COPIED if (fd := _opened(f"/etc/{path}")) is not None}
+        # Copied into the sandbox, because a mount for each costs more.
+        copied = {_held(held, fd): path for path in ETC_FILES if (fd := _opened(f"/etc/{path}")) is not None}
         return Launch(
             argv=[
                 *joins,
                 self._bwrap,
                 *self._system,
-                *(_read_only("/etc", _ETC_FOR_NETWORK) if network else ["--unshare-net"]),
+                *(_read_only("/etc", ETC_FOR_NETWORK) if network else ["--unshare-net"]),
                 *["--file", str(identity), f"{_HOME}/.gitconfig"],
                 *(
                     argument
@@ -189,6 +164,7 @@ class BubblewrapSandbox:
                 ),
                 *mounts.arguments,
                 *self._cover(pins),
+                *mounts.covers,
                 *["--remount-ro", "/"],
                 *(argument for fd in filters for argument in ("--seccomp", str(fd))),
                 *["--json-status-fd", str(write_end)],
@@ -199,9 +175,13 @@ class BubblewrapSandbox:
             env=clean_environment(self._root, _HOME),
             cwd=str(self._root),
             isolation=base.model_copy(
-                update={"protected": tuple(mounts.protected), "degraded": (*base.degraded, *mounts.degraded)}
+                update={
+                    "protected": tuple(mounts.protected),
+                    "masked": tuple(mounts.masked),
+                    "degraded": (*base.degraded, *mounts.degraded),
+                }
             ),
-            pass_fds=(write_end, identity, *filters, *copied, *(pin.fd for pin in pins)),
+            pass_fds=(write_end, identity, *filters, *copied, *mounts.fds, *(pin.fd for pin in pins)),
             uid=self._runner.uid if self._runner else None,
             gid=self._runner.gid if self._runner else None,
             status_fd=read_end,
@@ -265,7 +245,7 @@ def _system_arguments(root: Path, *, is_root: bool, userns: bool) -> list[str]:
             arguments += ["--symlink", os.readlink(name), name]
         elif os.path.isdir(name):
             arguments += ["--ro-bind", name, name]
-    arguments += [*_read_only("/etc", _ETC), *_zone()]
+    arguments += [*_read_only("/etc", ETC_DIRECTORIES), *_zone()]
     if os.path.isdir("/opt") and os.listdir("/opt"):
         arguments += ["--ro-bind", "/opt", "/opt"]
     arguments += ["--proc", "/proc", *(_cover_proc() if is_root else []), "--remount-ro", "/proc", "--dev", "/dev"]

@@ -57,6 +57,16 @@ def first_fixed(glob: str) -> str | None:
     return None if "*" in first or "?" in first else first
 
 
+def plain_parts(glob: str) -> tuple[str, ...]:
+    """A pattern's names one by one, as a careless look compares them; `**` stands for any number of names."""
+    return _plain_parts(glob)
+
+
+def part_fits(part: str, name: str) -> bool:
+    """Whether one name of a pattern, not `**`, fits one name of a path in its plain form."""
+    return _name_fits(part, name)
+
+
 @lru_cache(maxsize=4096)
 def _names(path: str) -> tuple[str, ...]:
     return names_of(path)

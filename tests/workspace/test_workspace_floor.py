@@ -89,7 +89,7 @@ GLOBS = [
     *("a", "a/", "a/**", "/a", "./a/b", "*.pem", "?.txt", "a*", "*b*", "a*c", "**/b", "a/**/c", "a/*/c", "**/b/**"),
     *("B.Pem", "x.", "*", "**", "/*", "a/**/b/**", "*.tar.gz", "a b", "ﬁle"),
 ]
-NAMES = ["a", "A", "b", "c", "x", "x.pem", "X.PEM", "b.pem", "abc", "a.txt", "A b", "x.tar.gz", "file", "ab"]
+NAMES = ["a", "A", "b", "c", "x", "x.", "x.pem", "X.PEM", "b.pem", "abc", "a.txt", "A b", "x.tar.gz", "file", "ab"]
 
 
 def test_a_pattern_means_here_what_it_means_to_the_gate() -> None:

@@ -18,11 +18,12 @@ import pytest
 
 from assent.protocol.errors import AssentError, ExecutionTimeout, PathValidationError
 from assent.protocol.tools import ListDirectoryParams, ListDirectoryResult, SearchFilesParams
-from assent.workspace import PathValidator, SearchExecutor, search, search_sandbox
+from assent.workspace import PathValidator, SearchExecutor, search_sandbox
 from assent.workspace.listing import Listing
 from assent.workspace.search_answers import AnswerReader
 from assent.workspace.search_sandbox import Above, RipgrepSandbox, working_ripgrep
 from assent.workspace.search_sandbox import Place as SearchPlace
+from assent.workspace.search_terms import ripgrep_arguments
 
 from .conftest import Place
 
@@ -147,7 +148,7 @@ async def test_no_process_is_left(place: Place, paths: PathValidator, use_ripgre
     else:
         place.file("a", "a" * 5000 + "!")
         pattern = "(a+)+$"
-    searcher = SearchExecutor(paths, use_ripgrep=use_ripgrep, seconds=0.5 if how == "timeout" else 30)
+    searcher = SearchExecutor(paths, use_ripgrep=use_ripgrep, seconds=0.2 if how == "timeout" else 30)
     searching = asyncio.ensure_future(searcher.search(SearchFilesParams(pattern=pattern, regex=True)))
     if how == "timeout":
         with pytest.raises(ExecutionTimeout):
@@ -179,7 +180,7 @@ def test_ripgrep_in_order_is_read_as_well(place: Place) -> None:
     here = SearchPlace(fd, ".", is_file=False)
     ripgrep = working_ripgrep(place.root, here)
     assert ripgrep is not None
-    arguments = search._ripgrep_arguments(SearchFilesParams(pattern="needle"), [], here)
+    arguments = ripgrep_arguments(SearchFilesParams(pattern="needle"), [], here)
     reader = AnswerReader(120, lambda _: True, in_order=True)
     with ripgrep.launch(here, ["--sort=path", *arguments]) as launch:
         run = subprocess.run(launch.argv, capture_output=True, env=launch.env, pass_fds=launch.pass_fds, check=True)

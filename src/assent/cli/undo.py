@@ -106,8 +106,11 @@ def undo(tool_id: str | None, directory: Path, *, yes: bool, partial: bool, as_j
             done = history.apply(again)
     undo_id = done.id if done.changes else None
     if as_json:
-        files = [{"path": step.path, "change": _change(step.now, step.target)} for step in again.steps]
-        kept = {"not_kept": again.lost, "left": list(again.left)}
+        files = [{"path": visible(step.path), "change": _change(step.now, step.target)} for step in again.steps]
+        kept = {
+            "not_kept": {visible(path): why for path, why in again.lost.items()},
+            "left": [visible(path) for path in again.left],
+        }
         put_json({"tool_id": entry.id, "undo_id": undo_id, "files": files, **kept})
     elif undo_id is None:
         say("Nothing to do: everything is already as it was before this call.")
@@ -265,7 +268,7 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "tool_name": entry.tool_name,
         "summary": entry.summary,
         "at": entry.at,
-        "files": [{"path": path, "change": change} for path, change in _file_changes(entry)],
+        "files": [{"path": visible(path), "change": change} for path, change in _file_changes(entry)],
         "notes": entry.notes,
         "together": entry.together,
         "undoes": entry.undoes,

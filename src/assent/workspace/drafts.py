@@ -21,6 +21,7 @@ PASSING = re.compile(r"\.assent-[0-9a-f]{16}\.(?:tmp|undo)")
 # A file system that knows no files without a name says one of these; EPERM is ext4's word for a directory that is gone.
 _NO_NAMELESS = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EPERM})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP})
+_ACCESS_LIST = "system.posix_acl_access"
 _UNVISITED = frozenset({".git", ".assent"})  # never written
 
 
@@ -74,6 +75,38 @@ def discard(draft: str | None, dir_fd: int) -> None:
     if draft is not None:
         with suppress(FileNotFoundError):
             os.unlink(draft, dir_fd=dir_fd)
+
+
+def take_attributes(old: int, new: int) -> None:
+    """Give a draft the access list and the user's own attributes of the file it replaces. Its mode is set already.
+
+    Where there is a list, the group's part of the mode is only a bound of it, and alone would open the file to the
+    group. What makes a program mighty (capabilities) is not taken over.
+    """
+    source = f"/proc/self/fd/{old}"
+    try:
+        names = os.listxattr(source)
+    except OSError:
+        return  # a file system without attributes
+    for name in names:
+        if name.startswith("user."):
+            with suppress(OSError):
+                os.setxattr(new, name, os.getxattr(source, name))
+    if _ACCESS_LIST in names:
+        try:
+            os.setxattr(new, _ACCESS_LIST, os.getxattr(source, _ACCESS_LIST))
+        except OSError:
+            os.fchmod(new, stat.S_IMODE(os.fstat(new).st_mode) & ~0o070)
+
+
+def take_attributes_of(name: str, dir_fd: int, new: int) -> None:
+    """`take_attributes` of a file by its name, where there is one."""
+    with suppress(OSError):
+        old = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+        try:
+            take_attributes(old, new)
+        finally:
+            os.close(old)
 
 
 def sync_directory(dir_fd: int) -> bool:

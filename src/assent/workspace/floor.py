@@ -209,7 +209,10 @@ class GuardedPaths(PathValidator):
 
     def open_cached(self, relative: str, flags: int) -> int | None:
         fd = super().open_cached(relative, flags)
-        return None if fd is None else self._allowed(fd)
+        try:
+            return None if fd is None else self._allowed(fd)
+        except OSError:
+            return None  # the other way says it in words
 
     def open_child(self, dir_fd: int, name: str, flags: int) -> int:
         return self._allowed(super().open_child(dir_fd, name, flags))

@@ -2,7 +2,8 @@
 
 `*` and `?` stop at a slash, `**` does not, `{a,b}` is either; the last rule of a file that fits decides, and the
 deepest file with an opinion. Everything is done on bytes, because names are bytes. Where git and ripgrep differ,
-ripgrep is followed: both searches must give the same answer. Nothing here reads a file.
+ripgrep is followed: both searches must give the same answer. However many stars an agent writes, a name is compared in
+time proportional to both: the client does it too. Nothing here reads a file.
 """
 
 import os
@@ -12,14 +13,43 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
+_STAR = b"[^/]*"
+_GROUPS = (b"(?:", b"/.*")
+"""How tokens begin that stand for more than one character, or perhaps for a slash."""
+
 
 class GlobError(ValueError):
     """A glob that ripgrep would not take."""
 
 
-def glob_pattern(glob: str) -> re.Pattern[bytes]:
-    """A glob as ripgrep reads it, for the bytes of a whole path."""
-    return re.compile(_Glob(os.fsencode(glob)).translated(), re.DOTALL)
+def glob_pattern(glob: str, *, of_names: bool = False) -> re.Pattern[bytes]:
+    """A glob as ripgrep reads it, for the bytes of a whole path; `of_names`: of a name, which holds no slash."""
+    return re.compile(_Glob(os.fsencode(glob), of_names=of_names).translated(), re.DOTALL)
+
+
+def _joined(tokens: list[bytes]) -> bytes:
+    """Tokens as one expression that does not try in vain.
+
+    What stands between two stars is taken where it first fits, for good: the second star takes whatever is left.
+    """
+    made: list[bytes] = []
+    at = 0
+    while at < len(tokens):
+        if tokens[at] != _STAR:
+            made.append(tokens[at])
+            at += 1
+            continue
+        while at < len(tokens) and tokens[at] == _STAR:
+            at += 1
+        end = at
+        while end < len(tokens) and tokens[end] != _STAR and not tokens[end].startswith(_GROUPS):
+            end += 1
+        if end > at and end < len(tokens) and tokens[end] == _STAR:
+            made.append(b"(?>[^/]*?" + b"".join(tokens[at:end]) + b")")
+            at = end
+        else:
+            made.append(_STAR)
+    return b"".join(made)
 
 
 class _Glob:
@@ -27,8 +57,9 @@ class _Glob:
 
     _PREFIX, _SUFFIX, _MIDDLE = b"(?:/?|.*/)", b"/.*", b"(?:/|/.*/)"
 
-    def __init__(self, glob: bytes) -> None:
+    def __init__(self, glob: bytes, *, of_names: bool) -> None:
         self._glob = glob
+        self._of_names = of_names
         self._at = 0
         self._branches: list[list[bytes]] | None = None
         self._whole: list[bytes] = []
@@ -43,7 +74,7 @@ class _Glob:
                 step(self)
         if self._branches is not None:
             raise GlobError("a brace is not closed")
-        return b".*" if self._whole == [self._PREFIX] else b"".join(self._whole)
+        return b".*" if self._whole == [self._PREFIX] else _joined(self._whole)
 
     @property
     def _tokens(self) -> list[bytes]:
@@ -78,7 +109,7 @@ class _Glob:
     def _close(self) -> None:
         if self._branches is None:
             raise GlobError("a brace was not opened")
-        branches = [found for tokens in self._branches if (found := b"".join(tokens))]
+        branches = [found for tokens in self._branches if (found := _joined(tokens))]
         self._branches = None
         if branches:
             self._whole.append(b"(?:" + b"|".join(branches) + b")")
@@ -86,18 +117,18 @@ class _Glob:
     def _star(self) -> None:
         before = self._glob[: self._at - 1][-1:]
         if self._peek() != b"*":
-            self._tokens.append(b"[^/]*")
+            self._tokens.append(_STAR)
             return
         self._at += 1
         after = self._peek()
         in_braces = self._branches is not None
         if not self._tokens:
-            self._tokens.append(self._PREFIX if after in (b"", b"/") else b"[^/]*")
+            self._tokens.append(self._PREFIX if after in (b"", b"/") else _STAR)
             self._at += after == b"/"
             return
         ends = not after or (in_braces and after in (b",", b"}"))
         if (before != b"/" and not (in_braces and before in (b",", b"{"))) or not (ends or after == b"/"):
-            self._tokens.append(b"[^/]*")
+            self._tokens.append(_STAR)
             return
         self._at += after == b"/"
         last = self._tokens.pop()
@@ -125,7 +156,10 @@ class _Glob:
         if in_range:
             ranges.append([ord("-")] * 2)
         inside = b"".join(b"\\x%02x-\\x%02x" % (first, last) for first, last in ranges)
-        self._tokens.append(b"[" + (b"^" if found[1] else b"") + inside + b"]")
+        one = b"[" + (b"^" if found[1] else b"") + inside + b"]"
+        # One that may be a slash ends what a star takes.
+        is_plain = self._of_names or re.fullmatch(one, b"/") is None
+        self._tokens.append(one if is_plain else b"(?:" + one + b")")
 
     _STEPS: ClassVar[dict[bytes, Callable[["_Glob"], None]]] = {
         b"?": _any,

@@ -24,6 +24,9 @@ from .rulings import Forbidden, Rulings
 _MAX_DEPTH = 64
 _MAX_NAMES = 100_000
 _MAX_SECONDS = 10.0
+_LOOK_EVERY = 1024
+_FIRST_SECOND = datetime(1, 1, 1, tzinfo=UTC).timestamp()
+_LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
 
 
@@ -84,10 +87,10 @@ class Listing:
     def _names(self, fd: int) -> list[str]:
         names: list[str] = []
         with os.scandir(fd) as entries:
-            for entry in entries:
+            for number, entry in enumerate(entries, 1):
                 if self._wanted(entry):
                     names.append(entry.name)
-                if len(names) >= _MAX_NAMES:
+                if len(names) >= _MAX_NAMES or (number % _LOOK_EVERY == 0 and self._full()):
                     self._truncated = True
                     break
         names.sort()
@@ -125,7 +128,7 @@ class Listing:
             path=visible(prefix + name),
             type="directory" if stat.S_ISDIR(info.st_mode) else "file",
             size=0 if stat.S_ISDIR(info.st_mode) else info.st_size,
-            modified=timestamp(datetime.fromtimestamp(info.st_mtime, UTC)),
+            modified=_modified(info),
         )
 
     def _behind(self, relative: str) -> os.stat_result | None:
@@ -140,3 +143,9 @@ class Listing:
             return None  # moved away since
         finally:
             os.close(fd)
+
+
+def _modified(info: os.stat_result) -> str:
+    """A file may bear any time; one that no calendar holds becomes the nearest that one does."""
+    seconds = min(max(info.st_mtime, _FIRST_SECOND), _LAST_SECOND)
+    return timestamp(datetime.fromtimestamp(seconds, UTC))

@@ -232,7 +232,7 @@ class PathValidator:
     def real_path(self, fd: int) -> str:
         """Where an open descriptor lies, relative to the workspace, after all links."""
         real = os.readlink(f"/proc/self/fd/{fd}")
-        if real.endswith(_GONE) and os.fstat(fd).st_nlink == 0:
+        if real.endswith(_GONE) and not _is_at(real, fd):
             real = real.removesuffix(_GONE)  # the kernel's remark; where it lay counts
         root = str(self.root)
         if real == root:
@@ -240,6 +240,15 @@ class PathValidator:
         if not real.startswith(root + "/"):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
         return real[len(root) + 1 :]
+
+
+def _is_at(path: str, fd: int) -> bool:
+    """Whether an open file has exactly this name. How many it has does not tell: one may be gone, and others not."""
+    try:
+        found, opened = os.stat(path, follow_symlinks=False), os.fstat(fd)
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
 
 
 def _parts(path: str) -> tuple[str, ...]:

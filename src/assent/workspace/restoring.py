@@ -18,7 +18,7 @@ from pathlib import Path
 from assent.protocol.errors import CallerError, ConfigurationError, NotFound, ToolFailure
 from assent.protocol.values import new_id, now
 
-from .drafts import PASSING
+from .drafts import PASSING, take_attributes_of
 from .paths import PathValidator, told_of, visible
 from .snapshots import CLOSED, Change, State, look, same, state_of
 from .swapping import Unexpected, new_name, place, swap, take_away
@@ -294,6 +294,7 @@ class UndoHistory:
             while rest:
                 rest = rest[os.write(fd, rest) :]
             os.fchmod(fd, target.mode & 0o777)  # never set-uid
+            take_attributes_of(name, dir_fd, fd)
             os.fsync(fd)
         except BaseException:
             os.unlink(draft, dir_fd=dir_fd)

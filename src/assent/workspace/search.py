@@ -10,32 +10,42 @@ the owner has ruled out; neither follows links, and both give the same answer, i
 import asyncio
 import json
 import os
-import re
 import socket
 import stat
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from assent.gate import secret_name
 from assent.protocol.errors import ExecutionTimeout, InvalidParameters, ToolFailure
 from assent.protocol.tools import SearchFilesParams, SearchFilesResult, SearchMatch
 
 from .disguises import refuse_hidden_secret
-from .globs import GlobError, glob_pattern
+from .globs import glob_pattern
 from .paths import PathValidator, told_of, visible
 from .privileges import runner_for
 from .processes import run_process
 from .rulings import Forbidden, Rulings
 from .sandbox import Isolation, Launch
-from .scan import MAX_DEPTH, MAX_FILE, MAX_IGNORE
-from .search_answers import MAX_COLUMNS, AnswerReader, FirstMatches
-from .search_sandbox import Above, Place, RipgrepSandbox, memory_file, mounts_below, working_ripgrep
+from .scan import MAX_FILE, MAX_IGNORE
+from .search_answers import AnswerReader, FirstMatches
+from .search_sandbox import (
+    Above,
+    Place,
+    RipgrepSandbox,
+    has_pipe_for_ignore,
+    memory_file,
+    mounts_below,
+    working_ripgrep,
+)
+from .search_terms import expand_glob, ripgrep_arguments
 
 _SECONDS = 10.0
-_MAX_BRACES = 64
+_SUSPICIOUS_SECONDS = 2.5
+_ASKED_AT_ONCE = 2000
 # The modules beside this one as a package of their own: all of Assent would take longer to import than to search.
 _SCAN = f"""
 import sys, types
@@ -153,7 +163,7 @@ class SearchExecutor:
         if self._ripgrep is not None:
             # The walls could not be put up: the place is being moved about, or cannot be mounted.
             with suppress(_NoWalls):
-                return await _fastest(self._ripgrep, params, globs, place, wanted)
+                return await _unless_stuck(_fastest(self._ripgrep, params, globs, place, wanted), place)
         return await self._scan(params, globs, place, wanted, rulings)
 
     async def _scan(
@@ -200,6 +210,19 @@ class _NoWalls(Exception):
     """ripgrep was not started, because its walls could not be put up."""
 
 
+async def _unless_stuck(searching: Coroutine[Any, Any, FirstMatches], place: Place) -> FirstMatches:
+    """ripgrep opens every .gitignore, and would wait for ever at one that is a pipe; `scan` does not."""
+    task = asyncio.ensure_future(searching)
+    try:
+        await asyncio.wait([task], timeout=_SUSPICIOUS_SECONDS)
+        if not task.done() and await asyncio.to_thread(has_pipe_for_ignore, os.dup(place.fd)):
+            raise _NoWalls
+        return await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def _fastest(
     ripgrep: RipgrepSandbox,
     params: SearchFilesParams,
@@ -212,7 +235,7 @@ async def _fastest(
     Where there are many more than asked for, a second ripgrep walks in order: it can stop as soon as it has enough, so
     it mostly comes first, and gives the same answer.
     """
-    arguments = _ripgrep_arguments(params, globs, place)
+    arguments = ripgrep_arguments(params, globs, place)
 
     async def run(reader: AnswerReader, more: list[str]) -> FirstMatches:
         with ripgrep.launch(place, [*more, *arguments]) as launch:
@@ -297,44 +320,16 @@ async def _rule(ours: socket.socket, place: Place, rulings: Rulings) -> None:
         if data.endswith(b"\n"):
             paths: list[str] = json.loads(question)
             question.clear()
-            answer = "".join("1" if rulings.rules_out(place.path_of(path)) else "0" for path in paths)
-            await loop.sock_sendall(ours, answer.encode("ascii"))
-
-
-def expand_glob(glob: str | None) -> list[str]:
-    """Globs on names without braces: `*.{ts,tsx}` gives two. A leading `**/` says nothing here and is dropped."""
-    if glob is None:
-        return []
-    glob = glob.removeprefix("**/")
-    if "/" in glob or "\\" in glob or not glob.isprintable():
-        raise InvalidParameters(
-            f"The glob {glob!r} is for file names and cannot hold a slash.", hint="Name the directory in 'path'."
-        )
-    done: list[str] = []
-    waiting = [glob]
-    while waiting:
-        current = waiting.pop()
-        found = re.search(r"\{([^{}]*)\}", current)
-        if found is None:
-            done.append(_whole(current, glob))
-        else:
-            waiting.extend(current[: found.start()] + part + current[found.end() :] for part in found[1].split(","))
-        if len(done) + len(waiting) > _MAX_BRACES:
-            raise InvalidParameters(f"The glob {glob[:60]!r} stands for more than {_MAX_BRACES} others.")
-    return sorted(set(done))
-
-
-def _whole(glob: str, given: str) -> str:
-    try:
-        glob_pattern(glob)
-    except GlobError as error:
-        raise InvalidParameters(f"The glob {given!r} cannot be read: {error}.") from error
-    return glob
+            for at in range(0, len(paths), _ASKED_AT_ONCE):  # a piece at a time: the client has other things to do
+                some = paths[at : at + _ASKED_AT_ONCE]
+                answer = "".join("1" if rulings.rules_out(place.path_of(path)) else "0" for path in some)
+                await loop.sock_sendall(ours, answer.encode("ascii"))
+                await asyncio.sleep(0)
 
 
 def _name_filter(globs: list[str], place: Place, rulings: Rulings) -> Callable[[str], bool]:
     """Whether a found path is one we may tell of."""
-    fits = [glob_pattern(glob).fullmatch for glob in globs]
+    fits = [glob_pattern(glob, of_names=True).fullmatch for glob in globs]
     hidden = any(glob.startswith(".") for glob in globs)
     asked_for_secrets = secret_name(place.real)  # named by the call itself, so the gate has seen it
 
@@ -352,28 +347,6 @@ def _name_filter(globs: list[str], place: Place, rulings: Rulings) -> Callable[[
         return not fits or any(match(os.fsencode(parts[-1])) for match in fits)
 
     return wanted
-
-
-def _ripgrep_arguments(params: SearchFilesParams, globs: list[str], place: Place) -> list[str]:
-    arguments = ["--no-config", "--no-messages", "--no-follow", "--heading", "--null", "--line-number"]
-    arguments += ["--with-filename", "--color=never", "--crlf", f"--max-count={params.max_results + 1}"]
-    arguments += [f"--max-columns={MAX_COLUMNS}", "--max-columns-preview", f"--max-filesize={MAX_FILE}"]
-    arguments += ["--case-sensitive" if params.case_sensitive else "--ignore-case"]
-    if not params.regex:
-        arguments.append("--fixed-strings")
-    if place.is_file:
-        arguments += ["--no-ignore", "--hidden"]
-    else:
-        arguments += ["--no-require-git", "--no-ignore-global", "--no-ignore-dot", "--no-ignore-exclude"]
-        arguments.append(f"--max-depth={MAX_DEPTH + 1}")
-    if not place.is_file and globs:
-        # A type, not --glob: a glob that is given overrules .gitignore. A colon would end it; the names are looked at
-        # again when they come back.
-        arguments += [f"--type-add=wanted:{glob.replace(':', '?')}" for glob in globs]
-        arguments.append("--type=wanted")
-        if any(glob.startswith(".") for glob in globs):
-            arguments += ["--hidden", "--glob=!.*/"]
-    return [*arguments, "-e", params.pattern, "--", "./"]
 
 
 def _from(directory: str, real: str) -> str:

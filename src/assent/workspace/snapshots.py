@@ -46,6 +46,15 @@ CLOSED = frozenset(
 """Directories that are not looked into. What git ignores is looked into: a lost `.env` is in no repository."""
 _ALWAYS_OURS = frozenset({".git", ".assent"})  # made and removed by the sandbox around commands
 _GIT_RUNS = frozenset({"config", "config.worktree"})
+_HOOKS = frozenset(
+    {
+        *("applypatch-msg", "pre-applypatch", "post-applypatch", "pre-commit", "pre-merge-commit", "post-commit"),
+        *("prepare-commit-msg", "commit-msg", "pre-rebase", "post-checkout", "post-merge", "pre-push", "pre-receive"),
+        *("update", "proc-receive", "post-receive", "post-update", "reference-transaction", "push-to-checkout"),
+        *("pre-auto-gc", "post-rewrite", "sendemail-validate", "fsmonitor-watchman", "post-index-change"),
+        *("p4-changelist", "p4-prepare-changelist", "p4-post-changelist", "p4-pre-submit"),
+    }
+)
 _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
 # The kernel's clock for files ticks more coarsely than ours: a file read this soon after its last change may be
 # changed once more without a new stamp.
@@ -202,17 +211,25 @@ class TreeScan:
 
     def _read_git(self, path: str) -> None:
         """Of a repository's own files look at those that decide what git runs; nothing else, and never its content."""
-        for where, only in ((path, _GIT_RUNS), (f"{path}/hooks", None)):
+        for name in _GIT_RUNS:  # asked for by name: among any number of others they are not missed
             with contextlib.suppress(OSError):
-                fd = self._paths.open_exact(where, _READ_DIRECTORY)
-                try:
-                    with os.scandir(fd) as entries:
-                        for entry in islice(entries, MAX_HOOKS):
-                            if entry.name in only if only is not None else not entry.name.endswith(".sample"):
-                                info = entry.stat(follow_symlinks=False)
-                                self._tree.states[f"{where}/{entry.name}"] = state_of(info)._replace(kind="git")
-                finally:
-                    os.close(fd)
+                self._take_git(path, name)
+        with contextlib.suppress(OSError):
+            fd = self._paths.open_exact(f"{path}/hooks", _READ_DIRECTORY)
+            try:
+                with os.scandir(fd) as entries:
+                    hooks = (entry.name for entry in entries if not entry.name.endswith(".sample"))
+                    found = set(islice(hooks, MAX_HOOKS))
+                # Where there are more, those that git knows are among what is looked at.
+                for name in found | _HOOKS if len(found) == MAX_HOOKS else found:
+                    self._take_git(f"{path}/hooks", name)
+            finally:
+                os.close(fd)
+
+    def _take_git(self, directory: str, name: str) -> None:
+        state = look(self._paths, f"{directory}/{name}")
+        if state is not None:
+            self._tree.states[f"{directory}/{name}"] = state._replace(kind="git", target=None)
 
     def _state(self, fd: int, entry: os.DirEntry[str], path: str) -> State:
         info = entry.stat(follow_symlinks=False)

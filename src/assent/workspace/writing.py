@@ -22,13 +22,14 @@ from assent.protocol.errors import ExecutionCancelled, PathValidationError, Tool
 from assent.protocol.tools import WriteFileResult
 
 from .disguises import refuse_hidden_target
-from .drafts import PASSING, create_draft, discard, put_in_place, put_new, reopen, sync_directory
+from .drafts import PASSING, create_draft, discard, put_in_place, put_new, reopen, sync_directory, take_attributes
 from .paths import PathValidator, path_error, visible
 
 _CHUNK = 1 << 20
 _PATIENCE_SECONDS = 10.0
 _LOCK_SECONDS = 5.0
 _PAUSE_SECONDS = 0.002
+_MAX_NEW_DIRECTORIES = 64
 _PROTECTED = frozenset({".git", ".assent", "git~1", "assent~1"})
 _FORBIDDEN_ENDINGS = (".exe", ".bin", ".so", ".dll", ".dylib", ".sys")
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY
@@ -199,7 +200,7 @@ class _Writer:
             raise PathValidationError(f"{self._path!r} is a link to something that is not there.")
         return _Target(dir_fd, name, real, None, None)
 
-    def _make_directories(self, parent: str) -> int:
+    def _make_directories(self, parent: str, new: int = 0) -> int:
         """Open the parent, making what is missing. Each step is resolved from the workspace down, so none leaves it."""
         try:
             return self._open(parent or ".", _DIRECTORY)
@@ -207,7 +208,12 @@ class _Writer:
             above, _, name = parent.rpartition("/")
             if name == "..":
                 raise
-            above_fd = self._make_directories(above)
+            if new == _MAX_NEW_DIRECTORIES:
+                raise ToolFailure(
+                    f"{self._path[:60]!r}… would need more than {_MAX_NEW_DIRECTORIES} new directories, "
+                    "each in the other; nothing was written."
+                ) from None
+            above_fd = self._make_directories(above, new + 1)
             refuse_protected(f"{self._paths.real_path(above_fd)}/{name}", self._path)
             with suppress(FileExistsError):  # somebody was faster, or it is a link: opening it tells
                 os.mkdir(name, 0o777, dir_fd=above_fd)
@@ -237,7 +243,7 @@ class _Writer:
                 raise ToolFailure(f"{self._path!r} would become larger than {max_bytes} bytes.")
             _write_all(fd, data, stop)
             if target.old is not None:
-                _take_over(fd, target.old)
+                _take_over(fd, target)
             else:
                 _give_to_owner_of(target.dir_fd, fd)
             os.fsync(fd)
@@ -247,6 +253,9 @@ class _Writer:
             if self._keep is not None:
                 made = [self._real_name(parent, name) for parent, name in self._made]
                 self._keep(Replacing(target.real, target.old_fd, target.old, fd, made))
+                # Keeping takes time, and somebody may have gone on writing.
+                if append and target.old is not None and not _unchanged(target):
+                    raise ToolFailure(f"{self._path!r} changed while it was written; nothing was.", hint="Try again.")
             put = put_new if target.old is None else put_in_place
             put(fd, draft, target.dir_fd, target.name)
             self._written = True
@@ -332,11 +341,14 @@ def _give_to_owner_of(dir_fd: int, fd: int) -> None:
         os.fchown(fd, owner.st_uid, owner.st_gid)
 
 
-def _take_over(fd: int, old: os.stat_result) -> None:
+def _take_over(fd: int, target: _Target) -> None:
     """Give the new file the old one's owner and permissions (never set-uid)."""
+    if target.old is None or target.old_fd is None:
+        return
     with suppress(PermissionError):  # only root may give files away
-        os.fchown(fd, old.st_uid, old.st_gid)
-    os.fchmod(fd, stat.S_IMODE(old.st_mode) & 0o777)
+        os.fchown(fd, target.old.st_uid, target.old.st_gid)
+    os.fchmod(fd, stat.S_IMODE(target.old.st_mode) & 0o777)
+    take_attributes(target.old_fd, fd)
 
 
 def _same_file(target: _Target, old: os.stat_result | None) -> bool:

@@ -154,7 +154,7 @@ class _WithNetwork:
 
 
 async def test_with_the_network_only_the_network_opens(tmp_path: Path) -> None:
-    assert _open(await run_conformance(_WithNetwork, tmp_path)) == {"tcp", "udp", "abstract-socket", "netlink"}
+    assert _open(await run_conformance(_WithNetwork, tmp_path)) == {"tcp", "udp", "netlink"}
 
 
 async def test_effect_seen_from_outside_overrules_the_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,7 +227,8 @@ async def test_reading_commands_cannot_write_at_all(workspace: Workspace, place:
         (["/usr/bin/find", ".", "-name", "x"], True),
         (["/usr/bin/find", ".", "-fprintf", "x"], False),
         (["/usr/bin/find", ".", "-execdir", "x"], False),
-        (["/usr/bin/git", "status"], False),
+        (["/usr/bin/git", "status"], True),
+        (["/usr/bin/git", "add", "."], False),
         (["/usr/bin/tar", "tf", "x"], False),
     ],
 )
@@ -235,7 +236,9 @@ def test_only_commands_that_must_write_get_a_writable_workspace(argv: list[str],
     assert only_reads(argv) is reads
 
 
-async def test_limits_are_set_inside(workspace: Workspace) -> None:
+@pytest.mark.parametrize("from_outside", [True, False])
+async def test_limits_are_set(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, from_outside: bool) -> None:
+    monkeypatch.setattr(bubblewrap_module, "may_limit", lambda uid: from_outside)
     script = "import resource as r; print(r.getrlimit(r.RLIMIT_NPROC)[0], r.getrlimit(r.RLIMIT_CORE)[0])"
     assert (await _python(workspace, script)).stdout == "256 0\n"
     assert (await _python(workspace, "x = bytearray(6 * 1024**3)")).exit_code == 1
@@ -289,6 +292,8 @@ def test_machine_without_prlimit_says_so(place: Place, monkeypatch: pytest.Monke
         raise ToolFailure(f"{name} is not installed on this machine.")
 
     monkeypatch.setattr("assent.workspace.sandbox.find_program", missing)
+    assert {"data", "cpu"} <= set(BubblewrapSandbox(place.root).isolation().limits)  # bubblewrap needs none
+    monkeypatch.setattr(bubblewrap_module, "may_limit", lambda uid: False)
     isolation = BubblewrapSandbox(place.root).isolation()
     assert set(isolation.limits) <= {"pids"}
     assert any("prlimit" in words for words in isolation.degraded)

@@ -227,7 +227,7 @@ async def _sandbox(workspace: Path, wanted: SandboxName) -> AsyncGenerator[Check
         if owner is not None:
             os.chown(base, owner.uid, owner.gid)
         probes = await run_conformance(make, base)
-    except ConfigurationError as error:
+    except (ConfigurationError, ToolFailure) as error:
         yield Check("sandbox", "fail", error.message, error.hint)
         return
     finally:

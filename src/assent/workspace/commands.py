@@ -19,13 +19,14 @@ from assent.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
 from assent.settings import ClientSettings
 
 from .floor import Floor
+from .git_words import subcommand_at
 from .operands import check_operands, safe_diff, without_secrets
 from .output import OnOutput, OutputKeeper
 from .paths import PathValidator, visible
 from .pins import HeldFiles, Holding, drifted
 from .processes import Ended, run_process
 from .programs import find_program
-from .protection import only_reads
+from .protection import starts_nothing
 from .sandbox import Isolation, Launch, Sandbox
 
 # A bare repository among the files brings a configuration of its own, which can name programs: only a named one counts.
@@ -36,7 +37,6 @@ _GIT_SAFETY = (
 _GIT_SHOWS_DIFFS = frozenset({"diff", "log", "show"})
 _NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
 _MAX_TOLD = 10
-_GIT_VALUE_OPTIONS = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"})
 
 
 class CommandTimeout(ExecutionTimeout):
@@ -62,9 +62,7 @@ def safe_arguments(command: str, args: list[str]) -> list[str]:
 
 def _without_programs(args: list[str]) -> list[str]:
     """Put `--no-ext-diff --no-textconv` right after the subcommand that takes them."""
-    position = 0
-    while position < len(args) and args[position].startswith("-"):
-        position += 2 if args[position] in _GIT_VALUE_OPTIONS else 1
+    position = subcommand_at(args)
     if position < len(args) and args[position] in _GIT_SHOWS_DIFFS:
         return [*args[: position + 1], *_NO_PROGRAMS, *args[position + 1 :]]
     return args
@@ -120,7 +118,7 @@ class CommandExecutor:
                 self._check_covered(launch, masked)
                 ended = await run_process(launch, keeper, seconds=seconds, idle_seconds=self._idle)
         result = _result(params.command, ended, keeper, launch, time.monotonic() - began)
-        if not only_reads(argv):
+        if not starts_nothing(argv):
             result = result.model_copy(update={"warnings": [*result.warnings, *await self._new_denied(masked)]})
         if ended.idle:
             raise CommandTimeout(

@@ -17,7 +17,7 @@ from assent.protocol.tools import MAX_CHANGES, ExecuteCommandParams, ExecuteComm
 
 from .commands import CommandTimeout
 from .paths import visible
-from .protection import only_reads
+from .protection import starts_nothing
 from .snapshots import Change
 from .undo import Running, UndoRecorder
 
@@ -82,7 +82,7 @@ async def recorded(
     run: Callable[[], Awaitable[ExecuteCommandResult]],
 ) -> ExecuteCommandResult:
     """Run a command, and tell what it changed."""
-    if only_reads([params.command, *params.args]):
+    if starts_nothing([params.command, *params.args]):
         return await run()  # it has the workspace read-only
     try:
         running = await _begin(recorder, tool_id, command_summary(params))

@@ -18,6 +18,7 @@ from pathlib import Path
 from assent.protocol.errors import ToolFailure
 
 from . import confine
+from .limits import LIMITS
 from .pins import Pin
 from .privileges import limited_group, pids_group, runner_for
 from .programs import clean_environment, find_program, usable_toolchains
@@ -26,7 +27,6 @@ from .sandbox import (
     ETC_DIRECTORIES,
     ETC_FILES,
     ETC_FOR_NETWORK,
-    LIMITS,
     Isolation,
     Launch,
     tried_out,

@@ -50,16 +50,21 @@ def put_back(root: str, root_fd: int, link: Link) -> Generator[str]:
             if _leads_elsewhere(root, link):
                 yield link.name
             return
-    aside = f"{link.name}.replaced-{secrets.token_hex(4)}"
     try:
-        with suppress(FileNotFoundError):
-            os.rename(link.name, aside, src_dir_fd=root_fd, dst_dir_fd=root_fd)
-            yield aside
+        yield from put_aside(root_fd, link.name)
         os.symlink(link.text, link.name, dir_fd=root_fd)
         if os.geteuid() == 0:
             os.chown(link.name, link.owner, link.group, dir_fd=root_fd, follow_symlinks=False)
     except OSError:
         yield link.name  # it could not be put back, so what is there now is told
+
+
+def put_aside(directory: int, name: str) -> Generator[str]:
+    """Give what is there, if anything is, another name; gives that name."""
+    aside = f"{name}.replaced-{secrets.token_hex(4)}"
+    with suppress(FileNotFoundError):
+        os.rename(name, aside, src_dir_fd=directory, dst_dir_fd=directory)
+        yield aside
 
 
 def _leads_elsewhere(root: str, link: Link) -> bool:

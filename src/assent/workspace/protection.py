@@ -2,7 +2,8 @@
 
 Something else on this machine executes or trusts the names in `PROTECTED`: an editor, a shell, git, another agent.
 Those that exist are mounted read-only, those that are missing have a stand-in for the time of the command (`stubs`),
-those that are links are held by `links`. Git alone may make them, since a branch may hold them; what it made is told.
+those that are links are held by `links`. Git alone may make them, since a branch may hold them; what it made is told,
+and what would lead git to other settings is put aside.
 Commands that only read get all of it read-only. What the owner's rules forbid is covered (`masking`). What is mounted
 is named by path, so nothing is mounted that a command which still runs could swap for a link at that very moment: a
 protected name is then left alone and told of, and where something must be hidden the command is refused.
@@ -12,13 +13,14 @@ import os
 import stat
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from assent.protocol.errors import PathValidationError, ToolFailure
 
-from .links import Link, link_at, put_back
+from .git_words import git_only_reads, makes_a_repository, works_in_another
+from .links import Link, link_at, put_aside, put_back
 from .masking import Mask, covers, masks_for, parents_of
 from .stubs import Stubs, is_stub
 
@@ -39,7 +41,12 @@ PROTECTED = (
     ".devcontainer",
 )
 # An approved git command changes the repository, but not what runs in it.
-GIT_PROTECTED = tuple(f".git/{name}" for name in ("hooks", "config", "config.worktree", "modules", "info", "worktrees"))
+GIT_PROTECTED = tuple(
+    f".git/{name}" for name in ("hooks", "config", "config.worktree", "commondir", "modules", "info", "worktrees")
+)
+# Git itself never makes these in a repository that is there. Git would take its settings from them, in the user's hands
+# too; and programs that a repository inside the workspace names run with git's rights.
+_GIT_SETTINGS = ("config", "commondir")
 # Nothing is let near these through a link, not even git.
 _NEVER_LINKS = (".git", ".assent")
 _READERS = frozenset({"ls", "cat", "head", "tail", "wc", "grep", "echo", "date", "pwd", "whoami", "locate", "true"})
@@ -48,6 +55,13 @@ _FIND_WRITES = ("-delete", "-fprint", "-fls", "-exec", "-ok")
 
 def only_reads(argv: list[str]) -> bool:
     """Whether a command can do its work without writing to the workspace."""
+    if os.path.basename(argv[0]) == "git":
+        return git_only_reads(argv[1:])
+    return starts_nothing(argv)
+
+
+def starts_nothing(argv: list[str]) -> bool:
+    """Whether a command only reads and never starts another program."""
     name = os.path.basename(argv[0])
     if name == "find":
         return not any(argument.startswith(_FIND_WRITES) for argument in argv[1:])
@@ -139,21 +153,25 @@ class Protection:
     def _writing(self, argv: list[str], root_fd: int, masks: list[Mask]) -> Generator[Mounts]:
         is_git = os.path.basename(argv[0]) == "git"
         missing = [name for name in PROTECTED if not _exists(root_fd, name) or is_stub(root_fd, name)]
+        # `git init` and its like are the one way to a repository; anything else that appeared is told.
+        expected = (".git",) if is_git and makes_a_repository(argv[1:]) else ()
+        wanted = tuple(name for name in (".git", ".assent") if name not in expected) if is_git else PROTECTED
         with self._lock:
-            stubs = [name for name in ((".assent",) if is_git else PROTECTED) if not self._loose(name)]
-        with self._stubs.placed(root_fd, stubs), self._mounted(root_fd, masks, is_git=is_git) as mounts:
+            stubs = [name for name in wanted if not self._loose(name)]
+        opens_git = is_git and not works_in_another(str(self._root), argv[1:])
+        mounted = self._mounted(root_fd, masks, is_git=is_git, opens_git=opens_git)
+        with (
+            self._stubs.placed(root_fd, stubs),
+            mounted as mounts,
+            _settings_kept(root_fd, mounts.created) if opens_git and not expected else nullcontext(),
+        ):
             yield mounts
-        # `git init` is the one way to a repository; anything else that appeared is told.
-        expected = (".git",) if is_git else ()
         mounts.created.extend(
             name for name in missing if name not in expected and _exists(root_fd, name) and not is_stub(root_fd, name)
         )
 
     @contextmanager
-    def _mounted(self, root_fd: int, masks: list[Mask], *, is_git: bool) -> Generator[Mounts]:
-        if is_git and _exists(root_fd, ".git/HEAD"):
-            with suppress(FileExistsError):  # a repository without hooks must not get any
-                os.mkdir(".git/hooks", dir_fd=root_fd)
+    def _mounted(self, root_fd: int, masks: list[Mask], *, is_git: bool, opens_git: bool) -> Generator[Mounts]:
         mine = _Hold()
         mounts = Mounts(["--bind", str(self._root), str(self._root)])
         with self._lock:
@@ -161,7 +179,7 @@ class Protection:
             for mask in masks:
                 self._fix(mounts, mine, parents_of(mask.path))
             mine.fixed.update(mask.path for mask in masks)
-            for name in (*PROTECTED, *(GIT_PROTECTED if is_git else ())):
+            for name in (*PROTECTED, *(GIT_PROTECTED if opens_git else ())):
                 link = next((hold.links[name] for hold in self._running if name in hold.links), None)
                 if link is not None and not is_git:
                     # As it was before the first of the commands that run: another may have replaced it by now.
@@ -169,7 +187,7 @@ class Protection:
                 elif self._loose(name):
                     mounts.degraded.append(f"{name} could be made by another command that still runs; not protected.")
                 else:
-                    self._mount(mounts, mine, root_fd, name, is_git=is_git)
+                    self._mount(mounts, mine, root_fd, name, is_git=is_git, opens_git=opens_git)
             for target in sorted({target for hold in self._running for target in hold.targets}):
                 self._seal_target(mounts, mine, target)
             self._running.append(mine)
@@ -201,11 +219,12 @@ class Protection:
                 mounts.arguments.extend(["--bind", path, path])
                 mine.fixed.add(parent)
 
-    def _mount(self, mounts: Mounts, mine: _Hold, root_fd: int, name: str, *, is_git: bool) -> None:
+    def _mount(self, mounts: Mounts, mine: _Hold, root_fd: int, name: str, *, is_git: bool, opens_git: bool) -> None:
         try:
-            kind = os.stat(name, dir_fd=root_fd, follow_symlinks=False).st_mode
+            found = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return
+        kind, is_ours = found.st_mode, self._stubs.hold(name, found)
         if stat.S_ISLNK(kind):
             if name in _NEVER_LINKS:
                 raise PathValidationError(
@@ -219,12 +238,15 @@ class Protection:
             return
         path = str(self._root / name)
         mine.fixed.add(name)
-        if is_git and name == ".git" and stat.S_ISDIR(kind):
+        if opens_git and name == ".git" and stat.S_ISDIR(kind) and not is_ours:
+            if _exists(root_fd, ".git/HEAD"):
+                with suppress(FileExistsError):  # a repository without hooks must not get any
+                    os.mkdir(".git/hooks", dir_fd=root_fd)
             mounts.arguments.extend(["--bind", path, path])  # a mount point: it cannot be renamed away
             return
         mine.sealed.add(name)
         mounts.protected.append(name)
-        if is_stub(root_fd, name):
+        if is_ours:
             # A private one over it, since that costs a tenth of a bind: what is put into it never reaches the disk.
             mounts.arguments.extend(["--size", "4096", "--perms", "0555", "--tmpfs", path])
         else:
@@ -252,6 +274,28 @@ class Protection:
         mine.fixed.add(target)
         mine.sealed.add(target)
         mine.targets.add(target)
+
+
+@contextmanager
+def _settings_kept(root_fd: int, told: list[str]) -> Generator[None]:
+    """Put aside what appears in the repository and would lead git to other settings than it has now."""
+    try:
+        repository = os.open(".git", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root_fd)
+    except OSError:
+        yield  # there is none, or it is no directory and so read-only
+        return
+    try:
+        missing = [name for name in _GIT_SETTINGS if _exists(repository, "HEAD") and not _exists(repository, name)]
+        try:
+            yield
+        finally:
+            for name in missing:
+                try:
+                    told.extend(f".git/{aside}" for aside in put_aside(repository, name))
+                except OSError:
+                    told.append(f".git/{name}")
+    finally:
+        os.close(repository)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ clean environment, limits and a private HOME, and says `none`. Nothing here star
 """
 
 import os
+import select
 import shutil
 import subprocess
 import tempfile
@@ -18,18 +19,9 @@ from typing import Literal, Protocol
 from assent.protocol.errors import ToolFailure
 from assent.protocol.values import JsonObject, Word
 
+from .limits import LIMITS, HeldBack, inner_process
 from .pins import Pin
 from .programs import clean_environment, find_program
-
-LIMITS = {
-    "nproc": 256,
-    "nofile": 1024,
-    "core": 0,
-    "fsize": 2 * 1024**3,
-    "cpu": 300,
-    "data": 4 * 1024**3,
-}
-
 
 # Not all of /etc: a command that runs as root could read /etc/shadow and keys.
 ETC_FILES = ("group", "hosts", "ld.so.cache", "mime.types", "nsswitch.conf", "passwd")
@@ -97,6 +89,8 @@ class Launch:
     uid: int | None = None
     """Whom to start it as; None: as ourselves."""
     gid: int | None = None
+    held_back: HeldBack | None = None
+    """Present: the command waits for its limits, and has to be let go."""
 
 
 class Sandbox(Protocol):
@@ -139,8 +133,9 @@ def with_bare(isolation: Isolation, masked: Sequence[str]) -> Isolation:
 def tried_out(sandbox: Sandbox, name: str) -> str | None:
     """Run /bin/true as a command would be run; None when it worked, else why not."""
     try:
-        with sandbox.launch(["/bin/true"]) as launch:
-            done = subprocess.run(
+        with (
+            sandbox.launch(["/bin/true"]) as launch,
+            subprocess.Popen(
                 launch.argv,
                 env=launch.env,
                 cwd=launch.cwd,
@@ -149,15 +144,38 @@ def tried_out(sandbox: Sandbox, name: str) -> str | None:
                 group=launch.gid,
                 extra_groups=None if launch.uid is None else [],
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_PROBE_SECONDS,
-                check=False,
-            )
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            ) as process,
+        ):
+            try:
+                _let_go(launch, process)
+                said = process.communicate(timeout=_PROBE_SECONDS)[1]
+            finally:
+                process.kill()
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{name} did not start: {error}"
-    if done.returncode == 0:
+    if process.returncode == 0:
         return None
-    return f"{name} does not work here: {done.stderr.decode('utf-8', 'replace').strip()[:300]}"
+    return f"{name} does not work here: {said.decode('utf-8', 'replace').strip()[:300]}"
+
+
+def _let_go(launch: Launch, process: subprocess.Popen[bytes]) -> None:
+    """Set the limits as soon as the sandbox tells of itself, unless it ends before."""
+    if launch.held_back is None or launch.status_fd is None:
+        return
+    ended = os.pidfd_open(process.pid)
+    try:
+        poll = select.poll()
+        poll.register(ended, select.POLLIN)
+        poll.register(launch.status_fd, select.POLLIN)
+        ready = [fd for fd, _ in poll.poll(_PROBE_SECONDS * 1000)]
+        if launch.status_fd in ready:
+            pid = inner_process(os.read(launch.status_fd, 4096).decode("ascii", "replace"))
+            if pid is not None:
+                launch.held_back.let_go(pid, process.pid)
+    finally:
+        os.close(ended)
 
 
 class NoSandbox:

@@ -85,7 +85,7 @@ class Scan:
                 expression(pattern) if work["regex"] else re.escape(pattern),
                 0 if work["case_sensitive"] else re.IGNORECASE,
             )
-        self._globs = [glob_pattern(glob).fullmatch for glob in work["globs"]]
+        self._globs = [glob_pattern(glob, of_names=True).fullmatch for glob in work["globs"]]
         self._hidden = any(glob.startswith(".") for glob in work["globs"])
         self._max_count: int = work["max_count"]
         self._ask = None if work["ask"] is None else socket.socket(fileno=work["ask"])

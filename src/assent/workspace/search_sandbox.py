@@ -8,9 +8,11 @@ copied into the skeleton. A bubblewrap without that option, or that does not wor
 
 import os
 import re
+import stat
 import subprocess
+import time
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +28,7 @@ _LIBRARIES = ("/usr/lib", "/usr/lib32", "/usr/lib64", "/lib", "/lib32", "/lib64"
 _LIMITS = {"core": 0, "cpu": 120, "data": 2 * 1024**3, "fsize": 4 * 1024**2, "nofile": 1024}
 """Not nproc: ripgrep starts nothing, and from outside it would count everything the user runs."""
 _PROBE_SECONDS = 10
+_LOOK_SECONDS = 2.0
 _MOUNTS = "/proc/self/mountinfo"
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 
@@ -162,6 +165,23 @@ def mounts_below(root: Path) -> list[str]:
         points = [line.split(b" ")[4] for line in file]
     named = (_OCTAL.sub(lambda found: bytes([int(found[1], 8)]), point) for point in points)
     return [os.fsdecode(point.removeprefix(above)) for point in named if point.startswith(above)]
+
+
+def has_pipe_for_ignore(fd: int) -> bool:
+    """Whether a .gitignore below an open directory, as far as a short look goes, is a pipe. Closes the descriptor."""
+    until = time.monotonic() + _LOOK_SECONDS
+    try:
+        for _, _, names, here in os.fwalk(".", dir_fd=fd):
+            with suppress(OSError):
+                if ".gitignore" in names and stat.S_ISFIFO(os.stat(".gitignore", dir_fd=here).st_mode):
+                    return True
+            if time.monotonic() > until:
+                return False
+    except (OSError, RecursionError):
+        return False  # too deep, or it is no directory
+    finally:
+        os.close(fd)
+    return False
 
 
 def memory_file(content: bytes) -> int:

@@ -131,7 +131,7 @@ def _looked_into(*, network: bool, namespaces: bool) -> dict[str, list[bytes]]:
     """What is asked of an argument. Each block ends every way through it."""
     found = {
         "socket": _families(network=network),
-        "socketpair": _only(0, (_AF_UNIX,), errno.EAFNOSUPPORT),
+        "socketpair": _pair_of_streams() if network else _only(0, (_AF_UNIX,), errno.EAFNOSUPPORT),
         "ioctl": _never(1, (_TIOCSTI, _TIOCLINUX)),
         "clone": _without_bits(0, _NAMESPACES),
         "unshare": _without_bits(0, _NAMESPACES | _NEW_TIME),
@@ -193,16 +193,15 @@ def _never(index: int, values: tuple[int, ...]) -> list[bytes]:
 
 
 def _families(*, network: bool) -> list[bytes]:
-    """Local and internet sockets. With the network also the one kind of netlink that lists addresses and routes."""
-    plain = _only(0, (_AF_UNIX, _AF_INET, _AF_INET6), errno.EAFNOSUPPORT)
-    if not network:
-        return plain
-    routes = _only(2, (0,), errno.EAFNOSUPPORT)
-    return [_argument(0), _jump(_IF_EQUAL, _AF_NETLINK, 0, len(routes)), *routes, *plain]
+    """Local and internet sockets; with the network, those of `_outside_families`.
+
+    The machine's network is also that of its abstract local sockets (X11, D-Bus), and who may type there is out.
+    """
+    return _outside_families(network=True) if network else _only(0, (_AF_UNIX, _AF_INET, _AF_INET6), errno.EAFNOSUPPORT)
 
 
 def _outside_families(*, network: bool) -> list[bytes]:
-    """Without a namespace every local socket of the machine is in reach, so there are none to be made."""
+    """Local sockets of the machine are in reach, so there are none to be made; of netlink only the lists of routes."""
     if not network:
         return [_refuse(errno.EAFNOSUPPORT)]
     routes = _only(2, (0,), errno.EAFNOSUPPORT)

@@ -31,7 +31,8 @@ def _end_if_stray(pid: int, root: Path) -> bool:
     # Cheap first: nearly every process is something else.
     if not _is_sandbox(pid):
         return False
-    with suppress(OSError), _held(pid) as pidfd:
+    # ValueError: something else that calls itself so, with options that we never give.
+    with suppress(OSError, ValueError), _held(pid) as pidfd:
         # Again, now that the number cannot become another's.
         if _is_sandbox(pid) and _is_ours(pid, root) and _is_left(pid):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)

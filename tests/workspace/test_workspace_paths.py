@@ -397,3 +397,10 @@ def test_swapped_link_never_lets_a_write_out(paths: PathValidator, place: Place)
     assert (place.outside / "secret.txt").read_text() == "SECRET"
     assert os.listdir(place.outside) == ["secret.txt"]
     assert not [name for _, _, names in os.walk(place.root) for name in names if name.endswith(".tmp")]
+
+
+@pytest.mark.parametrize("root", ["/", "/proc", "/proc/self", "/sys", "/dev", "/etc", "/usr", "/usr/bin", "/var"])
+def test_a_directory_of_the_system_cannot_be_a_workspace(root: str) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be a workspace") as refused:
+        PathValidator(root)
+    assert refused.value.hint == "Name a project's directory."

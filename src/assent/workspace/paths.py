@@ -33,6 +33,11 @@ _GONE = " (deleted)"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
+_SYSTEM = frozenset(
+    ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var")
+) | frozenset(("/usr/bin", "/usr/lib", "/usr/lib64", "/usr/sbin", "/usr/share", "/var/lib", "/var/run"))
+_SYSTEM_TREES = ("/boot/", "/dev/", "/etc/", "/proc/", "/sys/")
+
 
 class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
@@ -140,6 +145,12 @@ class PathValidator:
         if str(self.root) == "/":
             self.close()
             raise ConfigurationError("The whole file system cannot be a workspace.", hint="Name a project's directory.")
+        if _belongs_to_the_system(str(self.root)):
+            self.close()
+            raise ConfigurationError(
+                f"{str(self.root)!r} belongs to the system and cannot be a workspace.",
+                hint="Name a project's directory.",
+            )
         self._prefixes = tuple(dict.fromkeys((_parts(str(self.root)), _parts(given))))
         self.uses_openat2 = use_openat2 and self._has_openat2()
 
@@ -249,6 +260,13 @@ def _is_at(path: str, fd: int) -> bool:
     except OSError:
         return False
     return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+
+
+def _belongs_to_the_system(root: str) -> bool:
+    """Whether programs or the kernel itself live there: what agents change in it would change the machine."""
+    if root in _SYSTEM:
+        return True
+    return root.startswith(_SYSTEM_TREES) and not root.startswith("/dev/shm/")  # noqa: S108 - a place for files
 
 
 def _parts(path: str) -> tuple[str, ...]:

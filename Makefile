@@ -11,7 +11,7 @@ WORKERS ?= 2
 MINUTES ?= 3
 UV = $(shell uv --version >/dev/null 2>&1 && echo uv || echo .venv/.tools/bin/uv)
 
-.PHONY: help setup up test check fix schema lock fuzz bench bench-gate bench-imports bench-asking clean
+.PHONY: help setup up test check fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-asking clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ bench: setup ## measure a LOW read_file through the whole stack beside a bare MC
 
 bench-gate: setup ## measure verdicts per second of the gate
 	@$(BIN)/python -m bench.gate
+
+bench-hands: setup ## measure a sandboxed start beside a plain one, and search_files beside plain ripgrep
+	@$(BIN)/python -m bench.hands
 
 bench-imports: setup ## measure the CPU that loading the client and starting a server take
 	@$(BIN)/python -m bench.imports

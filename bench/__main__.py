@@ -1,8 +1,8 @@
 """`python -m bench`: a LOW read_file through all of Assent, beside a bare MCP call, in one run.
 
 Both sides are up for the whole run and take turns (A, B, A, B, …), so that what else the machine does hits both.
-Prints a table with the ratios, then what starting costs (`bench.imports`) and how often a person would be asked
-(`bench.asking`); keeps every number in bench/results/local/.
+Prints a table with the ratios, then what the sandbox and the search add (`bench.hands`), what starting costs
+(`bench.imports`) and how often a person would be asked (`bench.asking`); keeps every number in bench/results/local/.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from . import asking, imports
+from . import asking, hands, imports
 from .measure import Plan, percentile
 from .processes import DidNotStart, cpu_seconds, python
 from .sides import Task, assent_side, mcp_side, workspace
@@ -161,7 +161,9 @@ def main() -> int:
     kept = keep(samples, found, plan)
     sys.stdout.write(table(found, plan))
     sys.stderr.write(f"kept in {kept.relative_to(Path.cwd()) if kept.is_relative_to(Path.cwd()) else kept}\n")
-    return 0 if options.quick or options.only_mcp else imports.report() or asking.report()
+    if options.quick or options.only_mcp:
+        return 0
+    return max(hands.report(hands.Size()), imports.report(), asking.report())
 
 
 if __name__ == "__main__":

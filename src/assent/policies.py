@@ -4,7 +4,7 @@ A file that somebody else could have written is no rule of its owner's, so it is
 or understood. There is no way to go on without it: a broken policy stops the program that needs it. A project's file
 comes with a repository, so it is opened without following a link, tightens at once, and loosens only while its content
 is what the owner trusted: the trust is kept beside the client's state, never in the workspace, and ends with any change
-of the file.
+of the file. Where a workspace holds Assent's own files (its state, keys and rules), a layer of its own denies them.
 """
 
 import contextlib
@@ -20,17 +20,21 @@ import platformdirs
 
 from assent.gate import (
     DEFAULT_COMMANDS,
+    Action,
     Gate,
     GateRules,
     LayerPolicy,
     Policy,
     PolicyError,
+    Rule,
     declared_layers,
     parse_policy,
 )
+from assent.gate.names import names_of
+from assent.gate.rules import Pattern
 from assent.protocol.errors import ConfigurationError
 from assent.protocol.policies import MAX_POLICY_CHARACTERS, Layer, PolicyText
-from assent.settings import ClientSettings
+from assent.settings import ClientSettings, default_home
 
 DEVICE_POLICY = Path("/etc/assent/policy.toml")
 PROJECT_POLICY = ".assent/policy.toml"
@@ -116,7 +120,47 @@ def _counted(layer: LayerPolicy) -> str:
 
 def user_policy_path(settings: ClientSettings) -> Path:
     """Where the user's own rules are."""
-    return settings.user_policy or Path(platformdirs.user_config_dir("assent", appauthor=False)) / "policy.toml"
+    return settings.user_policy or _user_directory() / "policy.toml"
+
+
+def _user_directory() -> Path:
+    return Path(platformdirs.user_config_dir("assent", appauthor=False))
+
+
+def own_directories(settings: ClientSettings) -> tuple[Path, ...]:
+    """Directories that are Assent's alone: its state, also that of clients with another home, and its rules."""
+    return (settings.home, default_home(), _user_directory(), DEVICE_POLICY.parent)
+
+
+def own_layer(settings: ClientSettings, workspace: str | Path) -> LayerPolicy | None:
+    """Denies Assent's own files in a workspace to every tool; None where there are none.
+
+    Whether they exist or not: an agent that could make them would write its own rules, or trust itself.
+    """
+    root = os.path.realpath(workspace)
+    files = (settings.user_policy, settings.device_policy, os.environ.get("ASSENT_CONFIG"))
+    own = [*own_directories(settings), *(Path(path) for path in files if path)]
+    inside: dict[str, None] = {}
+    for path in own:
+        for spelled in (os.path.abspath(path), os.path.realpath(path)):
+            relative = os.path.relpath(spelled, root)
+            if relative.partition("/")[0] != "..":
+                inside[relative] = None
+    home = Path(os.path.realpath(settings.home))
+    if "." in inside or any(Path(root).is_relative_to(home / name) for name in ("clients", "undo")):
+        raise ConfigurationError(
+            f"{root!r} cannot be a workspace: it is where Assent keeps its own files.",
+            hint="name a project's directory",
+        )
+    rules = tuple(_own_rule(number, relative) for number, relative in enumerate(inside, 1))
+    return LayerPolicy(Layer.BUILT_IN, "Assent itself", rules) if rules else None
+
+
+def _own_rule(number: int, relative: str) -> Rule:
+    # Spelled as patterns are compared, so that the names fit whatever they hold.
+    pattern = Pattern(paths=(f"/{'/'.join(names_of(relative))}",))
+    because = "These are Assent's own files: its state, its keys and your rules."
+    return Rule(Layer.BUILT_IN, number, Action.DENY, pattern, f"deny in {relative}", because)
 
 
 def load_policy(settings: ClientSettings, workspace: str | Path) -> LoadedPolicy:
@@ -143,7 +187,8 @@ def load_policy(settings: ClientSettings, workspace: str | Path) -> LoadedPolicy
     if data is not None:
         trusted = is_trusted(settings.home, root, data)
         texts.append(policy_text(data, Layer.PROJECT, PROJECT_POLICY, trusted=trusted))
-    policy = Policy(declared_layers(texts))
+    own = own_layer(settings, root)
+    policy = Policy((*([] if own is None else [own]), *declared_layers(texts)))
     for layer in policy.layers:
         notes += [f"held back until you run `assent trust`: {line}" for line in layer.held_back]
     return LoadedPolicy(policy, texts, notes)

@@ -20,6 +20,9 @@ from pydantic_settings import (
 DEFAULT_PORT = 8477
 _SWITCH = {"true": "otlp", "1": "otlp", "false": "off", "0": "off"}
 
+SandboxName = Literal["auto", "bwrap", "landlock", "seatbelt", "none"]
+"""What holds commands; `auto`: the strongest that works."""
+
 
 def default_home() -> Path:
     """Where state lives unless `ASSENT_HOME` says otherwise."""
@@ -138,6 +141,10 @@ class ClientSettings(_Settings):
     cache_enabled: bool = Field(default=True, description="Whether repeated reads may be answered from memory.")
     cache_seconds: float = Field(default=300, ge=0, description="How long the cache remembers.")
     post_tries: int = Field(default=3, ge=1, description="Tries before a result waits for the next connection.")
+    sandbox: SandboxName = Field(
+        default="auto",
+        description="What isolates commands; `auto`: the strongest that works here. Never a weaker one than you name.",
+    )
     undo_days: float = Field(default=7, gt=0, description="How long what calls changed can be undone.")
     undo_bytes: int = Field(
         default=1024 * 1024 * 1024, ge=1024, description="Most that is kept on the disk to undo calls."
@@ -160,6 +167,11 @@ class ClientSettings(_Settings):
     tavily_url: str = Field(default="https://api.tavily.com", description="Tavily's API.")
     brave_api_key: SecretStr | None = Field(default=None, description="Key for Brave Search.")
     brave_url: str = Field(default="https://api.search.brave.com", description="Brave Search's API.")
+    search_allow_private: bool = Field(
+        default=False,
+        description="Whether the name of a search provider may lead to a private address, as that of a SearXNG on the "
+        "home network does.",
+    )
 
     @field_validator("allowed_commands", mode="before")
     @classmethod

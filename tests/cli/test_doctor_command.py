@@ -16,7 +16,7 @@ from assent.cli.doctor import _clock, _isolation, _probed, _state, _system
 from assent.cli.main import run
 from assent.protocol.errors import ToolFailure
 from assent.workspace import NoSandbox
-from assent.workspace.conformance import ROWS, Probe
+from assent.workspace.conformance import KNOWN_GAPS, ROWS, Probe
 
 pytestmark = pytest.mark.promise("L8-doctor")
 
@@ -160,7 +160,7 @@ def test_token_that_others_can_read_fails(
 def test_machine_without_a_sandbox_fails_with_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor_module, "choose_sandbox", lambda root: NoSandbox(root, reason="bwrap is broken."))
+    monkeypatch.setattr(doctor_module, "choose_sandbox", lambda root, _: NoSandbox(root, reason="bwrap is broken."))
 
     def missing(name: str, root: Path) -> str:
         raise ToolFailure(f"{name} is not installed on this machine.")
@@ -177,6 +177,21 @@ def test_probe_that_was_not_stopped_fails_with_a_hint() -> None:
     assert _probed(Probe("tcp", "connect", stopped=False, detail="connected", hint="do")).level == "fail"
     assert _probed(Probe("tcp", "connect", stopped=None, detail="?", hint="do")).level == "warn"
     assert [check.level for check in _isolation(NoSandbox(Path("/"), reason="x").isolation())] == ["fail"]
+
+
+def test_what_a_kind_of_sandbox_is_known_not_to_stop_is_a_warning() -> None:
+    probe = Probe("git-hooks", "write .git/hooks", stopped=False, detail="written", hint="do")
+    assert _probed(probe).level == "fail"
+    known = _probed(probe, KNOWN_GAPS["landlock"]["git-hooks"])
+    assert (known.level, "bubblewrap" in (known.hint or "")) == ("warn", True)
+
+
+def test_sandbox_that_was_asked_for_and_does_not_work_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSENT_SANDBOX", "seatbelt")
+    code, told = _told(capsys, str(tmp_path))
+    assert (code, _levels(told)["sandbox"]) == (1, "fail")
 
 
 def test_other_systems_are_sent_to_linux(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,13 +5,16 @@ from typing import Any
 
 import pytest
 
+from assent.cli.records import execution_line
 from assent.cli.transcript import (
     JsonTranscript,
     TerminalTranscript,
     call_summary,
+    changed_files,
     failure_summary,
     output_lines,
     result_summary,
+    weaker_isolation,
 )
 from assent.protocol.events import (
     ApprovalRequested,
@@ -24,7 +27,8 @@ from assent.protocol.events import (
     ToolOutput,
     ToolStarted,
 )
-from assent.protocol.states import ErrorType, ExecutionStatus, RiskLevel, RunState
+from assent.protocol.executions import Execution
+from assent.protocol.states import AgentMode, ErrorType, ExecutionStatus, RiskLevel, RunState
 from assent.protocol.values import now
 
 pytestmark = pytest.mark.promise("L5")
@@ -176,3 +180,92 @@ def test_a_call_that_did_not_complete_is_told_by_its_outcome(
 ) -> None:
     event = finished("x", None, status=ExecutionStatus(status), error=error, error_type=ErrorType(error_type))
     assert failure_summary(event) == told
+
+
+FULL = {"isolated": True, "backend": "bwrap", "degraded": []}
+
+
+def test_what_a_command_changed_is_told_with_each_warning(capsys: Any) -> None:
+    result = {
+        "exit_code": 0,
+        "changed": [
+            {"path": "package.json", "change": "changed"},
+            {"path": "a, b", "change": "created"},
+            {"path": "old\x1b[2J", "change": "deleted"},
+        ],
+        "changed_count": 3,
+        "warnings": ["It changed 'package.json'. npm runs\n\u202eits scripts.", "Another."],
+        "isolation": FULL,
+    }
+    for status in (ExecutionStatus.COMPLETED, ExecutionStatus.FAILED):
+        TerminalTranscript(can_ask=True).show(finished("execute_command", result, status=status, error="late"))
+        said = capsys.readouterr().err.splitlines()[1:]
+        assert said == [
+            r"  changed 3 files: package.json, 'a, b' (created), 'old\x1b[2J' (deleted)",
+            r"  warning: It changed 'package.json'. npm runs \u{202e}its scripts.",
+            "  warning: Another.",
+        ]
+
+
+def test_warning_of_a_write_is_told(capsys: Any) -> None:
+    result = {"path": "a.md", "size": 2, "warnings": ["It cannot be undone."]}
+    TerminalTranscript(can_ask=True).show(finished("write_file", result))
+    assert capsys.readouterr().err == "← write_file: a.md, now 2 bytes\n  warning: It cannot be undone.\n"
+
+
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        ({}, ""),
+        ({"changed": [], "changed_count": 0}, ""),
+        ({"changed": "x", "changed_count": "y"}, ""),
+        ({"changed": [{"path": "a", "change": "changed"}], "changed_count": 1}, "changed 1 file: a"),
+        (
+            {"changed": [{"path": str(n), "change": "created"} for n in range(7)], "changed_count": 300},
+            "changed 300 files: 0 (created), 1 (created), 2 (created), 3 (created), 4 (created), 295 more",
+        ),
+        ({"changed": ["junk", {}]}, "changed 1 file: None (None)"),
+    ],
+)
+def test_changed_files_are_told_in_a_line(result: dict[str, Any], told: str) -> None:
+    assert changed_files(result) == told
+
+
+@pytest.mark.parametrize(
+    ("isolation", "told"),
+    [
+        ({}, ""),
+        (None, ""),
+        (FULL, ""),
+        (
+            {"isolated": False, "backend": "none", "degraded": ["There is no bwrap."]},
+            "It ran without isolation. There is no bwrap.",
+        ),
+        (
+            {"isolated": True, "backend": "landlock", "degraded": []},
+            "isolation is weaker than it should be: It was held by landlock alone",
+        ),
+        ({**FULL, "degraded": ["No\x07 filter."]}, r"isolation is weaker than it should be: No\x07 filter"),
+        ({**FULL, "degraded": ["One: a, b.", "Two."]}, "isolation is weaker than it should be: One (1 more)"),
+    ],
+)
+def test_isolation_is_told_where_it_is_weaker_than_full(isolation: object, told: str) -> None:
+    assert weaker_isolation(isolation) == told
+
+
+def test_history_tells_what_a_call_changed() -> None:
+    result = {"changed": [{"path": "package.json", "change": "changed"}], "warnings": ["npm runs\x1b its scripts."]}
+    nothing: dict[str, Any] = dict.fromkeys(Execution.model_fields)
+    told: dict[str, Any] = {
+        "id": "exec_1",
+        "user_id": "u",
+        "project_id": "p",
+        "session_id": "s",
+        "digest": "d",
+        "created_at": now(),
+    }
+    told |= {"mode": AgentMode.SANDBOX, "tool_name": "execute_command", "tool_params": {"command": "npm"}}
+    told |= {"risk_level": RiskLevel.MEDIUM, "requires_approval": True, "reasons": [], "result": result}
+    execution = Execution.model_validate({**nothing, **told, "status": ExecutionStatus.COMPLETED})
+    lines = execution_line(execution, {}).plain.splitlines()[1:]
+    assert lines == ["  changed 1 file: package.json", r"  warning: npm runs\x1b its scripts."]

@@ -1,6 +1,7 @@
 """`assent undo` and `assent history --files`: shown, asked, brought back, without a server."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def test_a_person_is_asked_on_a_terminal(assent: Any, workspace: Path) -> None:
     for answer, code, left in (("n", 1, "new\n"), ("y", 0, "old\n")):
         terminal = assent.on_terminal("undo", cwd=workspace)
         terminal.expect("+old")
-        terminal.expect("Undo this? [y/N] ")
+        terminal.expect("Undo this, as shown above? [y/N] ")
         while terminal.process.poll() is None and not terminal._appears("\n", 0.2):
             terminal.type(f"{answer}\n")
         assert terminal.wait() == code
@@ -58,7 +59,7 @@ def test_a_file_that_changed_since_is_named(assent: Any, workspace: Path) -> Non
     call(assent, workspace, "write_file", path="a.txt", content="new")
     (workspace / "a.txt").write_text("mine")
     done = assent.here("undo", "--workspace", str(workspace), "--yes")
-    assert (done.returncode, "Changed since: a.txt" in done.stderr) == (1, True)
+    assert (done.returncode, "Changed since this call: a.txt" in done.stderr) == (1, True)
     assert (workspace / "a.txt").read_text() == "mine"
 
 
@@ -104,7 +105,7 @@ def test_history_of_files_lists_the_current_directory(
     assent: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(workspace)
-    assert "Nothing" in assent.here("history", "--files").stderr
+    assert "No call has changed a file" in assent.here("history", "--files").stderr
     call(assent, workspace, "write_file", path="a.txt", content="new")
     assert "created  a.txt" in assent.here("history", "--files").stdout
     assent.here("undo", "--yes")
@@ -126,3 +127,91 @@ def test_what_cannot_be_brought_back_needs_partial(assent: Any, workspace: Path)
 def test_an_unknown_call_is_told(assent: Any, workspace: Path) -> None:
     done = assent.here("undo", "exec_9", "--workspace", str(workspace), "--yes")
     assert (done.returncode, "exec_9" in done.stderr) == (1, True)
+
+
+def test_json_asks_nobody_and_so_needs_yes(assent: Any, workspace: Path) -> None:
+    call(assent, workspace, "write_file", path="a.txt", content="new")
+    done = assent.here("undo", "--workspace", str(workspace), "--json")
+    assert (done.returncode, "add --yes" in done.stderr) == (1, True)
+    assert (workspace / "a.txt").exists()
+
+
+def test_what_is_already_as_it_was_is_said_and_counts_as_undone(assent: Any, workspace: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        call(assent, workspace, "write_file", path=name, content="new")
+    (workspace / "b.txt").unlink()
+    done = assent.here("undo", "--workspace", str(workspace), "--yes")
+    assert (done.returncode, "already as it was" in done.stderr) == (0, True)
+    assert "To take that back" not in done.stderr
+    assert "Undone: 1 path is as before" in assent.here("undo", "--workspace", str(workspace), "--yes").stderr
+    assert not (workspace / "a.txt").exists()
+
+
+def test_line_endings_are_part_of_the_difference(assent: Any, workspace: Path) -> None:
+    (workspace / "a.txt").write_bytes(b"one\r\ntwo\r\n")
+    call(assent, workspace, "write_file", path="a.txt", content="one\ntwo")
+    done = assent.here("undo", "--workspace", str(workspace), "--yes")
+    assert "+one␍" in done.stdout
+    assert "-two  (no newline at the end)" in done.stdout
+    assert (workspace / "a.txt").read_bytes() == b"one\r\ntwo\r\n"
+
+
+def test_a_difference_that_would_take_for_ever_is_cut(assent: Any, workspace: Path) -> None:
+    def text(step: int) -> str:
+        return "same\n" + "".join(f"{number * step % 211}\n" for number in range(20_000)) + "end\n"
+
+    (workspace / "a.txt").write_text(text(7))
+    call(assent, workspace, "write_file", path="a.txt", content=text(11))
+    began = time.monotonic()
+    done = assent.here("undo", "--workspace", str(workspace), "--yes")
+    assert time.monotonic() - began < 20
+    assert "@@ from line 3: 19999 lines go, 19999 come @@" in done.stdout
+    assert (workspace / "a.txt").read_text() == text(7)
+
+
+def test_only_the_lines_around_a_change_are_shown_with_their_number(assent: Any, workspace: Path) -> None:
+    lines = [f"line {number}\n" for number in range(1, 2001)]
+    (workspace / "a.txt").write_text("".join(lines))
+    call(assent, workspace, "write_file", path="a.txt", content="".join([*lines[:1499], "other\n", *lines[1500:]]))
+    done = assent.here("undo", "--workspace", str(workspace), "--yes")
+    assert done.stdout.splitlines()[2:] == [
+        "@@ line 1497 @@",
+        " line 1497",
+        " line 1498",
+        " line 1499",
+        "-other",
+        "+line 1500",
+        " line 1501",
+        " line 1502",
+        " line 1503",
+    ]
+
+
+def test_odd_names_are_shown_on_one_line_and_many_are_cut(assent: Any, workspace: Path) -> None:
+    code = "for n in range(150): open(f'{n:03}\\nx', 'w')\nopen(b'\\xff', 'w')"
+    python(assent, workspace, code)
+    listed = assent.here("undo", "--list", "--workspace", str(workspace))
+    assert r"created  000\x0ax" in listed.stdout
+    assert "and 51 more" in listed.stdout
+    assert len(assent.json("undo", "--list", "--workspace", str(workspace), "--json")["entries"][0]["files"]) == 151
+    done = assent.here("undo", "--workspace", str(workspace), "--yes")
+    assert (done.returncode, "Undone: 151 paths" in done.stderr) == (0, True)
+    assert {path.name for path in workspace.iterdir()} == {"package.json", "work.py"}
+
+
+def test_a_store_that_cannot_be_read_is_told(assent: Any, workspace: Path) -> None:
+    home = workspace.parent / "elsewhere"
+    home.mkdir()
+    (home / "undo").write_text("in the way")
+    done = assent.here("undo", "--list", "--workspace", str(workspace), ASSENT_HOME=str(home))
+    assert (done.returncode, "cannot be read" in done.stderr) == (1, True)
+
+
+def test_what_a_stopped_client_left_is_passed_over_where_it_cannot_be_written(assent: Any, workspace: Path) -> None:
+    call(assent, workspace, "write_file", path="a.txt", content="new")
+    index = next(assent.home.glob("undo/workspaces/*/index.jsonl"))
+    (index.parent / "recovery").unlink()
+    (index.parent / "recovery").mkdir()
+    done = assent.here("undo", "--list", "--workspace", str(workspace))
+    assert (done.returncode, "could not be looked at" in done.stderr) == (0, True)
+    assert "created  a.txt" in done.stdout

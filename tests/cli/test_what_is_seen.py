@@ -116,7 +116,10 @@ def test_transcript_shows_what_it_holds(trick: str, capsys: pytest.CaptureFixtur
     params = {"command": trick, "args": [trick]}
     transcript.show(_event(ToolStarted, tool_name=f"x{trick}", tool_params=params, risk_level=RiskLevel.LOW, **common))
     transcript.show(_event(ToolOutput, stream="stdout", text=f"{trick}\n", sequence=0, **common))
-    result = {"stdout": trick, "stderr": trick, "exit_code": 0}
+    result: dict[str, Any] = {"stdout": trick, "stderr": trick, "exit_code": 0}
+    result["changed"] = [{"path": f"a{trick}", "change": trick}]
+    result["warnings"] = [f"It changed {trick}."]
+    result["isolation"] = {"isolated": True, "backend": f"b{trick}", "degraded": [f"Weak {trick}."]}
     ended = {"tool_name": "execute_command", "status": ExecutionStatus.COMPLETED, "result": result}
     transcript.show(_event(ToolFinished, error=None, error_type=None, **ended, **common))
     transcript.show(everything(trick))

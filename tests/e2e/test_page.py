@@ -308,9 +308,13 @@ async def test_everything_in_a_session_takes_its_warning_to_be_read(site: Site, 
     await page.until("document.querySelectorAll('.tool .by')[1].textContent.includes('by your grant')")
 
 
-@pytest.mark.promise("G8", "U")
-async def test_what_a_script_holds_is_shown_before_it_runs(site: Site, page: Page) -> None:
-    (site.workspace / "src" / "app.py").write_text("print('<b>hello</b>')\nprint(6 * 7)\n")
+@pytest.mark.promise("G8", "U", "T3")
+async def test_what_a_script_holds_is_shown_before_it_runs_and_what_it_changed_after(site: Site, page: Page) -> None:
+    (site.workspace / "src" / "app.py").write_text(
+        "print('<b>hello</b>')\nprint(6 * 7)\n"
+        "for name in ('Makefile', 'b, c <img id=evil>\\x1b'):\n    open(name, 'w').close()\n"
+        "print('x' * 70_000)\n"  # so long that a page of the history leaves the result out
+    )
     await page.goto(await sign_in_link(site))
     await page.say("run python src/app.py")
     seen = await page.until("document.querySelector('.question .seen')?.textContent")
@@ -321,6 +325,15 @@ async def test_what_a_script_holds_is_shown_before_it_runs(site: Site, page: Pag
     assert words == ["python", "src/app.py"], "each argument has its own box"
     await page.click(".question .allow")
     await page.until("document.querySelector('.tool')?.textContent.includes('42')")
+    for _ in range(2):
+        left = await page.until(
+            "document.querySelector('.tool .effects .caution') && document.querySelector('.tool .effects').textContent"
+        )
+        assert r"changed 2 files: Makefile (created), 'b, c <img id=evil>\x1b' (created)" in left
+        assert "The command created 'Makefile'. make runs the commands in it" in left
+        assert await page.js("document.querySelector('#evil')") is None
+        await page.until("document.querySelector('.entry.agent .who')")
+        await page.reload()
 
 
 @pytest.mark.promise("U", "A")

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assent.gate import CommandValidator
+from assent.gate import CommandValidator, Gate, GateRules, Policy, parse_policy
 from assent.gate.globs import directory_of, path_above, path_fits
 from assent.gate.rules import Call, Fit, Pattern, call_of
+from assent.protocol.policies import Layer
 
 pytestmark = pytest.mark.promise("G3", "S")
 
@@ -245,6 +246,32 @@ def test_careless_look_covers_case_and_what_lies_below() -> None:
     assert path_above("a", "a/*/key")
     assert path_above("a/b", "a/*/key")
     assert not path_above("b", "a/*/key")
+
+
+@pytest.mark.parametrize(
+    ("glob", "path"),
+    [
+        ("end.", "end."),
+        ("end.", "a/END./b"),
+        ("x?.", "xa."),
+        ("a:b", "A:b"),
+        ("/dot./key", "dot./key"),
+        ("/dot./key", "dot./key."),
+        ("dot./**", "dot./key"),
+    ],
+)
+def test_careless_look_covers_a_name_as_it_stands_too(glob: str, path: str) -> None:
+    assert path_fits(glob, path, careless=True)
+    text = f'[[rule]]\naction = "deny"\npaths = ["{glob}"]\n'
+    gate = Gate(GateRules(policy=Policy((parse_policy(text, Layer.USER, source="policy.toml"),))))
+    assert gate.judge("read_file", {"path": path}, workspace="/w").verdict.refused
+    assert gate.judge("execute_command", {"command": "cat", "args": [path]}, workspace="/w").verdict.refused
+
+
+def test_careless_look_at_directories_covers_a_name_as_it_stands_too() -> None:
+    assert directory_of("end.", "end./**")
+    assert path_above("end.", "end./*/key")
+    assert not path_above("other.", "end./*/key")
 
 
 def test_hostile_pattern_takes_no_time() -> None:

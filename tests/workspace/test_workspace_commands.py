@@ -129,7 +129,7 @@ async def test_git_cannot_change_what_runs_in_the_repository(workspace: Workspac
     before = (repository.root / ".git/config").read_text()
     assert not (await _run(workspace, "git", "config", "core.pager", "evil")).success
     assert (repository.root / ".git/config").read_text() == before
-    result = await _run(workspace, "git", "status")
+    result = await _run(workspace, "git", "add", ".")
     assert {".git/hooks", ".git/config"} <= set(result.isolation["protected"])
 
 

@@ -2,8 +2,12 @@
 
 import asyncio
 import base64
+import json
 import os
 import socket
+import subprocess
+import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -296,3 +300,167 @@ async def test_every_tool_refuses_the_same_paths(workspace: Workspace, place: Pl
     params |= {"search_files": {"pattern": "x"}, "write_file": {"content": "x"}}.get(tool, {})
     with pytest.raises(AssentError):
         await workspace.run(tool, params)
+
+
+@pytest.mark.promise("T1")
+@pytest.mark.parametrize(
+    ("encoding", "mark", "told"),
+    [
+        ("utf-8", b"", "utf-8"),
+        ("utf-8", b"\xef\xbb\xbf", "utf-8-sig"),
+        ("utf-16-le", b"\xff\xfe", "utf-16"),
+        ("utf-16-be", b"\xfe\xff", "utf-16"),
+        ("utf-32-be", b"\x00\x00\xfe\xff", "utf-32"),
+        ("latin-1", b"", "latin-1"),
+        ("cp1252", b"", "cp1252"),
+    ],
+)
+async def test_lines_are_cut_in_every_encoding_and_keep_their_ends(
+    workspace: Workspace, place: Place, encoding: str, mark: bytes, told: str
+) -> None:
+    dash = "\u2013" if encoding not in ("latin-1",) else "-"
+    lines = ["eins é\r\n", f"zwei {dash} ü\r\n", "drei"]
+    data = mark + "".join(lines).encode(encoding)
+    place.file("x.txt", data)
+    result = await _read(workspace, "x.txt", start_line=2, end_line=2)
+    assert (result.content, result.encoding, result.size) == (lines[1], told, len(data))
+    assert (result.start_line, result.end_line, result.total_lines) == (2, 2, 3)
+
+
+@pytest.mark.promise("T1", "G4")
+async def test_huge_sparse_file_is_refused_at_once(workspace: Workspace, place: Place) -> None:
+    os.truncate(place.file("sparse.txt"), 10 * 1024**3)
+    async with asyncio.timeout(5):
+        for tool, params in (("read_file", {}), ("read_file", {"start_line": 1, "end_line": 1})):
+            with pytest.raises(ToolFailure, match="is larger than"):
+                await workspace.run(tool, {"path": "sparse.txt", **params})
+        with pytest.raises(ToolFailure, match="larger than"):
+            await workspace.run("write_file", {"path": "sparse.txt", "content": "x", "mode": "append"})
+        result = await _list(workspace)
+    assert result.files[0].size == 10 * 1024**3
+    assert os.listdir(place.root) == ["sparse.txt"]
+
+
+@pytest.mark.promise("T1", "T2", "T4", "T5")
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+async def test_no_tool_waits_for_what_is_no_regular_file(workspace: Workspace, place: Place, kind: str) -> None:
+    path = place.root / "odd.txt"
+    place.file("plain.txt", "needle")
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        here = os.open(".", os.O_RDONLY)
+        os.chdir(place.root)  # the address of a socket is short
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind("odd.txt")
+        os.fchdir(here)
+        os.close(here)
+    else:
+        try:
+            os.mknod(path, 0o20666, os.makedev(1, 5))  # /dev/zero
+        except PermissionError:
+            pytest.skip("only root can make a device")
+    before = path.lstat().st_mode
+    async with asyncio.timeout(10):
+        for tool, params in (
+            ("read_file", {"path": "odd.txt"}),
+            ("write_file", {"path": "odd.txt", "content": "x"}),
+            ("write_file", {"path": "odd.txt", "content": "x", "mode": "append"}),
+            ("list_directory", {"path": "odd.txt"}),
+            ("search_files", {"path": "odd.txt", "pattern": "x"}),
+        ):
+            with pytest.raises(AssentError):
+                await workspace.run(tool, params)
+        listed = await _list(workspace, recursive=True)
+        found = await workspace.run("search_files", {"pattern": "needle"})
+    assert [entry.name for entry in listed.files] == ["odd.txt", "plain.txt"]
+    assert "plain.txt" in str(found)
+    assert path.lstat().st_mode == before
+    assert sorted(os.listdir(place.root)) == ["odd.txt", "plain.txt"]
+
+
+@pytest.mark.promise("T1", "T4")
+async def test_odd_names_are_listed_so_that_they_can_be_seen(workspace: Workspace, place: Place) -> None:
+    names = [b"a\nb.txt", b"bad\xff.txt", b"-dash.txt", "x\u202ey.txt".encode(), b"long" + b"x" * 247 + b".txt"]
+    for name in names:
+        (place.root / os.fsdecode(name)).write_text("x")
+    listed = [entry.name for entry in (await _list(workspace)).files]
+    assert sorted(listed) == sorted(
+        ["a\\x0ab.txt", "bad\\xff.txt", "-dash.txt", "x\\u202ey.txt", os.fsdecode(names[4])]
+    )
+    for readable in ("-dash.txt", os.fsdecode(names[4])):
+        assert (await _read(workspace, readable)).content == "x"
+    for unreadable in ("a\nb.txt", "x\u202ey.txt", os.fsdecode(names[1])):
+        with pytest.raises(AssentError):
+            await _read(workspace, unreadable)
+
+
+@pytest.mark.promise("T1", "S")
+def test_secret_that_is_removed_while_it_is_read_stays_one(place: Place) -> None:
+    paths = PathValidator(place.root)
+    fd = os.open(place.file("id_rsa", "x"), os.O_RDONLY)
+    named = os.open(place.file("real (deleted)", "x"), os.O_RDONLY)
+    (place.root / "id_rsa").unlink()
+    assert paths.real_path(fd) == "id_rsa"
+    assert paths.real_path(named) == "real (deleted)"
+    os.close(fd)
+    os.close(named)
+    paths.close()
+
+
+AS_NOBODY = """
+import json, os, sys
+from pathlib import Path
+from assent.protocol.tools import ListDirectoryParams, ReadFileParams, WriteFileParams
+from assent.workspace import FileSystemExecutor, PathValidator
+from assent.workspace.listing import Listing
+import threading
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+paths = PathValidator(sys.argv[1])
+files = FileSystemExecutor(paths)
+attempts = {
+    "read": lambda: files.read_now(ReadFileParams(path="private.txt")),
+    "write": lambda: files.write_now(WriteFileParams(path="theirs.txt", content="x")),
+    "append": lambda: files.write_now(WriteFileParams(path="theirs.txt", content="x", mode="append")),
+    "new": lambda: files.write_now(WriteFileParams(path="theirs/new.txt", content="x")),
+    "made": lambda: files.write_now(WriteFileParams(path="theirs/a/b/new.txt", content="x")),
+    "list": lambda: Listing(paths, ListDirectoryParams(path="closed"), threading.Event()).run(),
+    "enter": lambda: files.read_now(ReadFileParams(path="closed/x.txt")),
+    "own": lambda: files.write_now(WriteFileParams(path="ours/new.txt", content="x")),
+    "only written": lambda: files.write_now(WriteFileParams(path="ours/blind.txt", content="x")),
+}
+def answer(attempt):
+    try:
+        return str(attempt().success)
+    except Exception as error:
+        return error.message
+print(json.dumps({name: answer(attempt) for name, attempt in attempts.items()}), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.promise("T1", "T2", "T4")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_ordinary_user_is_told_what_is_not_permitted() -> None:
+    with tempfile.TemporaryDirectory() as base:
+        root = Path(base)
+        root.chmod(0o755)
+        for name in ("theirs", "closed", "ours"):
+            (root / name).mkdir()
+        for name in ("private.txt", "theirs.txt", "closed/x.txt", "ours/blind.txt"):
+            (root / name).write_text("old")
+        (root / "private.txt").chmod(0o600)
+        (root / "closed").chmod(0o700)
+        (root / "ours/blind.txt").chmod(0o200)
+        os.chown(root / "ours", 65534, 65534)
+        os.chown(root / "ours/blind.txt", 65534, 65534)
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY, base], env=env, capture_output=True, text=True, check=True
+        )
+        told = json.loads(done.stdout)
+        assert told.pop("own") == told.pop("only written") == "True"
+        assert all("No permission" in answer for answer in told.values()), told
+        left = {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
+    assert left.pop("ours/new.txt") == left.pop("ours/blind.txt") == "x"
+    assert set(left.values()) == {"old"}

@@ -15,7 +15,9 @@ from assent.protocol.errors import PathValidationError, ToolFailure
 from assent.protocol.tools import ExecuteCommandResult
 from assent.workspace import BubblewrapSandbox, NoSandbox, Workspace
 from assent.workspace import bubblewrap as bubblewrap_module
+from assent.workspace import landlock as landlock_module
 from assent.workspace import workspace as workspace_module
+from assent.workspace.landlock import LandlockSandbox
 from assent.workspace.protection import PROTECTED, only_reads
 
 from .conftest import Place
@@ -199,16 +201,12 @@ async def test_trusted_file_that_git_makes_is_told(workspace: Workspace, place: 
     assert result.isolation["created"] == [".vscode"]
 
 
-async def test_protected_link_is_refused_or_told(workspace: Workspace, place: Place) -> None:
-    (place.root / ".claude").symlink_to("elsewhere")
-    with pytest.raises(PathValidationError, match=r"'\.claude' is a link"):
-        await _python(workspace, "pass")
-    result = await workspace.run("execute_command", {"command": "git", "args": ["version"]})
-    assert isinstance(result, ExecuteCommandResult)
-    assert ".claude is a link and was not protected." in result.isolation["degraded"]
-    (place.root / ".git").symlink_to("../out")
-    with pytest.raises(PathValidationError, match="is a link"):
-        await workspace.run("execute_command", {"command": "git", "args": ["version"]})
+@pytest.mark.parametrize("name", [".git", ".assent"])
+async def test_repository_or_rules_that_are_a_link_are_refused(workspace: Workspace, place: Place, name: str) -> None:
+    (place.root / name).symlink_to("../out")
+    for command in ("git", "python"):
+        with pytest.raises(PathValidationError, match="is a link"):
+            await workspace.run("execute_command", {"command": command, "args": ["--version"]})
     assert Workspace(place.root).isolation.isolated
 
 
@@ -229,7 +227,8 @@ async def test_reading_commands_cannot_write_at_all(workspace: Workspace, place:
         (["/usr/bin/find", ".", "-name", "x"], True),
         (["/usr/bin/find", ".", "-fprintf", "x"], False),
         (["/usr/bin/find", ".", "-execdir", "x"], False),
-        (["/usr/bin/git", "status"], False),
+        (["/usr/bin/git", "status"], True),
+        (["/usr/bin/git", "add", "."], False),
         (["/usr/bin/tar", "tf", "x"], False),
     ],
 )
@@ -237,7 +236,9 @@ def test_only_commands_that_must_write_get_a_writable_workspace(argv: list[str],
     assert only_reads(argv) is reads
 
 
-async def test_limits_are_set_inside(workspace: Workspace) -> None:
+@pytest.mark.parametrize("from_outside", [True, False])
+async def test_limits_are_set(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, from_outside: bool) -> None:
+    monkeypatch.setattr(bubblewrap_module, "may_limit", lambda uid: from_outside)
     script = "import resource as r; print(r.getrlimit(r.RLIMIT_NPROC)[0], r.getrlimit(r.RLIMIT_CORE)[0])"
     assert (await _python(workspace, script)).stdout == "256 0\n"
     assert (await _python(workspace, "x = bytearray(6 * 1024**3)")).exit_code == 1
@@ -258,19 +259,21 @@ def test_isolation_says_what_was_applied(workspace: Workspace) -> None:
     assert any("root" in words for words in isolation.degraded) is (os.geteuid() == 0)
 
 
-def test_missing_or_broken_bubblewrap_is_said_and_not_pretended(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BubblewrapSandbox, "probe", lambda self: "bubblewrap does not work here: no")
+def test_missing_or_broken_sandbox_is_said_and_not_pretended(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LandlockSandbox, "probe", lambda self: "Landlock does not work here: no.")
+    monkeypatch.setattr(BubblewrapSandbox, "probe", lambda self: "bubblewrap does not work here: no.")
     isolation = workspace_module.choose_sandbox(place.root).isolation(network=True)
     assert (isolation.isolated, isolation.backend, isolation.net) == (False, "none", "host")
-    assert isolation.degraded == ("bubblewrap does not work here: no",)
+    assert isolation.degraded == ("bubblewrap does not work here: no. Landlock does not work here: no.",)
 
     def missing(name: str, root: Path) -> str:
         raise ToolFailure(f"{name} is not installed on this machine.")
 
     monkeypatch.setattr(bubblewrap_module, "find_program", missing)
+    monkeypatch.setattr(landlock_module, "find_program", missing)
     monkeypatch.setattr(workspace_module, "find_program", missing)
     assert workspace_module.choose_sandbox(place.root).isolation().degraded == (
-        "bwrap is not installed on this machine.",
+        "bwrap is not installed on this machine. python is not installed on this machine.",
     )
 
 
@@ -289,6 +292,8 @@ def test_machine_without_prlimit_says_so(place: Place, monkeypatch: pytest.Monke
         raise ToolFailure(f"{name} is not installed on this machine.")
 
     monkeypatch.setattr("assent.workspace.sandbox.find_program", missing)
+    assert {"data", "cpu"} <= set(BubblewrapSandbox(place.root).isolation().limits)  # bubblewrap needs none
+    monkeypatch.setattr(bubblewrap_module, "may_limit", lambda uid: False)
     isolation = BubblewrapSandbox(place.root).isolation()
     assert set(isolation.limits) <= {"pids"}
     assert any("prlimit" in words for words in isolation.degraded)

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import random
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +16,9 @@ import pytest
 
 from assent.protocol.errors import ExecutionTimeout, InvalidParameters, PathValidationError, ToolFailure
 from assent.protocol.tools import SearchFilesParams, SearchFilesResult
-from assent.workspace import PathValidator, SearchExecutor, Workspace, scan, search
+from assent.workspace import PathValidator, SearchExecutor, Workspace, scan, search, search_sandbox
+from assent.workspace.globs import GlobError, glob_pattern
+from assent.workspace.search_answers import AnswerReader
 
 from .conftest import Place
 
@@ -25,7 +29,7 @@ pytestmark = pytest.mark.promise("T5")
 def searcher(request: pytest.FixtureRequest, place: Place) -> Iterator[SearchExecutor]:
     paths = PathValidator(place.root)
     searcher = SearchExecutor(paths, use_ripgrep=request.param)
-    assert (searcher._ripgrep is not None) is request.param
+    assert (searcher.ripgrep() is not None) is request.param
     yield searcher
     paths.close()
 
@@ -167,74 +171,261 @@ async def test_search_goes_through_the_workspace(workspace: Workspace, place: Pl
     assert result.matches[0].path == "a"
 
 
-async def test_line_over_every_bound_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "_MAX_RECORD", 10)
-    stream = asyncio.StreamReader()
-    # One piece at a time, as a pipe gives them.
-    reader = search._lines(stream)
-    stream.feed_data(b"x" * 20)
-    first = asyncio.ensure_future(anext(reader))
-    await asyncio.sleep(0)
-    stream.feed_data(b"yy\nshort\n")
-    stream.feed_eof()
-    assert await first == b"short"
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["lf", "crlf"])
+@pytest.mark.parametrize("size", [1, 7, 1 << 16])
+def test_answer_is_read_in_whatever_pieces_it_comes(size: int, end: bytes) -> None:
+    answer = (
+        b"./b/x\x001:one\n2:" + b"y" * 20_000 + b"\n3:three\n\n"
+        b"./bin\x001:needle\n./bin: WARNING: stopped searching binary file after match\n\n"
+        b"./no\x001:not wanted\n\n"
+        b"./n\nl\x004:newline\n\n"
+        b"./forged\n\n./a\x001:forged\n\n"
+        b"./a\x009:first\n"
+    )
+    answer = answer.replace(b"\n\n./", b"\n" + end + b"./").replace(b"./forged\n\r\n", b"./forged\n\n")
+    reader = AnswerReader(10, lambda path: path != "no")
+    for at in range(0, len(answer), size):
+        reader.feed("stdout", answer[at : at + size])
+    reader.feed("stdout", b"", final=True)
+    found = reader.matches.found()
+    assert [(path, number) for path, number, _ in found] == [("a", 9), ("b/x", 1), ("b/x", 2), ("b/x", 3), ("n\nl", 4)]
+    assert found[2][2] == "y" * 2000 + " [...]"
+    assert not reader.matches.truncated
 
 
-def test_machine_without_ripgrep_falls_back(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_matches_are_the_same_in_any_order_of_files() -> None:
+    files = [b"./%s\x00%s" % (name, b"".join(b"%d:x\n" % line for line in range(1, 4))) for name in _NAMES]
+    expected = [
+        (name.decode(), line) for name in sorted(_NAMES, key=lambda name: name.split(b"/")) for line in (1, 2, 3)
+    ]
+    for seed in range(20):
+        random.Random(seed).shuffle(files)
+        for most in (1, 3, 4, 11, 12, 13):
+            reader = AnswerReader(most, lambda _: True)
+            reader.feed("stdout", b"\n".join(files), final=True)
+            assert [match[:2] for match in reader.matches.found()] == expected[:most]
+            assert reader.matches.truncated is (most < 12)
+
+
+_NAMES = (b"a/b", b"a.txt", b"a/c/d", b"b")
+
+
+def test_path_that_never_ends_takes_no_memory() -> None:
+    reader = AnswerReader(10, lambda _: True)
+    for _ in range(100):
+        reader.feed("stdout", b"x" * 10_000)
+    assert len(reader._kept) <= 1 << 16
+
+
+async def test_machine_without_ripgrep_falls_back(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str, root: Path) -> str:
         raise ToolFailure("rg is not installed on this machine.")
 
-    monkeypatch.setattr(search, "find_program", missing)
+    monkeypatch.setattr(search_sandbox, "find_program", missing)
+    place.file("a", "needle")
     paths = PathValidator(place.root)
-    assert SearchExecutor(paths)._ripgrep is None
+    searcher = SearchExecutor(paths)
+    assert await _search(searcher, "needle") == [("a", 1, "needle")]
+    assert searcher.ripgrep() is None
     paths.close()
 
 
-def _scan(fd: int, monkeypatch: pytest.MonkeyPatch, **work: Any) -> int:
-    defaults = {"fd": fd, "above": [], "pattern": "needle", "case_sensitive": True, "globs": []}
-    read_end, write_end = os.pipe()
-    os.write(write_end, json.dumps(defaults | work).encode())
-    os.close(write_end)
-    with os.fdopen(read_end) as stdin:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        return scan.main()
+async def test_what_the_owner_has_ruled_out_is_left_out(place: Place, request: pytest.FixtureRequest) -> None:
+    asked: list[str] = []
+
+    def forbidden(path: str) -> bool:
+        asked.append(path)
+        return path in ("private", "sub/one.txt")
+
+    for name in ("private/a", "private/deep/b", "sub/one.txt", "sub/two.txt", "private.txt"):
+        place.file(name, "needle")
+    paths = PathValidator(place.root)
+    for use_ripgrep in (True, False):
+        searcher = SearchExecutor(paths, forbidden=forbidden, use_ripgrep=use_ripgrep)
+        assert [path for path, _, _ in await _search(searcher, "needle")] == ["private.txt", "sub/two.txt"]
+        assert [path for path, _, _ in await _search(searcher, "needle", path="sub")] == ["sub/two.txt"]
+        for path in ("private", "private/deep", "sub/one.txt"):
+            with pytest.raises(PathValidationError, match="ruled out"):
+                await _search(searcher, "needle", path=path)
+    asked.clear()
+    await _search(SearchExecutor(paths, forbidden=forbidden, use_ripgrep=False), "needle")
+    assert "private" in asked
+    assert "private/deep" not in asked, "a directory that is ruled out is not entered"
+    paths.close()
+
+
+async def test_repository_within_another_has_its_own_rules(searcher: SearchExecutor, place: Place) -> None:
+    place.file(".gitignore", "*.log\n")
+    for name in ("a.log", "inner/b.log", "inner/deep/c.log"):
+        place.file(name, "needle")
+    place.file("inner/.git/HEAD", "ref")
+    assert [path for path, _, _ in await _search(searcher, "needle")] == ["inner/b.log", "inner/deep/c.log"]
+    assert [path for path, _, _ in await _search(searcher, "needle", path="inner/deep")] == ["inner/deep/c.log"]
+
+
+async def test_file_that_is_too_large_is_said(searcher: SearchExecutor, place: Place) -> None:
+    with place.file("big").open("wb") as file:
+        file.truncate(33 * 1024 * 1024)
+    with pytest.raises(ToolFailure, match="larger than 32 MiB"):
+        await _search(searcher, "x", path="big")
+    assert await _search(searcher, "x") == []
+
+
+_RULES = (
+    *("*.log", "!keep.log", "build/", "/build", "src/*", "!src/a", "**/a", "a/**", "src/**/b", "**", "*", "!*/"),
+    *("?", "[ab]", "[!a]", "[^a-c]*", "{a,b}", "*.{py,txt}", "/src/", "a/b", "a/b/", "\\#c", "\\!i", "#c", "t\\ "),
+    *("é*", "[z-a]", "{a", "a\\", "!", "/", "/*", "!/src", "**/src/**", "a**b", "[]a]", "[a-]", "[--a]", "{,a}"),
+    *("!*.py", "t ", "!.hid"),
+)
+_FILES = (
+    "a",
+    "b",
+    "c.txt",
+    "keep.log",
+    "d.log",
+    "e.py",
+    ".hid",
+    "build",
+    "src",
+    "g g",
+    "é.txt",
+    "x,y",
+    "#c",
+    "!i",
+    "t ",
+)
+_LINES = ("needle", "Needle", "needle\r", "", "é needle É", "123 needle_4", "nee", "needle " * 400, "日本 needle")
+_PATTERNS = ("needle", "^needle$", "needle.", "^$", "x*", r"\d+\s", r"\w+_\d", "[^a-z]", r"\W", r"e\s*$", "(?i)NEE")
+
+
+def _tree(chance: random.Random, directory: Path, depth: int = 0) -> None:
+    """Directories, files, links and ignore rules as they come."""
+    if chance.random() < 0.5:
+        rules = "\n".join(chance.choices(_RULES, k=chance.randint(1, 4)))
+        (directory / ".gitignore").write_text(rules, encoding="utf-8")
+    for name in chance.sample(_FILES, chance.randint(2, 6)):
+        kind = chance.random()
+        if kind < 0.35 and depth < 3:
+            (directory / name).mkdir()
+            _tree(chance, directory / name, depth + 1)
+        elif kind < 0.4:
+            (directory / name).symlink_to(chance.choice(["a", "../a", "/etc", "src", ".gitignore"]))
+        else:
+            text = "\n".join(chance.choices(_LINES, k=chance.randint(0, 6))) + chance.choice(["\n", ""])
+            end = chance.choices([b"", b"\x00needle\n", b"\nneedle\xff\xfe x\n"], [8, 1, 1])[0]
+            encoding = chance.choices(["utf-8", "utf-16", "utf-8-sig"], [8, 1, 1])[0]
+            (directory / name).write_bytes(text.encode(encoding) + (end if encoding == "utf-8" else b""))
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_both_searches_find_the_same(place: Place, seed: int) -> None:
+    chance = random.Random(seed)
+    _tree(chance, place.root)
+    paths = PathValidator(place.root)
+    ripgrep, scanning = SearchExecutor(paths), SearchExecutor(paths, use_ripgrep=False)
+    places = [".", *(str(path.relative_to(place.root)) for path in place.root.rglob("*") if not path.is_symlink())]
+    for pattern in chance.sample(_PATTERNS, 4):
+        params = SearchFilesParams(
+            pattern=pattern,
+            regex=True,
+            path=chance.choice(places),
+            glob=chance.choice([None, None, "*.txt", "[^a]*", ".*", "{a,b}", "?"]),
+            max_results=chance.choice([1000, 5]),
+        )
+        assert await scanning.search(params) == await ripgrep.search(params), params
+    paths.close()
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(?=n)", r"(n)\1", "a++", "n{", r"a\nb", "(?>n)", "[[:alpha:]]", r"[\S]", r"\Z", "(?P=x)", "(?#x)"]
+)
+def test_expression_that_means_something_else_here_is_refused(
+    pattern: str, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fd = os.open(place.root, os.O_RDONLY)
+    assert scan.main(_work(fd, pattern=pattern)) == 2
+    assert "regex parse error" in capsys.readouterr().err
+    os.close(fd)
+
+
+def _work(fd: int, **more: Any) -> dict[str, Any]:
+    work = {"fd": fd, "above": [], "pattern": "needle", "regex": True, "case_sensitive": True, "globs": []}
+    return work | {"max_count": 1001, "ask": None, "seconds": 10, "owner": None} | more
 
 
 def test_scan_answers_like_ripgrep(
-    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: Place, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    place.file(".gitignore", "skip\n/up/gone\n!skip/kept\n")
     place.file("up/.gitignore", "local\n")
     for name in ("up/a", "up/skip", "up/local", "up/gone", "up/d/b", "up/.hidden"):
         place.file(name, "needle\n")
     place.file("up/broken", b"needle \xff\n")
+    place.file("up/empty", "")
     os.mkfifo(place.root / "up" / "pipe")
+    os.mkfifo(place.root / "up" / "d" / ".gitignore")
     (place.root / "up" / "link").symlink_to("a")
+    above = [("skip\n/up/gone\n!skip/kept\n", "up/")]
     fd = os.open(place.root / "up", os.O_RDONLY)
-    assert _scan(fd, monkeypatch, above=["up"]) == 0
-    found = [json.loads(line)["data"] for line in capsys.readouterr().out.splitlines()]
-    assert [data["path"]["text"] for data in found] == ["a", "broken", "d/b"]
-    assert "bytes" in found[1]["lines"]
-    assert _scan(fd, monkeypatch, pattern="absent") == 1
-    assert _scan(fd, monkeypatch, pattern="(") == 2
-    monkeypatch.setattr(scan, "_MAX_DEPTH", 0)
-    assert _scan(fd, monkeypatch, globs=["b"]) == 1
-    monkeypatch.setattr(scan, "_MAX_FILE", 1)
-    assert _scan(fd, monkeypatch) == 1
+
+    def found(**more: Any) -> list[str]:
+        assert scan.main(_work(fd, **more)) == 0
+        sys.stdout.flush()
+        answer = capfdbinary.readouterr().out
+        return [os.fsdecode(part.split(b"\0")[0]) for part in answer.split(b"\n\n") if part]
+
+    assert found(above=above) == ["./a", "./broken", "./d/b"]
+    assert found(above=above, regex=False) == ["./a", "./broken", "./d/b"]
+    assert found(pattern="absent") == []
+    monkeypatch.setattr(scan, "_SYS_OPENAT2", 100_000)  # a kernel without it
+    assert found(above=above) == ["./a", "./broken", "./d/b"]
+    ours, theirs = socket.socketpair()
+    ours.send(b"0000000000")
+    with ours:
+        assert found(ask=theirs.detach()) != []
+        assert json.loads(ours.recv(1 << 16).splitlines()[0])[0] == "a"
+    monkeypatch.setattr(scan, "MAX_DEPTH", 0)
+    assert found(globs=["b"]) == []
+    monkeypatch.setattr(scan, "MAX_FILE", 1)
+    assert found() == []
     os.close(fd)
 
 
-def test_ignore_file_that_is_no_file_is_left_alone(place: Place) -> None:
-    os.mkfifo(place.root / ".gitignore")
-    fd = os.open(place.root, os.O_RDONLY)
-    assert scan._ignores_in(fd, "") == []
-    assert scan._ignores_above(fd, ["ws"])[0:] == []
-    os.close(fd)
+@pytest.mark.parametrize(
+    ("glob", "fits", "not_"),
+    [
+        ("*.py", "a.py", "a/b.py"),
+        ("**/*.py", "a/b.py", "a.pyc"),
+        ("a/**", "a/b/c", "a"),
+        ("a/**/b", "a/x/y/b", "a/xb"),
+        ("**", "a/b", ""),
+        ("a**b", "axb", "a/b"),
+        ("**/**/a", "x/a", "ax"),
+        ("a/**/**", "a/b", "b"),
+        ("{a/**,b}", "a/c", "c"),
+        ("{x,**}y", "xy", "ab"),
+        ("a,b", "a,b", "a"),
+        ("[!a]b", "cb", "ab"),
+        ("\\*", "*", "a"),
+    ],
+)
+def test_glob_means_what_it_means_to_ripgrep(glob: str, fits: str, not_: str) -> None:
+    pattern = glob_pattern(glob)
+    assert pattern.fullmatch(os.fsencode(fits))
+    assert not not_ or not pattern.fullmatch(os.fsencode(not_))
 
 
-def test_scan_runs_alone(place: Place) -> None:
-    done = subprocess.run(
-        [sys.executable, "-I", scan.__file__], input="{}", capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "KeyError" in done.stderr
+@pytest.mark.parametrize("glob", ["{a", "a}", "{{a}}", "[a", "[b-a]", "a\\"])
+def test_glob_that_ripgrep_does_not_take_is_an_error(glob: str) -> None:
+    with pytest.raises(GlobError):
+        glob_pattern(glob)
+
+
+def test_scan_process_is_limited_and_gives_up_root() -> None:
+    looks = """
+import os, resource
+scan.limit(3, [65534, 65534] if os.geteuid() == 0 else None)
+print(os.geteuid() == 0, [resource.getrlimit(name)[1] for name in (resource.RLIMIT_DATA, resource.RLIMIT_CPU)])
+"""
+    program = search._SCAN.replace("scan.start()", looks)
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False [1073741824, 8]"

@@ -122,6 +122,40 @@ def test_network_brings_the_one_netlink_that_lists_addresses() -> None:
     assert answer(program, 0xC000003E, 41, 40, 1, 0) == _refused(errno.EAFNOSUPPORT)
 
 
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_filter_without_namespaces_closes_what_they_would(machine: str) -> None:
+    numbers = {"shmget": (29, 194), "mq_open": (240, 180), "prlimit64": (302, 261), "truncate": (76, 45), **CALLS}
+
+    def asked(name: str, *arguments: int, network: bool = False) -> int:
+        program = filter_for(machine, network=network, namespaces=False)
+        assert program is not None
+        return answer(program, ARCHITECTURES[machine].audit, numbers[name][machine == "aarch64"], *arguments)
+
+    no_family = _refused(errno.EAFNOSUPPORT)
+    assert {asked("socket", family, 1) for family in (1, 2, 10, 16, 40)} == {no_family}
+    assert [asked("socket", family, 1, network=True) for family in (1, 2, 10, 16, 40)] == [
+        *(no_family, ALLOW, ALLOW, ALLOW, no_family),
+    ]
+    assert asked("socket", 16, 3, 9, network=True) == no_family
+    assert [asked("socketpair", 1, kind) for kind in (1, 5, 0x80801)] == [ALLOW] * 3
+    assert [asked("socketpair", 1, kind) for kind in (2, 3, 0x80802)] == [_refused(errno.EPERM)] * 3
+    assert asked("socketpair", 2, 1) == no_family
+    assert {asked(name) for name in ("shmget", "mq_open", "truncate", "mount")} == {_refused(errno.EPERM)}
+    assert (asked("prlimit64", 0), asked("prlimit64", 17)) == (ALLOW, _refused(errno.EPERM))
+    assert (asked("read"), asked("fchmod", 3, 0o755)) == (ALLOW, ALLOW)
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_filter_for_a_reader_forbids_to_change_modes_and_times(machine: str) -> None:
+    program = filter_for(machine, namespaces=False, writes=False)
+    assert program is not None
+    numbers = {"fchown": (93, 55), "utimensat": (280, 88), "fsetxattr": (190, 7), "fchmodat2": (452, 452), **CALLS}
+    for name in ("fchmod", "fchmodat", "fchmodat2", "fchown", "utimensat", "fsetxattr"):
+        number = numbers[name][machine == "aarch64"]
+        assert answer(program, ARCHITECTURES[machine].audit, number, 3, 0, 0o644) == _refused(errno.EPERM)
+    assert answer(program, ARCHITECTURES[machine].audit, CALLS["openat"][machine == "aarch64"], 0, 0, 0) == ALLOW
+
+
 def test_unknown_machine_has_no_filter_and_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     assert filter_for("riscv64") is None
     monkeypatch.setattr(bubblewrap, "filter_for", lambda **_: None)

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,17 @@ from .conftest import Place
 pytestmark = pytest.mark.promise("T3", "S")
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.fixture
+def reachable() -> Iterator[Place]:
+    """A workspace that every user can reach. Not in pytest's own, which the next pytest to start closes to others."""
+    with tempfile.TemporaryDirectory(prefix="walls-") as base:
+        os.chmod(base, 0o755)
+        place = Place(Path(base) / "ws", Path(base) / "out")
+        place.root.mkdir()
+        place.outside.mkdir()
+        yield place
 
 
 @pytest.fixture
@@ -114,16 +126,16 @@ def test_ordinary_user_runs_commands_as_themselves(place: Place, monkeypatch: py
 
 
 @needs_root
-def test_root_runs_commands_as_the_owner_who_can_reach_the_workspace(place: Place, tmp_path: Path) -> None:
-    assert runner_for(place.root) is None
+def test_root_runs_commands_as_the_owner_who_can_reach_the_workspace(reachable: Place, tmp_path: Path) -> None:
+    root = reachable.root
+    assert runner_for(root) is None
     assert runner_for(tmp_path / "missing") is None
-    _open_ways(place.root)
-    os.chown(place.root, 12345, 0)
-    assert runner_for(place.root) == Runner(12345, NOBODY)  # never root's group
-    os.chown(place.root, NOBODY, NOBODY)
-    assert runner_for(place.root) == Runner(NOBODY, NOBODY)
-    tmp_path.chmod(0o700)
-    assert runner_for(place.root) is None
+    os.chown(root, 12345, 0)
+    assert runner_for(root) == Runner(12345, NOBODY)  # never root's group
+    os.chown(root, NOBODY, NOBODY)
+    assert runner_for(root) == Runner(NOBODY, NOBODY)
+    root.parent.chmod(0o700)
+    assert runner_for(root) is None
 
 
 def test_reach_is_told_by_modes(tmp_path: Path) -> None:
@@ -135,20 +147,20 @@ def test_reach_is_told_by_modes(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_toolchain_that_the_owner_cannot_reach_is_not_used(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_toolchain_that_the_owner_cannot_reach_is_not_used(reachable: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = reachable
     private = place.outside / "tools"
     private.mkdir(mode=0o700)
     monkeypatch.setattr(programs, "toolchains", lambda: (Toolchain(private, private),))
     assert usable_toolchains(place.root) != ()
-    _open_ways(place.root)
     os.chown(place.root, NOBODY, NOBODY)
     assert usable_toolchains(place.root) == ()
     assert search_path(place.root) == programs.SYSTEM_DIRECTORIES
 
 
 @needs_root
-async def test_command_of_root_in_anothers_workspace_is_theirs(place: Place, settings: ClientSettings) -> None:
-    _open_ways(place.root)
+async def test_command_of_root_in_anothers_workspace_is_theirs(reachable: Place, settings: ClientSettings) -> None:
+    place = reachable
     for args in (["init", "-q"], ["config", "user.name", "A"], ["config", "user.email", "a@example.org"]):
         subprocess.run(["git", *args], cwd=place.root, check=True)
     place.file("a.txt", "one")
@@ -225,9 +237,3 @@ def test_part_that_does_not_work_is_left_out_and_told(place: Place, monkeypatch:
     assert "--disable-userns" not in sandbox._system
     assert sandbox.isolation().seccomp is True
     assert any("user namespaces" in words for words in sandbox.isolation().degraded)
-
-
-def _open_ways(path: Path) -> None:
-    for parent in (path, *path.parents):
-        if not parent.stat().st_mode & 0o001:
-            parent.chmod(parent.stat().st_mode | 0o011)

@@ -2,28 +2,35 @@
 
 import asyncio
 import contextlib
+import ctypes
+import errno
 import json
 import os
 import random
+import shutil
 import signal
 import stat
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assent.protocol.errors import CallerError, NotFound, ToolFailure
+from assent.protocol.errors import CallerError, ConfigurationError, NotFound, ToolFailure
 from assent.protocol.tools import ExecuteCommandResult, WriteFileResult
+from assent.protocol.values import now
 from assent.settings import ClientSettings
-from assent.workspace import CommandTimeout, PathValidator, UndoHistory, UndoRecorder, Workspace
+from assent.workspace import CommandTimeout, PathValidator, UndoHistory, UndoRecorder, Workspace, restoring, swapping
+from assent.workspace import undo as undo_module
+from assent.workspace.effects import runs_later
 from assent.workspace.snapshots import Tree, TreeScan, carried_over
-from assent.workspace.undo_entries import sweep
+from assent.workspace.undo_entries import Index, read_entries, sweep
 from assent.workspace.undo_store import ObjectStore
+from assent.workspace.writing import write_beneath
 
 pytestmark = pytest.mark.promise("L8-undo")
 
@@ -58,16 +65,22 @@ def undo(history: UndoHistory, tool_id: str | None = None) -> str:
 def tree(root: Path) -> dict[str, Any]:
     """Everything below a directory: kinds, modes, contents, what links say."""
     found: dict[str, Any] = {}
-    for path in sorted(root.rglob("*")):
-        info = path.lstat()
-        name = str(path.relative_to(root))
-        if stat.S_ISLNK(info.st_mode):
-            found[name] = ("link", os.readlink(path))
-        elif stat.S_ISDIR(info.st_mode):
-            found[name] = ("directory", stat.S_IMODE(info.st_mode))
-        else:
-            found[name] = (stat.S_IMODE(info.st_mode), path.read_bytes())
-    return found
+    waiting = [""]
+    while waiting:
+        prefix = waiting.pop()
+        with os.scandir(root / prefix) as entries:
+            for entry in entries:
+                name = f"{prefix}{entry.name}"
+                mode = stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)
+                if entry.is_symlink():
+                    found[name] = ("link", os.readlink(entry.path))
+                elif entry.is_dir(follow_symlinks=False):
+                    found[name] = ("directory", mode)
+                    waiting.append(f"{name}/")
+                else:
+                    with open(entry.path, "rb") as file:
+                        found[name] = (mode, file.read())
+    return dict(sorted(found.items()))
 
 
 # One call
@@ -376,7 +389,7 @@ async def test_a_link_is_kept_as_a_link_and_its_target_is_never_read(
     await python(workspace, "exec_1", "import os; os.unlink('out'); os.unlink('dir')")
     undo(history, "exec_1")
     assert tree(place.root) == before
-    objects = [path for path in (settings.home / "undo" / "objects").rglob("*") if path.is_file()]
+    objects = [path for path in (settings.home / "undo" / "bundles").rglob("*") if path.is_file()]
     assert all(b"SECRET" not in path.read_bytes() for path in objects)
 
 
@@ -427,7 +440,7 @@ async def test_beyond_the_number_of_files_nothing_is_guessed(place: Any, setting
     place.file("f01.txt", "changed")
     assert set(recorder.end(running)) == {"f00.txt", "f01.txt"}
     entry = UndoHistory(paths, settings.home).entry("exec_1")
-    assert "not watched" in entry.notes[0]
+    assert "more files here than are watched (10" in entry.notes[0]
     recorder.close()
     paths.close()
 
@@ -476,23 +489,27 @@ async def test_a_torn_line_and_a_spoiled_object_do_no_harm(
     await write(workspace, "exec_3", "b.txt", "b")
     assert [entry.id for entry in history.entries()] == ["exec_1", "exec_3"]
     undo(history, "exec_3")
-    digest = history.entry("exec_1").changes["a.txt"][0]
-    assert digest is not None
-    assert digest.digest is not None
-    spoiled = settings.home / "undo" / "objects" / digest.digest[:2] / digest.digest[2:]
-    spoiled.write_bytes(b"else")
+    for bundle in (settings.home / "undo" / "bundles").iterdir():
+        bundle.write_bytes(bundle.read_bytes().replace(b"old", b"els"))
     with history.alone(), pytest.raises(ToolFailure, match="no longer be read"):
         history.apply(history.plan(history.entry("exec_1")))
     assert (place.root / "a.txt").read_text() == "new"
 
 
-def test_after_a_power_cut_objects_are_looked_at(settings: ClientSettings) -> None:
+def test_after_a_power_cut_contents_are_compared_once(settings: ClientSettings) -> None:
     store = ObjectStore(settings.home, max_bytes=1000)
-    whole, empty = store.put(b"whole"), store.put(b"torn")
-    (settings.home / "undo" / "objects" / empty[:2] / empty[2:]).write_bytes(b"")
-    (settings.home / "undo" / "unsynced").write_bytes(b"")
+    whole, spoiled, last = store.put(b"whole"), store.put(b"spoiled"), store.put(b"last")
+    store.close()
+    bundle = next((settings.home / "undo" / "bundles").iterdir())
+    bundle.write_bytes(bundle.read_bytes().replace(b"spoiled", bytes(7)))
+    bundle.rename(bundle.with_name("anotherboot-1"))
     again = ObjectStore(settings.home, max_bytes=1000)
-    assert (again.has(whole), again.has(empty)) == (True, False)
+    assert [again.has(digest) for digest in (whole, spoiled, last)] == [True, False, True]
+    assert again.read(again.put(b"spoiled")) == b"spoiled"
+    assert [again.read(whole), again.read(last)] == [b"whole", b"last"]
+    again.close()
+    third = ObjectStore(settings.home, max_bytes=1000)
+    assert third.read(spoiled) == b"spoiled"
 
 
 KILLED = """
@@ -608,10 +625,12 @@ class _Edits:
     def __init__(self, root: Path, seed: int) -> None:
         self._root = root
         self._chance = random.Random(seed)
+        self._there: dict[str, Any] = {}
 
     def _paths(self, *, directories: bool = False) -> list[str]:
-        found = [path for path in self._root.rglob("*") if not path.is_symlink() and path.is_dir() == directories]
-        return sorted(str(path.relative_to(self._root)) for path in found)
+        return [
+            name for name, what in self._there.items() if what[0] != "link" and (what[0] == "directory") == directories
+        ]
 
     def _new(self) -> str:
         base = self._chance.choice(["", *(f"{name}/" for name in self._paths(directories=True))])
@@ -619,6 +638,7 @@ class _Edits:
 
     def lines(self) -> str:
         """A few lines of Python that change something."""
+        self._there = tree(self._root)
         return "import os, shutil\n" + "".join(self._line() for _ in range(self._chance.randrange(1, 5)))
 
     def _line(self) -> str:
@@ -643,6 +663,7 @@ class _Edits:
         return f"try:\n  {line}\nexcept OSError:\n  pass\n"
 
     def write(self) -> dict[str, str]:
+        self._there = tree(self._root)
         path = self._chance.choice([*self._paths(), self._new(), self._new()])
         mode = self._chance.choice(["write", "append"])
         return {"path": path, "content": "x" * self._chance.randrange(2000), "mode": mode}
@@ -686,7 +707,7 @@ async def test_a_command_that_changes_what_runs_later_is_warned_of(place: Any, w
     )
     result = await python(workspace, "exec_1", code)
     warned = "\n".join(result.warnings)
-    assert "It changed 'package.json'. npm" in warned
+    assert "The command changed 'package.json'. npm runs the scripts" in warned
     assert "'.github/workflows/ci.yml'" in warned
     assert "plain.txt" not in warned
     assert "conftest.py" not in warned
@@ -697,7 +718,7 @@ async def test_many_changes_are_counted_and_cut(workspace: Workspace) -> None:
     code = "import os\nfor n in range(300): os.makedirs(f'd{n}'); open(f'd{n}/Makefile','w')"
     result = await python(workspace, "exec_1", code)
     assert (len(result.changed), result.changed_count) == (200, 300)
-    assert result.warnings[-1].startswith("So did 280 more")
+    assert result.warnings[-1].startswith("It changed 280 more")
 
 
 async def test_a_store_that_cannot_be_written_costs_the_record_and_not_the_call(place: Any, tmp_path: Path) -> None:
@@ -826,10 +847,12 @@ def test_what_could_not_be_seen_is_not_taken_for_gone(place: Any) -> None:
     place.file("far.txt", "far")
     paths = PathValidator(place.root)
     known = TreeScan(paths, {}, max_files=100).run().states
-    assert set(carried_over(paths, known, Tree(unseen=["shut/"]))) == {"shut/a.txt"}
-    assert set(carried_over(paths, known, Tree(truncated=True))) == {"shut", "shut/a.txt", "far.txt"}
+    assert set(carried_over(paths, known, Tree(known | {}, unseen={"shut"}))) == set()
+    seen = {"shut": known["shut"], "far.txt": known["far.txt"]}
+    assert set(carried_over(paths, known, Tree(seen, unseen={"shut"}))) == {"shut/a.txt"}
+    assert set(carried_over(paths, known, Tree(unseen={""}))) == {"shut", "shut/a.txt", "far.txt"}
     (place.root / "far.txt").unlink()
-    assert set(carried_over(paths, known, Tree(truncated=True))) == {"shut", "shut/a.txt"}
+    assert set(carried_over(paths, known, Tree(unseen={""}))) == {"shut", "shut/a.txt"}
     paths.close()
 
 
@@ -847,11 +870,555 @@ def test_an_exact_open_follows_no_link_on_the_way(place: Any, *, with_openat2: b
     paths.close()
 
 
-async def test_the_clients_own_files_are_left_out_where_they_lie_in_the_workspace(place: Any) -> None:
+async def test_nothing_is_kept_where_commands_could_reach_it(place: Any) -> None:
     settings = ClientSettings(home=place.root / "state")
     workspace = Workspace(place.root, settings)
     result = await python(workspace, "exec_1", "open('a.txt','w')")
-    assert [one.path for one in result.changed] == ["a.txt"]
+    assert "lies in the workspace" in result.warnings[0]
+    written = await write(workspace, "exec_2", "a.txt", "new")
+    assert "lies in the workspace" in written.warnings[0]
     await workspace.close()
-    objects = [path for path in (settings.home / "undo" / "objects").rglob("*") if path.is_file()]
-    assert len(objects) == 1
+    assert not (settings.home / "undo").exists()
+    paths = PathValidator(place.root)
+    with pytest.raises(ConfigurationError, match="lies in the workspace"):
+        UndoHistory(paths, settings.home)
+    paths.close()
+
+
+# What an adversary, a crash or a second client could spoil
+
+
+def _swapped(at: str, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do something in the very moment between the last look at a file and its rename."""
+    real = getattr(swapping, at)
+
+    def meanwhile(*arguments: Any) -> None:
+        act()
+        monkeypatch.setattr(swapping, at, real)
+        real(*arguments)
+
+    monkeypatch.setattr(swapping, at, meanwhile)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("existed", [True, False])
+async def test_a_file_saved_in_the_gap_between_check_and_rename_is_not_lost(
+    place: Any,
+    workspace: Workspace,
+    history: UndoHistory,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    existed: bool,
+    in_place: bool,
+) -> None:
+    if existed:
+        place.file("a.txt", "old")
+    await write(workspace, "exec_1", "a.txt", "new")
+
+    def save() -> None:
+        if not in_place:
+            (place.root / "a.txt").unlink()
+        place.file("a.txt", "mine")
+
+    with history.alone():
+        plan = history.plan(history.entry("exec_1"))
+        _swapped("_rename", save, monkeypatch)
+        with pytest.raises(ToolFailure, match="changed while"):
+            history.apply(plan)
+    assert {name: what[1] for name, what in tree(place.root).items()} == {"a.txt": b"mine"}
+
+
+async def test_a_file_made_where_one_is_put_back_is_not_lost(
+    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.file("a.txt", "old")
+    await python(workspace, "exec_1", "import os; os.unlink('a.txt')")
+    with history.alone():
+        plan = history.plan(history.entry("exec_1"))
+        _swapped("_rename", lambda: place.file("a.txt", "mine"), monkeypatch)
+        with pytest.raises(ToolFailure, match="changed while"):
+            history.apply(plan)
+    assert {name: what[1] for name, what in tree(place.root).items()} == {"a.txt": b"mine"}
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.EINVAL])
+async def test_a_file_system_that_cannot_swap_is_restored_all_the_same(
+    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    place.file("a.txt", "old")
+    place.file("b.txt", "b")
+    before = tree(place.root)
+    await python(workspace, "exec_1", "import os; open('a.txt','w').write('1'); os.rename('b.txt','c.txt')")
+
+    class Libc:
+        def renameat2(self, *_: Any) -> int:
+            ctypes.set_errno(code)
+            return -1
+
+    monkeypatch.setattr(swapping, "_libc", Libc())
+    undo(history)
+    assert tree(place.root) == before
+
+
+async def test_an_undo_that_stopped_half_way_can_be_repeated_and_taken_back_whole(
+    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a/x.txt", "b/y.txt", "c/z.txt"):
+        place.file(name, name)
+    before = tree(place.root)
+    code = "import os, shutil; shutil.rmtree('a'); shutil.rmtree('b'); os.mkdir('n', 0o500); open('c/z.txt','w')"
+    await python(workspace, "exec_1", code)
+    after = tree(place.root)
+    real = swapping.new_name
+    calls = 0
+
+    def dying() -> str:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+        return real()
+
+    monkeypatch.setattr(restoring, "new_name", dying)
+    with history.alone(), pytest.raises(KeyboardInterrupt):
+        history.apply(history.plan(history.entry("exec_1")))
+    assert tree(place.root) not in (before, after)
+    place.file("c/.assent-0123456789abcdef.tmp", "what a kill between two steps leaves")
+    redo = undo(history, "exec_1")
+    assert tree(place.root) == before
+    assert [entry.id for entry in history.entries()] == ["exec_1", redo]
+    undo(history, redo)
+    assert tree(place.root) == after
+
+
+async def test_what_is_too_large_to_be_kept_is_never_removed(
+    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.file("grown.txt", "small")
+    monkeypatch.setattr(restoring, "CALL_BYTES", 1000)
+    await python(workspace, "exec_1", "open('made.bin','w').write('m' * 2000); open('grown.txt','w').write('g' * 2000)")
+    entry = history.entry("exec_1")
+    large = {path: (old, new and new._replace(digest=None)) for path, (old, new) in entry.changes.items()}
+    entry.changes = large
+    with history.alone():
+        plan = history.plan(entry)
+    assert (list(plan.left), list(plan.lost), plan.steps, plan.conflicts) == (["made.bin"], ["grown.txt"], [], [])
+
+
+async def test_a_removed_file_is_kept_before_it_goes(
+    place: Any, workspace: Workspace, history: UndoHistory, settings: ClientSettings
+) -> None:
+    await python(workspace, "exec_1", "open('made.txt','w').write('made')")
+    back = undo(history)
+    assert tree(place.root) == {}
+    await workspace.close()
+    undo(history, back)
+    assert (place.root / "made.txt").read_text() == "made"
+
+
+def test_what_another_client_swept_away_is_kept_again(place: Any, settings: ClientSettings) -> None:
+    place.file("a.txt", "seen, and needed by no entry")
+    paths = PathValidator(place.root)
+    recorder = UndoRecorder(paths, settings.home)
+    recorder.end(recorder.begin("exec_1", "execute_command", "x"))
+    other = ObjectStore(settings.home, max_bytes=10**9)
+    other.sweep(set())
+    workspace = Workspace(place.root, settings)
+    with recorder.writing("exec_2", "write_file a.txt") as kept:
+        write_beneath(paths, "a.txt", b"new", append=False, max_bytes=100, stop=threading.Event(), keep=kept.keep)
+        assert kept.warning is None
+    history = UndoHistory(paths, settings.home)
+    undo(history, "exec_2")
+    assert (place.root / "a.txt").read_text() == "seen, and needed by no entry"
+    recorder.close()
+    asyncio.run(workspace.close())
+    paths.close()
+
+
+def test_a_content_that_two_entries_need_outlives_the_first(settings: ClientSettings) -> None:
+    store = ObjectStore(settings.home, max_bytes=10**9)
+    shared, single = store.put(b"shared" * 100), store.put(b"single" * 100)
+    index = Index(settings.home / "undo" / "workspaces" / "w")
+    for key, at, digests in (("old", "2020-01-01T00:00:00Z", (shared, single)), ("new", now(), (shared,))):
+        line = {"step": "write", "id": key, "tool_name": "write_file", "summary": "", "at": at, "notes": []}
+        state = ["file", 0o644, [0, 0], [1, 1, 1, 1]]
+        changes = [[f"{number}.txt", [*state, digest, None, False], None] for number, digest in enumerate(digests)]
+        index.append({**line, "changes": changes})
+    assert sweep(store, days=1, max_bytes=10**9)
+    assert (store.has(shared), store.has(single)) == (True, False)
+    assert store.read(shared) == b"shared" * 100
+
+
+def test_the_newest_entry_stays_however_large_it_is(place: Any, settings: ClientSettings) -> None:
+    place.file("a.txt", "a" * 9500)
+    paths = PathValidator(place.root)
+    recorder = UndoRecorder(paths, settings.home, max_bytes=10_000)
+    running = recorder.begin("exec_1", "execute_command", "x")
+    place.file("a.txt", "")
+    recorder.end(running)
+    recorder.close()  # sweeps
+    history = UndoHistory(paths, settings.home)
+    undo(history, "exec_1")
+    assert (place.root / "a.txt").read_text() == "a" * 9500
+    paths.close()
+
+
+def test_a_list_that_cannot_be_read_stops_no_call(place: Any, settings: ClientSettings) -> None:
+    (settings.home / "undo" / "workspaces" / "another" / "index.jsonl").mkdir(parents=True)
+    paths = PathValidator(place.root)
+    recorder = UndoRecorder(paths, settings.home)
+    for number in range(2):  # a failed sweep must not spoil the second call either
+        running = recorder.begin(f"exec_{number}", "execute_command", "x")
+        place.file(f"{number}.txt", "new")
+        assert list(recorder.end(running)) == [f"{number}.txt"]
+    recorder.close()
+    paths.close()
+
+
+def test_a_full_disk_at_the_first_call_stops_no_later_call(
+    place: Any, settings: ClientSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = PathValidator(place.root)
+    recorder = UndoRecorder(paths, settings.home)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(undo_module, "read_entries", full)
+    with pytest.raises(OSError, match="No space"):
+        recorder.begin("exec_1", "execute_command", "x")
+    monkeypatch.undo()
+    running = recorder.begin("exec_2", "execute_command", "x")
+    place.file("a.txt", "new")
+    assert list(recorder.end(running)) == ["a.txt"]
+    recorder.close()
+    paths.close()
+
+
+def test_a_store_that_is_full_says_what_cannot_be_brought_back(place: Any, settings: ClientSettings) -> None:
+    place.file("a.txt", "a" * 900)
+    place.file("b.txt", "b" * 900)
+    paths = PathValidator(place.root)
+    recorder = UndoRecorder(paths, settings.home, max_bytes=1000)
+    running = recorder.begin("exec_1", "execute_command", "x")
+    place.file("a.txt", "")
+    place.file("b.txt", "")
+    recorder.end(running)
+    assert "cannot be brought back by undo" in running.notes[0]
+    history = UndoHistory(paths, settings.home)
+    with history.alone():
+        plan = history.plan(history.entry("exec_1"))
+    assert (len(plan.steps), len(plan.lost)) == (1, 1)
+    recorder.close()
+    paths.close()
+
+
+def _killed(paths: PathValidator, home: Path, *ids: str, between: Callable[[str], object]) -> None:
+    """A client that dies while commands run: what it holds goes with it."""
+    recorder = UndoRecorder(paths, home)
+    running = []
+    for key in ids:
+        running.append(recorder.begin(key, "execute_command", key))
+        between(key)
+    for one in running:
+        one.ends.close()
+    recorder._ends.close()  # pyright: ignore[reportPrivateUsage]
+
+
+def test_commands_that_ran_together_when_the_client_died_lead_back_one_by_one(
+    place: Any, settings: ClientSettings
+) -> None:
+    place.file("a.txt", "0")
+    place.file("b.txt", "0")
+    before = tree(place.root)
+    paths = PathValidator(place.root)
+    _killed(paths, settings.home, "c1", "c2", "c3", between=lambda key: place.file("a.txt", key))
+    recorder = UndoRecorder(paths, settings.home)
+    recorder.recover()
+    recorder.close()
+    history = UndoHistory(paths, settings.home)
+    for key in ("c3", "c2", "c1"):
+        undo(history, key)
+    assert tree(place.root) == before
+    paths.close()
+
+
+def test_what_the_user_saved_before_a_command_that_was_killed_comes_back(place: Any, settings: ClientSettings) -> None:
+    place.file("a.txt", "0")
+    paths = PathValidator(place.root)
+    recorder = UndoRecorder(paths, settings.home)
+    recorder.end(recorder.begin("c0", "execute_command", "x"))
+    place.file("a.txt", "saved by hand, and told beside the tree alone")
+    running = recorder.begin("c1", "execute_command", "x")
+    place.file("a.txt", "by the command")
+    running.ends.close()
+    recorder._ends.close()  # pyright: ignore[reportPrivateUsage]
+    store = ObjectStore(settings.home, max_bytes=10**9)
+    assert sweep(store, days=1, max_bytes=1)
+    again = UndoRecorder(paths, settings.home)
+    again.recover()
+    undo(UndoHistory(paths, settings.home), "c1")
+    assert (place.root / "a.txt").read_text() == "saved by hand, and told beside the tree alone"
+    again.close()
+    paths.close()
+
+
+def test_a_tree_that_another_clients_sweep_removed_is_saved_again(place: Any, settings: ClientSettings) -> None:
+    place.file("a.txt", "0")
+    paths = PathValidator(place.root)
+    first, second = UndoRecorder(paths, settings.home), UndoRecorder(paths, settings.home)
+    first.end(first.begin("c1", "execute_command", "x"))
+    second.end(second.begin("c2", "execute_command", "x"))
+    second.close()  # sweeps all trees but the newest
+    running = first.begin("c3", "execute_command", "x")
+    place.file("a.txt", "1")
+    running.ends.close()
+    first._ends.close()  # pyright: ignore[reportPrivateUsage]
+    third = UndoRecorder(paths, settings.home)
+    third.recover()
+    undo(UndoHistory(paths, settings.home), "c3")
+    assert (place.root / "a.txt").read_text() == "0"
+    third.close()
+    paths.close()
+
+
+async def test_a_reading_command_is_not_recorded_at_all(
+    place: Any, workspace: Workspace, settings: ClientSettings
+) -> None:
+    await workspace.run("execute_command", {"command": "ls"}, record_as="exec_1")
+    assert not (settings.home / "undo").exists()
+
+
+async def test_hooks_and_settings_of_a_nested_repository_are_told_and_left_alone(
+    place: Any, workspace: Workspace, history: UndoHistory
+) -> None:
+    place.file("sub/.git/config", "[core]\n")
+    place.file("sub/.git/HEAD", "ref: refs/heads/main\n")
+    place.file("sub/.git/hooks/pre-push", "").chmod(0o644)
+    code = (
+        "import os; open('sub/.git/hooks/pre-commit','w').write('#!/bin/sh'); open('sub/.git/config','a').write('x')\n"
+        "os.chmod('sub/.git/hooks/pre-push', 0o755); open('sub/.git/index','w'); open('a.txt','w')\n"
+        "os.makedirs('new/.git')\n"
+    )
+    result = await python(workspace, "exec_1", code)
+    warned = "\n".join(result.warnings)
+    assert "created 'sub/.git/hooks/pre-commit'. git runs it at the next commit" in warned
+    assert "changed 'sub/.git/hooks/pre-push'. git runs it" in warned
+    assert "changed 'sub/.git/config'. git obeys it" in warned
+    assert "created 'new/.git'. git takes that directory" in warned
+    assert "index" not in warned
+    kept = tree(place.root / "sub" / ".git")
+    with history.alone():
+        plan = history.plan(history.entry("exec_1"))
+        assert {path for path in plan.left if ".git" in path} == set(plan.left)
+        history.apply(plan)
+    assert tree(place.root / "sub" / ".git") == kept
+    assert not (place.root / "a.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("web/package.json", "npm install"),
+        ("MAKEFILE", "calls `make`"),
+        ("tests/conftest.py", "pytest runs it"),
+        ("setup.py", "pip runs it"),
+        ("pyproject.toml", "install, build or test"),
+        ("lib/evil.pth", "each time it starts"),
+        (".bashrc", "each time one is opened"),
+        ("Dockerfile.dev", "image build"),
+        (".vscode/tasks.json", "as soon as the folder is opened"),
+        ("app/.vscode/launch.json", "run or debug"),
+        ("x.desktop", "at login"),
+        ("x.service", "systemd"),
+        (".npmrc", "where packages come from"),
+        (".envrc", "direnv"),
+        (".pre-commit-config.yaml", "next commit"),
+        ("justfile", "calls `just`"),
+        ("Gemfile", "bundler"),
+        ("Rakefile", "rake"),
+        ("crate/build.rs", "cargo"),
+        ("app/build.gradle.kts", "gradle"),
+        (".husky/pre-commit", "husky"),
+        (".github/workflows/ci.yml", "GitHub"),
+        (".gitlab-ci.yml", "GitLab"),
+        ("Jenkinsfile", "Jenkins"),
+        (".circleci/config.yml", "build server"),
+        ("azure-pipelines.yml", "build server"),
+        ("bitbucket-pipelines.yml", "build server"),
+        (".travis.yml", "build server"),
+        (".drone.yml", "build server"),
+        ("appveyor.yml", "build server"),
+        (".git/hooks/post-checkout", "next commit, checkout"),
+        ("vendor/x/.git/config", "git obeys it"),
+    ],
+)
+def test_each_file_that_runs_later_is_told_with_who_runs_it_and_when(path: str, words: str) -> None:
+    because = runs_later(path)
+    assert because is not None
+    assert words in because
+
+
+@pytest.mark.parametrize("path", ["src/app.py", "README.md", "notes/make.txt", "config", "hooks/x", "a.git/x"])
+def test_ordinary_files_are_not_warned_of(path: str) -> None:
+    assert runs_later(path) is None
+
+
+def test_the_upper_levels_are_watched_first_and_what_is_new_there_is_told(place: Any, settings: ClientSettings) -> None:
+    for number in range(30):
+        place.file(f"aaa/deep/{number:02}.txt", "x")
+    place.file("src/app.py", "app")
+    paths = PathValidator(place.root)
+    recorder = UndoRecorder(paths, settings.home, max_files=12)
+    running = recorder.begin("exec_1", "execute_command", "x")
+    place.file("src/app.py", "changed")
+    place.file("src/new.py", "new")
+    place.file("aaa/deep/00.txt", "unseen or not, never guessed")
+    changes = recorder.end(running)
+    assert {"src/app.py", "src/new.py"} <= set(changes)
+    assert changes["src/new.py"][0] is None
+    assert "more files here than are watched" in running.notes[0]
+    recorder.close()
+    paths.close()
+
+
+def test_what_is_prepared_is_not_read_again(place: Any, settings: ClientSettings) -> None:
+    for number in range(50):
+        place.file(f"{number}.txt", str(number))
+        os.utime(place.root / f"{number}.txt", (1, 1))
+    paths = PathValidator(place.root)
+    recorder = UndoRecorder(paths, settings.home)
+    recorder.prepare()
+    bundles = settings.home / "undo" / "bundles"
+    size = sum(path.stat().st_size for path in bundles.iterdir())
+    running = recorder.begin("exec_1", "execute_command", "x")
+    (place.root / "7.txt").unlink()
+    assert list(recorder.end(running)) == ["7.txt"]
+    assert sum(path.stat().st_size for path in bundles.iterdir()) == size
+    undo(UndoHistory(paths, settings.home))
+    assert (place.root / "7.txt").read_text() == "7"
+    recorder.close()
+    paths.close()
+
+
+def test_odd_contents_come_back(place: Any, settings: ClientSettings) -> None:
+    sparse = place.file("sparse", b"end")
+    os.truncate(sparse, 3_000_000)
+    place.file("empty", b"")
+    os.link(place.file("one", b"hard"), place.root / "two")
+    os.close(os.open(os.fsencode(place.root) + b"/n\xff\n", os.O_CREAT | os.O_WRONLY))
+    (place.root / "hollow" / "deeper").mkdir(parents=True)
+    before = tree(place.root)
+    paths = PathValidator(place.root)
+    recorder = UndoRecorder(paths, settings.home)
+    running = recorder.begin("exec_1", "execute_command", "x")
+    for name in ("sparse", "empty", "one", "n\udcff\n"):
+        (place.root / name).unlink()
+    (place.root / "hollow" / "deeper").rmdir()
+    (place.root / "two").write_bytes(b"changed")
+    (place.root / "Two").write_bytes(b"another case")
+    recorder.end(running)
+    undo(UndoHistory(paths, settings.home))
+    assert tree(place.root) == before
+    recorder.close()
+    paths.close()
+
+
+@pytest.mark.parametrize("existed", [True, False])
+async def test_a_file_saved_twice_in_the_gap_is_kept_twice(
+    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch, *, existed: bool
+) -> None:
+    if existed:
+        place.file("a.txt", "old")
+    await write(workspace, "exec_1", "a.txt", "new")
+    real = swapping._rename  # pyright: ignore[reportPrivateUsage]
+    saved = iter(["first", "second"])
+
+    def meanwhile(*arguments: Any) -> None:
+        (place.root / "a.txt").unlink(missing_ok=True)
+        place.file("a.txt", next(saved))
+        real(*arguments)
+
+    with history.alone():
+        plan = history.plan(history.entry("exec_1"))
+        monkeypatch.setattr(swapping, "_rename", meanwhile)
+        with pytest.raises(ToolFailure, match="changed while"):
+            history.apply(plan)
+    assert {what[1] for what in tree(place.root).values()} == {b"first", b"second"}
+
+
+def test_a_list_that_was_written_anew_is_read_anew(settings: ClientSettings, tmp_path: Path) -> None:
+    index, other = Index(tmp_path / "w"), Index(tmp_path / "w")
+    line = {"step": "write", "tool_name": "write_file", "summary": "", "at": now(), "notes": [], "changes": []}
+    index.append({**line, "id": "e1"}, {**line, "id": "e2"})
+    assert [entry.id for entry in read_entries(other)] == ["e1", "e2"]
+    for _ in range(3):  # the number of the first file's inode may come again
+        index.rewrite([{**line, "id": "e2"}, {**line, "id": "e3"}])
+    index.append({**line, "id": "e4"})
+    assert [entry.id for entry in read_entries(other)] == ["e2", "e3", "e4"]
+    index.append({**line, "id": "e5"})
+    assert [entry.id for entry in read_entries(other)] == ["e2", "e3", "e4", "e5"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_as_root_what_comes_back_is_its_owners_again(place: Any, settings: ClientSettings) -> None:
+    place.file("d/a.txt", "a")
+    (place.root / "d" / "link").symlink_to("a.txt")
+    names = ("d", "d/a.txt", "d/link")
+    for name in names:
+        os.chown(place.root / name, 1234, 1234, follow_symlinks=False)
+    paths = PathValidator(place.root)
+    recorder = UndoRecorder(paths, settings.home)
+    running = recorder.begin("exec_1", "execute_command", "x")
+    shutil.rmtree(place.root / "d")
+    recorder.end(running)
+    undo(UndoHistory(paths, settings.home))
+    assert [(place.root / name).lstat().st_uid for name in names] == [1234] * 3
+    recorder.close()
+    paths.close()
+
+
+def test_directories_beyond_the_bound_are_not_guessed_about(place: Any, settings: ClientSettings) -> None:
+    for number in range(10):
+        place.file(f"d{number}/a/b.txt", "b")
+    paths = PathValidator(place.root)
+    recorder = UndoRecorder(paths, settings.home, max_files=15)
+    running = recorder.begin("exec_1", "execute_command", "x")
+    (place.root / "d0" / "a" / "b.txt").unlink()
+    place.file("d9/a/new.txt", "new")
+    place.file("top.txt", "new")
+    assert set(recorder.end(running)) == {"top.txt"}
+    recorder.close()
+    paths.close()
+
+
+def test_a_file_that_cannot_be_kept_in_full_leaves_no_piece(settings: ClientSettings, tmp_path: Path) -> None:
+    store = ObjectStore(settings.home, max_bytes=10**9)
+    whole = store.put(b"whole")
+    size = store.size
+    large = tmp_path / "large"
+    large.write_bytes(bytes(3_000_000))
+    fd = os.open(large, os.O_RDONLY)
+    with pytest.raises(OSError, match="too large"):
+        store.put_file(fd, max_bytes=2_000_000)
+    with pytest.raises(OSError, match="too large"):  # it grew while it was read
+        store.put_file(fd, max_bytes=2_000_000, size=1_500_000)
+    kept = store.put_file(fd, max_bytes=4_000_000)
+    assert store.put_file(fd, max_bytes=4_000_000) == kept
+    os.close(fd)
+    again = ObjectStore(settings.home, max_bytes=10**9)
+    assert (again.read(whole), again.read(kept)) == (b"whole", bytes(3_000_000))
+    assert again.size == store.size == size + 3_000_000 + 40
+    assert (again.read("0" * 64), again.has("0" * 64)) == (None, False)
+
+
+def test_many_small_bundles_become_one(settings: ClientSettings) -> None:
+    digests: set[str] = set()
+    for number in range(12):
+        store = ObjectStore(settings.home, max_bytes=10**9)
+        digests.add(store.put(str(number).encode()))
+        store.close()
+    store = ObjectStore(settings.home, max_bytes=10**9)
+    store.sweep(digests)
+    assert len(list((settings.home / "undo" / "bundles").iterdir())) == 1
+    assert {store.read(digest) for digest in digests} == {str(number).encode() for number in range(12)}

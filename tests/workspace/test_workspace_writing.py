@@ -1,21 +1,27 @@
 """write_file: all or nothing, inside, with the permissions the user gave."""
 
 import asyncio
+import errno
+import fcntl
+import hashlib
 import os
+import re
 import resource
+import shutil
 import signal
 import stat
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from assent.protocol.errors import ExecutionCancelled, PathValidationError, ToolFailure
 from assent.protocol.tools import WriteFileParams, WriteFileResult
 from assent.settings import ClientSettings
-from assent.workspace import FileSystemExecutor, PathValidator, Workspace, writing
+from assent.workspace import FileSystemExecutor, PathValidator, Workspace, drafts, writing
 
 from .conftest import Place
 
@@ -157,10 +163,13 @@ def test_replaced_file_is_not_mistaken_for_its_successor(place: Place) -> None:
 
 
 @pytest.mark.promise("G1")
-async def test_hard_link_to_outside_is_replaced_not_written(workspace: Workspace, place: Place) -> None:
+async def test_hard_link_is_never_written(workspace: Workspace, place: Place) -> None:
     os.link(place.outside / "secret.txt", place.root / "h")
-    await _write(workspace, "h", "new")
+    for mode in ("write", "append"):
+        with pytest.raises(PathValidationError, match="has another name"):
+            await _write(workspace, "h", "new", mode)
     assert (place.outside / "secret.txt").read_text() == "SECRET"
+    assert _everything(place.root) == ["h"]
 
 
 async def test_directory_fifo_and_parent_are_refused(workspace: Workspace, place: Place) -> None:
@@ -282,6 +291,7 @@ def test_append_does_not_lose_what_came_meanwhile(place: Place, monkeypatch: pyt
     files.write_now(WriteFileParams(path="x", content="three", mode="append"))
     assert (place.root / "x").read_text() == "one two three"
     monkeypatch.setattr(writing, "_unchanged", lambda target: False)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(writing, "_PATIENCE_SECONDS", 0.2)
     with pytest.raises(ToolFailure, match="kept changing"):
         files.write_now(WriteFileParams(path="x", content="!", mode="append"))
     assert _everything(place.root) == ["x"]
@@ -306,3 +316,255 @@ async def test_what_root_writes_in_somebodys_workspace_is_theirs(workspace: Work
     await workspace.run("write_file", {"path": "a/b/new.txt", "content": "x", "mode": "write"})
     owners = {(place.root / name).stat().st_uid for name in ("a", "a/b", "a/b/new.txt")}
     assert owners == {65534}
+
+
+TWO_HANDS = """
+import sys, threading
+from assent.protocol.tools import WriteFileParams
+from assent.workspace import FileSystemExecutor, PathValidator
+root, who, *paths = sys.argv[1:]
+files = FileSystemExecutor(PathValidator(root))
+print("ready", flush=True)
+sys.stdin.readline()
+def append(hand):
+    for path in paths:
+        for number in range(10):
+            content = f"{who}{hand} {number} {'x' * 2000}\\n"
+            files.write_now(WriteFileParams(path=path, content=content, mode="append"))
+threads = [threading.Thread(target=append, args=(hand,)) for hand in "lr"]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+def test_two_clients_that_append_at_once_lose_nothing(place: Place) -> None:
+    place.file("log.txt")
+    paths = ("log.txt", "new/deep/log.txt")
+    command = [sys.executable, "-c", TWO_HANDS, str(place.root)]
+    clients = [
+        subprocess.Popen([*command, who, *paths], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for who in "ab"
+    ]
+    for client in clients:
+        assert client.stdout is not None
+        assert client.stdout.readline() == "ready\n"
+    for client in clients:
+        assert client.stdin is not None
+        client.stdin.write("go\n")
+        client.stdin.flush()
+    for client in clients:
+        client.communicate()
+        assert client.returncode == 0
+    expected = [f"{who}{hand} {number} {'x' * 2000}" for who in "ab" for hand in "lr" for number in range(10)]
+    for path in paths:
+        lines = (place.root / path).read_text().splitlines()
+        assert _digest(sorted(lines)) == _digest(sorted(expected))
+        assert [line for line in lines if line.startswith("al")] == expected[:10]
+    assert not [name for name in _everything(place.root) if name.endswith(".tmp")]
+
+
+def _digest(lines: list[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_content_is_on_the_disk_before_its_name_and_the_name_before_the_answer(place: Place, tmp_path: Path) -> None:
+    place.file("old.txt", "old")
+    script = (
+        "import sys; from assent.protocol.tools import WriteFileParams as P; from assent.workspace import *\n"
+        "f = FileSystemExecutor(PathValidator(sys.argv[1]))\n"
+        "for path in ('old.txt', 'a/b/new.txt'):\n"
+        "    f.write_now(P(path=path, content='new')); print('answered', flush=True)\n"
+    )
+    trace = tmp_path / "trace"
+    calls = "trace=fsync,linkat,rename,renameat,renameat2,write"
+    subprocess.run(
+        ["strace", "-f", "-y", "-e", calls, "-o", str(trace), sys.executable, "-c", script, str(place.root)],
+        check=True,
+        capture_output=True,
+    )
+    steps = [
+        (found[1], found[2])
+        for line in trace.read_text().splitlines()
+        if (found := re.search(r"(fsync|linkat|rename\w*|write)\((.*)", line))
+        and (str(place.root) in found[2] or "answered" in found[2])
+    ]
+    root = re.escape(str(place.root))
+    nameless = rf"\d+<{root}\S*/#\d+.*>"
+    expected = [
+        *[("write", nameless), ("fsync", nameless), ("linkat", r".*\.tmp"), ("rename", r".*\.tmp.*old\.txt")],
+        *[("fsync", rf"\d+<{root}>"), ("write", "1<.*answered")],
+        *[("write", nameless), ("fsync", nameless), ("linkat", r".*new\.txt")],
+        *[("fsync", rf"\d+<{root}/a/b>"), ("fsync", rf"\d+<{root}>"), ("fsync", rf"\d+<{root}/a>")],
+        ("write", "1<.*answered"),
+    ]
+    assert len(steps) == len(expected), steps
+    for (name, arguments), (call, pattern) in zip(steps, expected, strict=True):
+        assert name.startswith(call), steps
+        assert re.match(pattern, arguments), (pattern, arguments)
+
+
+def test_file_that_another_program_locked_is_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "_LOCK_SECONDS", 0.05)
+    paths = PathValidator(place.root)
+    files = FileSystemExecutor(paths)
+    directory = os.open(place.root, os.O_RDONLY)
+    with place.file("x", "old").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(ToolFailure, match="Another program has locked 'x'"):
+            files.write_now(WriteFileParams(path="x", content="new"))
+        fcntl.flock(directory, fcntl.LOCK_EX)  # a directory that is locked keeps nobody from making a file in it
+        assert files.write_now(WriteFileParams(path="y", content="new")).size == 3
+    os.close(directory)
+    assert (place.root / "x").read_text() == "old"
+    assert _everything(place.root) == ["x", "y"]
+    files.close()
+    paths.close()
+
+
+async def test_read_only_directory_is_refused_even_for_root(workspace: Workspace, place: Place) -> None:
+    place.file("d/x", "old")
+    (place.root / "d").chmod(0o555)
+    for path in ("d/x", "d/new"):
+        with pytest.raises(ToolFailure, match="No permission"):
+            await _write(workspace, path, "new")
+    (place.root / "d").chmod(0o755)
+    assert _everything(place.root) == ["d", "d/x"]
+    assert (place.root / "d/x").read_text() == "old"
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without nameless files: it takes the flag for the directory it is part of."""
+    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)
+
+
+@pytest.mark.usefixtures("named")
+async def test_file_system_without_nameless_files_is_written_all_the_same(workspace: Workspace, place: Place) -> None:
+    await _write(workspace, "x", "one\n")
+    await _write(workspace, "x", "two\n", "append")
+    await _write(workspace, "x", "three\n", "append")
+    assert (place.root / "x").read_text() == "one\ntwo\nthree\n"
+    stop = threading.Event()
+    paths = PathValidator(place.root)
+    files = FileSystemExecutor(paths)
+    with pytest.raises(ZeroDivisionError):
+        files.write_now(WriteFileParams(path="y", content="y"), stop, lambda replacing: 1 // 0)  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError):
+        files.write_now(WriteFileParams(path="x", content="y"), stop, lambda replacing: 1 // 0)  # type: ignore[arg-type]
+    assert _everything(place.root) == ["x"]
+    assert (place.root / "x").read_text() == "one\ntwo\nthree\n"
+    files.close()
+    paths.close()
+
+
+@pytest.mark.usefixtures("named")
+def test_file_system_without_hard_links_is_written_all_the_same(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "no hard links here")
+
+    monkeypatch.setattr(os, "link", no_links)
+    paths = PathValidator(place.root)
+    files = FileSystemExecutor(paths)
+    files.write_now(WriteFileParams(path="x", content="new"))
+    with pytest.raises(ToolFailure, match="appeared while it was written"):
+        files.write_now(WriteFileParams(path="y", content="new"), None, lambda _: place.file("y", "theirs") and None)
+    assert ((place.root / "x").read_text(), (place.root / "y").read_text()) == ("new", "theirs")
+    assert _everything(place.root) == ["x", "y"]
+    files.close()
+    paths.close()
+
+
+@pytest.mark.parametrize("mode", ["write", "append"])
+def test_file_that_appears_at_the_last_moment_is_never_replaced(place: Place, mode: Literal["write", "append"]) -> None:
+    paths = PathValidator(place.root)
+    files = FileSystemExecutor(paths)
+    params = WriteFileParams(path="a/x", content="new", mode=mode)
+    with pytest.raises(ToolFailure, match="appeared while it was written"):
+        files.write_now(params, None, lambda _: place.file("a/x", "theirs") and None)
+    assert (place.root / "a/x").read_text() == "theirs"
+    assert _everything(place.root) == ["a", "a/x"]
+    files.close()
+    paths.close()
+
+
+def test_directory_that_is_removed_meanwhile_is_made_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, gone = writing.create_draft, iter([True])
+
+    def create(dir_fd: int, mode: int) -> tuple[int, str | None]:
+        if next(gone, False):
+            (place.root / "a").rmdir()
+        return real(dir_fd, mode)
+
+    monkeypatch.setattr(writing, "create_draft", create)
+    paths = PathValidator(place.root)
+    files = FileSystemExecutor(paths)
+    files.write_now(WriteFileParams(path="a/x", content="new"))
+    assert (place.root / "a/x").read_text() == "new"
+    files.close()
+    paths.close()
+
+
+async def test_disk_that_does_not_confirm_is_told(
+    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "sync_directory", lambda fd: False)  # pyright: ignore[reportUnknownLambdaType]
+    result = await _write(workspace, "x", "new")
+    assert result.warnings == [writing._NOT_SYNCED]
+    assert (place.root / "x").read_text() == "new"
+
+
+def test_file_that_may_only_be_written_can_be_locked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reopen(fd: int, flags: int) -> int:
+        if not flags & (os.O_WRONLY | os.O_DIRECTORY):
+            raise PermissionError
+        return drafts.reopen(fd, flags)
+
+    place.file("x", "old")
+    monkeypatch.setattr(writing, "reopen", reopen)
+    paths = PathValidator(place.root)
+    files = FileSystemExecutor(paths)
+    files.write_now(WriteFileParams(path="x", content="new"))
+    assert (place.root / "x").read_text() == "new"
+    files.close()
+    paths.close()
+
+
+@pytest.mark.promise("S")
+async def test_name_of_a_draft_is_never_written(workspace: Workspace, place: Place) -> None:
+    for path in (".assent-0123456789abcdef.tmp", "a/.ASSENT-0123456789ABCDEF.TMP/x"):
+        with pytest.raises(PathValidationError, match="never written"):
+            await _write(workspace, path, "x")
+    assert _everything(place.root) == []
+
+
+def test_only_drafts_whose_writer_is_gone_are_removed(place: Place) -> None:
+    left, used, hidden = (f".assent-{digit * 16}.tmp" for digit in "abc")
+    place.file(f"a/{left}", "half")
+    place.file(f".github/{left}", "half")
+    place.file(f".git/{hidden}", "git's own")
+    place.file(".assent-short.tmp", "theirs")
+    os.mkfifo(place.root / f".assent-{'d' * 16}.tmp")
+    (place.root / f".assent-{'e' * 16}.tmp").symlink_to("../out/secret.txt")
+    (place.root / "out").symlink_to("../out")
+    (place.outside / left).write_text("outside")
+    with place.file(used, "being written").open() as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        before = set(_everything(place.root))
+        assert drafts.remove_drafts(place.root) == 2
+        assert before - set(_everything(place.root)) == {f"a/{left}", f".github/{left}"}
+    assert drafts.remove_drafts(place.root) == 1
+    assert (place.outside / left).read_text() == "outside"
+    assert (place.outside / "secret.txt").read_text() == "SECRET"
+
+
+def test_sync_that_fails_is_told_unless_there_is_nothing_to_sync(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    fd = os.open(place.root, os.O_PATH)
+    for code, confirmed in ((errno.EIO, False), (errno.EINVAL, True)):
+
+        def fsync(fd: int, code: int = code) -> None:
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        assert drafts.sync_directory(fd) is confirmed
+    os.close(fd)

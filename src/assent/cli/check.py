@@ -98,14 +98,20 @@ def _root(workspace: Path | None) -> str:
 def _judged(gate: Gate, disk: DiskView, tool_name: str, params: dict[str, Any], root: str) -> Judgement:
     """The gate's verdict; where it lets a call pass and the disk does not, the disk's."""
     judgement = gate.judge(tool_name, params, workspace=root)
-    if judgement.verdict.refused or judgement.params is None:
+    name, known, verdict = judgement
+    if verdict.refused or known is None:
         return judgement
-    refusal = disk.refusal(judgement.tool_name, judgement.params)
+    # A rule knows names only: a link meets the rules of what it leads to as well.
+    real = disk.under_real_names(known) if gate.rules.policy.has_rules else known
+    if real != known:
+        behind = gate.judge(name, real, workspace=root).verdict
+        judgement = judgement if behind.level.rank <= verdict.level.rank else Judgement(name, known, behind)
+    refusal = None if judgement.verdict.refused else disk.refusal(name, known)
     if refusal is None:
         return judgement
     finding = Finding(level=VerdictLevel.REFUSE, reason=refusal.message, rule="workspace.disk", instead=refusal.hint)
     verdict = verdict_of([finding, *judgement.verdict.findings], understood=judgement.verdict.understood)
-    return Judgement(judgement.tool_name, judgement.params, verdict)
+    return Judgement(name, known, verdict)
 
 
 def _answer(gate: Gate, disk: DiskView, line: bytes, root: str) -> dict[str, Any]:

@@ -21,9 +21,9 @@ from rich.text import Text
 
 from assent.client import ServerApi, load_token
 from assent.policies import load_policy
-from assent.protocol.errors import AssentError, ToolFailure
-from assent.settings import ClientSettings
-from assent.workspace.conformance import Probe, run_conformance
+from assent.protocol.errors import AssentError, ConfigurationError, ToolFailure
+from assent.settings import ClientSettings, SandboxName
+from assent.workspace.conformance import KNOWN_GAPS, Probe, run_conformance
 from assent.workspace.privileges import runner_for
 from assent.workspace.programs import find_program
 from assent.workspace.sandbox import Isolation, Sandbox
@@ -40,7 +40,10 @@ _SERVER_SECONDS = 5
 _CLOCK_WARN, _CLOCK_FAIL = 5, 60
 _SECRET_FILES = ("token", "secret", "up.json", "assent.db")
 _PROGRAMS = {
-    "bwrap": ("fail", "install the package bubblewrap: without it commands are not isolated and all of them ask"),
+    "bwrap": (
+        "fail",
+        "install the package bubblewrap: without it commands are held by Landlock, which is weaker, or by nothing",
+    ),
     "prlimit": ("warn", "install the package util-linux: without it memory and processes are not limited"),
     "git": ("warn", "install git: without it git commands fail"),
     "rg": ("warn", "install ripgrep: without it searching big trees is slower"),
@@ -95,7 +98,7 @@ async def _checks(workspace: Path, server_url: str | None) -> AsyncGenerator[Che
         yield check
     async for check in _server(settings):
         yield check
-    async for check in _sandbox(workspace):
+    async for check in _sandbox(workspace, settings.sandbox):
         yield check
 
 
@@ -210,12 +213,12 @@ def _clock(date: str | None, now: datetime) -> Check:
     return Check("clock", level, f"{apart:.0f} s apart from the server's", hint)
 
 
-async def _sandbox(workspace: Path) -> AsyncGenerator[Check]:
+async def _sandbox(workspace: Path, wanted: SandboxName) -> AsyncGenerator[Check]:
     """Run the probes as a command in `workspace` would run: as the same user."""
     chosen: list[Sandbox] = []
 
     def make(root: Path) -> Sandbox:
-        chosen.append(choose_sandbox(root))
+        chosen.append(choose_sandbox(root, wanted))
         return chosen[0]
 
     base = Path(tempfile.mkdtemp(prefix="assent-doctor-"))
@@ -224,14 +227,18 @@ async def _sandbox(workspace: Path) -> AsyncGenerator[Check]:
         if owner is not None:
             os.chown(base, owner.uid, owner.gid)
         probes = await run_conformance(make, base)
+    except (ConfigurationError, ToolFailure) as error:
+        yield Check("sandbox", "fail", error.message, error.hint)
+        return
     finally:
         shutil.rmtree(base, ignore_errors=True)
     isolation = chosen[0].isolation()
     for check in _isolation(isolation):
         yield check
     if isolation.isolated:  # else every line would say the same
+        gaps = KNOWN_GAPS.get(isolation.backend, {})
         for probe in probes:
-            yield _probed(probe)
+            yield _probed(probe, gaps.get(probe.name))
 
 
 def _isolation(isolation: Isolation) -> Generator[Check]:
@@ -247,9 +254,12 @@ def _isolation(isolation: Isolation) -> Generator[Check]:
         yield Check("sandbox", "warn", words)
 
 
-def _probed(probe: Probe) -> Check:
+def _probed(probe: Probe, gap: str | None = None) -> Check:
+    """`gap`: why this kind of sandbox is known not to stop it."""
     if probe.stopped is None:
         return Check(probe.title, "warn", f"not tried ({probe.detail})", probe.hint)
     if probe.stopped:
         return Check(probe.title, "ok", f"stopped ({probe.detail})")
+    if gap is not None:
+        return Check(probe.title, "warn", f"possible ({gap})", "install bubblewrap, which stops it")
     return Check(probe.title, "fail", f"POSSIBLE ({probe.detail})", probe.hint)

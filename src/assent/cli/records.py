@@ -18,7 +18,7 @@ from assent.protocol.values import moment, now
 
 from .places import find_place, unknown_project
 from .screen import RISK_STYLES, put, put_json, say, shortened, shown
-from .transcript import call_summary
+from .transcript import call_summary, changed_files, warnings_of
 
 
 async def list_history(filters: Mapping[str, str | int | None], *, server_url: str | None, as_json: bool) -> None:
@@ -36,7 +36,7 @@ async def list_history(filters: Mapping[str, str | int | None], *, server_url: s
         put_json(page.model_dump(mode="json"))
         return
     for execution in page.executions:
-        put(_execution_line(execution, grants))
+        put(execution_line(execution, grants))
     if not page.executions:
         say("Nothing yet.")
     elif page.next_cursor is not None:
@@ -50,7 +50,8 @@ async def _grant_texts(api: ServerApi, executions: list[Execution]) -> dict[str,
     return {grant.id: grant.text for grant in (await api.grants({"all": "true"})).grants}
 
 
-def _execution_line(execution: Execution, grants: Mapping[str, str]) -> Text:
+def execution_line(execution: Execution, grants: Mapping[str, str]) -> Text:
+    """One execution: what and when, how it ended, what it changed, and what a person should know of that."""
     risk = execution.risk_level.value
     line = Text(f"{execution.created_at[:19].replace('T', ' ')}  {execution.status.value:<17} ")
     line.append(f"{risk:<6}", RISK_STYLES[risk])
@@ -61,6 +62,11 @@ def _execution_line(execution: Execution, grants: Mapping[str, str]) -> Text:
     line.append(f"  {execution.id}", "dim")
     if execution.error:
         line.append(f"\n  {execution.error_type or 'error'}: {shortened(execution.error, 200)}")
+    changed = changed_files(execution.result or {})
+    if changed:
+        line.append(f"\n  {changed}")
+    for warning in warnings_of(execution.result or {}):
+        line.append("\n  warning: ", "bold red").append(warning)
     return line
 
 

@@ -37,7 +37,9 @@ def run_tool(tool_name: str, text: str, directory: Path) -> ExitCode:
 async def _run(tool_name: str, params: dict[str, Any], directory: Path, settings: ClientSettings) -> dict[str, Any]:
     workspace = Workspace(directory, settings)
     try:
-        judgement = client_gate(settings, workspace.root).judge(tool_name, params, workspace=str(workspace.root))
+        gate = client_gate(settings, workspace.root)
+        workspace.obey(gate.rules.policy)
+        judgement = gate.judge(tool_name, params, workspace=str(workspace.root))
         verdict = judgement.verdict
         if verdict.refused or judgement.params is None:
             kind = verdict.error_type or ErrorType.REFUSED

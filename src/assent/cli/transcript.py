@@ -4,8 +4,10 @@ The agent's text goes to stdout as it streams; tool calls, their results shorten
 that came from elsewhere passes `shown`. A transcript only tells; it decides nothing.
 """
 
+import re
 import shlex
 import sys
+from collections.abc import Iterator
 from typing import Any, Protocol, cast
 
 from rich.text import Text
@@ -27,6 +29,7 @@ from assent.protocol.values import JsonObject
 from .screen import RISK_STYLES, complain, put_json, say, shortened, shown
 
 OUTPUT_LINES = 5
+NAMED_FILES = 5
 
 
 class Transcript(Protocol):
@@ -130,8 +133,10 @@ class TerminalTranscript:
             if event.tool_id not in self._output_of:
                 for line in output_lines(event.result or {}):
                     say(Text(f"  | {line}", style="dim"))
-            return
-        self._note("← ", f"{event.tool_name}: {failure_summary(event)}")
+        else:
+            self._note("← ", f"{event.tool_name}: {failure_summary(event)}")
+        for line in effect_lines(event.result or {}):
+            say(line)
 
     def _waits(self, event: ApprovalRequested) -> None:
         self._break()
@@ -193,3 +198,60 @@ def output_lines(result: JsonObject) -> list[str]:
     lines = [shortened(line, 200) for line in text.splitlines()]
     left_out = len(lines) - OUTPUT_LINES
     return [f"… {left_out} lines before …", *lines[-OUTPUT_LINES:]] if left_out > 0 else lines
+
+
+def effect_lines(result: JsonObject) -> Iterator[Text]:
+    """What a call left behind, each warning, and what held it where that was too weak; safe to print."""
+    changed = changed_files(result)
+    if changed:
+        yield Text(f"  {changed}")
+    for warning in warnings_of(result):
+        yield Text.assemble(("  warning: ", "bold red"), warning)
+    weaker = weaker_isolation(result.get("isolation"))
+    if weaker:
+        yield Text(f"  {weaker}", style="yellow")
+
+
+def changed_files(result: JsonObject) -> str:
+    """How many files a call changed and which, safe to print; empty when it changed none."""
+    files = [cast(JsonObject, item) for item in _items(result.get("changed")) if isinstance(item, dict)]
+    told: Any = result.get("changed_count")
+    count = max(len(files), told if isinstance(told, int) else 0)
+    if count == 0:
+        return ""
+    names = [_changed_name(file) for file in files[:NAMED_FILES]]
+    if count > len(names):
+        names.append(f"{count - len(names)} more")
+    return f"changed {counted(count, 'file', 'files')}: {', '.join(names)}"
+
+
+def warnings_of(result: JsonObject) -> list[str]:
+    """What a person should know of a result, safe to print."""
+    return [shortened(str(warning), 500) for warning in _items(result.get("warnings"))]
+
+
+def _changed_name(file: JsonObject) -> str:
+    # Quoted, so that one name cannot pass for two.
+    name, change = shortened(shlex.quote(str(file.get("path"))), 120), file.get("change")
+    return name if change == "changed" else f"{name} ({shortened(str(change), 20)})"
+
+
+def weaker_isolation(isolation: object) -> str:
+    """One line about what held a command, safe to print; empty when nothing is missing."""
+    if not isinstance(isolation, dict) or not isolation:
+        return ""
+    applied = cast(JsonObject, isolation)
+    told = [str(item) for item in _items(applied.get("degraded"))]
+    if applied.get("isolated") is False or applied.get("backend") == "none":
+        return shortened(" ".join(["It ran without isolation.", *told]), 200)
+    if applied.get("backend") != "bwrap":
+        told.insert(0, f"It was held by {applied.get('backend')} alone.")
+    if not told:
+        return ""
+    first = re.split(r": |\. |\.$", told[0])[0]
+    more = f" ({len(told) - 1} more)" if len(told) > 1 else ""
+    return f"isolation is weaker than it should be: {shortened(first, 120)}{more}"
+
+
+def _items(value: object) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []

@@ -2,22 +2,26 @@
 
 Works on this machine alone, without a server. It shows first and asks, and looks again before it acts: where a file
 changed since the call, it names the file and touches nothing. Contents of files that may hold secrets are not shown.
+A difference is bounded in lines and in time, whatever the files hold.
 """
 
 import difflib
+import re
 import sys
 import termios
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
 from assent.gate import secret_name
-from assent.protocol.errors import CallerError
+from assent.protocol.errors import CallerError, ToolFailure
 from assent.settings import ClientSettings
 from assent.workspace import Entry, PathValidator, Plan, State, Step, UndoHistory, UndoRecorder
+from assent.workspace.paths import visible
 
 from .exits import ExitCode
 from .preferences import existing_directory, read_settings
@@ -27,20 +31,37 @@ MAX_FILE_LINES = 200
 MAX_LINES = 2000
 MAX_FILES = 100
 MAX_DIFF_BYTES = 256 * 1024
+MAX_COMPARED = 1_000_000
+MAX_SAMPLE = 50
+_HUNK = re.compile(r"@@ -(\d+).*")
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @contextmanager
 def _history(directory: Path) -> Generator[UndoHistory]:
     settings = read_settings(ClientSettings)
-    paths = PathValidator(existing_directory(directory))
+    with ExitStack() as ends:
+        paths = PathValidator(existing_directory(directory))
+        ends.callback(paths.close)
+        try:
+            history = UndoHistory(paths, settings.home)
+        except OSError as error:
+            raise ToolFailure(
+                f"What calls changed here cannot be read: {error.strerror}.", hint=f"look at {settings.home / 'undo'}"
+            ) from error
+        ends.callback(history.close)
+        _recover(UndoRecorder(paths, settings.home, days=settings.undo_days, max_bytes=settings.undo_bytes))
+        yield history
+
+
+def _recover(recorder: UndoRecorder) -> None:
+    """Finish what a client that was killed left open, and forget what is too old."""
     try:
-        recorder = UndoRecorder(paths, settings.home, days=settings.undo_days, max_bytes=settings.undo_bytes)
-        recorder.recover()  # what a client that was killed left open
-        recorder.close()
-        yield UndoHistory(paths, settings.home)
+        recorder.recover()
+    except OSError as error:  # a full disk, say: what is known can be shown all the same
+        say(f"What a stopped client left open could not be looked at: {error.strerror}.")
     finally:
-        paths.close()
+        recorder.close()
 
 
 def list_changes(directory: Path, *, limit: int, as_json: bool) -> None:
@@ -52,16 +73,21 @@ def list_changes(directory: Path, *, limit: int, as_json: bool) -> None:
         return
     for entry in entries:
         put(_entry_line(entry))
-        for path, change in _file_changes(entry)[:MAX_FILES]:
-            put(f"    {change:8} {shown(path)}")
+        changes = _file_changes(entry)
+        for path, change in changes[:MAX_FILES]:
+            put(f"    {change:8} {visible(path)}")
+        if len(changes) > MAX_FILES:
+            put(Text(f"    and {len(changes) - MAX_FILES} more", style="dim"))
         for note in entry.notes:
             put(Text(f"    {shown(note)}", style="dim"))
     if not entries:
-        say("Nothing that calls changed here is known.")
+        say("No call has changed a file in this directory, or it was too long ago.")
 
 
 def undo(tool_id: str | None, directory: Path, *, yes: bool, partial: bool, as_json: bool) -> ExitCode:
     """Show what would be brought back, ask, and do it."""
+    if as_json and not yes:
+        raise CallerError("With --json nobody is asked, so nothing was changed.", hint="add --yes")
     with _history(directory) as history:
         entry = history.entry(tool_id)
         with history.alone():
@@ -69,9 +95,7 @@ def undo(tool_id: str | None, directory: Path, *, yes: bool, partial: bool, as_j
         if not as_json:
             _show(history, plan)
         _refuse(plan, partial=partial)
-        if not plan.steps:
-            say("Everything is already as it was.")
-        elif not yes and not _agreed():
+        if plan.steps and not yes and not _agreed():
             say("Nothing was changed.")
             return ExitCode.FAILED
         with history.alone():
@@ -80,36 +104,49 @@ def undo(tool_id: str | None, directory: Path, *, yes: bool, partial: bool, as_j
             if again.steps != plan.steps:
                 raise CallerError("Something changed while you decided; nothing was undone.", hint="run it again")
             done = history.apply(again)
+    undo_id = done.id if done.changes else None
     if as_json:
-        files = [{"path": step.path, "change": _change(step.now, step.target)} for step in again.steps]
-        put_json({"tool_id": entry.id, "undo_id": done.id, "files": files, "not_kept": again.lost, "left": again.left})
+        files = [{"path": visible(step.path), "change": _change(step.now, step.target)} for step in again.steps]
+        kept = {
+            "not_kept": {visible(path): why for path, why in again.lost.items()},
+            "left": [visible(path) for path in again.left],
+        }
+        put_json({"tool_id": entry.id, "undo_id": undo_id, "files": files, **kept})
+    elif undo_id is None:
+        say("Nothing to do: everything is already as it was before this call.")
     else:
-        say(f"Undone. `assent undo {done.id}` takes it back.")
+        count = len(again.steps)
+        say(f"Undone: {count} {'path is' if count == 1 else 'paths are'} as before the call.")
+        say(f"To take that back: assent undo {undo_id}")
     return ExitCode.OK
 
 
 def _refuse(plan: Plan, *, partial: bool) -> None:
     if plan.conflicts:
         raise CallerError(
-            f"Changed since: {_named(plan.conflicts)}. Nothing was undone.",
-            hint="look at what changed there; undo later calls first, or put these files back yourself",
+            f"Changed since this call: {_named(plan.conflicts)}. So nothing was undone.",
+            hint="undo later calls that changed it first (`assent undo --list`); what you changed is yours to merge",
         )
     if plan.lost and not partial:
         raise CallerError(
-            f"This cannot be brought back: {_named([f'{path} ({why})' for path, why in plan.lost.items()])}.",
-            hint="--partial undoes the rest",
+            f"This cannot be brought back: {_reasons(plan.lost)}. So nothing was undone.",
+            hint="--partial undoes the rest, and leaves these as they are",
         )
 
 
 def _named(names: list[str]) -> str:
-    listed = ", ".join(shown(name) for name in names[:10])
+    listed = ", ".join(visible(name) for name in names[:10])
     return f"{listed} and {len(names) - 10} more" if len(names) > 10 else listed
+
+
+def _reasons(paths: dict[str, str]) -> str:
+    return _named([f"{path} ({why})" for path, why in paths.items()])
 
 
 def _agreed() -> bool:
     if not sys.stdin.isatty():
         raise CallerError("Nobody can be asked here; nothing was changed.", hint="--yes undoes without asking")
-    sys.stderr.write("Undo this? [y/N] ")
+    sys.stderr.write("Undo this, as shown above? [y/N] ")
     sys.stderr.flush()
     with suppress(termios.error):
         termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is no answer to it
@@ -126,7 +163,9 @@ def _show(history: UndoHistory, plan: Plan) -> None:
     for note in plan.entry.notes:
         say(shown(note))
     if plan.left:
-        say(f"Left where it is: {_named(plan.left)}.")
+        say(f"Left where it is: {_reasons(plan.left)}.")
+    if plan.steps:
+        say("To go back, these lines would be taken out (-) and put in (+):")
     lines = 0
     for step in plan.steps[:MAX_FILES]:
         for line in _difference(history, step):
@@ -136,15 +175,17 @@ def _show(history: UndoHistory, plan: Plan) -> None:
             lines += 1
     if len(plan.steps) > MAX_FILES or lines >= MAX_LINES:
         say(f"More is not shown; {len(plan.steps)} paths in all.")
-    if any(path == ".git" or path.endswith("/.git") for path in plan.entry.changes) or "git " in plan.entry.summary:
+    if plan.entry.summary.split(" ")[0] == "git":
         say("git's own state (commits, branches, what is staged) is left as it is.")
 
 
 def _difference(history: UndoHistory, step: Step) -> Iterator[str]:
-    yield f"{_change(step.now, step.target)} {step.path}{_mode_words(step)}"
+    yield f"{_change(step.now, step.target)} {visible(step.path)}{_mode_words(step)}"
     states = [state for state in (step.now, step.target) if state is not None]
     if any(state.kind != "file" for state in states):
-        yield from (f"{sign}link to {state.target}" for sign, state in _signed(step) if state.kind == "link")
+        yield from (
+            f"{sign}link to {visible(state.target or '')}" for sign, state in _signed(step) if state.kind == "link"
+        )
         return
     if len(states) == 2 and states[0].digest == states[1].digest:
         return
@@ -156,11 +197,31 @@ def _difference(history: UndoHistory, step: Step) -> Iterator[str]:
     if texts[0] is None or texts[1] is None:
         yield "(not shown: large, or no text)"
         return
-    names = ("now" if step.now else "/dev/null", "after" if step.target else "/dev/null")
-    found = list(difflib.unified_diff(texts[0], texts[1], *names, lineterm=""))
+    found = list(_diff(texts[0], texts[1]))
     yield from found[:MAX_FILE_LINES]
     if len(found) > MAX_FILE_LINES:
         yield f"… {len(found) - MAX_FILE_LINES} more lines"
+
+
+def _diff(now: list[str], then: list[str]) -> Iterator[str]:
+    """What goes and what comes. Comparing line by line takes the product of both: beyond a bound it is not tried."""
+    start = _alike(now, then)
+    end = _alike(now[start:][::-1], then[start:][::-1])
+    changed = [lines[start : len(lines) - end] for lines in (now, then)]
+    if len(changed[0]) * len(changed[1]) > MAX_COMPARED:
+        yield f"@@ from line {start + 1}: {len(changed[0])} lines go, {len(changed[1])} come @@"
+        yield from (f"{sign}{line}" for sign, lines in zip("-+", changed, strict=True) for line in lines[:MAX_SAMPLE])
+        return
+    first, last = max(0, start - 3), max(0, end - 3)
+    one, other = (lines[first : len(lines) - last] for lines in (now, then))
+    for line in islice(difflib.unified_diff(one, other, lineterm=""), 2, None):
+        yield _HUNK.sub(lambda found: f"@@ line {int(found[1]) + first} @@", line) if line.startswith("@@") else line
+
+
+def _alike(one: list[str], other: list[str]) -> int:
+    """How many lines at the beginning are the same."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _signed(step: Step) -> list[tuple[str, State]]:
@@ -171,9 +232,12 @@ def _text(content: bytes | None) -> list[str] | None:
     if content is None or len(content) > MAX_DIFF_BYTES or b"\0" in content:
         return None
     try:
-        return content.decode("utf-8").splitlines()
+        lines = content.decode("utf-8").split("\n")
     except UnicodeDecodeError:
         return None
+    # Ends of lines are content too: `\r` is shown, and so is a last line without one.
+    lines = [f"{line[:-1]}␍" if line.endswith("\r") else line for line in lines]
+    return lines[:-1] if lines[-1] == "" else [*lines[:-1], f"{lines[-1]}  (no newline at the end)"]
 
 
 def _mode_words(step: Step) -> str:
@@ -192,7 +256,7 @@ def _file_changes(entry: Entry) -> list[tuple[str, str]]:
 
 
 def _entry_line(entry: Entry) -> Text:
-    state = "undone" if entry.undone_by else "" if entry.done else "not finished"
+    state = "undone" if entry.undone_by else "" if entry.done else "was interrupted, or still runs"
     when = entry.at[:19].replace("T", " ")
     line = Text.assemble(f"{shown(when)}  ", (shown(entry.id), "bold"), f"  {shortened(entry.summary)}")
     return line.append(f"  ({state})", style="dim") if state else line
@@ -204,7 +268,7 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "tool_name": entry.tool_name,
         "summary": entry.summary,
         "at": entry.at,
-        "files": [{"path": path, "change": change} for path, change in _file_changes(entry)],
+        "files": [{"path": visible(path), "change": change} for path, change in _file_changes(entry)],
         "notes": entry.notes,
         "together": entry.together,
         "undoes": entry.undoes,

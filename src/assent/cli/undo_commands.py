@@ -11,25 +11,34 @@ import typer
 
 def undo(
     tool_id: Annotated[
-        str | None, typer.Argument(metavar="[TOOL_ID]", help="The call; left out: the last one that can be undone.")
+        str | None,
+        typer.Argument(
+            metavar="TOOL_ID", help="Which call, as --list names it; left out: the last one that is not undone."
+        ),
     ] = None,
-    workspace: Annotated[Path, typer.Option(metavar="DIR", help="The directory it worked in.")] = Path(),
-    show_list: Annotated[bool, typer.Option("--list", help="Say what calls changed here; change nothing.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many --list shows.")] = 50,
+    workspace: Annotated[Path, typer.Option(metavar="DIR", help="The directory the call worked in.")] = Path(),
+    show_list: Annotated[
+        bool, typer.Option("--list", help="Only list the calls that changed files here, newest first.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many calls --list shows.")] = 50,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    partial: Annotated[bool, typer.Option("--partial", help="Also where part of it cannot be brought back.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON on stdout.")] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Undo what can be undone, where something was too large to be kept.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON on stdout; asks nothing, so give --yes.")] = False,
 ) -> None:
-    """Bring back what a call changed.
+    """Put files back to what they were before an agent's call changed them.
 
-    Shows the difference and asks. Where a file changed since, it says which and touches nothing. It removes only what
-    the call made, and leaves git's own state alone. An undo can be undone itself. Works without the server.
+    Shows the difference, then asks. A file that was changed again since the call is named, and then nothing is
+    touched. A file the call made is removed only if it is still exactly what the call left, and its content is kept:
+    an undo can itself be undone. Commits, branches and the rest of git's state stay as they are. Needs no server.
+    Exit code 0: done, or already as it was. 1: refused, or you said no.
 
     \b
     Example:
       assent undo
-      assent undo exec_1 --workspace ~/code/app
       assent undo --list
+      assent undo exec_1 --workspace ~/code/app
     """
     from .undo import list_changes
     from .undo import undo as work

@@ -44,6 +44,8 @@ class SignalChecks:
         self._root = str(workspace.root)
         self._isolated: bool | None = None
         self._gate = gate
+        # The same rules, where words do not reach: what a search passes over, what a command opens.
+        workspace.obey(gate.rules.policy)
         self._link = link
         self.server_ahead = timedelta()
         """How far the server's clock is ahead of ours; deadlines are on the server's."""

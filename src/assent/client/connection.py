@@ -73,6 +73,7 @@ class ClientConnection:
         self._last_event_id: int | None = None
         self._failures = 0
         self._catching_up: asyncio.Task[None] | None = None
+        self._preparing: asyncio.Task[None] | None = None
 
     @property
     def client_id(self) -> str:
@@ -89,6 +90,7 @@ class ClientConnection:
     async def run(self) -> None:
         """Serve until cancelled. Raises what trying again cannot mend."""
         isolation = await asyncio.to_thread(lambda: self.workspace.isolation)
+        self._preparing = asyncio.create_task(asyncio.to_thread(self.workspace.prepare))
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
@@ -112,6 +114,8 @@ class ClientConnection:
         await self._end_catching_up()
         await self.handler.dispose()
         await self.api.close()
+        if self._preparing is not None:
+            await asyncio.gather(self._preparing, return_exceptions=True)
         await self.workspace.close()
         self._journal.close()
 

@@ -4,12 +4,17 @@ Rules come from files that others write, so matching takes time in proportion to
 no regular expression is made of them. Nothing here looks at a disk.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 from .characters import plain_form
 from .names import names_of
 from .paths import MAX_NAME_BYTES
+
+T = TypeVar("T")
+Spellings = tuple[str, ...]
+"""One name as a careless file system compares it, and as it stands where that differs: `end` and `end.`."""
 
 DEEP = "**"
 BELOW = (DEEP, "*")
@@ -21,7 +26,7 @@ def path_fits(glob: str, path: str, *, careless: bool = False) -> bool:
     `careless` is for what tightens: case and look-alikes do not matter, and what lies below a fitting name fits too.
     """
     if not careless:
-        return _all_fit(_parts(glob), tuple(path.split("/")))
+        return _walk(_parts(glob), path.split("/"), DEEP, _name_fits)
     parts, names = _plain_parts(glob), _names(path)
     return _all_fit(parts, names) or _all_fit((*parts, *BELOW), names)
 
@@ -29,12 +34,12 @@ def path_fits(glob: str, path: str, *, careless: bool = False) -> bool:
 def path_above(path: str, glob: str) -> bool:
     """Whether a directory lies above what a pattern fits, so that looking through it may reach that."""
     names = _names(path)
-    if names == (".",):
+    if names == ((".",),):
         return True
     for part, name in zip(_plain_parts(glob), names, strict=False):
         if part == DEEP:
             return True
-        if not _name_fits(part, name):
+        if not _spelled_fits(part, name):
             return False
     return True
 
@@ -45,9 +50,9 @@ def directory_of(path: str, glob: str) -> bool:
     return len(parts) > 2 and parts[-2:] == BELOW and _all_fit(parts[:-2], _names(path))
 
 
-def first_name(path: str) -> str:
-    """The first name of a path, as a careless look sees it."""
-    return _names(path)[0]
+def first_names(paths: Iterable[str]) -> frozenset[str]:
+    """The first names of paths, in each of the spellings that a careless look sees."""
+    return frozenset(name for path in paths for name in _names(path)[0])
 
 
 @lru_cache(maxsize=2048)
@@ -57,9 +62,21 @@ def first_fixed(glob: str) -> str | None:
     return None if "*" in first or "?" in first else first
 
 
+def plain_parts(glob: str) -> tuple[str, ...]:
+    """A pattern's names one by one, as a careless look compares them; `**` stands for any number of names."""
+    return _plain_parts(glob)
+
+
+def part_fits(part: str, name: str) -> bool:
+    """Whether one name of a pattern, not `**`, fits one name of a path in its plain form."""
+    return _name_fits(part, name)
+
+
 @lru_cache(maxsize=4096)
-def _names(path: str) -> tuple[str, ...]:
-    return names_of(path)
+def _names(path: str) -> tuple[Spellings, ...]:
+    careless = names_of(path)
+    spelled = [part for part in plain_form(path).replace("\\", "/").split("/") if part not in ("", ".")] or ["."]
+    return tuple((one,) if one == other else (one, other) for one, other in zip(careless, spelled, strict=True))
 
 
 @lru_cache(maxsize=2048)
@@ -82,8 +99,13 @@ def _parts(glob: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def _all_fit(parts: Sequence[str], names: Sequence[str]) -> bool:
-    return _walk(parts, names, DEEP, _name_fits)
+def _all_fit(parts: Sequence[str], names: Sequence[Spellings]) -> bool:
+    return _walk(parts, names, DEEP, _spelled_fits)
+
+
+@lru_cache(maxsize=8192)
+def _spelled_fits(part: str, spellings: Spellings) -> bool:
+    return any(_name_fits(part, name) for name in spellings)
 
 
 @lru_cache(maxsize=8192)
@@ -111,7 +133,7 @@ def _letter_fits(wanted: str, letter: str) -> bool:
     return wanted in ("?", letter)
 
 
-def _walk(pattern: Sequence[str], given: Sequence[str], star: str, fits: Callable[[str, str], bool]) -> bool:
+def _walk(pattern: Sequence[str], given: Sequence[T], star: str, fits: Callable[[str, T], bool]) -> bool:
     """One pass with a step back to the last star only: what an earlier one took can stay as it is."""
     at = here = 0
     back: tuple[int, int] | None = None

@@ -178,6 +178,13 @@ class Policy:
     def has_rules(self) -> bool:
         return bool(self._by_command or self._by_tool)
 
+    def path_denials(self, tool: str) -> tuple[Rule, ...]:
+        """Rules that keep a tool from paths whatever else the call says: denials of paths, of this tool or of all."""
+        about = (rule for name in (None, tool) for rule in self._by_tool.get(name, ()))
+        return tuple(
+            rule for rule in about if rule.action is Action.DENY and rule.pattern.paths and not rule.pattern.options
+        )
+
     def plus(self, *layers: LayerPolicy) -> "Policy":
         """This policy with further layers."""
         return Policy((*self.layers, *layers))

@@ -16,7 +16,7 @@ from typing import Any, cast
 from assent.protocol.values import JsonObject
 
 from .commands import ALIASES
-from .globs import directory_of, first_fixed, first_name, path_above, path_fits
+from .globs import directory_of, first_fixed, first_names, path_above, path_fits
 from .paths import check_path
 from .reach import reach_of
 from .table_files import load_tables
@@ -83,7 +83,7 @@ class Call:
             if names < 0:
                 break
             kept.append(mention)
-        firsts = frozenset(map(first_name, kept))
+        firsts = first_names(kept)
         return replace(self, mentions=tuple(kept), hints=(), reach=(".",), firsts=firsts)
 
 
@@ -106,7 +106,7 @@ def call_of(tool: str, params: JsonObject, understood: JsonObject | None, worksp
         mentions = (plain, posixpath.normpath(posixpath.join(plain, glob))) if glob else mentions
         reach = (_top(relative, workspace),) if walks else ()
     hints = () if certain else _behind_parents(relative)
-    firsts = frozenset(map(first_name, (*mentions, *hints)))
+    firsts = first_names((*mentions, *hints))
     return Call(tool, path=plain if certain else None, mentions=mentions, hints=hints, reach=reach, firsts=firsts)
 
 
@@ -136,7 +136,7 @@ def _command(command: str, args: Sequence[str], understood: JsonObject | None, w
         spelled=tuple(seen.spelled),
         hints=hints,
         reach=tuple(_top(top, workspace) for top in reach),
-        firsts=frozenset(map(first_name, (*mentions, *hints))),
+        firsts=first_names((*mentions, *hints)),
         read=understood is not None,
         doubtful=bool(subs and len(seen.words) > 1 and seen.words[1] not in subs),
         also=_command(module, _behind_module(args), None, workspace) if module else None,

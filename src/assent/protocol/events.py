@@ -208,4 +208,5 @@ FeedEvent = Annotated[
     Field(discriminator="kind"),
 ]
 
+# Built with the first event that is read: only who follows a feed reads any.
 FEED_EVENT: TypeAdapter[FeedEvent] = TypeAdapter(FeedEvent, config={"defer_build": True})

@@ -8,38 +8,30 @@ by piece (`working_sandbox`), and `Isolation` says so.
 
 import os
 import stat
-import subprocess
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
 
+from .limits import LIMITS, HeldBack, may_limit
 from .pins import Pin
 from .privileges import limited_group, pids_group, runner_for
 from .programs import clean_environment, find_program, usable_toolchains
-from .protection import Mounts, Protection, only_reads
-from .sandbox import LIMITS, Isolation, Launch, limit_argv
+from .protection import Mounts, Protection, only_reads, starts_nothing
+from .sandbox import (
+    ETC_DIRECTORIES,
+    ETC_FILES,
+    ETC_FOR_NETWORK,
+    Isolation,
+    Launch,
+    limit_argv,
+    tried_out,
+)
 from .seccomp import filter_fd, filter_for
 
-# Not all of /etc: as root the command would own, and so could read, /etc/shadow and keys.
-_ETC = ("alternatives",)
-_ETC_COPIED = ("group", "hosts", "ld.so.cache", "mime.types", "nsswitch.conf", "passwd")
-"""Copied into the sandbox, because a mount for each costs more."""
-_ETC_FOR_NETWORK = (
-    "ca-certificates",
-    "gai.conf",
-    "host.conf",
-    "pki/ca-trust",
-    "pki/tls/certs",
-    "protocols",
-    "resolv.conf",
-    "services",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-)
 _HOME = "/.home"
-_PROBE_SECONDS = 10
+_SHARED_BYTES = 256 * 1024**2
 # Of a group's processes some are the sandbox's own.
 _OWN_PROCESSES = 4
 
@@ -67,8 +59,9 @@ class BubblewrapSandbox:
         self._root = root
         self._identity = identity.encode("utf-8")
         self._bwrap = find_program("bwrap", root)
-        self._limits = limit_argv(root, tuple(LIMITS))
         self._runner = None if "owner" in without else runner_for(root)
+        self._holds_back = may_limit(self._runner.uid if self._runner else None)
+        self._limits = [] if self._holds_back else limit_argv(root, tuple(LIMITS))
         self._is_root = os.geteuid() == 0 and self._runner is None
         self._pids_group = pids_group() if self._is_root else None
         self._filters = {network: filter_for(network=network) for network in (False, True)}
@@ -96,8 +89,11 @@ class BubblewrapSandbox:
 
     def _limited(self) -> tuple[str, ...]:
         # The kernel never counts root's processes.
-        by_prlimit = [name for name in LIMITS if self._limits and not (self._is_root and name == "nproc")]
-        return (*by_prlimit, *(["pids"] if self._pids_group else []))
+        limited = self._holds_back or self._limits
+        return (
+            *(name for name in LIMITS if limited and not (self._is_root and name == "nproc")),
+            *(["pids"] if self._pids_group else []),
+        )
 
     def _degraded(self) -> Generator[str]:
         if self._is_root:
@@ -107,7 +103,7 @@ class BubblewrapSandbox:
             )
             if self._pids_group is None:
                 yield "The number of processes is not limited, because commands run as root."
-        if not self._limits:
+        if not (self._holds_back or self._limits):
             yield "prlimit is not installed: memory, processes and CPU time are not limited."
         for part in sorted(self._without):
             if part != "owner" or self._is_root:
@@ -117,30 +113,13 @@ class BubblewrapSandbox:
 
     def probe(self) -> str | None:
         """Run /bin/true through the full argument list; None when it worked, else why not."""
-        try:
-            with self.launch(["/bin/true"]) as launch:
-                done = subprocess.run(
-                    launch.argv,
-                    env=launch.env,
-                    cwd=launch.cwd,
-                    pass_fds=launch.pass_fds,
-                    user=launch.uid,
-                    group=launch.gid,
-                    extra_groups=None if launch.uid is None else [],
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    timeout=_PROBE_SECONDS,
-                    check=False,
-                )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return f"bubblewrap did not start: {error}"
-        if done.returncode == 0:
-            return None
-        return f"bubblewrap does not work here: {done.stderr.decode('utf-8', 'replace').strip()[:300]}"
+        return tried_out(self, "bubblewrap")
 
     @contextmanager
-    def launch(self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = ()) -> Generator[Launch]:
-        with ExitStack() as held, self._protection.hold(argv) as mounts, self._counted(argv) as alone:
+    def launch(
+        self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = (), masked: Sequence[str] = ()
+    ) -> Generator[Launch]:
+        with ExitStack() as held, self._protection.hold(argv, masked) as mounts, self._counted(argv) as alone:
             if pins and not alone:
                 names = ", ".join(pin.path for pin in pins)
                 mounts.degraded.append(f"Another command still runs, so {names} was checked and watched, not covered.")
@@ -166,21 +145,24 @@ class BubblewrapSandbox:
         identity = _held(held, os.memfd_create("gitconfig", os.MFD_CLOEXEC))
         os.write(identity, self._identity)
         os.lseek(identity, 0, os.SEEK_SET)
+        held_back = HeldBack(LIMITS, held) if self._holds_back else None
+        waits = [] if held_back is None else [held_back.fd]
         base = self.isolation(network=network)
         joins: list[str] = []
-        if self._pids_group is not None and not only_reads(argv):
+        if self._pids_group is not None and not starts_nothing(argv):
             _, joins = held.enter_context(limited_group(self._pids_group, LIMITS["nproc"] + _OWN_PROCESSES))
         elif self._pids_group is not None:
             base = base.model_copy(update={"limits": tuple(name for name in base.limits if name != "pids")})
         program = self._filters[network]
         filters = [] if program is None else [_held(held, filter_fd(program))]
-        copied = {_held(held, fd): path for path in _ETC_COPIED if (fd := _opened(f"/etc/{path}")) is not None}
+        # Copied into the sandbox, because a mount for each costs more.
+        copied = {_held(held, fd): path for path in ETC_FILES if (fd := _opened(f"/etc/{path}")) is not None}
         return Launch(
             argv=[
                 *joins,
                 self._bwrap,
                 *self._system,
-                *(_read_only("/etc", _ETC_FOR_NETWORK) if network else ["--unshare-net"]),
+                *(_read_only("/etc", ETC_FOR_NETWORK) if network else ["--unshare-net"]),
                 *["--file", str(identity), f"{_HOME}/.gitconfig"],
                 *(
                     argument
@@ -189,9 +171,11 @@ class BubblewrapSandbox:
                 ),
                 *mounts.arguments,
                 *self._cover(pins),
+                *mounts.covers,
                 *["--remount-ro", "/"],
                 *(argument for fd in filters for argument in ("--seccomp", str(fd))),
                 *["--json-status-fd", str(write_end)],
+                *(argument for fd in waits for argument in ("--block-fd", str(fd))),
                 *["--chdir", str(self._root), "--"],
                 *self._limits,
                 *argv,
@@ -199,14 +183,19 @@ class BubblewrapSandbox:
             env=clean_environment(self._root, _HOME),
             cwd=str(self._root),
             isolation=base.model_copy(
-                update={"protected": tuple(mounts.protected), "degraded": (*base.degraded, *mounts.degraded)}
+                update={
+                    "protected": tuple(mounts.protected),
+                    "masked": tuple(mounts.masked),
+                    "degraded": (*base.degraded, *mounts.degraded),
+                }
             ),
-            pass_fds=(write_end, identity, *filters, *copied, *(pin.fd for pin in pins)),
+            pass_fds=(write_end, identity, *waits, *filters, *copied, *mounts.fds, *(pin.fd for pin in pins)),
             uid=self._runner.uid if self._runner else None,
             gid=self._runner.gid if self._runner else None,
             status_fd=read_end,
             created=mounts.created,
             covered=bool(pins),
+            held_back=held_back,
         )
 
     def _cover(self, pins: Sequence[Pin]) -> list[str]:
@@ -265,13 +254,15 @@ def _system_arguments(root: Path, *, is_root: bool, userns: bool) -> list[str]:
             arguments += ["--symlink", os.readlink(name), name]
         elif os.path.isdir(name):
             arguments += ["--ro-bind", name, name]
-    arguments += [*_read_only("/etc", _ETC), *_zone()]
+    arguments += [*_read_only("/etc", ETC_DIRECTORIES), *_zone()]
     if os.path.isdir("/opt") and os.listdir("/opt"):
         arguments += ["--ro-bind", "/opt", "/opt"]
-    arguments += ["--proc", "/proc", *(_cover_proc() if is_root else []), "--remount-ro", "/proc", "--dev", "/dev"]
+    arguments += ["--proc", "/proc", *(_cover_proc() if is_root else []), "--remount-ro", "/proc"]
+    # What --dev makes is as large as half the memory.
+    arguments += ["--dev", "/dev", "--size", str(_SHARED_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"]  # noqa: S108
+    arguments += ["--remount-ro", "/dev"]
     arguments += ["--size", str(512 * 1024**2), "--perms", "1777", "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
-    arguments += ["--size", str(64 * 1024**2), "--tmpfs", "/run", "--size", str(64 * 1024**2), "--tmpfs", "/var"]
-    arguments += ["--perms", "1777", "--dir", "/var/tmp"]  # noqa: S108
+    arguments += ["--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108
     arguments += ["--size", str(512 * 1024**2), "--perms", "0700", "--tmpfs", _HOME]
     for chain in usable_toolchains(root):
         if not chain.prefix.is_relative_to("/usr"):

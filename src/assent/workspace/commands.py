@@ -2,27 +2,31 @@
 
 `CommandExecutor` finds the program in fixed directories, adds the options that keep git and zip from running or reading
 what they should not, starts it in the sandbox, and gives back bounded output. Exit codes are the command's own; one
-that a signal ended has 128 + the signal's number; None means that we ended it. It never decides whether a command may
-run.
+that a signal ended has 128 + the signal's number; None means that we ended it. What the owner's rules deny is covered
+(`floor`), and where that cannot be done nothing runs. Beyond that it never decides whether a command may run.
 """
 
 import asyncio
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from assent.gate import CommandValidator
 from assent.gate.scripts import changes_what_it_runs
-from assent.protocol.errors import ExecutionTimeout, ToolFailure
+from assent.protocol.errors import ExecutionTimeout, RefusedError, ToolFailure
 from assent.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
 from assent.settings import ClientSettings
 
+from .floor import Floor
+from .git_words import subcommand_at
 from .operands import check_operands, safe_diff, without_secrets
 from .output import OnOutput, OutputKeeper
-from .paths import PathValidator
+from .paths import PathValidator, visible
 from .pins import HeldFiles, Holding, drifted
 from .processes import Ended, run_process
 from .programs import find_program
+from .protection import starts_nothing
 from .sandbox import Isolation, Launch, Sandbox
 
 # A bare repository among the files brings a configuration of its own, which can name programs: only a named one counts.
@@ -32,7 +36,7 @@ _GIT_SAFETY = (
 )
 _GIT_SHOWS_DIFFS = frozenset({"diff", "log", "show"})
 _NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
-_GIT_VALUE_OPTIONS = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"})
+_MAX_TOLD = 10
 
 
 class CommandTimeout(ExecutionTimeout):
@@ -58,9 +62,7 @@ def safe_arguments(command: str, args: list[str]) -> list[str]:
 
 def _without_programs(args: list[str]) -> list[str]:
     """Put `--no-ext-diff --no-textconv` right after the subcommand that takes them."""
-    position = 0
-    while position < len(args) and args[position].startswith("-"):
-        position += 2 if args[position] in _GIT_VALUE_OPTIONS else 1
+    position = subcommand_at(args)
     if position < len(args) and args[position] in _GIT_SHOWS_DIFFS:
         return [*args[: position + 1], *_NO_PROGRAMS, *args[position + 1 :]]
     return args
@@ -76,8 +78,10 @@ class CommandExecutor:
         settings: ClientSettings,
         paths: PathValidator | None = None,
         held: HeldFiles | None = None,
+        floor: Floor | None = None,
     ) -> None:
         self._paths = paths
+        self._floor = floor
         self._held = held
         self._root = root
         self._sandbox = sandbox
@@ -103,13 +107,19 @@ class CommandExecutor:
         argv = [find_program(params.command, self._root), *safe_arguments(params.command, params.args)]
         keeper = OutputKeeper(self._settings.max_output_bytes, on_output)
         seconds = min(params.timeout, self._settings.command_timeout_seconds)
+        masked = await self._denied()
         began = time.monotonic()
         if bound:
-            launch, ended = await self._run_bound(params, argv, keeper, seconds, network=network, bound=bound)
+            launch, ended = await self._run_bound(
+                params, argv, keeper, seconds, network=network, bound=bound, masked=masked
+            )
         else:
-            with self._sandbox.launch(argv, network=network) as launch:
+            with self._sandbox.launch(argv, network=network, masked=masked) as launch:
+                self._check_covered(launch, masked)
                 ended = await run_process(launch, keeper, seconds=seconds, idle_seconds=self._idle)
         result = _result(params.command, ended, keeper, launch, time.monotonic() - began)
+        if not starts_nothing(argv):
+            result = result.model_copy(update={"warnings": [*result.warnings, *await self._new_denied(masked)]})
         if ended.idle:
             raise CommandTimeout(
                 f"{params.command} printed nothing for {self._idle} s and was ended.",
@@ -124,6 +134,31 @@ class CommandExecutor:
             )
         return result
 
+    async def _denied(self) -> list[str]:
+        """What the rules deny to commands and is there."""
+        if self._floor is None or self._paths is None:
+            return []
+        return await asyncio.to_thread(self._floor.masked, self._paths)
+
+    def _check_covered(self, launch: Launch, masked: Sequence[str]) -> None:
+        """What is denied must be covered, or nothing runs: a sandbox may be too weak for it, or there is none."""
+        for path in masked:
+            if path not in launch.isolation.masked and os.path.lexists(self._root / path):
+                raise RefusedError(
+                    f"{visible(path)!r} is denied by this machine's rules, and here nothing keeps a command from it; "
+                    "nothing was run.",
+                    hint="install bubblewrap (`assent doctor` says what is missing), or use the file tools",
+                )
+
+    async def _new_denied(self, before: Sequence[str]) -> list[str]:
+        """What a command made where the rules deny everything: nothing was there to be covered."""
+        try:
+            made = [path for path in await self._denied() if path not in before]
+        except RefusedError as error:
+            return [f"Whether it made something that is denied could not be looked at. {error.message}"]
+        told = [f"It made {visible(path)!r}, which this machine's rules deny; look at it." for path in made[:_MAX_TOLD]]
+        return told if len(made) <= _MAX_TOLD else [*told, f"It made {len(made) - _MAX_TOLD} more that are denied."]
+
     async def _run_bound(
         self,
         params: ExecuteCommandParams,
@@ -133,13 +168,15 @@ class CommandExecutor:
         *,
         network: bool,
         bound: Mapping[str, str],
+        masked: Sequence[str],
     ) -> tuple[Launch, Ended]:
         if self._held is None:
             raise ToolFailure("What this command would run cannot be checked here; nothing was run.")
         understood = CommandValidator(frozenset({params.command})).judge(params.command, params.args).understood
         watch = not changes_what_it_runs(params.command, params.args, understood)
         async with self._held.hold(bound, watch=watch) as holding:
-            with self._sandbox.launch(argv, network=network, pins=holding.pins) as launch:
+            with self._sandbox.launch(argv, network=network, pins=holding.pins, masked=masked) as launch:
+                self._check_covered(launch, masked)
                 return launch, await _run_held(launch, keeper, seconds, self._idle, holding)
 
 

@@ -85,6 +85,14 @@ ROWS: dict[str, tuple[str, str]] = {
     "pipe": ("hold up the result by a child that keeps the pipe", _TREE),
 }
 
+_WHOLE = "Landlock gives rights to whole directories and cannot take a name in the workspace out of them"
+KNOWN_GAPS: dict[str, dict[str, str]] = {
+    "landlock": dict.fromkeys(
+        ("git-hooks", "git-config", "vscode", "rename-git", "create-envrc", "create-bashrc"), _WHOLE
+    ),
+}
+"""What a kind of sandbox cannot stop, and why. Everything else it must."""
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:

@@ -28,6 +28,7 @@ _BOMS = (
     (b"\xff\xfe", "utf-16"),
     (b"\xfe\xff", "utf-16"),
 )
+_PIECE = 1 << 16
 # Bytes that no text in an 8-bit encoding holds.
 _NOT_TEXT = bytes(set(range(32)) - set(b"\t\n\r\f\b\x1b")) + b"\x7f"
 
@@ -111,16 +112,20 @@ def cut_lines(text: str, first: int, last: int | None) -> LineRange:
     """Lines `first` to `last`. Only a newline ends a line; U+2028 and form feeds do not."""
     total = count_lines(text)
     last = total if last is None else min(last, total)
-    start = 0
-    for _ in range(first - 1):
-        start = text.find("\n", start) + 1
-        if start == 0:
-            return LineRange("", first, last, total)
-    end = start
-    for _ in range(last - first + 1):
-        found = text.find("\n", end)
-        if found < 0:
-            end = len(text)
-            break
-        end = found + 1
-    return LineRange(text[start:end], first, last, total)
+    if first > max(total, 1):
+        return LineRange("", first, last, total)
+    start = _behind_lines(text, first - 1, 0)
+    return LineRange(text[start : _behind_lines(text, max(last - first + 1, 0), start)], first, last, total)
+
+
+def _behind_lines(text: str, count: int, at: int) -> int:
+    """Where the line begins that comes so many lines after one; the end of the text where there is none."""
+    # Whole pieces are counted: a search for each newline would take seconds in a large file.
+    while count and (found := text.count("\n", at, at + _PIECE)) < count and at < len(text):
+        count -= found
+        at += _PIECE
+    for _ in range(count):
+        at = text.find("\n", at) + 1
+        if at == 0:
+            return len(text)
+    return min(at, len(text))

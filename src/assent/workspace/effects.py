@@ -1,10 +1,13 @@
 """What a command left behind, told with its result: the files it changed, and which of them run later.
 
-`recorded` runs a command between two looks at the workspace. A cancelled or timed-out command is looked at too, before
-the call ends. A look that fails costs the record, not the command: the result says so. It never decides anything.
+`recorded` runs a command between two looks at the workspace; one that only reads needs none. A cancelled or timed-out
+command is looked at too, before the call ends. A look that fails costs the record, not the command: the result says so.
+`RUNS_LATER` has the words for what the gate's own names (`trusted_name`) say only in general. Nothing is decided here.
 """
 
 import asyncio
+import fnmatch
+import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, TypeVar
@@ -14,6 +17,7 @@ from assent.protocol.tools import MAX_CHANGES, ExecuteCommandParams, ExecuteComm
 
 from .commands import CommandTimeout
 from .paths import visible
+from .protection import starts_nothing
 from .snapshots import Change
 from .undo import Running, UndoRecorder
 
@@ -21,6 +25,49 @@ T = TypeVar("T")
 
 _MAX_WARNINGS = 20
 _MAX_SUMMARY = 200
+
+RUNS_LATER: tuple[tuple[str, str], ...] = (
+    ("*.git/hooks/*", "git runs it at the next commit, checkout, merge or push in that repository."),
+    ("*.git/config*", "git obeys it at its next use in that repository, and starts the programs it names."),
+    ("*/.git", "git takes that directory for a repository of its own from now on, with its own settings and hooks."),
+    (
+        "package.json",
+        "npm runs the scripts it names: some at the next `npm install`, others at `npm test` or `npm run`.",
+    ),
+    (".npmrc .yarnrc .yarnrc.yml", "npm or yarn obeys it at its next use; it says where packages come from."),
+    ("Makefile GNUmakefile *.mk", "make runs the commands in it the next time somebody calls `make`."),
+    ("justfile .justfile", "just runs the commands in it the next time somebody calls `just`."),
+    ("Rakefile *.rake", "rake runs it the next time somebody calls `rake`."),
+    ("Gemfile *.gemspec", "bundler runs it, as a Ruby program, at the next `bundle` command."),
+    ("conftest.py", "pytest runs it at the start of the next test run, whichever tests are chosen."),
+    ("setup.py", "pip runs it at the next install or build of this project."),
+    ("pyproject.toml setup.cfg", "pip, build and test tools obey it at the next install, build or test run."),
+    ("*.pth", "Python runs lines in it each time it starts, where it lies among the installed packages."),
+    ("build.rs", "cargo runs it at the next build."),
+    ("*.gradle *.gradle.kts gradlew", "gradle runs it at the next build."),
+    ("Dockerfile Dockerfile.* *.Dockerfile Containerfile", "docker runs the commands in it at the next image build."),
+    ("docker-compose* compose.yml compose.yaml", "docker starts what it names at the next `docker compose up`."),
+    ("*.vscode/tasks.json", "VS Code runs the tasks in it, some of them as soon as the folder is opened."),
+    ("*.vscode/launch.json", "VS Code starts the program it names at the next run or debug session."),
+    (".envrc", "direnv runs it when a shell enters the directory, once somebody has allowed it."),
+    (".pre-commit-config.y*ml", "pre-commit runs the programs it names at the next commit."),
+    ("*.husky/*", "git runs it at the next commit or push, through husky."),
+    ("*.github/workflows/*", "GitHub runs it after the next push or pull request, with the repository's rights."),
+    (".gitlab-ci.y*ml *.gitlab-ci.y*ml", "GitLab runs it after the next push, with the project's secrets."),
+    ("Jenkinsfile Jenkinsfile.*", "Jenkins runs it at the next build, with the build server's rights."),
+    (
+        "*.desktop",
+        "The desktop starts the program it names when it is opened, or at login from an autostart directory.",
+    ),
+    ("*.service *.timer *.socket", "systemd starts the program it names, once it is installed as a unit."),
+    (".bashrc .bash_profile .profile .zshrc .zshenv .zprofile", "The shell runs it each time one is opened."),
+)
+"""Who runs a file, and when: globs on the name, or on the whole path where they hold a '/'. Case does not count."""
+_RUNS_LATER = tuple(
+    ("/" in glob, re.compile(fnmatch.translate(glob.casefold())), because)
+    for globs, because in RUNS_LATER
+    for glob in globs.split()
+)
 
 
 def command_summary(params: ExecuteCommandParams) -> str:
@@ -35,10 +82,12 @@ async def recorded(
     run: Callable[[], Awaitable[ExecuteCommandResult]],
 ) -> ExecuteCommandResult:
     """Run a command, and tell what it changed."""
+    if starts_nothing([params.command, *params.args]):
+        return await run()  # it has the workspace read-only
     try:
         running = await _begin(recorder, tool_id, command_summary(params))
     except OSError as error:
-        return _with_warning(await run(), f"What it changed was not recorded ({error.strerror}); it cannot be undone.")
+        return _with_warning(await run(), _unrecorded(error))
     try:
         result = await run()
     except CommandTimeout as timeout:
@@ -66,10 +115,9 @@ async def _end(recorder: UndoRecorder, running: Running, result: ExecuteCommandR
     try:
         changes = await _to_its_end(lambda: recorder.end(running))
     except OSError as error:
-        changes = running.changes
-        why = f"What it changed was not recorded ({error.strerror}); it cannot be undone."
-        return _with_warning(with_effects(result or _NOTHING, changes), why)
-    return with_effects(result or _NOTHING, changes)
+        return _with_warning(with_effects(result or _NOTHING, running.changes), _unrecorded(error))
+    told = with_effects(result or _NOTHING, changes)
+    return told.model_copy(update={"warnings": [*told.warnings, *running.notes]})
 
 
 _NOTHING = ExecuteCommandResult(stdout="", stderr="", exit_code=None, execution_time=0)
@@ -105,16 +153,32 @@ def _file_change(path: str, pair: Change) -> FileChange | None:
     return FileChange(path=visible(path), change=change)
 
 
+def runs_later(path: str) -> str | None:
+    """Who runs or obeys the file at a path, and when, or None."""
+    whole = path.casefold()
+    name = whole.rpartition("/")[2]
+    for by_path, glob, because in _RUNS_LATER:
+        if glob.fullmatch(f"/{whole}" if by_path else name):
+            return because
+    return trusted_name(path)
+
+
 def _warnings(files: list[FileChange]) -> list[str]:
     """Which of the files run later, in plain words."""
     found: list[str] = []
     for file in files:
-        because = None if file.change == "deleted" else trusted_name(file.path)
+        because = None if file.change == "deleted" else runs_later(file.path)
         if because is not None:
-            found.append(f"It {file.change} {file.path!r}. {because}")
+            found.append(f"The command {file.change} {file.path!r}. {because}")
     left_out = len(found) - _MAX_WARNINGS
-    return found if left_out <= 0 else [*found[:_MAX_WARNINGS], f"So did {left_out} more files that run later."]
+    if left_out <= 0:
+        return found
+    return [*found[:_MAX_WARNINGS], f"It changed {left_out} more files that other programs run or obey later."]
 
 
 def _with_warning(result: ExecuteCommandResult, warning: str) -> ExecuteCommandResult:
     return result.model_copy(update={"warnings": [*result.warnings, warning]})
+
+
+def _unrecorded(error: OSError) -> str:
+    return f"What the command changed was not recorded ({error.strerror}), so it cannot be undone."

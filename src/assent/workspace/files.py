@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 _THREADS = 4
 _SMALL = 256 * 1024
+_DIRECTORY_SPELLINGS = ("/", "/.")
 # O_NONBLOCK: opening a FIFO must not wait for a writer.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 
@@ -66,7 +67,9 @@ class FileSystemExecutor:
     ) -> WriteFileResult:
         with recording as kept:
             result = self.write_now(params, stop, kept.keep)
-            return result if kept.warning is None else result.model_copy(update={"warnings": [kept.warning]})
+            if kept.warning is None:
+                return result
+            return result.model_copy(update={"warnings": [*result.warnings, kept.warning]})
 
     async def list_directory(self, params: ListDirectoryParams) -> ListDirectoryResult:
         return await self._in_thread(lambda stop: Listing(self._paths, params, stop).run())
@@ -89,6 +92,8 @@ class FileSystemExecutor:
 
     def _read_cached(self, params: ReadFileParams) -> ReadFileResult | None:
         """A small file that lies in the kernel's memory is read without a thread, ten times faster, and never waits."""
+        if params.path.endswith(_DIRECTORY_SPELLINGS):
+            return None
         fd = self._paths.open_cached(self._paths.relative(params.path), _READ)
         if fd is None:
             return None
@@ -108,6 +113,8 @@ class FileSystemExecutor:
 
     def read_now(self, params: ReadFileParams) -> ReadFileResult:
         """read_file, in this thread."""
+        if params.path.endswith(_DIRECTORY_SPELLINGS):
+            raise ToolFailure(f"{params.path!r} names a directory, not a file.", hint="Use list_directory.")
         relative = self._paths.relative(params.path)
         fd = self._paths.open_beneath(relative, _READ)
         try:

@@ -2,7 +2,8 @@
 
 Directories are read by descriptor and their children opened from it, so a directory that is swapped for a link while
 the listing runs is not entered. A link is listed as what it leads to inside the workspace; one that leads outside or
-nowhere is listed as a file with its own size, and nothing about its target is told. Bounds: entries, depth, time.
+nowhere is listed as a file with its own size, and nothing about its target is told. What the owner has ruled out is
+neither listed nor entered. Bounds: entries, depth, time.
 """
 
 import fnmatch
@@ -18,17 +19,28 @@ from assent.protocol.tools import MAX_LISTING, DirectoryEntry, ListDirectoryPara
 from assent.protocol.values import timestamp
 
 from .paths import PathValidator, told_of, visible
+from .rulings import Forbidden, Rulings
 
 _MAX_DEPTH = 64
 _MAX_NAMES = 100_000
 _MAX_SECONDS = 10.0
+_LOOK_EVERY = 1024
+_FIRST_SECOND = datetime(1, 1, 1, tzinfo=UTC).timestamp()
+_LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
 
 
 class Listing:
     """One listing, from its parameters to its result."""
 
-    def __init__(self, paths: PathValidator, params: ListDirectoryParams, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        paths: PathValidator,
+        params: ListDirectoryParams,
+        stop: threading.Event,
+        *,
+        forbidden: Forbidden | None = None,
+    ) -> None:
         if "/" in params.pattern or "\x00" in params.pattern:
             raise InvalidParameters(
                 f"The pattern {params.pattern!r} is for names and cannot hold a '/'.",
@@ -37,6 +49,7 @@ class Listing:
         self._paths = paths
         self._params = params
         self._stop = stop
+        self._rulings = Rulings(forbidden)
         self._fits = re.compile(fnmatch.translate(params.pattern)).match
         self._hidden = params.pattern.startswith(".")
         self._deadline = time.monotonic() + _MAX_SECONDS
@@ -49,6 +62,7 @@ class Listing:
             fd = self._paths.open_raw(self._paths.relative(path), _READ_DIRECTORY)
             try:
                 base = self._paths.real_path(fd)
+                self._rulings.refuse(path, base)
                 self._read(fd, "" if base == "." else base + "/", 0)
             finally:
                 os.close(fd)
@@ -58,10 +72,12 @@ class Listing:
         for name in self._names(fd):
             if self._full():
                 return
+            if self._rulings.rules_out(prefix + name):
+                continue
             try:
                 info = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            except FileNotFoundError:
-                continue  # gone since it was named
+            except (FileNotFoundError, PermissionError):
+                continue  # gone since it was named, or in a directory that tells names and nothing else
             is_directory = stat.S_ISDIR(info.st_mode)
             if self._fits(name):
                 self._entries.append(self._entry(name, prefix, info))
@@ -71,10 +87,10 @@ class Listing:
     def _names(self, fd: int) -> list[str]:
         names: list[str] = []
         with os.scandir(fd) as entries:
-            for entry in entries:
+            for number, entry in enumerate(entries, 1):
                 if self._wanted(entry):
                     names.append(entry.name)
-                if len(names) >= _MAX_NAMES:
+                if len(names) >= _MAX_NAMES or (number % _LOOK_EVERY == 0 and self._full()):
                     self._truncated = True
                     break
         names.sort()
@@ -112,7 +128,7 @@ class Listing:
             path=visible(prefix + name),
             type="directory" if stat.S_ISDIR(info.st_mode) else "file",
             size=0 if stat.S_ISDIR(info.st_mode) else info.st_size,
-            modified=timestamp(datetime.fromtimestamp(info.st_mtime, UTC)),
+            modified=_modified(info),
         )
 
     def _behind(self, relative: str) -> os.stat_result | None:
@@ -121,6 +137,15 @@ class Listing:
         except OSError:
             return None
         try:
-            return os.fstat(fd)
+            ruled_out = self._rulings.rules_out(self._paths.real_path(fd))
+            return None if ruled_out else os.fstat(fd)
+        except OSError:
+            return None  # moved away since
         finally:
             os.close(fd)
+
+
+def _modified(info: os.stat_result) -> str:
+    """A file may bear any time; one that no calendar holds becomes the nearest that one does."""
+    seconds = min(max(info.st_mtime, _FIRST_SECOND), _LAST_SECOND)
+    return timestamp(datetime.fromtimestamp(seconds, UTC))

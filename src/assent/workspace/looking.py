@@ -13,6 +13,7 @@ from assent.protocol.values import JsonObject
 
 from .operands import check_operands
 from .paths import PathValidator
+from .realnames import under_real_names
 
 
 class DiskView:
@@ -32,6 +33,10 @@ class DiskView:
     ) -> None:
         if self._paths is not None:
             self._paths.close()
+
+    def under_real_names(self, params: JsonObject) -> JsonObject:
+        """A call's parameters with links resolved: the client holds rules against these as well."""
+        return params if self._paths is None else under_real_names(self._paths, params)
 
     def refusal(self, tool_name: str, params: JsonObject) -> AssentError | None:
         """Why the machine would refuse a call that the gate let pass; None when nothing speaks against it."""

@@ -6,7 +6,6 @@ while it runs are bounded too.
 """
 
 import codecs
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -23,8 +22,7 @@ class KeptStream:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._head = bytearray()
-        self._tail: deque[bytes] = deque()
-        self._tail_size = 0
+        self._tail = bytearray()
         self.total = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -41,15 +39,14 @@ class KeptStream:
         if room > 0:
             self._head += data[:room]
             data = data[room:]
-        if data:
-            self._tail.append(data)
-            self._tail_size += len(data)
-            while self._tail_size - len(self._tail[0]) >= self._limit:
-                self._tail_size -= len(self._tail.popleft())
+        self._tail += data
+        # One block, cut when it is twice what is needed: many small pieces would weigh more than what they hold.
+        if len(self._tail) > 2 * self._limit:
+            del self._tail[: -self._limit]
 
     def text(self, budget: int) -> str:
         """What was kept, in at most `budget` bytes; says how much was left out of the middle."""
-        tail = b"".join(self._tail)
+        tail = bytes(self._tail)
         if self.total <= budget and self.total == len(self._head) + len(tail):
             return (bytes(self._head) + tail).decode("utf-8")
         half = max(budget - _MARKER_BYTES, 0) // 2

@@ -29,7 +29,14 @@ _MAX_PATH_BYTES = 4096
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _FALSE_SEPARATORS = frozenset("\\\u2044\u2215\u29f5\u29f8\ufe68\uff0f\uff3c")
 
+_GONE = " (deleted)"
+
 _libc = ctypes.CDLL(None, use_errno=True)
+
+_SYSTEM = frozenset(
+    ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var")
+) | frozenset(("/usr/bin", "/usr/lib", "/usr/lib64", "/usr/sbin", "/usr/share", "/var/lib", "/var/run"))
+_SYSTEM_TREES = ("/boot/", "/dev/", "/etc/", "/proc/", "/sys/")
 
 
 class _OpenHow(ctypes.Structure):
@@ -138,6 +145,12 @@ class PathValidator:
         if str(self.root) == "/":
             self.close()
             raise ConfigurationError("The whole file system cannot be a workspace.", hint="Name a project's directory.")
+        if _belongs_to_the_system(str(self.root)):
+            self.close()
+            raise ConfigurationError(
+                f"{str(self.root)!r} belongs to the system and cannot be a workspace.",
+                hint="Name a project's directory.",
+            )
         self._prefixes = tuple(dict.fromkeys((_parts(str(self.root)), _parts(given))))
         self.uses_openat2 = use_openat2 and self._has_openat2()
 
@@ -230,12 +243,30 @@ class PathValidator:
     def real_path(self, fd: int) -> str:
         """Where an open descriptor lies, relative to the workspace, after all links."""
         real = os.readlink(f"/proc/self/fd/{fd}")
+        if real.endswith(_GONE) and not _is_at(real, fd):
+            real = real.removesuffix(_GONE)  # the kernel's remark; where it lay counts
         root = str(self.root)
         if real == root:
             return "."
         if not real.startswith(root + "/"):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
         return real[len(root) + 1 :]
+
+
+def _is_at(path: str, fd: int) -> bool:
+    """Whether an open file has exactly this name. How many it has does not tell: one may be gone, and others not."""
+    try:
+        found, opened = os.stat(path, follow_symlinks=False), os.fstat(fd)
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+
+
+def _belongs_to_the_system(root: str) -> bool:
+    """Whether programs or the kernel itself live there: what agents change in it would change the machine."""
+    if root in _SYSTEM:
+        return True
+    return root.startswith(_SYSTEM_TREES) and not root.startswith("/dev/shm/")  # noqa: S108 - a place for files
 
 
 def _parts(path: str) -> tuple[str, ...]:

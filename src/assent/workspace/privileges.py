@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from assent.protocol.errors import ToolFailure
+
 _CGROUPS = Path("/sys/fs/cgroup")
 _COUNT = itertools.count(1)
 _OURS = "assent-"
@@ -44,7 +46,10 @@ class Runner:
 
 
 def runner_for(workspace: Path) -> Runner | None:
-    """Who owns the workspace, when we are root and they are not; else None: commands run as we do."""
+    """Who owns the workspace, when we are root and they are not; else None: commands run as we do.
+
+    ToolFailure where the owner may not enter it: a command can bring that about, and must not become root by it.
+    """
     if os.geteuid() != 0:
         return None
     try:
@@ -53,6 +58,11 @@ def runner_for(workspace: Path) -> Runner | None:
         return None
     if found.st_uid == 0:
         return None
+    if not found.st_mode & 0o100:
+        raise ToolFailure(
+            f"The owner of {str(workspace)!r} may not enter it, so commands cannot be run there.",
+            hint="Give the right back: chmod u+rwx",
+        )
     try:
         gid = pwd.getpwuid(found.st_uid).pw_gid
     except KeyError:

@@ -9,7 +9,6 @@ of a process is told by its descriptor, not by its pipes: a child that keeps the
 import asyncio
 import errno
 import os
-import re
 import signal
 import subprocess
 from collections.abc import AsyncGenerator
@@ -19,6 +18,7 @@ from typing import IO
 
 from assent.protocol.errors import ToolFailure
 
+from .limits import inner_process, parent_of
 from .output import OutputKeeper, StreamName
 from .sandbox import Launch
 
@@ -26,7 +26,6 @@ _CHUNK = 32768  # with what waited for its last byte still within one OutputChun
 _DRAIN_SECONDS = 2.0
 _DEATH_SECONDS = 10.0
 _SWEEPS = 20
-_INNER = re.compile(r'"child-pid":\s*(\d+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ async def run_process(
         return Ended(None, timed_out, idle=quiet.over)
     if not tree.started:
         said = keeper.captured().stderr.strip()[:300]
-        raise ToolFailure(f"The sandbox could not start the command: {said or 'it gave no reason'}.")
+        raise ToolFailure(f"The sandbox could not start the command: {tree.refused or said or 'it gave no reason'}.")
     code = process.returncode
     return Ended(128 - code if code < 0 else code, timed_out=False)
 
@@ -183,8 +182,11 @@ class _Tree:
         self._told = ""
         self._inner: int | None = None
         self._may_kill_inner = False
+        self.refused = ""
+        """Why the command was not let go."""
         self.exited = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        _first_to_go(process.pid)
         # Nobody else waits for our child, so its number is its own until we do.
         self._main = os.pidfd_open(process.pid)
         self._loop.add_reader(self._main, self._has_exited)
@@ -207,13 +209,24 @@ class _Tree:
             return
         with suppress(BlockingIOError):
             self._told += os.read(self._launch.status_fd, _CHUNK).decode("ascii", "replace")
-        found = _INNER.search(self._told)
-        if found and self._inner is None:
-            pid = int(found[1])
+        pid = inner_process(self._told)
+        if pid is not None and self._inner is None:
             with suppress(ProcessLookupError):
                 self._inner = os.pidfd_open(pid)
                 # Once its parent is gone the number alone no longer proves whose process it is.
-                self._may_kill_inner = _parent_of(pid) == self._process.pid
+                self._may_kill_inner = parent_of(pid) == self._process.pid
+                if self._may_kill_inner:
+                    _first_to_go(pid)
+                self._begin(pid)
+
+    def _begin(self, pid: int) -> None:
+        """Let a command go that waits for its limits, or end it where they cannot be set."""
+        if self._launch.held_back is not None:
+            try:
+                self._launch.held_back.let_go(pid, self._process.pid)
+            except OSError as error:
+                self.refused = f"its limits could not be set ({error.strerror})"
+                self._process.kill()
 
     async def end(self) -> None:
         """Kill what is left and wait until it is gone."""
@@ -238,12 +251,10 @@ class _Tree:
                 os.close(self._inner)
 
 
-def _parent_of(pid: int) -> int | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except OSError:
-        return None
+def _first_to_go(pid: int) -> None:
+    """When memory runs out, end the command and nothing of the user's: what it hoards need not count as its own."""
+    with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")
 
 
 async def _until_dead(pidfd: int, *, kill: bool) -> None:

@@ -40,7 +40,7 @@ def toolchains() -> tuple[Toolchain, ...]:
     nodes = Path.home() / ".nvm" / "versions" / "node"
     with suppress(OSError):  # there are none, or HOME is somebody else's
         prefixes.extend(sorted(nodes.iterdir(), key=_version)[-1:])
-    found = [Toolchain(prefix, prefix / "bin") for prefix in prefixes if _is_ours(prefix / "bin")]
+    found = [Toolchain(prefix, prefix / "bin") for prefix in prefixes if _is_ours(prefix / "bin") and _is_bare(prefix)]
     return tuple(chain for chain in found if str(chain.programs) not in SYSTEM_DIRECTORIES)
 
 
@@ -55,6 +55,12 @@ def _is_ours(directory: Path) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(info.st_mode) and info.st_uid in (0, os.geteuid()) and not info.st_mode & 0o022
+
+
+def _is_bare(prefix: Path) -> bool:
+    """Whether it can be shown whole: a Python installed into HOME, or ~/.local, has the user's own files beside it."""
+    home = Path.home().resolve()
+    return not home.is_relative_to(prefix) and prefix != home / ".local"
 
 
 def usable_toolchains(workspace: Path) -> tuple[Toolchain, ...]:

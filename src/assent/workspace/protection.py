@@ -1,23 +1,27 @@
 """What a command may change in the workspace, and what it may not: the workspace's own mounts.
 
 Something else on this machine executes or trusts the names in `PROTECTED`: an editor, a shell, git, another agent.
-Those that exist are mounted read-only, those that are missing have a stand-in for the time of the command (`stubs`).
-Git alone may make them, since a branch may hold them; what it made is told. What is mounted is named by path, so a name
-that a running command could have made (and could swap for a link at that very moment) is left alone and told of.
-Commands that only read get all of it read-only.
+Those that exist are mounted read-only, those that are missing have a stand-in for the time of the command (`stubs`),
+those that are links are held by `links`. Git alone may make them, since a branch may hold them; what it made is told,
+and what would lead git to other settings is put aside.
+Commands that only read get all of it read-only. What the owner's rules forbid is covered (`masking`). What is mounted
+is named by path, so nothing is mounted that a command which still runs could swap for a link at that very moment: a
+protected name is then left alone and told of, and where something must be hidden the command is refused.
 """
 
 import os
 import stat
 import threading
-from collections import Counter
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from assent.protocol.errors import PathValidationError
+from assent.protocol.errors import PathValidationError, ToolFailure
 
+from .git_words import git_only_reads, makes_a_repository, works_in_another
+from .links import Link, link_at, put_aside, put_back
+from .masking import Mask, covers, masks_for, parents_of
 from .stubs import Stubs, is_stub
 
 PROTECTED = (
@@ -37,10 +41,13 @@ PROTECTED = (
     ".devcontainer",
 )
 # An approved git command changes the repository, but not what runs in it.
-_GIT_PROTECTED = tuple(
-    f".git/{name}" for name in ("hooks", "config", "config.worktree", "modules", "info", "worktrees")
+GIT_PROTECTED = tuple(
+    f".git/{name}" for name in ("hooks", "config", "config.worktree", "commondir", "modules", "info", "worktrees")
 )
-# Not even git is let near these through a link.
+# Git itself never makes these in a repository that is there. Git would take its settings from them, in the user's hands
+# too; and programs that a repository inside the workspace names run with git's rights.
+_GIT_SETTINGS = ("config", "commondir")
+# Nothing is let near these through a link, not even git.
 _NEVER_LINKS = (".git", ".assent")
 _READERS = frozenset({"ls", "cat", "head", "tail", "wc", "grep", "echo", "date", "pwd", "whoami", "locate", "true"})
 _FIND_WRITES = ("-delete", "-fprint", "-fls", "-exec", "-ok")
@@ -48,13 +55,20 @@ _FIND_WRITES = ("-delete", "-fprint", "-fls", "-exec", "-ok")
 
 def only_reads(argv: list[str]) -> bool:
     """Whether a command can do its work without writing to the workspace."""
+    if os.path.basename(argv[0]) == "git":
+        return git_only_reads(argv[1:])
+    return starts_nothing(argv)
+
+
+def starts_nothing(argv: list[str]) -> bool:
+    """Whether a command only reads and never starts another program."""
     name = os.path.basename(argv[0])
     if name == "find":
         return not any(argument.startswith(_FIND_WRITES) for argument in argv[1:])
     return name in _READERS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Mounts:
     """How the workspace is mounted for one command."""
 
@@ -65,6 +79,34 @@ class Mounts:
     """What could not be protected, in words."""
     created: list[str] = field(default_factory=list[str])
     """Protected names that were not there before; filled when the command has ended."""
+    covers: list[str] = field(default_factory=list[str])
+    """The arguments that hide what is forbidden: the last of all mounts."""
+    fds: list[int] = field(default_factory=list[int])
+    """What the covers need."""
+    masked: list[str] = field(default_factory=list[str])
+    """What is hidden, as it was asked for and by its real path."""
+
+
+@dataclass(eq=False, slots=True)
+class _Hold:
+    """What one running command cannot rename or replace, because it is a mount of its own there."""
+
+    fixed: set[str] = field(default_factory=set[str])
+    sealed: set[str] = field(default_factory=set[str])
+    """Those of them in which it can change nothing either."""
+    links: dict[str, Link] = field(default_factory=dict[str, Link])
+    """Protected names that are links, as they were before it."""
+    targets: set[str] = field(default_factory=set[str])
+    """What they lead to."""
+
+    def holds(self, path: str) -> bool:
+        """Whether nothing on the way to `path` can be swapped by this command."""
+        for way in (*parents_of(path), path):
+            if way in self.sealed:
+                return True
+            if way not in self.fixed:
+                return False
+        return True
 
 
 class Protection:
@@ -74,80 +116,199 @@ class Protection:
         self._root = root
         self._lock = threading.Lock()
         self._stubs = Stubs()
-        self._loose: Counter[str] = Counter()
-        """Names that some running command could make or replace."""
+        self._running: list[_Hold] = []
+        """One for each command that runs now and could change the workspace."""
+        self._masks: list[list[Mask]] = []
+        """One for each command that runs now."""
 
     @contextmanager
-    def hold(self, argv: list[str]) -> Generator[Mounts]:
-        """Protect the workspace for the time of one command."""
-        root = str(self._root)
-        if only_reads(argv):
-            yield Mounts(["--ro-bind", root, root], protected=["."])
-            return
-        is_git = os.path.basename(argv[0]) == "git"
-        root_fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    def hold(self, argv: list[str], masked: Sequence[str] = ()) -> Generator[Mounts]:
+        """Protect the workspace for the time of one command, and hide what lies at `masked` from it."""
+        root_fd = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            missing = [name for name in PROTECTED if not _exists(root_fd, name) or is_stub(root_fd, name)]
-            stubs = (".assent",) if is_git else PROTECTED
-            with self._lock:
-                stubs = [name for name in stubs if not self._loose[name]]
-            with self._stubs.placed(root_fd, stubs), self._mounted(root_fd, is_git=is_git) as mounts:
-                yield mounts
-            # `git init` is the one way to a repository; anything else that appeared is told.
-            expected = (".git",) if is_git else ()
-            mounts.created.extend(
-                name
-                for name in missing
-                if name not in expected and _exists(root_fd, name) and not is_stub(root_fd, name)
-            )
+            with self._hidden(root_fd, masked) as (masks, hidden), covers(str(self._root), masks) as (arguments, fds):
+                held = _reading(str(self._root)) if only_reads(argv) else self._writing(argv, root_fd, masks)
+                with held as mounts:
+                    mounts.covers, mounts.fds = arguments, fds
+                    mounts.masked = sorted(hidden)
+                    yield mounts
         finally:
             os.close(root_fd)
 
     @contextmanager
-    def _mounted(self, root_fd: int, *, is_git: bool) -> Generator[Mounts]:
-        if is_git and _exists(root_fd, ".git/HEAD"):
-            with suppress(FileExistsError):  # a repository without hooks must not get any
-                os.mkdir(".git/hooks", dir_fd=root_fd)
-        mounts = Mounts(["--bind", str(self._root), str(self._root)])
-        names = [*PROTECTED, *(_GIT_PROTECTED if is_git else ())]
+    def _hidden(self, root_fd: int, masked: Sequence[str]) -> Generator[tuple[list[Mask], set[str]]]:
+        """What to hide: what was asked for, and what is being hidden from others, who rely on nobody moving it."""
         with self._lock:
-            loose = {name for name in names if self._loose[name]}
-            mine = [name for name in names if name in loose or not _exists(root_fd, name)]
-            self._loose.update(mine)
+            others = (mask.path for masks in self._masks for mask in masks)
+            masks, hidden = masks_for(str(self._root), root_fd, {*masked, *others})
+            self._refuse_loose(masks)
+            self._masks.append(masks)
         try:
-            for name in names:
-                if name in loose:
+            yield masks, hidden
+        finally:
+            with self._lock:
+                self._masks.remove(masks)
+
+    @contextmanager
+    def _writing(self, argv: list[str], root_fd: int, masks: list[Mask]) -> Generator[Mounts]:
+        is_git = os.path.basename(argv[0]) == "git"
+        missing = [name for name in PROTECTED if not _exists(root_fd, name) or is_stub(root_fd, name)]
+        # `git init` and its like are the one way to a repository; anything else that appeared is told.
+        expected = (".git",) if is_git and makes_a_repository(argv[1:]) else ()
+        wanted = tuple(name for name in (".git", ".assent") if name not in expected) if is_git else PROTECTED
+        with self._lock:
+            stubs = [name for name in wanted if not self._loose(name)]
+        opens_git = is_git and not works_in_another(str(self._root), argv[1:])
+        mounted = self._mounted(root_fd, masks, is_git=is_git, opens_git=opens_git)
+        with (
+            self._stubs.placed(root_fd, stubs),
+            mounted as mounts,
+            _settings_kept(root_fd, mounts.created) if opens_git and not expected else nullcontext(),
+        ):
+            yield mounts
+        mounts.created.extend(
+            name for name in missing if name not in expected and _exists(root_fd, name) and not is_stub(root_fd, name)
+        )
+
+    @contextmanager
+    def _mounted(self, root_fd: int, masks: list[Mask], *, is_git: bool, opens_git: bool) -> Generator[Mounts]:
+        mine = _Hold()
+        mounts = Mounts(["--bind", str(self._root), str(self._root)])
+        with self._lock:
+            # Before the names: a mount on the way to one would hide what is mounted there already.
+            for mask in masks:
+                self._fix(mounts, mine, parents_of(mask.path))
+            mine.fixed.update(mask.path for mask in masks)
+            for name in (*PROTECTED, *(GIT_PROTECTED if opens_git else ())):
+                link = next((hold.links[name] for hold in self._running if name in hold.links), None)
+                if link is not None and not is_git:
+                    # As it was before the first of the commands that run: another may have replaced it by now.
+                    self._hold_link(mounts, mine, link)
+                elif self._loose(name):
                     mounts.degraded.append(f"{name} could be made by another command that still runs; not protected.")
                 else:
-                    self._mount(mounts, root_fd, name, is_git=is_git)
+                    self._mount(mounts, mine, root_fd, name, is_git=is_git, opens_git=opens_git)
+            for target in sorted({target for hold in self._running for target in hold.targets}):
+                self._seal_target(mounts, mine, target)
+            self._running.append(mine)
+        try:
             yield mounts
         finally:
             with self._lock:
-                self._loose.subtract(mine)
+                for link in mine.links.values():
+                    mounts.created.extend(put_back(str(self._root), root_fd, link))
+                self._running.remove(mine)
 
-    def _mount(self, mounts: Mounts, root_fd: int, name: str, *, is_git: bool) -> None:
+    def _loose(self, path: str) -> bool:
+        """Whether a command that runs now could swap what lies at `path`, or a directory on the way there."""
+        return not all(hold.holds(path) for hold in self._running)
+
+    def _refuse_loose(self, masks: list[Mask]) -> None:
+        loose = next((mask.path for mask in masks if self._loose(mask.path)), None)
+        if loose is not None:
+            raise ToolFailure(
+                f"{loose!r} is forbidden and cannot be hidden now, because a command still runs that could move it.",
+                hint="Try again when that command has ended.",
+            )
+
+    def _fix(self, mounts: Mounts, mine: _Hold, parents: list[str]) -> None:
+        """Make mounts of directories, so that they cannot be renamed: what lies in them keeps its name."""
+        for parent in parents:
+            if parent not in mine.fixed:
+                path = str(self._root / parent)
+                mounts.arguments.extend(["--bind", path, path])
+                mine.fixed.add(parent)
+
+    def _mount(self, mounts: Mounts, mine: _Hold, root_fd: int, name: str, *, is_git: bool, opens_git: bool) -> None:
         try:
-            kind = os.stat(name, dir_fd=root_fd, follow_symlinks=False).st_mode
+            found = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return
+        kind, is_ours = found.st_mode, self._stubs.hold(name, found)
         if stat.S_ISLNK(kind):
-            if not is_git or name in _NEVER_LINKS:
+            if name in _NEVER_LINKS:
                 raise PathValidationError(
                     f"{name!r} is a link, so it cannot be protected from the command.",
                     hint="Replace it by what it leads to.",
                 )
-            mounts.degraded.append(f"{name} is a link and was not protected.")
+            if is_git:
+                mounts.degraded.append(f"{name} is a link and was not protected.")
+            else:
+                self._hold_link(mounts, mine, link_at(str(self._root), root_fd, name))
             return
         path = str(self._root / name)
-        if is_git and name == ".git" and stat.S_ISDIR(kind):
+        mine.fixed.add(name)
+        if opens_git and name == ".git" and stat.S_ISDIR(kind) and not is_ours:
+            if _exists(root_fd, ".git/HEAD"):
+                with suppress(FileExistsError):  # a repository without hooks must not get any
+                    os.mkdir(".git/hooks", dir_fd=root_fd)
             mounts.arguments.extend(["--bind", path, path])  # a mount point: it cannot be renamed away
-        elif is_stub(root_fd, name):
+            return
+        mine.sealed.add(name)
+        mounts.protected.append(name)
+        if is_ours:
             # A private one over it, since that costs a tenth of a bind: what is put into it never reaches the disk.
             mounts.arguments.extend(["--size", "4096", "--perms", "0555", "--tmpfs", path])
-            mounts.protected.append(name)
         else:
             mounts.arguments.extend(["--ro-bind", path, path])
-            mounts.protected.append(name)
+
+    def _hold_link(self, mounts: Mounts, mine: _Hold, link: Link) -> None:
+        """A link cannot be a mount. What it leads to can; the link itself is put back when the command has ended."""
+        mine.links[link.name] = link
+        if link.target is None:
+            told = "out of the workspace: if the command replaces it, it is put back."
+        elif not link.target_exists or self._loose(link.target):
+            told = f"to {link.target}, which was not protected."
+        else:
+            told = f"to {link.target}: if the command replaces it, it is put back."
+            self._seal_target(mounts, mine, link.target)
+        mounts.degraded.append(f"{link.name} is a link {told}")
+
+    def _seal_target(self, mounts: Mounts, mine: _Hold, target: str) -> None:
+        if not mine.sealed.isdisjoint((*parents_of(target), target)):
+            return  # it lies in what is read-only anyway
+        self._fix(mounts, mine, parents_of(target))
+        path = str(self._root / target)
+        mounts.arguments.extend(["--ro-bind", path, path])
+        mounts.protected.append(target)
+        mine.fixed.add(target)
+        mine.sealed.add(target)
+        mine.targets.add(target)
+
+
+@contextmanager
+def _settings_kept(root_fd: int, told: list[str]) -> Generator[None]:
+    """Put aside what appears in the repository and would lead git to other settings than it has now."""
+    try:
+        repository = os.open(".git", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root_fd)
+    except OSError:
+        yield  # there is none, or it is no directory and so read-only
+        return
+    try:
+        missing = [name for name in _GIT_SETTINGS if _exists(repository, "HEAD") and not _exists(repository, name)]
+        try:
+            yield
+        finally:
+            for name in missing:
+                try:
+                    told.extend(f".git/{aside}" for aside in put_aside(repository, name))
+                except OSError:
+                    told.append(f".git/{name}")
+    finally:
+        os.close(repository)
+
+
+@contextmanager
+def watched_names(root: Path, created: list[str]) -> Generator[None]:
+    """Where names cannot be protected: tell at least which of them a command made."""
+    before = {name for name in PROTECTED if os.path.lexists(root / name)}
+    yield
+    created.extend(name for name in PROTECTED if name not in before and os.path.lexists(root / name))
+
+
+@contextmanager
+def _reading(root: str) -> Generator[Mounts]:
+    yield Mounts(["--ro-bind", root, root], protected=["."])
 
 
 def _exists(root_fd: int, name: str) -> bool:

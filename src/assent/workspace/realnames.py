@@ -11,6 +11,9 @@ from assent.protocol.values import JsonObject
 
 from .paths import PathValidator
 
+_MAX_MISSING = 65
+"""Names at the end of a path that are not there yet; no write makes more."""
+
 
 def under_real_names(paths: PathValidator, params: JsonObject) -> JsonObject:
     """The parameters of a call with every name of the workspace replaced by the real one."""
@@ -37,10 +40,15 @@ def _real(paths: PathValidator, name: str) -> str:
     except PathValidationError:
         return name
     real = _resolved(paths, relative)
-    if real is None:
-        parent, slash, last = relative.rpartition("/")
-        above = _resolved(paths, parent) if slash else None
-        real = None if above is None else f"{above}/{last}".removeprefix("./")
+    above, rest = relative, ""
+    # What is not there yet lies below the last directory that is, and that may be behind a link.
+    for _ in range(_MAX_MISSING):
+        if real is not None or above == "." or above.rpartition("/")[2] == "..":
+            break
+        above, _, last = above.rpartition("/")
+        above, rest = above or ".", f"/{last}{rest}"
+        real = _resolved(paths, above)
+    real = None if real is None else f"{real}{rest}".removeprefix("./")
     # The same place under another spelling is no reason to judge again.
     return name if real is None or real == os.path.normpath(relative) else real
 

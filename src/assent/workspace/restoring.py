@@ -1,28 +1,31 @@
 """Undoing one call: every path it changed back to what it was, or nothing at all.
 
-A `Restoration` first compares each path with what the call left; where one was changed since, or what was there was not
+`UndoHistory.plan` compares each path with what the call left; where one was changed since, or what was there was not
 kept, it says so and touches nothing. Then it goes back: each step in a directory that was opened without following a
-link, each file written beside and renamed. It removes only what the call made (a directory only when it is empty), and
-never enters `.git`. The undo is written down before its first step and confirmed after its last, so it can be undone
-itself, and one that was interrupted can be repeated: what is already as it was is passed over.
+link, each file written beside and swapped in, so that one somebody saves at that moment is not lost (`swapping`). It
+removes only what the call made, and only after its content is kept: an undo can be undone. A directory goes only when
+it is empty; `.git` is never entered. The undo is written down before its first step and confirmed after its last, and
+one that was interrupted can be repeated: what is already as it was is passed over.
 """
 
 import contextlib
 import fcntl
 import os
-import secrets
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from assent.protocol.errors import CallerError, NotFound, ToolFailure
+from assent.protocol.errors import CallerError, ConfigurationError, NotFound, ToolFailure
 from assent.protocol.values import new_id, now
 
+from .drafts import PASSING, take_attributes_of
 from .paths import PathValidator, told_of, visible
 from .snapshots import CLOSED, Change, State, look, same, state_of
-from .undo import CALL_BYTES
-from .undo_entries import Entry, changes_json, read_entries
-from .undo_store import Index, ObjectStore, hold
+from .swapping import Unexpected, new_name, place, swap, take_away
+from .undo import CALL_BYTES, INSIDE
+from .undo_entries import Entry, Index, changes_json, read_entries
+from .undo_store import ObjectStore, hold
+from .watching import why_not_kept
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY
@@ -50,8 +53,8 @@ class Plan:
     """Paths that changed since."""
     lost: dict[str, str] = field(default_factory=dict[str, str])
     """Paths that cannot be brought back, and why."""
-    left: list[str] = field(default_factory=list[str])
-    """What the call made and an undo leaves: directories that nobody looked into, pipes, sockets."""
+    left: dict[str, str] = field(default_factory=dict[str, str])
+    """What the call made and an undo leaves, and why: directories that nobody looked into, pipes, sockets."""
 
 
 class UndoHistory:
@@ -59,9 +62,14 @@ class UndoHistory:
 
     def __init__(self, paths: PathValidator, home: Path) -> None:
         self._paths = paths
+        if Path(os.path.realpath(home)).is_relative_to(paths.root):
+            raise ConfigurationError(f"{INSIDE}.", hint="Nothing is kept there, since commands could change it.")
         # Going back may always keep what it replaces: the bound is for what calls pile up.
         self._store = ObjectStore(Path(os.path.realpath(home)), max_bytes=_MAX_OBJECT)
         self._index = Index.of(self._store, paths.root)
+
+    def close(self) -> None:
+        self._store.close()
 
     def entries(self) -> list[Entry]:
         """What calls changed here, oldest first."""
@@ -107,6 +115,10 @@ class UndoHistory:
         """Compare everything, change nothing. Keeps what is there now, so that an undo can be undone."""
         plan = Plan(entry)
         for path, (before, after) in entry.changes.items():
+            left = _why_left(before, after)
+            if left is not None:
+                plan.left[path] = left
+                continue
             try:
                 current = self._current(path)
             except OSError:
@@ -114,14 +126,11 @@ class UndoHistory:
                 continue
             if same(current, before):
                 continue
-            if before is None and after is not None and after.kind in ("closed", "other"):
-                plan.left.append(path)
-                continue
-            if not same(current, after):
+            if not same(current, after) and not _half_way(current, before, after):
                 plan.conflicts.append(path)
-                continue
-            why = self._cannot(before, after, path)
-            if why is not None:
+            elif before is None and _is_too_large(current):
+                plan.left[path] = "too large to be kept, so it is yours to remove"
+            elif (why := self._cannot(before, after, current)) is not None:
                 plan.lost[path] = why
             else:
                 plan.steps.append(Step(path, current, before))
@@ -142,34 +151,34 @@ class UndoHistory:
         finally:
             os.close(fd)
 
-    def _cannot(self, before: State | None, after: State | None, path: str) -> str | None:
-        kinds = {state.kind for state in (before, after) if state is not None}
-        if "closed" in kinds:
-            return "what lies in such a directory is not kept"
-        if "other" in kinds:
-            return "it is neither a file, a directory nor a link"
-        if before is None or before.kind != "file":
-            return None
-        if before.digest is None:
-            return "its old content was not kept: too large, or not readable"
-        if not self._store.has(before.digest):
-            return "its old content has expired"
-        return None
+    def _cannot(self, before: State | None, after: State | None, current: State | None) -> str | None:
+        if after is not None and after.kind in ("closed", "other"):
+            return "what took its place is left alone"
+        if _is_too_large(current):
+            return "what is there now is too large to be kept, and would be lost: move it away first"
+        return why_not_kept(before, self._store)
 
     # Acting
 
     def apply(self, plan: Plan) -> Entry:
         """Go back. The caller is `alone`. Raises where something changed since the plan was made."""
-        changes: dict[str, Change] = {step.path: (step.now, step.target) for step in plan.steps}
+        begun = [one for one in read_entries(self._index) if one.undoes == plan.entry.id and not one.done]
+        changes = self._already_back(begun)
+        first = {path: pair[0] for one in reversed(begun) for path, pair in one.changes.items()}
+        changes.update({step.path: (first.get(step.path, step.now), step.target) for step in plan.steps})
         summary = f"undo of {plan.entry.id}: {plan.entry.summary}"
         undo = Entry(new_id("undo"), "undo", summary, now(), changes, undoes=plan.entry.id)
         line = {"step": "undo", "id": undo.id, "undoes": plan.entry.id, "summary": summary, "at": undo.at}
-        self._index.append({**line, "changes": changes_json(changes)})
+        self._store.sync()
+        told = [{"step": "void", "id": one.id} for one in begun]
+        self._index.append({**line, "changes": changes_json(changes)}, *told)
+        if begun:
+            self._clean(plan)
         self._loosen(plan)
         for step in sorted(plan.steps, key=_path_of, reverse=True):
             if step.now is not None and (step.target is None or step.target.kind != step.now.kind):
                 with told_of(visible(step.path)):
-                    self._remove(step)
+                    self._remove(step, step.now)
         for step in sorted(plan.steps, key=_path_of):
             if step.target is not None:
                 with told_of(visible(step.path)):
@@ -179,6 +188,30 @@ class UndoHistory:
                 self._set_mode(step.path, step.target.mode)
         self._index.append({"step": "undone", "id": undo.id})
         return undo
+
+    def _already_back(self, begun: list[Entry]) -> dict[str, Change]:
+        """What undos of the same call did before they were interrupted."""
+        done: dict[str, Change] = {}
+        for entry in begun:
+            for path, (before, after) in entry.changes.items():
+                with contextlib.suppress(OSError):
+                    if same(self._current(path), after):
+                        done.setdefault(path, (before, after))
+        return done
+
+    def _clean(self, plan: Plan) -> None:
+        """Remove what an interrupted undo left between two steps: its content is kept."""
+        for parent in {path.rpartition("/")[0] or "." for path in plan.entry.changes}:
+            with contextlib.suppress(OSError):
+                fd = self._paths.open_exact(parent, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    for name in os.listdir(fd):
+                        if PASSING.fullmatch(name):
+                            self._current(name if parent == "." else f"{parent}/{name}")
+                            self._store.sync()
+                            os.unlink(name, dir_fd=fd)
+                finally:
+                    os.close(fd)
 
     def _loosen(self, plan: Plan) -> None:
         """A directory the call closed must be open while its inside is put back."""
@@ -199,100 +232,160 @@ class UndoHistory:
         finally:
             os.close(fd)
 
-    def _check(self, dir_fd: int, name: str, step: Step) -> None:
-        """Right before a step: is it still what was compared?"""
+    def _is_what_was_compared(self, dir_fd: int, name: str, state: State) -> bool:
+        """Whether a file or link is still the one the plan saw, down to its bytes."""
+        if state.kind == "link":
+            with contextlib.suppress(OSError):
+                return os.readlink(name, dir_fd=dir_fd) == state.target
+            return False
         try:
-            info = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-        except FileNotFoundError:
-            if step.now is None:
-                return
-            raise _changed(step.path) from None
-        stamp = (info.st_size, info.st_mtime_ns, info.st_ino, info.st_ctime_ns)
-        if step.now is None or (step.now.kind != "directory" and stamp != step.now.stamp):
-            raise _changed(step.path)
+            fd = os.open(name, _READ | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+        except OSError:
+            return False
+        try:
+            found = state_of(os.fstat(fd))
+            # Not the time of the inode's change: giving it another name is one.
+            if found.kind != "file" or found.stamp[:3] != state.stamp[:3] or found.mode != state.mode:
+                return False
+            return self._store.put_file(fd, max_bytes=CALL_BYTES) == state.digest
+        finally:
+            os.close(fd)
 
-    def _remove(self, step: Step) -> None:
+    def _remove(self, step: Step, state: State) -> None:
         with self._parent(step.path) as (dir_fd, name):
-            self._check(dir_fd, name, step)
-            if step.now is not None and step.now.kind == "directory":
-                try:
-                    os.rmdir(name, dir_fd=dir_fd)
-                except OSError as error:
-                    # Somebody put something in it: it stays, unless something else has to take its name.
-                    if step.target is not None:
-                        raise _changed(step.path) from error
-            else:
-                os.unlink(name, dir_fd=dir_fd)
+            if state.kind != "directory":
+                with _stopping(step.path):
+                    take_away(dir_fd, name, lambda name: self._is_what_was_compared(dir_fd, name, state))
+                return
+            try:
+                os.rmdir(name, dir_fd=dir_fd)
+            except OSError as error:
+                # Somebody put something in it: it stays, unless something else has to take its name.
+                if step.target is not None:
+                    raise _changed(step.path) from error
 
     def _put_back(self, step: Step, target: State) -> None:
+        was = step.now if step.now is not None and step.now.kind == target.kind else None
         with self._parent(step.path) as (dir_fd, name):
-            replaced = step.now is not None and step.now.kind != target.kind
-            here = Step(step.path, None, target) if replaced else step
             match target.kind:
                 case "directory":
-                    if here.now is None:
+                    if was is None:
                         os.mkdir(name, 0o700, dir_fd=dir_fd)
-                        with contextlib.suppress(PermissionError):
-                            os.chown(name, *target.owner, dir_fd=dir_fd, follow_symlinks=False)
+                        _give(name, target, dir_fd)
                 case "link":
-                    draft = _draft()
+                    draft = new_name()
                     os.symlink(target.target or "", draft, dir_fd=dir_fd)
-                    self._rename(dir_fd, draft, name, here)
+                    _give(draft, target, dir_fd)
+                    self._move_in(dir_fd, draft, name, step.path, was)
+                case _ if was is not None and was.digest == target.digest:
+                    self._set_file_mode(dir_fd, name, was, target.mode, step.path)
                 case _:
-                    self._put_file(dir_fd, name, here, target)
+                    self._put_file(dir_fd, name, step.path, target, was)
 
-    def _put_file(self, dir_fd: int, name: str, step: Step, target: State) -> None:
-        if step.now is not None and step.now.digest == target.digest:
-            self._check(dir_fd, name, step)
-            self._set_mode(step.path, target.mode)
-            return
+    def _put_file(self, dir_fd: int, name: str, path: str, target: State, was: State | None) -> None:
         data = self.content(target)  # compared with its digest as it is read
         if data is None:
-            raise ToolFailure(f"What {visible(step.path)!r} held can no longer be read.")
-        draft = _draft()
+            raise ToolFailure(f"What {visible(path)!r} held can no longer be read.")
+        draft = new_name()
         fd = os.open(draft, _CREATE, 0o600, dir_fd=dir_fd)
         try:
-            with contextlib.suppress(PermissionError):  # only root may give files away
-                os.fchown(fd, *target.owner)
+            _give(fd, target)
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(fd, rest) :]
             os.fchmod(fd, target.mode & 0o777)  # never set-uid
+            take_attributes_of(name, dir_fd, fd)
             os.fsync(fd)
         except BaseException:
             os.unlink(draft, dir_fd=dir_fd)
             raise
         finally:
             os.close(fd)
-        self._rename(dir_fd, draft, name, step)
+        self._move_in(dir_fd, draft, name, path, was)
 
-    def _rename(self, dir_fd: int, draft: str, name: str, step: Step) -> None:
+    def _move_in(self, dir_fd: int, draft: str, name: str, path: str, was: State | None) -> None:
         try:
-            self._check(dir_fd, name, step)
-            os.rename(draft, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+            with _stopping(path):
+                if was is None:
+                    place(dir_fd, draft, name)
+                else:
+                    swap(dir_fd, draft, name, lambda name: self._is_what_was_compared(dir_fd, name, was))
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(draft, dir_fd=dir_fd)
             raise
 
-    def _set_mode(self, path: str, mode: int) -> None:
+    def _set_file_mode(self, dir_fd: int, name: str, was: State, mode: int, path: str) -> None:
+        fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
         try:
-            fd = self._paths.open_exact(path, os.O_PATH)
+            if state_of(os.fstat(fd)).stamp != was.stamp:
+                raise _changed(path)
+            _chmod(fd, mode & 0o777)
+        finally:
+            os.close(fd)
+
+    def _set_mode(self, path: str, mode: int) -> None:
+        """Of a directory."""
+        try:
+            fd = self._paths.open_exact(path, _DIRECTORY)
         except OSError as error:
             raise _changed(path) from error
         try:
-            # Through the descriptor: fchmod takes none that was opened by path alone, and chmod follows links.
-            os.chmod(f"/proc/self/fd/{fd}", mode & 0o3777 if os.path.isdir(f"/proc/self/fd/{fd}") else mode & 0o777)
+            _chmod(fd, mode & 0o3777)
         finally:
             os.close(fd)
 
 
+def _chmod(fd: int, mode: int) -> None:
+    # Through the descriptor: fchmod takes none that was opened by path alone, and chmod follows links.
+    os.chmod(f"/proc/self/fd/{fd}", mode)
+
+
+def _give(name: str | int, state: State, dir_fd: int | None = None) -> None:
+    """To its old owner; only root may give files away."""
+    with contextlib.suppress(PermissionError):
+        if isinstance(name, int):
+            os.fchown(name, *state.owner)
+        else:
+            os.chown(name, *state.owner, dir_fd=dir_fd, follow_symlinks=False)
+
+
+def _why_left(before: State | None, after: State | None) -> str | None:
+    """Why an undo does not touch a path at all, or None."""
+    if any(state is not None and state.kind == "git" for state in (before, after)):
+        return "git's own state is left alone"
+    if before is None and after is not None and after.kind in ("closed", "other"):
+        return "nobody looked into it" if after.kind == "closed" else "it is no file, directory or link"
+    return None
+
+
+def _is_too_large(current: State | None) -> bool:
+    return current is not None and current.kind == "file" and current.digest is None
+
+
+def _half_way(current: State | None, before: State | None, after: State | None) -> bool:
+    """Whether a directory is as an interrupted undo leaves it; one that goes must be empty, whatever its mode."""
+    if current is None or current.kind != "directory":
+        return False
+    if before is None:
+        return after is not None and after.kind == "directory"
+    if before.kind != "directory":
+        return False
+    if after is None:
+        return current.mode == 0o700
+    return after.kind == "directory" and current.mode == before.mode | 0o700
+
+
+@contextlib.contextmanager
+def _stopping(path: str) -> Generator[None]:
+    try:
+        yield
+    except Unexpected as error:
+        raise _changed(path) from error
+
+
 def _path_of(step: Step) -> str:
     return step.path
-
-
-def _draft() -> str:
-    return f".assent-{secrets.token_hex(8)}.tmp"
 
 
 def _changed(path: str) -> ToolFailure:

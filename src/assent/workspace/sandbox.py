@@ -6,7 +6,9 @@ clean environment, limits and a private HOME, and says `none`. Nothing here star
 """
 
 import os
+import select
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -17,24 +19,35 @@ from typing import Literal, Protocol
 from assent.protocol.errors import ToolFailure
 from assent.protocol.values import JsonObject, Word
 
+from .limits import LIMITS, HeldBack, inner_process
 from .pins import Pin
 from .programs import clean_environment, find_program
 
-LIMITS = {
-    "nproc": 256,
-    "nofile": 1024,
-    "core": 0,
-    "fsize": 2 * 1024**3,
-    "cpu": 300,
-    "data": 4 * 1024**3,
-}
+# Not all of /etc: a command that runs as root could read /etc/shadow and keys.
+ETC_FILES = ("group", "hosts", "ld.so.cache", "mime.types", "nsswitch.conf", "passwd")
+ETC_DIRECTORIES = ("alternatives",)
+ETC_FOR_NETWORK = (
+    "ca-certificates",
+    "gai.conf",
+    "host.conf",
+    "pki/ca-trust",
+    "pki/tls/certs",
+    "protocols",
+    "resolv.conf",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+)
+_PROBE_SECONDS = 10
+_TOLD = 10
+"""How many paths are named in a sentence."""
 
 
 class Isolation(Word):
     """What really stands between a command and the rest of this machine."""
 
     isolated: bool
-    backend: Literal["bwrap", "none"]
+    backend: Literal["bwrap", "landlock", "seatbelt", "none"]
     fs: Literal["allowlist", "none"]
     net: Literal["none", "host"]
     pidns: bool
@@ -44,6 +57,8 @@ class Isolation(Word):
     """The client's own user; the owner of the workspace, where the client is root; or root."""
     protected: tuple[str, ...] = ()
     """Names of the workspace that the command could not change."""
+    masked: tuple[str, ...] = ()
+    """What the owner's rules forbid and the command could not see into."""
     created: tuple[str, ...] = ()
     """Names something else may execute or trust, which were not there before the command and are now."""
     limits: tuple[str, ...] = ()
@@ -74,6 +89,8 @@ class Launch:
     uid: int | None = None
     """Whom to start it as; None: as ourselves."""
     gid: int | None = None
+    held_back: HeldBack | None = None
+    """Present: the command waits for its limits, and has to be let go."""
 
 
 class Sandbox(Protocol):
@@ -84,11 +101,13 @@ class Sandbox(Protocol):
         ...
 
     def launch(
-        self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = ()
+        self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = (), masked: Sequence[str] = ()
     ) -> AbstractContextManager[Launch]:
         """Prepare one command; leaving the context cleans up, so the command must have ended by then.
 
-        `pins` are laid over their files where that can be done; `Launch.covered` says whether it was.
+        `pins` are laid over their files where that can be done; `Launch.covered` says whether it was. `masked` are
+        paths from the workspace, files or directories, that it must not see into; `Isolation.masked` says which of
+        them are hidden. A sandbox that can hide nothing says so in `Isolation.degraded`.
         """
         ...
 
@@ -100,6 +119,63 @@ def limit_argv(workspace: Path, names: tuple[str, ...]) -> list[str]:
     except ToolFailure:
         return []
     return [prlimit, *(f"--{name}={LIMITS[name]}" for name in names), "--"]
+
+
+def with_bare(isolation: Isolation, masked: Sequence[str]) -> Isolation:
+    """Say that what should be hidden is not."""
+    if not masked:
+        return isolation
+    words = f"What the rules forbid could not be hidden from the command: {', '.join(masked[:_TOLD])}"
+    words += f" and {len(masked) - _TOLD} more." if len(masked) > _TOLD else "."
+    return isolation.model_copy(update={"degraded": (*isolation.degraded, words)})
+
+
+def tried_out(sandbox: Sandbox, name: str) -> str | None:
+    """Run /bin/true as a command would be run; None when it worked, else why not."""
+    try:
+        with (
+            sandbox.launch(["/bin/true"]) as launch,
+            subprocess.Popen(
+                launch.argv,
+                env=launch.env,
+                cwd=launch.cwd,
+                pass_fds=launch.pass_fds,
+                user=launch.uid,
+                group=launch.gid,
+                extra_groups=None if launch.uid is None else [],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            ) as process,
+        ):
+            try:
+                _let_go(launch, process)
+                said = process.communicate(timeout=_PROBE_SECONDS)[1]
+            finally:
+                process.kill()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{name} did not start: {error}"
+    if process.returncode == 0:
+        return None
+    return f"{name} does not work here: {said.decode('utf-8', 'replace').strip()[:300]}"
+
+
+def _let_go(launch: Launch, process: subprocess.Popen[bytes]) -> None:
+    """Set the limits as soon as the sandbox tells of itself, unless it ends before."""
+    if launch.held_back is None or launch.status_fd is None:
+        return
+    ended = os.pidfd_open(process.pid)
+    try:
+        poll = select.poll()
+        poll.register(ended, select.POLLIN)
+        poll.register(launch.status_fd, select.POLLIN)
+        ready = [fd for fd, _ in poll.poll(_PROBE_SECONDS * 1000)]
+        if launch.status_fd in ready:
+            pid = inner_process(os.read(launch.status_fd, 4096).decode("ascii", "replace"))
+            if pid is not None:
+                launch.held_back.let_go(pid, process.pid)
+    finally:
+        os.close(ended)
 
 
 class NoSandbox:
@@ -128,7 +204,9 @@ class NoSandbox:
         )
 
     @contextmanager
-    def launch(self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = ()) -> Generator[Launch]:
+    def launch(
+        self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = (), masked: Sequence[str] = ()
+    ) -> Generator[Launch]:
         home = tempfile.mkdtemp(prefix="assent-")
         try:
             (Path(home) / ".gitconfig").write_text(self._identity, encoding="utf-8")
@@ -138,7 +216,7 @@ class NoSandbox:
                 argv=[*self._limits, *argv],
                 env=env,
                 cwd=str(self._root),
-                isolation=self.isolation(network=network),
+                isolation=with_bare(self.isolation(network=network), masked),
                 mark=mark,
             )
         finally:

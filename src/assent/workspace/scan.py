@@ -1,159 +1,254 @@
-"""The search of a machine without ripgrep: runs as a process of its own, so that it can be killed.
+"""The search where ripgrep has no walls to run in: a process of its own, so that it can be limited and killed.
 
-Reads one JSON object from stdin (see `search._scan_work`), walks by directory descriptors from the one it inherited,
-and prints ripgrep's own JSON, so that one reader serves both. A regular expression may take for ever here; that is why
-nobody runs this inside the client. It follows no link and imports nothing of Assent.
+Reads one JSON object from the descriptor it is given (see `search`), walks by directory descriptors from the one it
+inherited, and answers in ripgrep's own form, so that one reader serves both. Globs, ignore rules and expressions mean
+what they mean to ripgrep; an expression that would mean something else here is refused. An expression may still take
+for ever; that is why nobody runs this inside the client. It follows no link out, and imports `globs` and no more.
 """
 
-import base64
-import fnmatch
+import ctypes
+import errno
 import json
 import os
 import re
+import resource
+import signal
+import socket
 import stat
 import sys
+import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-import pathspec
+from .globs import Ignore, glob_pattern, ignore_rules, ignored
 
-_MAX_FILE = 32 * 1024 * 1024
-_MAX_DEPTH = 64
+MAX_FILE = 32 * 1024 * 1024
+MAX_DEPTH = 64
+MAX_IGNORE = 1 << 20
+_MEMORY = 1 << 30
+_BLOCK = 1 << 16
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_PR_SET_PDEATHSIG = 1
+_SYS_OPENAT2 = 437
+_BENEATH = 0x02 | 0x08  # NO_MAGICLINKS, BENEATH
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True)
-class Ignore:
-    """One .gitignore. `strip` and `add` turn a path told from the searched directory into one told from the file's."""
+# What Python reads differently from ripgrep, or ripgrep does not know.
+_TOKEN = re.compile(
+    r"(?P<escape>\\.)|(?P<class>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<group>\((?:\?(?::|P<\w+>|i\)|i:)?)?)"
+    r"|(?P<count>\{\d+(?:,\d*)?\}|[*+?])(?P<more>[+*])?|(?P<dot>\.)|(?P<brace>\{)|(?P<other>.)",
+    re.DOTALL,
+)
+# Bytes that are no UTF-8, and what belongs to the end of a line: nothing of ripgrep's matches those.
+_NOT_TEXT = "\r\udc80-\udcff"
+_ESCAPES = {
+    r"\z": r"\Z",
+    r"\s": r"[^\S\r]",
+    r"\D": rf"[^\d{_NOT_TEXT}]",
+    r"\S": rf"[^\s{_NOT_TEXT}]",
+    r"\W": rf"[^\w{_NOT_TEXT}]",
+}
 
-    spec: pathspec.GitIgnoreSpec
-    strip: str = ""
-    add: str = ""
 
-    def opinion(self, path: str, is_directory: bool) -> bool | None:
-        told = self.add + path.removeprefix(self.strip) + ("/" if is_directory else "")
-        return self.spec.check_file(told).include
-
-
-Ignores = list[Ignore]
+def expression(pattern: str) -> str:
+    """The pattern in Python's spelling; re.error for one that only one of the two searches knows."""
+    made: list[str] = []
+    for token in _TOKEN.finditer(pattern):
+        text = token[0]
+        if token["escape"]:
+            if text[1] in "0123456789NZnr":
+                raise re.error(f"{text} is not supported", pattern, token.start())
+            made.append(_ESCAPES.get(text, text))
+        elif token["class"]:
+            if re.search(r"\\[0-9NZnrDSW]", text) or text == "[^]":
+                raise re.error(f"{text} is not supported", pattern, token.start())
+            made.append(text.replace("[^", f"[^{_NOT_TEXT}", 1) if text.startswith("[^") else text)
+        elif (token["group"] or "").endswith("?") or token["more"] or token["brace"]:
+            raise re.error("look-around, backreferences and the like are not supported", pattern, token.start())
+        else:
+            made.append(f"[^\n{_NOT_TEXT}]" if token["dot"] else text)
+    return "".join(made)
 
 
 class Scan:
     """One search."""
 
     def __init__(self, work: dict[str, Any]) -> None:
-        flags = 0 if work["case_sensitive"] else re.IGNORECASE
-        self._pattern = re.compile(work["pattern"].encode("utf-8"), flags)
-        self._globs = [re.compile(fnmatch.translate(glob)).match for glob in work["globs"]]
+        pattern: str = work["pattern"]
+        self._literal = b"" if work["regex"] or not work["case_sensitive"] else pattern.encode("utf-8")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # Python warns of sets of sets, which ripgrep knows
+            self._pattern = re.compile(
+                expression(pattern) if work["regex"] else re.escape(pattern),
+                0 if work["case_sensitive"] else re.IGNORECASE,
+            )
+        self._globs = [glob_pattern(glob, of_names=True).fullmatch for glob in work["globs"]]
         self._hidden = any(glob.startswith(".") for glob in work["globs"])
+        self._max_count: int = work["max_count"]
+        self._ask = None if work["ask"] is None else socket.socket(fileno=work["ask"])
+        self._root = -1
 
-    def directory(self, fd: int, prefix: str, ignores: Ignores, depth: int = 0) -> Iterator[dict[str, Any]]:
-        """Matches below an open directory, in the order of names."""
-        ignores = [*ignores, *_ignores_in(fd, prefix)]
-        with os.scandir(fd) as entries:
-            found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
-        for name, is_directory in found:
-            path = prefix + name
-            if (name.startswith(".") and not self._hidden) or _ignored(
-                path, is_directory=is_directory, ignores=ignores
-            ):
-                continue
-            if not is_directory and self._globs and not any(fits(name) for fits in self._globs):
-                continue
+    def close(self) -> None:
+        if self._ask is not None:
+            self._ask.close()
+
+    def run(self, fd: int, above: list[list[str]]) -> Iterator[tuple[bytes, list[bytes]]]:
+        """Each file with its matching lines, in the order of names."""
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            yield from self.file(fd, b"file")
+            return
+        self._root = fd
+        rules = [(ignore_rules(text.encode("utf-8", "surrogateescape")), add) for text, add in above]
+        yield from self.directory(fd, b"", [Ignore(found, add=os.fsencode(add)) for found, add in rules])
+
+    def directory(
+        self, fd: int, prefix: bytes, ignores: list[Ignore], depth: int = 0
+    ) -> Iterator[tuple[bytes, list[bytes]]]:
+        """Matches below an open directory."""
+        try:
+            with os.scandir(fd) as entries:
+                found = sorted((os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries)
+        except OSError:
+            return  # no permission
+        names = {name for name, _ in found}
+        if b".git" in names and self._has_git(fd, prefix):
+            ignores = []  # a repository of its own
+        if b".gitignore" in names:
+            ignores = [*ignores, Ignore(ignore_rules(self._ignore_file(fd, prefix)), strip=prefix)]
+        for name, is_directory in self._allowed(found, prefix, ignores):
             try:
                 child = os.open(name, _DIRECTORY if is_directory else _FILE, dir_fd=fd)
             except OSError:
                 continue  # a link, no permission, or gone
             try:
                 if not is_directory:
-                    yield from self.file(child, path)
-                elif depth < _MAX_DEPTH:
-                    yield from self.directory(child, path + "/", ignores, depth + 1)
+                    yield from self.file(child, prefix + name)
+                elif depth < MAX_DEPTH:
+                    yield from self.directory(child, prefix + name + b"/", ignores, depth + 1)
             finally:
                 os.close(child)
 
-    def file(self, fd: int, path: str) -> Iterator[dict[str, Any]]:
+    def _allowed(
+        self, found: list[tuple[bytes, bool]], prefix: bytes, ignores: list[Ignore]
+    ) -> list[tuple[bytes, bool]]:
+        wanted = [
+            (name, is_directory)
+            for name, is_directory in found
+            if self._named(name, is_directory) and not ignored(prefix + name, is_directory, ignores)
+        ]
+        if self._ask is None or not wanted:
+            return wanted
+        # The owner's rules live in the client.
+        question = json.dumps([os.fsdecode(prefix + name) for name, _ in wanted])
+        self._ask.sendall(question.encode("ascii") + b"\n")
+        answer = self._ask.recv(len(wanted), socket.MSG_WAITALL)
+        return [entry for entry, ruled_out in zip(wanted, answer, strict=True) if ruled_out == ord("0")]
+
+    def _named(self, name: bytes, is_directory: bool) -> bool:
+        if name.startswith(b".") and (is_directory or not self._hidden):
+            return False
+        return is_directory or not self._globs or any(fits(name) for fits in self._globs)
+
+    def _has_git(self, fd: int, prefix: bytes) -> bool:
+        try:
+            os.close(self._open(fd, prefix, b".git", os.O_PATH))
+        except OSError:
+            return False
+        return True
+
+    def _ignore_file(self, fd: int, prefix: bytes) -> bytes:
+        try:
+            file_fd = self._open(fd, prefix, b".gitignore", os.O_RDONLY | os.O_NONBLOCK)
+        except OSError:
+            return b""
+        with os.fdopen(file_fd, "rb") as file:
+            return file.read(MAX_IGNORE) if stat.S_ISREG(os.fstat(file_fd).st_mode) else b""
+
+    def _open(self, fd: int, prefix: bytes, name: bytes, flags: int) -> int:
+        """Follows links that stay below the searched directory, as ripgrep does where nothing else exists."""
+        how = (ctypes.c_uint64 * 3)(flags | os.O_CLOEXEC, 0, _BENEATH)
+        path = ctypes.c_char_p(prefix + name)
+        found = int(_libc.syscall(ctypes.c_long(_SYS_OPENAT2), self._root, path, how, ctypes.c_size_t(24)))
+        if found >= 0:
+            return found
+        code = ctypes.get_errno()
+        if code == errno.ENOSYS:  # an old kernel: then no link is followed
+            return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+        raise OSError(code, os.strerror(code))
+
+    def file(self, fd: int, path: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
         """Matching lines of an open file; none of one that is no text."""
         info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode) or info.st_size > _MAX_FILE:
+        if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_FILE:
             return
         with os.fdopen(os.dup(fd), "rb") as file:
-            data = file.read(_MAX_FILE)
-        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-            data = data.decode("utf-16", "replace").encode("utf-8")
-        if b"\x00" in data:
+            data = _as_utf8(file.read(MAX_FILE))
+        if self._literal not in data:
             return
-        for number, line in enumerate(data.split(b"\n"), 1):
-            if self._pattern.search(line.rstrip(b"\r")):
-                yield {
-                    "type": "match",
-                    "data": {"path": _value(os.fsencode(path)), "lines": _value(line), "line_number": number},
-                }
+        text = data.decode("utf-8", "surrogateescape")
+        lines = text.split("\n")
+        if not lines[-1]:
+            del lines[-1]
+        found: list[bytes] = []
+        for number, line in enumerate(lines, 1):
+            if self._pattern.search(line.rstrip("\r")):
+                found.append(b"%d:%s\n" % (number, line.encode("utf-8", "surrogateescape")))
+                if len(found) == self._max_count:
+                    # ripgrep looks no further than the block it has read.
+                    seen = sum(len(line) for line in lines[:number])
+                    text = text[: -(-seen // _BLOCK) * _BLOCK]
+                    break
+        if found and "\x00" not in text:
+            yield path, found
 
 
-def _value(data: bytes) -> dict[str, str]:
-    try:
-        return {"text": data.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {"bytes": base64.b64encode(data).decode("ascii")}
+def _as_utf8(data: bytes) -> bytes:
+    for mark, encoding in ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
+        if data.startswith(mark):
+            return data[2:].decode(encoding, "replace").encode("utf-8")
+    return data.removeprefix(b"\xef\xbb\xbf")
 
 
-def _ignores_in(fd: int, prefix: str) -> Ignores:
-    try:
-        file_fd = os.open(".gitignore", _FILE, dir_fd=fd)
-    except OSError:
-        return []
-    with os.fdopen(file_fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file_fd).st_mode):
-            return []
-        text = file.read(1 << 20).decode("utf-8", "replace")
-    return [Ignore(pathspec.GitIgnoreSpec.from_lines(text.splitlines()), strip=prefix)]
+def limit(seconds: float, owner: list[int] | None) -> None:
+    """Become the workspace's owner where we are root, end with the client, and take no more than our share."""
+    if owner is not None:
+        os.setgroups([])
+        os.setgid(owner[1])
+        os.setuid(owner[0])
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    for name, most in (
+        (resource.RLIMIT_DATA, _MEMORY),
+        (resource.RLIMIT_CPU, int(seconds) + 5),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+    ):
+        resource.setrlimit(name, (most, most))
 
 
-def _ignored(path: str, *, is_directory: bool, ignores: Ignores) -> bool:
-    """The deepest .gitignore with an opinion decides."""
-    for ignore in reversed(ignores):
-        opinion = ignore.opinion(path, is_directory)
-        if opinion is not None:
-            return opinion
-    return False
-
-
-def _ignores_above(fd: int, above: list[str]) -> Ignores:
-    """The .gitignore files between the workspace and the searched directory; paths are told from the latter."""
-    found: Ignores = []
-    for steps in range(len(above), 0, -1):
-        try:
-            upper = os.open("/".join([".."] * steps), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
-        except OSError:
-            continue
-        try:
-            add = "/".join(above[len(above) - steps :]) + "/"
-            found += [Ignore(ignore.spec, add=add) for ignore in _ignores_in(upper, "")]
-        finally:
-            os.close(upper)
-    # A directory that is ignored but was asked for by name is searched all the same.
-    return [] if _ignored("", is_directory=False, ignores=found) else found
-
-
-def main() -> int:
-    work = json.load(sys.stdin)
+def main(work: dict[str, Any]) -> int:
     try:
         scan = Scan(work)
-    except (re.error, OverflowError, RecursionError) as error:
+    except (re.error, OverflowError, RecursionError, Warning) as error:
         print(f"regex parse error: {error}", file=sys.stderr)
         return 2
-    fd: int = work["fd"]
-    is_file = stat.S_ISREG(os.fstat(fd).st_mode)
-    matches = scan.file(fd, "") if is_file else scan.directory(fd, "", _ignores_above(fd, work["above"]))
-    found = False
-    for match in matches:
-        found = True
-        print(json.dumps(match))
-    return 0 if found else 1
+    # Opened again: as the owner, not as who opened it for us.
+    fd = os.open(f"/proc/self/fd/{work['fd']}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    separator = b""
+    for path, lines in scan.run(fd, work["above"]):
+        sys.stdout.buffer.write(b"".join([separator, b"./", path, b"\0", *lines]))
+        sys.stdout.buffer.flush()
+        separator = b"\n"
+    os.close(fd)
+    scan.close()
+    return 0
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+def start() -> None:
+    """Search as the process that `search` started."""
+    with os.fdopen(int(sys.argv[1]), "rb") as given:
+        work = json.load(given)
+    limit(work["seconds"], work["owner"])
+    raise SystemExit(main(work))

@@ -1,269 +1,354 @@
 """search_files: text or a regular expression in the workspace's files, bounded in time and number.
 
 The place to search is opened beneath the workspace and handed to the searching process by descriptor, so it cannot be
-swapped for another. ripgrep searches where it is installed, else `scan.py` does in a process of its own, which can be
-killed whatever the expression does to it. Both leave out what .gitignore names, hidden files (unless the glob starts
-with a dot), and files that hold secrets by their name; neither follows links.
+swapped for another. ripgrep searches inside walls of its own (`search_sandbox`); where there is no ripgrep or no walls,
+`scan` does, which walks by descriptors. Never ripgrep without walls: it opens by path. Both leave out what .gitignore
+names, hidden files (unless the glob starts with a dot), files that hold secrets by their name, other mounts, and what
+the owner has ruled out; neither follows links, and both give the same answer, in the order of paths.
 """
 
 import asyncio
-import base64
-import fnmatch
 import json
 import os
-import re
+import socket
 import stat
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
-from dataclasses import dataclass
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from assent.gate import secret_name
 from assent.protocol.errors import ExecutionTimeout, InvalidParameters, ToolFailure
 from assent.protocol.tools import SearchFilesParams, SearchFilesResult, SearchMatch
-from assent.protocol.values import JsonObject
 
 from .disguises import refuse_hidden_secret
+from .globs import glob_pattern
 from .paths import PathValidator, told_of, visible
-from .programs import find_program
+from .privileges import runner_for
+from .processes import run_process
+from .rulings import Forbidden, Rulings
+from .sandbox import Isolation, Launch
+from .scan import MAX_FILE, MAX_IGNORE
+from .search_answers import AnswerReader, FirstMatches
+from .search_sandbox import (
+    Above,
+    Place,
+    RipgrepSandbox,
+    has_pipe_for_ignore,
+    memory_file,
+    mounts_below,
+    working_ripgrep,
+)
+from .search_terms import expand_glob, ripgrep_arguments
 
 _SECONDS = 10.0
-_MAX_LINE = 2000
-_MAX_FILE = "32M"
-_MAX_RECORD = 48 * 1024 * 1024  # one line of the searcher's answer; a file is smaller, its escapes may not be
-_MAX_BRACES = 64
-_SCAN = Path(__file__).with_name("scan.py")
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """What is searched: an open descriptor and the path it stands for."""
-
-    fd: int
-    real: str
-    is_file: bool
-
-    def path_of(self, found: str) -> str:
-        if self.is_file:
-            return self.real
-        below = found.removeprefix("./")
-        return below if self.real == "." else f"{self.real}/{below}"
+_SUSPICIOUS_SECONDS = 2.5
+_ASKED_AT_ONCE = 2000
+# The modules beside this one as a package of their own: all of Assent would take longer to import than to search.
+_SCAN = f"""
+import sys, types
+searching = sys.modules["searching"] = types.ModuleType("searching")
+searching.__path__ = [{str(Path(__file__).parent)!r}]
+from searching import scan
+scan.start()
+"""
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+_NO_WALLS = Isolation(isolated=False, backend="none", fs="none", net="host", pidns=False)
 
 
 class SearchExecutor:
-    """Searches one workspace. `use_ripgrep` None: when it is installed."""
+    """Searches one workspace. `use_ripgrep` False: never with it.
 
-    def __init__(self, paths: PathValidator, *, use_ripgrep: bool | None = None, seconds: float = _SECONDS) -> None:
+    `forbidden` says of a path relative to the workspace whether the owner has ruled it out, with all below it.
+    """
+
+    def __init__(
+        self,
+        paths: PathValidator,
+        *,
+        forbidden: Forbidden | None = None,
+        use_ripgrep: bool | None = None,
+        seconds: float = _SECONDS,
+    ) -> None:
         self._paths = paths
+        self._forbidden = forbidden
         self._seconds = seconds
-        self._ripgrep = None if use_ripgrep is False else self._find_ripgrep()
-
-    def _find_ripgrep(self) -> str | None:
-        try:
-            return find_program("rg", self._paths.root)
-        except ToolFailure:
-            return None
+        self._probed = use_ripgrep is False
+        self._ripgrep: RipgrepSandbox | None = None
+        self._probing = threading.Lock()
 
     async def search(self, params: SearchFilesParams) -> SearchFilesResult:
         globs = expand_glob(params.glob)
-        if "\n" in params.pattern or "\x00" in params.pattern:
+        if set(params.pattern) & set("\r\n\x00"):
             raise InvalidParameters("The pattern may not hold a newline or NUL: the search goes line by line.")
+        if not self._probed:
+            await asyncio.to_thread(self.ripgrep)
         relative = self._paths.relative(params.path)
+        rulings = Rulings(self._forbidden, mounts_below(self._paths.root))
         with told_of(params.path):
             place = self._open(relative, params.path)
         try:
             refuse_hidden_secret(relative, place.real)
-            if self._ripgrep is not None:
-                argv, work = _ripgrep_argv(self._ripgrep, params, globs, place), b""
-            else:
-                argv, work = _scan_argv(), _scan_work(params, globs, place)
-            return await self._collect(argv, work, place, params, globs)
-        finally:
-            os.close(place.fd)
-
-    def _open(self, relative: str, path: str) -> _Place:
-        fd = self._paths.open_raw(relative, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-        kind = os.fstat(fd).st_mode
-        if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
-            os.close(fd)
-            raise ToolFailure(f"{path!r} is neither a file nor a directory.")
-        return _Place(fd, self._paths.real_path(fd), stat.S_ISREG(kind))
-
-    async def _collect(
-        self, argv: list[str], work: bytes, place: _Place, params: SearchFilesParams, globs: list[str]
-    ) -> SearchFilesResult:
-        wanted = _name_filter(globs, place)
-        matches: list[SearchMatch] = []
-        try:
-            async with asyncio.timeout(self._seconds), aclosing(_records(argv, work, place)) as records:
-                async for record in records:
-                    match = _match_of(record, place)
-                    if match is None or not wanted(match[0]):
-                        continue
-                    if len(matches) == params.max_results:
-                        return SearchFilesResult(matches=matches, total_count=len(matches), truncated=True)
-                    matches.append(
-                        SearchMatch(path=visible(place.path_of(match[0])), line_number=match[1], line=match[2])
-                    )
+            rulings.refuse(params.path, place.real)
+            async with asyncio.timeout(self._seconds):
+                found = await self._find(params, globs, place, rulings)
         except TimeoutError as error:
             raise ExecutionTimeout(
                 f"The search took longer than {self._seconds:g} s and was ended.",
                 hint="Search a smaller directory, or use a simpler pattern.",
             ) from error
-        return SearchFilesResult(matches=matches, total_count=len(matches))
+        finally:
+            os.close(place.fd)
+        matches = [
+            SearchMatch(path=visible(place.path_of(path)), line_number=number, line=line)
+            for path, number, line in found.found()
+        ]
+        return SearchFilesResult(matches=matches, total_count=len(matches), truncated=found.truncated)
+
+    def ripgrep(self) -> RipgrepSandbox | None:
+        """ripgrep in its walls, found out once by really starting it; None: `scan` searches."""
+        with self._probing:
+            if not self._probed:
+                self._probed = True
+                with suppress(OSError), ExitStack() as held:  # what cannot be opened is said by the search itself
+                    fd = self._paths.open_raw(".", _READ)
+                    held.callback(os.close, fd)
+                    self._ripgrep = working_ripgrep(self._paths.root, Place(fd, ".", is_file=False))
+            return self._ripgrep
+
+    def _open(self, relative: str, path: str) -> Place:
+        fd = self._paths.open_raw(relative, _READ)
+        try:
+            info = os.fstat(fd)
+            real = self._paths.real_path(fd)
+            if stat.S_ISDIR(info.st_mode):
+                return Place(fd, real, is_file=False, above=tuple(self._above(real)))
+            if not stat.S_ISREG(info.st_mode):
+                raise ToolFailure(f"{path!r} is neither a file nor a directory.")
+            if info.st_size > MAX_FILE:
+                raise ToolFailure(
+                    f"{path!r} is larger than {MAX_FILE >> 20} MiB.", hint="Read the part you need with read_file."
+                )
+            return Place(fd, real, is_file=True)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def _above(self, real: str) -> list[Above]:
+        """The .gitignore files between the workspace and the searched directory."""
+        found: list[Above] = []
+        parts = [] if real == "." else real.split("/")
+        for depth in range(len(parts)):
+            directory = "/".join(parts[:depth])
+            if self._exists(os.path.join(directory, ".git")):
+                found.clear()  # a repository of its own: what lies above it has no say
+            with suppress(OSError):
+                fd = self._paths.open_raw(os.path.join(directory, ".gitignore"), _READ)
+                with os.fdopen(fd, "rb") as file:
+                    if stat.S_ISREG(os.fstat(fd).st_mode):
+                        found.append(Above(directory, file.read(MAX_IGNORE)))
+        return found
+
+    def _exists(self, relative: str) -> bool:
+        try:
+            os.close(self._paths.open_raw(relative, os.O_PATH))
+        except OSError:
+            return False
+        return True
+
+    async def _find(self, params: SearchFilesParams, globs: list[str], place: Place, rulings: Rulings) -> FirstMatches:
+        wanted = _name_filter(globs, place, rulings)
+        if self._ripgrep is not None:
+            # The walls could not be put up: the place is being moved about, or cannot be mounted.
+            with suppress(_NoWalls):
+                return await _unless_stuck(_fastest(self._ripgrep, params, globs, place, wanted), place)
+        return await self._scan(params, globs, place, wanted, rulings)
+
+    async def _scan(
+        self,
+        params: SearchFilesParams,
+        globs: list[str],
+        place: Place,
+        wanted: Callable[[str], bool],
+        rulings: Rulings,
+    ) -> FirstMatches:
+        runner = runner_for(self._paths.root)
+        work = {
+            "fd": place.fd,
+            "above": [
+                (above.content.decode("utf-8", "surrogateescape"), _from(above.directory, place.real))
+                for above in place.above
+            ],
+            "pattern": params.pattern,
+            "regex": params.regex,
+            "case_sensitive": params.case_sensitive,
+            "globs": globs,
+            "max_count": params.max_results + 1,
+            "seconds": self._seconds,
+            "owner": None if runner is None else [runner.uid, runner.gid],
+        }
+        reader = AnswerReader(params.max_results, wanted, in_order=True)
+        async with _asked(place, rulings) as ask:
+            with ExitStack() as held:
+                fd = memory_file(json.dumps(work | {"ask": ask}).encode("ascii"))
+                held.callback(os.close, fd)
+                launch = Launch(
+                    argv=[sys.executable, "-I", "-c", _SCAN, str(fd)],
+                    env={"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"},
+                    cwd="/",
+                    isolation=_NO_WALLS,
+                    pass_fds=(place.fd, fd, *([] if ask is None else [ask])),
+                )
+                code = await _answer(launch, reader)
+        _judge(code, reader, {0})
+        return reader.matches
 
 
-def expand_glob(glob: str | None) -> list[str]:
-    """Globs on names without braces: `*.{ts,tsx}` gives two. A leading `**/` says nothing here and is dropped."""
-    if glob is None:
-        return []
-    glob = glob.removeprefix("**/")
-    if "/" in glob or "\\" in glob or not glob.isprintable():
-        raise InvalidParameters(
-            f"The glob {glob!r} is for file names and cannot hold a slash.", hint="Name the directory in 'path'."
+class _NoWalls(Exception):
+    """ripgrep was not started, because its walls could not be put up."""
+
+
+async def _unless_stuck(searching: Coroutine[Any, Any, FirstMatches], place: Place) -> FirstMatches:
+    """ripgrep opens every .gitignore, and would wait for ever at one that is a pipe; `scan` does not."""
+    task = asyncio.ensure_future(searching)
+    try:
+        await asyncio.wait([task], timeout=_SUSPICIOUS_SECONDS)
+        if not task.done() and await asyncio.to_thread(has_pipe_for_ignore, os.dup(place.fd)):
+            raise _NoWalls
+        return await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _fastest(
+    ripgrep: RipgrepSandbox,
+    params: SearchFilesParams,
+    globs: list[str],
+    place: Place,
+    wanted: Callable[[str], bool],
+) -> FirstMatches:
+    """The first matches, by all threads in any order.
+
+    Where there are many more than asked for, a second ripgrep walks in order: it can stop as soon as it has enough, so
+    it mostly comes first, and gives the same answer.
+    """
+    arguments = ripgrep_arguments(params, globs, place)
+
+    async def run(reader: AnswerReader, more: list[str]) -> FirstMatches:
+        with ripgrep.launch(place, [*more, *arguments]) as launch:
+            try:
+                code = await _answer(launch, reader)
+            except ToolFailure as error:
+                raise _NoWalls from error
+        _judge(code, reader, {0, 1})
+        return reader.matches
+
+    plenty = asyncio.Event()
+    first = AnswerReader(params.max_results, wanted)
+    first.when_plenty = plenty.set
+
+    async def run_in_order() -> FirstMatches:
+        await plenty.wait()
+        return await run(AnswerReader(params.max_results, wanted, in_order=True), ["--sort=path"])
+
+    tasks = [asyncio.ensure_future(run(first, [])), asyncio.ensure_future(run_in_order())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(task for task in tasks if task.done()).result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _answer(launch: Launch, reader: AnswerReader) -> int | None:
+    """Run a searching process to its end, or until its answer is enough; then the exit code is None."""
+    running = asyncio.ensure_future(run_process(launch, reader, seconds=3600))
+    reader.when_enough = running.cancel
+    try:
+        return (await running).exit_code
+    except asyncio.CancelledError:
+        if reader.enough and running.done() and not _is_cancelled():
+            return None
+        raise
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _judge(code: int | None, reader: AnswerReader, good: set[int]) -> None:
+    if code is None or code in good:
+        return
+    said = reader.said()
+    if code != 2:
+        raise ToolFailure(
+            "The search ended before it was done: a file in it may need more memory than a search may take.",
+            hint="Search a smaller directory.",
         )
-    done: list[str] = []
-    waiting = [glob]
-    while waiting:
-        current = waiting.pop()
-        found = re.search(r"\{([^{}]*)\}", current)
-        if found is None:
-            done.append(_whole(current, glob))
-        else:
-            waiting.extend(current[: found.start()] + part + current[found.end() :] for part in found[1].split(","))
-        if len(done) + len(waiting) > _MAX_BRACES:
-            raise InvalidParameters(f"The glob {glob[:60]!r} stands for more than {_MAX_BRACES} others.")
-    return sorted(set(done))
+    if said:
+        raise InvalidParameters(f"The pattern cannot be searched for: {said}")
 
 
-def _whole(glob: str, given: str) -> str:
-    """Refuse what one searcher takes for an error and the other for a name."""
-    if set(re.sub(r"\[[!^]?+.[^\]]*\]", "", glob)) & set("[{}"):
-        raise InvalidParameters(f"The glob {given!r} has a bracket that is not closed.")
-    return glob
+@asynccontextmanager
+async def _asked(place: Place, rulings: Rulings) -> AsyncGenerator[int | None]:
+    """A descriptor over which the scan asks what is ruled out before it enters or opens; None: nothing is."""
+    if not rulings:
+        yield None
+        return
+    ours, theirs = socket.socketpair()
+    ours.settimeout(0)
+    with ours, theirs:
+        answering = asyncio.ensure_future(_rule(ours, place, rulings))
+        try:
+            yield theirs.fileno()
+        finally:
+            answering.cancel()
+            await asyncio.gather(answering, return_exceptions=True)
 
 
-def _name_filter(globs: list[str], place: _Place) -> Callable[[str], bool]:
+async def _rule(ours: socket.socket, place: Place, rulings: Rulings) -> None:
+    """One question at a time: a line with a list of paths; the answer, a digit for each."""
+    loop = asyncio.get_running_loop()
+    question = bytearray()
+    while data := await loop.sock_recv(ours, 1 << 16):
+        question += data
+        if data.endswith(b"\n"):
+            paths: list[str] = json.loads(question)
+            question.clear()
+            for at in range(0, len(paths), _ASKED_AT_ONCE):  # a piece at a time: the client has other things to do
+                some = paths[at : at + _ASKED_AT_ONCE]
+                answer = "".join("1" if rulings.rules_out(place.path_of(path)) else "0" for path in some)
+                await loop.sock_sendall(ours, answer.encode("ascii"))
+                await asyncio.sleep(0)
+
+
+def _name_filter(globs: list[str], place: Place, rulings: Rulings) -> Callable[[str], bool]:
     """Whether a found path is one we may tell of."""
-    fits = [re.compile(fnmatch.translate(glob)).match for glob in globs]
+    fits = [glob_pattern(glob, of_names=True).fullmatch for glob in globs]
     hidden = any(glob.startswith(".") for glob in globs)
     asked_for_secrets = secret_name(place.real)  # named by the call itself, so the gate has seen it
 
     def wanted(found: str) -> bool:
         if place.is_file:
             return True
-        parts = found.removeprefix("./").split("/")
+        parts = found.split("/")
         if any(part.startswith(".") for part in parts[:-1]) or (parts[-1].startswith(".") and not hidden):
             return False
         # The gate asks before such a file is read; a search must not read it unasked.
         if not asked_for_secrets and secret_name(place.path_of(found)):
             return False
-        return not fits or any(match(parts[-1]) for match in fits)
+        if rulings.rules_out(place.path_of(found)):
+            return False
+        return not fits or any(match(os.fsencode(parts[-1])) for match in fits)
 
     return wanted
 
 
-def _ripgrep_argv(ripgrep: str, params: SearchFilesParams, globs: list[str], place: _Place) -> list[str]:
-    argv = [ripgrep, "--no-config", "--json", "--no-messages", "--no-follow", "--sort=path", "--no-require-git"]
-    argv += ["--no-ignore-global", "--no-ignore-dot", "--no-ignore-exclude", f"--max-filesize={_MAX_FILE}"]
-    argv += ["--case-sensitive" if params.case_sensitive else "--ignore-case"]
-    if not params.regex:
-        argv.append("--fixed-strings")
-    if not place.is_file and globs:
-        # A type, not --glob: a glob that is given overrules .gitignore.
-        argv += [f"--type-add=wanted:{glob}" for glob in globs]
-        argv.append("--type=wanted")
-    if any(glob.startswith(".") for glob in globs):
-        argv.append("--hidden")
-    return [*argv, "-e", params.pattern, "--", f"/proc/self/fd/{place.fd}" if place.is_file else "./"]
-
-
-def _scan_argv() -> list[str]:
-    return [sys.executable, "-I", str(_SCAN)]
-
-
-def _scan_work(params: SearchFilesParams, globs: list[str], place: _Place) -> bytes:
-    work = {
-        "fd": place.fd,
-        "above": [] if place.is_file or place.real == "." else place.real.split("/"),
-        "pattern": params.pattern if params.regex else re.escape(params.pattern),
-        "case_sensitive": params.case_sensitive,
-        "globs": globs,
-    }
-    return json.dumps(work).encode("utf-8")
-
-
-async def _records(argv: list[str], work: bytes, place: _Place) -> AsyncGenerator[JsonObject]:
-    """The searcher's answer, line by line; leaving early kills it."""
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=asyncio.subprocess.PIPE if work else asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"},
-        # The child changes to the directory behind our descriptor, whatever its name leads to by now.
-        cwd="/" if place.is_file else f"/proc/self/fd/{place.fd}",
-        pass_fds=(place.fd,),
-        limit=1 << 20,
-    )
-    errors = asyncio.ensure_future(_first_bytes(process.stderr))
-    try:
-        if process.stdin is not None:
-            process.stdin.write(work)
-            process.stdin.close()
-        async for line in _lines(process.stdout):
-            yield json.loads(line)
-        said = (await errors).decode("utf-8", "replace")
-        if await process.wait() == 2 and said:
-            raise InvalidParameters(f"The pattern cannot be searched for: {_shorten(said)}")
-    finally:
-        if process.returncode is None:
-            process.kill()
-        errors.cancel()
-        await asyncio.gather(errors, asyncio.shield(process.wait()), return_exceptions=True)
-
-
-def _shorten(text: str) -> str:
-    return " ".join(text.split())[:300]
-
-
-async def _first_bytes(stream: asyncio.StreamReader | None) -> bytes:
-    kept = b""
-    while stream is not None and (data := await stream.read(65536)):
-        kept = (kept + data)[:4096]
-    return kept
-
-
-async def _lines(stream: asyncio.StreamReader | None) -> AsyncGenerator[bytes]:
-    """Lines of any length up to a bound; a longer one is dropped."""
-    kept = bytearray()
-    dropping = False
-    while stream is not None and (data := await stream.read(1 << 18)):
-        *ended, rest = data.split(b"\n")
-        for piece in ended:
-            if not dropping:
-                yield bytes(kept) + piece
-            kept.clear()
-            dropping = False
-        kept += rest
-        if len(kept) > _MAX_RECORD:
-            dropping = True
-            kept.clear()
-
-
-def _match_of(record: JsonObject, place: _Place) -> tuple[str, int, str] | None:
-    if record.get("type") != "match":
-        return None
-    data = record["data"]
-    path = "" if place.is_file else os.fsdecode(_bytes_of(data["path"]))
-    line = _bytes_of(data["lines"]).decode("utf-8", "replace").rstrip("\r\n")
-    if len(line) > _MAX_LINE:
-        line = line[:_MAX_LINE] + " [...]"
-    return path, int(data["line_number"]), line
-
-
-def _bytes_of(value: Any) -> bytes:
-    """ripgrep writes text as `text` and anything else as base64 in `bytes`."""
-    return value["text"].encode("utf-8") if "text" in value else base64.b64decode(value["bytes"])
+def _from(directory: str, real: str) -> str:
+    """What leads from a directory to the searched place below it, with a slash at its end."""
+    return (real[len(directory) + 1 :] if directory else real) + "/"

@@ -26,6 +26,7 @@ _CREATES = 0x40 | 0x400000  # O_CREAT, and what makes O_TMPFILE: only then is th
 _NAMESPACES = 0x7E020000
 _NEW_TIME = 0x80
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+_DATAGRAMS = 0b010  # in the numbers of SOCK_DGRAM and SOCK_RAW, and not in those of streams
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 # name x86_64/aarch64. The second column was never tried on a real machine.
@@ -42,6 +43,18 @@ _DENIED = """
     request_key 249/218, setdomainname 171/162, sethostname 170/161, setns 308/268, settimeofday 164/170,
     swapoff 168/225, swapon 167/224, syslog 103/116, umount2 166/39, userfaultfd 323/282, vhangup 153/58
 """
+# What a namespace of its own would keep apart; without one, memory and queues of other programs could be reached.
+_SHARED = """
+    mq_open 240/180, mq_unlink 241/181, msgctl 71/187, msgget 68/186, msgrcv 70/188, msgsnd 69/189, semctl 66/191,
+    semget 64/190, semop 65/193, semtimedop 220/192, shmat 30/196, shmctl 31/195, shmget 29/194, truncate 76/45
+"""
+# Landlock does not ask who changes a mode, an owner or a time; a command that only reads has no use for it.
+_METADATA = """
+    chmod 90/-, chown 92/-, fchmod 91/52, fchmodat 268/53, fchmodat2 452/452, fchown 93/55, fchownat 260/54,
+    file_setattr 469/469, fremovexattr 199/16, fsetxattr 190/7, futimesat 261/-, lchown 94/-, lremovexattr 198/15,
+    lsetxattr 189/6, removexattr 197/14, removexattrat 466/466, setxattr 188/5, setxattrat 463/463, utime 132/-,
+    utimensat 280/88, utimes 235/-
+"""
 # Libraries fall back when these do not exist.
 _MISSING = "clone3 435/435, openat2 437/437"
 # Judged by an argument.
@@ -49,6 +62,7 @@ _LOOKED_INTO = """
     chmod 90/-, clone 56/220, creat 85/-, fchmod 91/52, fchmodat 268/53, fchmodat2 452/452, ioctl 16/29, mknod 133/-,
     mknodat 259/33, open 2/-, openat 257/56, socket 41/198, socketpair 53/199, unshare 272/97
 """
+_LOOKED_INTO_WITHOUT_NAMESPACES = "prlimit64 302/261"
 
 
 def _numbers(text: str, column: int) -> dict[str, int]:
@@ -71,10 +85,19 @@ ARCHITECTURES = {
 }
 
 
-def filter_for(machine: str | None = None, *, network: bool = False) -> bytes | None:
-    """The filter for this kind of machine; None where we know no numbers."""
+def filter_for(
+    machine: str | None = None, *, network: bool = False, namespaces: bool = True, writes: bool = True
+) -> bytes | None:
+    """The filter for this kind of machine; None where we know no numbers.
+
+    Without `namespaces` it also closes what they would: every socket unless there is the network, local ones always,
+    shared memory. Without `writes`, for a command that only reads, modes, owners and times cannot be changed.
+    """
     architecture = ARCHITECTURES.get(machine or platform.machine())
-    return None if architecture is None else _assemble(architecture, network=network)
+    if architecture is None:
+        return None
+    denied = _DENIED + ("" if namespaces else _SHARED) + ("" if writes else _METADATA)
+    return _assemble(architecture, denied, _looked_into(network=network, namespaces=namespaces))
 
 
 def filter_fd(program: bytes) -> int:
@@ -85,7 +108,7 @@ def filter_fd(program: bytes) -> int:
     return fd
 
 
-def _assemble(architecture: Architecture, *, network: bool) -> bytes:
+def _assemble(architecture: Architecture, denied: str, blocks: dict[str, list[bytes]]) -> bytes:
     program = [
         _load(_ARCHITECTURE),
         _jump(_IF_EQUAL, architecture.audit, 1, 0),
@@ -94,21 +117,21 @@ def _assemble(architecture: Architecture, *, network: bool) -> bytes:
     ]
     if architecture.has_x32:
         program += [_jump(_IF_AT_LEAST, _X32, 0, 1), _refuse(errno.ENOSYS)]
-    for text, number in ((_DENIED, errno.EPERM), (_MISSING, errno.ENOSYS)):
+    for text, number in ((denied, errno.EPERM), (_MISSING, errno.ENOSYS)):
         for call in _numbers(text, architecture.column).values():
             program += [_jump(_IF_EQUAL, call, 0, 1), _refuse(number)]
-    blocks = _looked_into(network=network)
-    for name, call in _numbers(_LOOKED_INTO, architecture.column).items():
-        program += [_jump(_IF_EQUAL, call, 0, len(blocks[name])), *blocks[name]]
+    for name, call in _numbers(_LOOKED_INTO + _LOOKED_INTO_WITHOUT_NAMESPACES, architecture.column).items():
+        if name in blocks:
+            program += [_jump(_IF_EQUAL, call, 0, len(blocks[name])), *blocks[name]]
     program.append(_answer(_ALLOW))
     return b"".join(program)
 
 
-def _looked_into(*, network: bool) -> dict[str, list[bytes]]:
+def _looked_into(*, network: bool, namespaces: bool) -> dict[str, list[bytes]]:
     """What is asked of an argument. Each block ends every way through it."""
-    return {
+    found = {
         "socket": _families(network=network),
-        "socketpair": _only(0, (_AF_UNIX,), errno.EAFNOSUPPORT),
+        "socketpair": _pair_of_streams() if network else _only(0, (_AF_UNIX,), errno.EAFNOSUPPORT),
         "ioctl": _never(1, (_TIOCSTI, _TIOCLINUX)),
         "clone": _without_bits(0, _NAMESPACES),
         "unshare": _without_bits(0, _NAMESPACES | _NEW_TIME),
@@ -122,6 +145,11 @@ def _looked_into(*, network: bool) -> dict[str, list[bytes]]:
         "open": _creating_without_bits(1, 2),
         "openat": _creating_without_bits(2, 3),
     }
+    if not namespaces:
+        found["socket"] = _outside_families(network=network)
+        found["socketpair"] = _pair_of_streams()
+        found["prlimit64"] = _only(0, (0,), errno.EPERM)  # its own limits, not those of the user's other programs
+    return found
 
 
 def _load(offset: int) -> bytes:
@@ -165,9 +193,23 @@ def _never(index: int, values: tuple[int, ...]) -> list[bytes]:
 
 
 def _families(*, network: bool) -> list[bytes]:
-    """Local and internet sockets. With the network also the one kind of netlink that lists addresses and routes."""
-    plain = _only(0, (_AF_UNIX, _AF_INET, _AF_INET6), errno.EAFNOSUPPORT)
+    """Local and internet sockets; with the network, those of `_outside_families`.
+
+    The machine's network is also that of its abstract local sockets (X11, D-Bus), and who may type there is out.
+    """
+    return _outside_families(network=True) if network else _only(0, (_AF_UNIX, _AF_INET, _AF_INET6), errno.EAFNOSUPPORT)
+
+
+def _outside_families(*, network: bool) -> list[bytes]:
+    """Local sockets of the machine are in reach, so there are none to be made; of netlink only the lists of routes."""
     if not network:
-        return plain
+        return [_refuse(errno.EAFNOSUPPORT)]
     routes = _only(2, (0,), errno.EAFNOSUPPORT)
+    plain = _only(0, (_AF_INET, _AF_INET6), errno.EAFNOSUPPORT)
     return [_argument(0), _jump(_IF_EQUAL, _AF_NETLINK, 0, len(routes)), *routes, *plain]
+
+
+def _pair_of_streams() -> list[bytes]:
+    """Both ends are its own; but one of datagrams could be turned to any address."""
+    kind = _without_bits(1, _DATAGRAMS)
+    return [_argument(0), _jump(_IF_EQUAL, _AF_UNIX, 1, 0), _refuse(errno.EAFNOSUPPORT), *kind]

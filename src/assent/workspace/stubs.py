@@ -6,6 +6,7 @@ where a file belongs, because git does not see an empty directory. Each holder l
 same workspace never takes it away, and stamps it, so that one left by a client that was killed is known and removed.
 """
 
+import _thread
 import errno
 import fcntl
 import os
@@ -47,8 +48,13 @@ class Stubs:
             yield
         finally:
             with self._lock:
-                for name in mine:
-                    self._release(root_fd, name)
+                freed = [fd for name in mine if (fd := self._release(root_fd, name)) is not None]
+            _close_aside(freed)
+
+    def hold(self, name: str, found: os.stat_result) -> bool:
+        """Whether what was found at this name is a stub that a command of this client keeps there."""
+        with self._lock:
+            return name in self._held and _stamped(found)
 
     def _take(self, root_fd: int, name: str) -> bool:
         held = self._held.get(name)
@@ -61,11 +67,12 @@ class Stubs:
         self._held[name] = _Held(fd)
         return True
 
-    def _release(self, root_fd: int, name: str) -> None:
+    def _release(self, root_fd: int, name: str) -> int | None:
+        """Take the stub away where this was the last that needed it; gives what is then to be closed."""
         held = self._held[name]
         held.users -= 1
         if held.users:
-            return
+            return None
         del self._held[name]
         try:
             # Only the last client on this workspace may take it away: rmdir would end the others' mounts too.
@@ -74,16 +81,36 @@ class Stubs:
                 os.rmdir(name, dir_fd=root_fd)
         except OSError:
             pass  # another client holds it, or it is no longer empty: somebody outside took it into use
-        finally:
-            os.close(held.fd)
+        return held.fd
+
+
+def _close_aside(fds: list[int]) -> None:
+    """Close the last of directories that are gone: the disk then frees them, which no command has to wait for."""
+    try:
+        _thread.start_new_thread(_close, (fds,))  # threading would wait until it runs
+    except RuntimeError:  # no more threads, or the program is about to end
+        _close(fds)
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def is_stub(root_fd: int, name: str) -> bool:
-    """Whether what is there is only a stand-in."""
+    """Whether what is there is only a stand-in: one that holds something is not, whatever its stamp says."""
     try:
-        return _stamped(os.stat(name, dir_fd=root_fd, follow_symlinks=False))
+        if not _stamped(os.stat(name, dir_fd=root_fd, follow_symlinks=False)):
+            return False
+        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root_fd)
     except OSError:
         return False
+    try:
+        return not os.listdir(fd)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
 
 
 def _stamped(found: os.stat_result) -> bool:
@@ -93,7 +120,8 @@ def _stamped(found: os.stat_result) -> bool:
 def _placed(root_fd: int, name: str) -> int | None:
     """Make a stub or take over one that was left; None when something else is there."""
     for _ in range(_TRIES):
-        if _made(root_fd, name) is None:
+        made = _made(root_fd, name)
+        if made is None:
             return None
         try:
             fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root_fd)
@@ -103,7 +131,7 @@ def _placed(root_fd: int, name: str) -> int | None:
             return None  # it is no directory, so it is no stub
         fcntl.flock(fd, fcntl.LOCK_SH)
         there = _is_at(root_fd, name, fd)
-        if there and _stamped(os.fstat(fd)):
+        if there and _stamped(os.fstat(fd)) and (made or not os.listdir(fd)):
             return fd
         os.close(fd)
         if there:
@@ -118,8 +146,14 @@ def _made(root_fd: int, name: str) -> bool | None:
     except FileExistsError:
         return False
     except OSError as error:
-        if error.errno in (errno.EROFS, errno.EACCES):
+        # Whoever owns the directory can give the right to write back to itself.
+        if error.errno == errno.EROFS or (error.errno == errno.EACCES and os.fstat(root_fd).st_uid != os.geteuid()):
             return None
+        if error.errno == errno.EACCES:
+            raise ToolFailure(
+                f"{name!r} could not be protected from the command, because nothing can be made in the workspace.",
+                hint="Give the workspace's directory back its right to write: chmod u+wx",
+            ) from error
         raise ToolFailure(f"{name!r} could not be protected from the command: {error.strerror}.") from error
     os.utime(name, (_STAMP, _STAMP), dir_fd=root_fd, follow_symlinks=False)
     return True

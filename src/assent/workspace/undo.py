@@ -1,13 +1,15 @@
 """Keeping what was there: what a write replaces, and what a command changed, so that it can be undone.
 
-One `UndoRecorder` serves one workspace. It knows the tree as it last saw it; at each beginning and end of a command it
-looks again, and what differs belongs to a command that ran meanwhile. So each change is in one entry, also where calls
-ran at the same time, and undoing newest first leads back. A write's old content is kept in the same moment in which it
-is replaced. Recording never stops a call: what could not be kept is said in the entry and in the result. What others
-change while a command runs cannot be told from its own doing, and is shown before anything is undone.
+One `UndoRecorder` serves one workspace. It knows the tree as it was last seen (`watching`); at each beginning and end
+of a command it looks again, and what differs belongs to a command that ran meanwhile. So each change is in one entry,
+also where calls ran at the same time, and undoing newest first leads back. A write's old content is kept in the same
+moment in which it is replaced. Recording never stops a call: what could not be kept is said in the entry and in the
+result. What others change while a command runs cannot be told from its own doing, and is shown before anything is
+undone.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -19,37 +21,25 @@ from pathlib import Path
 
 from assent.protocol.values import now
 
-from .paths import PathValidator
-from .snapshots import (
-    Change,
-    State,
-    Tree,
-    TreeScan,
-    carried_over,
-    changes_between,
-    is_settled,
-    look,
-    merged,
-    same,
-    state_of,
-    to_json,
-)
-from .undo_entries import changes_json, read_entries, read_tree, sweep, write_tree
-from .undo_store import Index, NoRoom, ObjectStore, hold
+from .paths import PathValidator, visible
+from .snapshots import Change, State, Tree, changes_between, look, merged, same, state_of, to_json
+from .undo_entries import Entry, Index, changes_json, read_entries, read_tree, sweep
+from .undo_store import ObjectStore, hold
+from .watching import WatchedTree, why_not_kept
 from .writing import Replacing
 
 MAX_FILES = 20_000
 CALL_BYTES = 50 * 1024 * 1024
 """Most that is copied at one look, and so the largest file that is kept."""
-_FEW = 32
-"""So many files are synced one by one; for more the disk is asked once."""
-_MANY = 300
-"""So many changes are told beside the tree that was saved; with more it is saved anew."""
+_NAMED = 5
 _SWEEP_SECONDS = 60.0
+_INDEX_SHARE = 20
+"""A list may take one part in so many of the store before it is swept."""
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 BUSY = "An undo is under way in this workspace; nothing was run."
 INTERRUPTED = "The client stopped while this ran; what others changed until it was looked at again is among it."
-UNWATCHED = f"There are more than {MAX_FILES} files here; what lies beyond them was not watched."
+UNKNOWN = "What it changed is not known: the client stopped while it ran."
+INSIDE = "Assent's own directory lies in the workspace; ASSENT_HOME names another"
 
 
 @dataclass(slots=True)
@@ -61,6 +51,8 @@ class Running:
     changes: dict[str, Change] = field(default_factory=dict[str, Change])
     together: set[str] = field(default_factory=set[str])
     tree: str | None = None
+    notes: list[str] = field(default_factory=list[str])
+    """What a person should know of it: what was not watched, what cannot be brought back."""
 
 
 @dataclass(slots=True)
@@ -98,14 +90,9 @@ class UndoRecorder:
         self._days, self._max_bytes = days, max_bytes
         self._max_files, self._call_bytes = max_files, call_bytes
         self._home = Path(os.path.realpath(home))
-        self._without = _below(paths.root, self._home)
         self._store: ObjectStore | None = None
         self._lock = threading.Lock()
-        self._states: dict[str, State] = {}
-        self._looked = False
-        self._tree = Tree()
-        self._tree_name: str | None = None
-        self._saved: dict[str, State] = {}
+        self._watch = WatchedTree(paths, max_files=max_files, call_bytes=call_bytes)
         self._running: dict[str, Running] = {}
         self._owner = f"owner-{os.getpid()}-{secrets.token_hex(8)}"
         self._ends = contextlib.ExitStack()
@@ -114,15 +101,26 @@ class UndoRecorder:
     # The store, opened at the first use
 
     def _open(self) -> tuple[ObjectStore, Index]:
-        """Called with the lock held."""
+        """Called with the lock held. Raises OSError as the disk does, ToolFailure while an undo is under way."""
         if self._store is None:
+            if self._home.is_relative_to(self._paths.root):
+                raise OSError(errno.EINVAL, INSIDE)  # commands would reach what is kept, and undo would trust it
             store = ObjectStore(self._home, max_bytes=self._max_bytes)
             self.index = Index.of(store, self._paths.root)
-            self._ends.enter_context(hold(self.index.directory / self._owner, fcntl.LOCK_EX, patient=False))
-            sweep(store, days=self._days, max_bytes=self._max_bytes)
+            with contextlib.ExitStack() as ends:
+                ends.callback(store.close)
+                ends.enter_context(hold(self.index.directory / self._owner, fcntl.LOCK_EX, patient=False))
+                with (
+                    hold(self.index.lock, fcntl.LOCK_SH, patient=True, busy=BUSY),
+                    hold(store.lock, fcntl.LOCK_SH, patient=True, busy=BUSY),
+                    hold(self.index.recovery, fcntl.LOCK_EX, patient=True, busy=BUSY),
+                ):
+                    store.refresh()
+                    self._recover(store)
+                sweep(store, days=self._days, max_bytes=self._max_bytes)
+                self._ends = ends.pop_all()
             self._swept = time.monotonic()
             self._store = store
-            self._recover()
         return self._store, self.index
 
     def recover(self) -> None:
@@ -130,22 +128,53 @@ class UndoRecorder:
         with self._lock:
             self._open()
 
-    def _recover(self) -> None:
-        """Take the digests of the last run, and finish what a crash left open."""
+    def prepare(self) -> None:
+        """Look at everything now, so that the first command need not wait for it. Raises as `begin` does."""
+        with self._calling(), self._lock:
+            store, _ = self._open()
+            self._attribute(self._watch.look(store))
+
+    def _recover(self, store: ObjectStore) -> None:
+        """Finish what a crash left open, and take the digests of the last run."""
         newest = max(self.index.trees(), key=lambda path: path.stat().st_mtime_ns, default=None)
-        for entry in read_entries(self.index):
-            if entry.owner is None or entry.done or self._is_alive(entry.owner):
-                continue
-            known = read_tree(self.index.directory / (entry.tree or ""), entry.since)
-            if known is None:
-                self._write_end(entry.id, {}, ["What it changed is not known: the client stopped while it ran."], set())
-                continue
-            self._states, self._tree, self._looked = known.states, known, True
-            self._write_end(entry.id, self._look(), [INTERRUPTED], set())
+        self._finish(store, read_entries(self.index))
         for left in self.index.directory.glob("owner-*"):
             self._is_alive(left.name)  # removes it where not
-        if not self._looked and newest is not None:
-            self._states = (read_tree(newest) or Tree()).states
+        if not self._watch.looked and newest is not None:
+            self._watch.begin_with(read_tree(newest) or Tree(), looked=False)
+
+    def _finish(self, store: ObjectStore, entries: list[Entry]) -> None:
+        """Where several commands ran when the client died, each gets what changed until the next began."""
+        last: Entry | None = None
+        seen = Tree()
+        for entry in entries:
+            if entry.done:
+                self._replay(entry, seen)
+            elif entry.owner is not None and not self._is_alive(entry.owner):
+                known = read_tree(self.index.directory / (entry.tree or ""), entry.since)
+                if known is None:
+                    self._write_end(store, Running(entry.id, self._ends, notes=[UNKNOWN]))
+                    continue
+                if last is not None:
+                    changes = changes_between(seen, known.states)
+                    self._write_end(store, Running(last.id, self._ends, changes, notes=[INTERRUPTED]))
+                last, seen = entry, known
+        if last is not None:
+            self._watch.begin_with(seen, looked=True)
+            self._write_end(store, Running(last.id, self._ends, self._watch.look(store), notes=[INTERRUPTED]))
+
+    def _replay(self, entry: Entry, seen: Tree) -> None:
+        """What other calls did since is theirs, unless a write was killed before it came to it."""
+        for path, (before, after) in entry.changes.items():
+            if entry.tool_name == "write_file":
+                with contextlib.suppress(OSError):
+                    found = look(self._paths, path)
+                    if (found and found.stamp[2]) == (before and before.stamp[2]):
+                        continue
+            if after is None:
+                seen.states.pop(path, None)
+            else:
+                seen.states[path] = after
 
     def _is_alive(self, owner: str) -> bool:
         path = self.index.directory / Path(owner).name
@@ -171,6 +200,7 @@ class UndoRecorder:
             hold(index.lock, fcntl.LOCK_SH, patient=True, busy=BUSY),
             hold(store.lock, fcntl.LOCK_SH, patient=True, busy=BUSY),
         ):
+            store.refresh()  # while nobody sweeps: what is taken for kept is there
             yield
 
     def close(self) -> None:
@@ -215,6 +245,7 @@ class UndoRecorder:
             made = {path: (None, look(self._paths, path)) for path in replacing.made}
             write.change = {**made, replacing.real: (before, after)}
             self._learn(write.change)
+            self._store.sync()
             notes = [write.warning] if write.warning is not None else []
             line = {"step": "write", "id": write.id, "tool_name": "write_file", "summary": write.summary, "at": now()}
             self.index.append({**line, "changes": changes_json(write.change), "notes": notes})
@@ -223,12 +254,14 @@ class UndoRecorder:
             write.warning = _not_kept(error)
 
     def _old_state(self, write: KeptWrite, replacing: Replacing) -> State | None:
-        if replacing.old is None or replacing.old_fd is None or self._store is None:
+        """What is replaced now: not only what was there when the write began."""
+        state = look(self._paths, replacing.real)
+        if state is None or self._store is None:
             return None
-        state = state_of(replacing.old)
         try:
-            source = os.open(f"/proc/self/fd/{replacing.old_fd}", _READ | os.O_CLOEXEC)
+            source = self._paths.open_exact(replacing.real, _READ)
             try:
+                state = state_of(os.fstat(source))
                 return state._replace(digest=self._store.put_file(source, max_bytes=self._call_bytes))
             finally:
                 os.close(source)
@@ -241,15 +274,13 @@ class UndoRecorder:
 
     def _learn(self, changes: dict[str, Change]) -> None:
         """Count our own write as known, and what was there before it as the doing of what runs."""
-        if not self._looked:
+        if not self._watch.looked:
             return
         for path, (before, after) in changes.items():
-            if self._running and not same(self._states.get(path), before):
-                self._attribute({path: (self._states.get(path), before)})
-            if after is None:
-                self._states.pop(path, None)
-            else:
-                self._states[path] = after
+            known = self._watch.get(path)
+            if self._running and not same(known, before):
+                self._attribute({path: (known, before)})
+            self._watch.learn(path, after)
 
     def _void(self, write: KeptWrite) -> None:
         if not write.recorded:
@@ -267,9 +298,8 @@ class UndoRecorder:
             ends.enter_context(self._calling())
             with self._lock:
                 store, index = self._open()
-                store.refresh()
-                self._attribute(self._look())
-                tree, since = self._save_tree()
+                self._attribute(self._watch.look(store))
+                tree, since = self._watch.save(index, [running.tree for running in self._running.values()])
                 running = Running(tool_id, ends, tree=tree)
                 line = {"step": "begin", "id": tool_id, "tool_name": tool_name, "summary": summary, "at": now()}
                 known = [[path, to_json(state)] for path, state in since.items()]
@@ -287,15 +317,35 @@ class UndoRecorder:
         """After a command: what it changed, written down. Raises OSError as the disk does."""
         with running.ends, self._lock:
             del self._running[running.id]
-            self._take_over(running, self._look())
-            notes = [UNWATCHED] if self._tree.truncated else []
-            self._write_end(running.id, running.changes, notes, running.together)
+            store, _ = self._open()
+            self._take_over(running, self._watch.look(store))
+            self._write_end(store, running)
         self._sweep_if_full()
         return running.changes
 
-    def _write_end(self, key: str, changes: dict[str, Change], notes: list[str], together: set[str]) -> None:
-        line = {"step": "end", "id": key, "changes": changes_json(changes), "notes": notes}
-        self.index.append({**line, "together": sorted(together)}, sync=bool(changes))
+    def _write_end(self, store: ObjectStore, running: Running) -> None:
+        running.notes += self._notes(store, running.changes)
+        line = {"step": "end", "id": running.id, "changes": changes_json(running.changes), "notes": running.notes}
+        if running.changes:
+            store.sync()
+        self.index.append({**line, "together": sorted(running.together)}, sync=bool(running.changes))
+
+    def _notes(self, store: ObjectStore, changes: dict[str, Change]) -> list[str]:
+        """What was not seen, and what cannot be brought back."""
+        notes: list[str] = []
+        if self._watch.truncated:
+            notes.append(
+                f"There are more files here than are watched ({self._max_files}, the upper levels first): "
+                "what it changed beyond them is not listed and cannot be undone."
+            )
+        if self._watch.closed:
+            notes.append(f"What it changed in {_named(self._watch.closed)} is not known: no permission to look.")
+        lost = [path for path, (before, _) in sorted(changes.items()) if why_not_kept(before, store) is not None]
+        if lost:
+            notes.append(
+                f"{_named(lost)} cannot be brought back by undo: too large, not readable, or no room to keep it."
+            )
+        return notes
 
     def _attribute(self, changes: dict[str, Change]) -> None:
         """A change while commands run belongs to one of them; while none runs, it is somebody else's own."""
@@ -309,88 +359,27 @@ class UndoRecorder:
                 running.changes[path] = other.changes.pop(path)
         merged(running.changes, changes)
 
-    # Looking
-
-    def _look(self) -> dict[str, Change]:
-        """What changed since the last look; the contents of what is new are kept."""
-        known, unseen = self._states, tuple(self._tree.unseen)
-        tree = TreeScan(self._paths, known, max_files=self._max_files, without=self._without).run()
-        states = tree.states
-        states.update(carried_over(self._paths, known, tree))
-        fresh = [path for path, state in states.items() if state.kind == "file" and not self._has(state)]
-        self._capture(states, fresh)
-        changes = changes_between(known, states, seen_all=self._looked and not self._tree.truncated)
-        if unseen:
-            changes = {path: pair for path, pair in changes.items() if pair[0] or not path.startswith(unseen)}
-        self._states, self._tree, self._looked = states, tree, True
-        return changes
-
-    def _has(self, state: State) -> bool:
-        """Whether a file's content is kept, and an equal stamp means that it is still this one."""
-        return state.settled and state.digest is not None and self._store is not None and self._store.has(state.digest)
-
-    def _capture(self, states: dict[str, State], fresh: list[str]) -> None:
-        """Keep contents, small files first, as far as there is room."""
-        store = self._store
-        if store is None or not fresh:
-            return
-        fresh.sort(key=lambda path: states[path].stamp[0])
-        room = self._call_bytes
-        with store.many() if len(fresh) > _FEW else contextlib.nullcontext():
-            for path in fresh:
-                size = states[path].stamp[0]
-                if size > room or not store.room_for(size):
-                    break
-                with contextlib.suppress(OSError):  # gone, not permitted, or swapped for something else
-                    states[path] = self._read(store, path, sync=len(fresh) <= _FEW)
-                    room -= size
-
-    def _read(self, store: ObjectStore, path: str, *, sync: bool) -> State:
-        fd = self._paths.open_exact(path, _READ)
-        try:
-            began = time.time_ns()
-            before = state_of(os.fstat(fd))
-            if before.kind != "file":
-                raise NoRoom(22, "it is no file")
-            digest = store.put_file(fd, max_bytes=self._call_bytes, sync=sync)
-            after = state_of(os.fstat(fd))
-            return after._replace(digest=digest, settled=before == after and is_settled(after, began))
-        finally:
-            os.close(fd)
-
-    def _save_tree(self) -> tuple[str, dict[str, State | None]]:
-        """What the next reader needs after a crash, or to read no file twice: a tree, and what differs since."""
-        base, states = self._saved, self._states
-        since: dict[str, State | None] = {path: state for path, state in states.items() if base.get(path) is not state}
-        since.update((path, None) for path in base if path not in states)
-        name = self._tree_name
-        if name is None or len(since) > _MANY or self._tree.truncated or self._tree.unseen:
-            fresh = f"tree-{secrets.token_hex(8)}"
-            write_tree(self.index.directory / fresh, states, self._tree)
-            if name is not None and all(running.tree != name for running in self._running.values()):
-                (self.index.directory / name).unlink(missing_ok=True)
-            name, self._saved, since = fresh, dict(states), {}
-            self._tree_name = name
-        return name, since
-
     def _sweep_if_full(self) -> None:
         store = self._store
-        if store is None or store.room_for(self._max_bytes // 10):
+        if store is None or (store.room_for(self._max_bytes // 10) and not self._is_long(self.index)):
             return
         with self._lock:
-            if time.monotonic() - self._swept > _SWEEP_SECONDS:
+            if time.monotonic() - self._swept > _SWEEP_SECONDS and sweep(
+                store, days=self._days, max_bytes=self._max_bytes
+            ):
                 self._swept = time.monotonic()
-                with contextlib.suppress(OSError):
-                    sweep(store, days=self._days, max_bytes=self._max_bytes)
+
+    def _is_long(self, index: Index) -> bool:
+        try:
+            return index.path.stat().st_size > self._max_bytes // _INDEX_SHARE
+        except OSError:
+            return False
 
 
 def _not_kept(error: OSError) -> str:
     return f"This cannot be undone: what was there before could not be kept ({error.strerror})."
 
 
-def _below(root: Path, path: Path) -> str | None:
-    """`path` as seen from the workspace, when it lies in it."""
-    try:
-        return str(path.relative_to(root))
-    except ValueError:
-        return None
+def _named(paths: list[str]) -> str:
+    listed = ", ".join(repr(visible(path)) for path in paths[:_NAMED])
+    return f"{listed} and {len(paths) - _NAMED} more" if len(paths) > _NAMED else listed

@@ -1,30 +1,36 @@
-"""Where what was there before is kept: contents under their SHA-256, and for each workspace a list of what changed.
+"""Where what was there before is kept: contents by their SHA-256, many to a file.
 
-Everything lies in the client's home, outside the workspace, for its owner's eyes alone. Contents are written beside
-and renamed, so an object is whole or missing; lists grow line by line, and a line that was torn by a crash is passed
-over. Objects are read back against their digest. Locks: `Hold` keeps a sweep from removing what a call relies on, and
-an undo from meeting a call that runs. This module knows no workspace's files and restores nothing.
+Everything lies in the client's home, outside the workspace, for its owner's eyes alone. Each process appends to a
+bundle of its own, since a file for each content would cost a thousand times as much; a record that was torn by a crash
+is passed over, and what a power cut may have spoiled is compared once. Contents are read back against their digest.
+Locks: `hold` keeps a sweep from removing what a call relies on, and an undo from meeting a call that runs. This module
+knows no workspace's files and restores nothing.
 """
 
 import contextlib
-import ctypes
 import fcntl
 import hashlib
-import json
 import os
 import secrets
+import struct
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any, cast
+from typing import NamedTuple
 
 from assent.protocol.errors import ToolFailure
 
 _CHUNK = 1 << 20
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _WAIT_SECONDS = 30.0
 _PAUSE = 0.02
-_libc = ctypes.CDLL(None, use_errno=True)
+_HEAD = struct.Struct("<32sQ")
+"""Before each content: its digest and its size."""
+_NONE, _VOID = bytes(32), b"\xff" * 32
+_BUNDLE_BYTES = 64 * 1024 * 1024
+_SMALL_BUNDLE = 1024 * 1024
+_MANY_BUNDLES = 8
 
 
 class NoRoom(OSError):
@@ -50,197 +56,257 @@ def hold(path: Path, kind: int, *, patient: bool, busy: str = "") -> Generator[N
         os.close(descriptor)
 
 
+class _Place(NamedTuple):
+    bundle: str
+    offset: int
+    size: int
+
+
+class _Bundle:
+    """The file this process appends to."""
+
+    def __init__(self, directory: Path, boot: str) -> None:
+        self.name = f"{boot}-{secrets.token_hex(8)}"
+        self.fd = os.open(directory / self.name, _CREATE, 0o600)
+        self.end = 0
+        self.synced = 0
+
+    def append(self, digest: bytes, data: bytes) -> _Place:
+        place = _Place(self.name, self.end + _HEAD.size, len(data))
+        try:
+            _write_all(self.fd, _HEAD.pack(digest, len(data)) + data, self.end)
+        except OSError:
+            self.take_back()
+            raise
+        self.end = place.offset + place.size
+        return place
+
+    def take_back(self) -> None:
+        """Remove what was begun after the last whole record."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self.fd, self.end)
+
+    def sync(self) -> None:
+        if self.synced < self.end:
+            os.fsync(self.fd)
+            self.synced = self.end
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
 class ObjectStore:
     """Contents by digest, up to a number of bytes."""
 
     def __init__(self, home: Path, *, max_bytes: int) -> None:
         self.directory = home / "undo"
-        self._objects = self.directory / "objects"
+        self._bundles = self.directory / "bundles"
         self._max_bytes = max_bytes
-        for path in (home, self.directory, self._objects, self.directory / "workspaces"):
+        for path in (home, self.directory, self._bundles, self.directory / "workspaces"):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.chmod(self.directory, 0o700)
         self.lock = self.directory / "lock"
-        self._unsynced = self.directory / "unsynced"
         self._generation = self.directory / "generation"
-        self._known: dict[str, int] = {}
-        self._made: set[str] = set()
-        self._size = 0
+        self._boot = _boot()
+        self._known: dict[str, _Place] = {}
+        self._ends: dict[str, int] = {}
+        """How far each bundle has been read."""
+        self._own: _Bundle | None = None
         self._seen_generation: bytes | None = None
         self.refresh()
 
     @property
     def size(self) -> int:
         """Bytes kept, as far as this process knows."""
-        return self._size
+        return sum(self._ends.values())
 
     def refresh(self) -> None:
-        """Learn what is there; again only after somebody swept."""
+        """Learn what is there: all of it after somebody swept, else what others added."""
         try:
             generation = self._generation.read_bytes()
         except FileNotFoundError:
             generation = b""
-        if generation == self._seen_generation:
+        if generation != self._seen_generation:
+            self._seen_generation = generation
+            self._known, self._ends = {}, {}
+            self.close()  # our own bundle may have been swept away
+        for entry in os.scandir(self._bundles):
+            if self._own is None or entry.name != self._own.name:
+                with contextlib.suppress(FileNotFoundError):
+                    self._learn(entry.name, entry.stat(follow_symlinks=False).st_size)
+
+    def _learn(self, name: str, size: int) -> None:
+        at = self._ends.get(name, 0)
+        if size <= at:
             return
-        self._seen_generation = generation
-        doubtful = self._unsynced.exists()
-        self._known, self._size = {}, 0
-        for path in self._paths():
-            if doubtful and not self._is_whole(path):
-                path.unlink(missing_ok=True)
-                continue
-            size = path.stat().st_size
-            self._known[_digest_of(path)] = size
-            self._size += size
-        self._unsynced.unlink(missing_ok=True)
+        # Until it was synced, a power cut may have left records that hold something else.
+        doubtful = not name.startswith(f"{self._boot}-")
+        fd = os.open(self._bundles / name, _READ | os.O_RDWR if doubtful else _READ)
+        try:
+            found, at = _records(fd, at, size, check=doubtful)
+            if doubtful:
+                name, old = f"{self._boot}-{secrets.token_hex(8)}", name
+                os.rename(self._bundles / old, self._bundles / name)
+        finally:
+            os.close(fd)
+        self._ends[name] = at
+        for digest, offset, length in found:
+            self._known.setdefault(digest, _Place(name, offset, length))
 
     def has(self, digest: str) -> bool:
         return digest in self._known
 
-    def put(self, data: bytes, *, sync: bool = True) -> str:
-        """Keep some bytes. Raises NoRoom, or OSError as the disk does."""
-        digest = hashlib.sha256(data).hexdigest()
-        if digest not in self._known:
-            with self._draft(len(data)) as (descriptor, draft):
-                _write_all(descriptor, data)
-                self._take(descriptor, draft, digest, len(data), sync=sync)
-        return digest
+    def put(self, data: bytes) -> str:
+        """Keep some bytes; on the disk after `sync`. Raises NoRoom, or OSError as the disk does."""
+        digest = hashlib.sha256(data)
+        name = digest.hexdigest()
+        if name not in self._known:
+            bundle = self._bundle(len(data))
+            self._known[name] = bundle.append(digest.digest(), data)
+            self._ends[bundle.name] = bundle.end
+        return name
 
-    def put_file(self, source: int, *, max_bytes: int, sync: bool = True) -> str:
+    def put_file(self, source: int, *, max_bytes: int, size: int | None = None) -> str:
         """Keep what an open file holds. Raises NoRoom when it is larger than `max_bytes`."""
-        size = os.fstat(source).st_size
+        if size is None:
+            size = os.fstat(source).st_size
         if size <= _CHUNK:
-            data = _read_up_to(source, _CHUNK + 1)
-            if len(data) <= min(_CHUNK, max_bytes):
-                return self.put(data, sync=sync)
-        digest, copied = hashlib.sha256(), 0
-        with self._draft(size) as (descriptor, draft):
-            while piece := os.pread(source, _CHUNK, copied):
-                copied += len(piece)
-                if copied > max_bytes:
-                    raise NoRoom(27, "the file is too large")
-                digest.update(piece)
-                _write_all(descriptor, piece)
-            name = digest.hexdigest()
-            if name not in self._known:
-                self._take(descriptor, draft, name, copied, sync=sync)
-            return name
-
-    @contextlib.contextmanager
-    def many(self) -> Generator[None]:
-        """Around puts that are not synced one by one: the disk is asked once, at the end."""
-        descriptor = os.open(self._unsynced, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            data = os.pread(source, size + 1, 0)
+            if len(data) == size <= max_bytes:
+                return self.put(data)
+        if size > max_bytes:
+            raise NoRoom(27, "the file is too large")
+        bundle = self._bundle(size)
         try:
-            os.fsync(descriptor)
-            yield
-            # Until this is done a power cut may leave empty objects; the mark makes the next reader look at each.
-            if _libc.syncfs(descriptor) == 0:
-                self._unsynced.unlink(missing_ok=True)
+            digest, copied = self._copy(bundle, source, max_bytes)
+            name = digest.hex()
+            if name not in self._known:
+                # The head comes last: a record without one is not read.
+                _write_all(bundle.fd, _HEAD.pack(digest, copied), bundle.end)
+                self._known[name] = _Place(bundle.name, bundle.end + _HEAD.size, copied)
+                bundle.end += _HEAD.size + copied
+                self._ends[bundle.name] = bundle.end
+            return name
         finally:
-            os.close(descriptor)
+            bundle.take_back()
+
+    def _copy(self, bundle: _Bundle, source: int, max_bytes: int) -> tuple[bytes, int]:
+        digest, copied, start = hashlib.sha256(), 0, bundle.end + _HEAD.size
+        while piece := os.pread(source, _CHUNK, copied):
+            if copied + len(piece) > max_bytes:
+                raise NoRoom(27, "the file is too large")
+            digest.update(piece)
+            _write_all(bundle.fd, piece, start + copied)
+            copied += len(piece)
+        return digest.digest(), copied
+
+    def _bundle(self, size: int) -> _Bundle:
+        if not self.room_for(size):
+            raise NoRoom(28, "the undo store is full")
+        if self._own is not None and self._own.end > _BUNDLE_BYTES:
+            self.sync()
+            self.close()
+        if self._own is None:
+            self._own = _Bundle(self._bundles, self._boot)
+        return self._own
+
+    def sync(self) -> None:
+        """Return when all that was put is on the disk."""
+        if self._own is not None:
+            self._own.sync()
+
+    def close(self) -> None:
+        if self._own is not None:
+            self._own.close()
+            self._own = None
 
     def read(self, digest: str) -> bytes | None:
         """The bytes, when they are there and still what they were."""
+        place = self._known.get(digest)
+        if place is None:
+            return None
         try:
-            data = self._path(digest).read_bytes()
+            fd = os.open(self._bundles / place.bundle, _READ)
         except OSError:
             return None
+        try:
+            data = _pread(fd, place.size, place.offset)
+        finally:
+            os.close(fd)
         return data if hashlib.sha256(data).hexdigest() == digest else None
 
     def sweep(self, wanted: set[str]) -> None:
         """Remove all but these. The caller holds the store alone."""
-        for path in self._paths():
-            if _digest_of(path) not in wanted:
-                path.unlink(missing_ok=True)
-        for draft in self.directory.glob("draft-*"):
+        self.close()
+        live: dict[str, list[str]] = {}
+        for digest, place in self._known.items():
+            if digest in wanted:
+                live.setdefault(place.bundle, []).append(digest)
+        sizes = {name: sum(self.size_of(digest) for digest in found) for name, found in live.items()}
+        small = [name for name, size in self._ends.items() if size < _SMALL_BUNDLE]
+        # What is written anew costs time, what is not costs room: only where there is little the last byte counts.
+        share = 0.8 if self.size < self._max_bytes / 2 else 0.98
+        again = {name for name, size in self._ends.items() if sizes.get(name, 0) < size * share}
+        again.update(small if len(small) > _MANY_BUNDLES else ())
+        if again:
+            self._write_anew([digest for name in again for digest in live.get(name, ())])
+            self._new_generation()  # before as well: whoever knows a bundle must not rely on it after a kill here
+            for name in again:
+                (self._bundles / name).unlink(missing_ok=True)
+        for draft in self.directory.rglob("draft-*"):
             draft.unlink(missing_ok=True)
-        write_whole(self._generation, secrets.token_bytes(16), sync=False)
+        self._new_generation()
         self.refresh()
+
+    def _new_generation(self) -> None:
+        write_whole(self._generation, secrets.token_bytes(16), sync=False)
+
+    def _write_anew(self, digests: list[str]) -> None:
+        bundle: _Bundle | None = None
+        for digest in digests:
+            data = self.read(digest)
+            if data is not None:
+                bundle = bundle or _Bundle(self._bundles, self._boot)
+                bundle.append(bytes.fromhex(digest), data)
+        if bundle is not None:
+            bundle.sync()
+            bundle.close()
 
     def room_for(self, size: int) -> bool:
         """Whether so many bytes more may be kept."""
-        return self._size + size <= self._max_bytes
+        return self.size + size <= self._max_bytes
 
     def size_of(self, digest: str) -> int:
-        return self._known.get(digest, 0)
-
-    @contextlib.contextmanager
-    def _draft(self, size: int) -> Generator[tuple[int, str]]:
-        if not self.room_for(size):
-            raise NoRoom(28, "the undo store is full")
-        draft = f"{self.directory}/draft-{secrets.token_hex(8)}"
-        descriptor = os.open(draft, _CREATE, 0o600)
-        try:
-            yield descriptor, draft
-        finally:
-            os.close(descriptor)
-            with contextlib.suppress(FileNotFoundError):  # it was taken
-                os.unlink(draft)
-
-    def _take(self, descriptor: int, draft: str, digest: str, size: int, *, sync: bool) -> None:
-        if sync:
-            os.fsync(descriptor)
-        if digest[:2] not in self._made:
-            self._path(digest).parent.mkdir(mode=0o700, exist_ok=True)
-            self._made.add(digest[:2])
-        os.rename(draft, f"{self._objects}/{digest[:2]}/{digest[2:]}")
-        self._known[digest] = size
-        self._size += size
-
-    def _path(self, digest: str) -> Path:
-        return self._objects / digest[:2] / digest[2:]
-
-    def _paths(self) -> Iterator[Path]:
-        for directory in os.scandir(self._objects):
-            if directory.is_dir(follow_symlinks=False):
-                for entry in os.scandir(directory.path):
-                    yield Path(entry.path)
-
-    def _is_whole(self, path: Path) -> bool:
-        return self.read(_digest_of(path)) is not None
+        place = self._known.get(digest)
+        return 0 if place is None else place.size + _HEAD.size
 
 
-class Index:
-    """What calls changed in one workspace, line by line, oldest first."""
+def _records(fd: int, at: int, size: int, *, check: bool) -> tuple[list[tuple[str, int, int]], int]:
+    """The records of a bundle from a place on, and where the whole ones end. `check`: mark those that were spoiled."""
+    found: list[tuple[str, int, int]] = []
+    while at + _HEAD.size <= size:
+        head = os.pread(fd, _HEAD.size, at)
+        if len(head) < _HEAD.size:
+            break
+        digest, length = _HEAD.unpack(head)
+        offset = at + _HEAD.size
+        if digest == _NONE or offset + length > size:
+            break
+        at = offset + length
+        if check and digest != _VOID and hashlib.sha256(_pread(fd, length, offset)).digest() != digest:
+            digest = _VOID
+            os.pwrite(fd, digest, offset - _HEAD.size)
+        if digest != _VOID:
+            found.append((digest.hex(), offset, length))
+    return found, at
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path = directory / "index.jsonl"
-        self.lock = directory / "lock"
-        """Shared by calls that run, held alone by an undo."""
 
-    @classmethod
-    def of(cls, store: ObjectStore, root: Path) -> "Index":
-        """The list of one workspace."""
-        key = hashlib.sha256(os.fsencode(root)).hexdigest()[:24]
-        return cls(store.directory / "workspaces" / key)
-
-    def trees(self) -> list[Path]:
-        """What the workspace was when commands began."""
-        return list(self.directory.glob("tree-*"))
-
-    def append(self, *lines: dict[str, Any], sync: bool = True) -> None:
-        """Write lines, all on the disk when this returns."""
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self.path, flags, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            size = os.fstat(descriptor).st_size
-            torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            _write_all(descriptor, (b"\n" if torn else b"") + b"".join(_line(line) for line in lines))
-            if sync:
-                os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def lines(self) -> list[dict[str, Any]]:
-        """All lines that can be read."""
-        return _lines(self.path)
-
-    def rewrite(self, lines: Iterable[dict[str, Any]]) -> None:
-        """Write the list anew, whole or not at all. The caller holds the store alone."""
-        write_whole(self.path, b"".join(_line(line) for line in lines))
+def _boot() -> str:
+    """Which run of the machine this is: what lies in its memory is lost with it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").replace("-", "")[:12]
+    except OSError:
+        return "unknown"
 
 
 def write_whole(path: Path, content: bytes, *, sync: bool = True) -> None:
@@ -248,7 +314,7 @@ def write_whole(path: Path, content: bytes, *, sync: bool = True) -> None:
     draft = path.with_name(f"draft-{secrets.token_hex(8)}")
     descriptor = os.open(draft, _CREATE, 0o600)
     try:
-        _write_all(descriptor, content)
+        _write_all(descriptor, content, 0)
         if sync:
             os.fsync(descriptor)
         os.rename(draft, path)
@@ -257,35 +323,20 @@ def write_whole(path: Path, content: bytes, *, sync: bool = True) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    with contextlib.suppress(FileNotFoundError):
-        for line in path.read_bytes().splitlines():
-            with contextlib.suppress(ValueError):
-                value: Any = json.loads(line)
-                if isinstance(value, dict):
-                    found.append(cast("dict[str, Any]", value))
-    return found
-
-
-def _line(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
-
-
-def _digest_of(path: Path) -> str:
-    return path.parent.name + path.name
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
+def _write_all(descriptor: int, data: bytes, at: int) -> None:
     rest = memoryview(data)
     while rest:
-        rest = rest[os.write(descriptor, rest) :]
+        written = os.pwrite(descriptor, rest, at)
+        rest, at = rest[written:], at + written
 
 
-def _read_up_to(source: int, limit: int) -> bytes:
-    pieces: list[bytes] = []
-    at = 0
-    while at < limit and (piece := os.pread(source, limit - at, at)):
+def _pread(source: int, size: int, at: int) -> bytes:
+    """Up to so many bytes from a place."""
+    first = os.pread(source, size, at)
+    if len(first) == size or not first:
+        return first
+    pieces, got = [first], len(first)
+    while got < size and (piece := os.pread(source, size - got, at + got)):
         pieces.append(piece)
-        at += len(piece)
+        got += len(piece)
     return b"".join(pieces)

@@ -1,12 +1,14 @@
 """search_web: one query to the one provider the user configured, and a bounded answer.
 
-Each provider is a request and a way to read its JSON. Time and size are bounded, redirects are not followed (the
-query and the key go to the host that was configured and nowhere else), and a key never appears in an error. No page
-behind a hit is fetched.
+Each provider is a request and a way to read its JSON. The query and the key go to the host that was configured and
+nowhere else (`fetching` sees to that), and a key never appears in an error. A hit is a stranger's text: what is no
+plain web address is left out, and hidden characters are made visible. No page behind a hit is fetched.
 """
 
 from typing import Any, Protocol, cast
+from urllib.parse import urlsplit
 
+from assent.gate import safe_text
 from assent.protocol.errors import ConfigurationError, ToolFailure
 from assent.protocol.tools import SearchWebParams, SearchWebResult, WebHit
 from assent.protocol.values import JsonObject
@@ -14,6 +16,7 @@ from assent.settings import ClientSettings
 
 _MAX_TITLE = 300
 _MAX_SNIPPET = 2000
+_MAX_URL = 2000
 _HINT = "Set ASSENT_SEARXNG_URL, ASSENT_TAVILY_API_KEY or ASSENT_BRAVE_API_KEY for the client."
 
 
@@ -34,7 +37,8 @@ class Fetcher(Protocol):
         method: str,
         url: str,
         *,
-        headers: dict[str, str] | None = None,
+        setting: str,
+        keys: dict[str, str] | None = None,
         query: dict[str, str] | None = None,
         body: JsonObject | None = None,
     ) -> JsonObject: ...
@@ -50,7 +54,13 @@ class SearxngProvider:
         self._url = url.rstrip("/")
 
     async def search(self, query: str, max_results: int) -> list[WebHit]:
-        answer = await self._web.ask("SearXNG", "GET", f"{self._url}/search", query={"q": query, "format": "json"})
+        answer = await self._web.ask(
+            "SearXNG",
+            "GET",
+            f"{self._url}/search",
+            setting="ASSENT_SEARXNG_URL",
+            query={"q": query, "format": "json"},
+        )
         return _hits(answer.get("results"), "content", max_results)
 
 
@@ -65,7 +75,8 @@ class TavilyProvider:
             "Tavily",
             "POST",
             f"{self._url}/search",
-            headers={"Authorization": f"Bearer {self._key}"},
+            setting="ASSENT_TAVILY_URL",
+            keys={"Authorization": f"Bearer {self._key}"},
             body={"query": query, "max_results": max_results},
         )
         return _hits(answer.get("results"), "content", max_results)
@@ -82,7 +93,8 @@ class BraveProvider:
             "Brave Search",
             "GET",
             f"{self._url}/res/v1/web/search",
-            headers={"X-Subscription-Token": self._key, "Accept": "application/json"},
+            setting="ASSENT_BRAVE_URL",
+            keys={"X-Subscription-Token": self._key},
             query={"q": query, "count": str(max_results)},
         )
         pages: Any = answer.get("web")
@@ -91,23 +103,33 @@ class BraveProvider:
 
 
 def _hits(found: object, snippet_key: str, max_results: int) -> list[WebHit]:
-    """Read hits out of a stranger's JSON; what is no hit with a web address is left out."""
+    """Read hits out of a stranger's JSON; what is no hit with a plain web address is left out."""
     hits: list[WebHit] = []
     for item in cast(list[object], found) if isinstance(found, list) else []:
         if not isinstance(item, dict):
             continue
         entry = cast(JsonObject, item)
         url = entry.get("url")
-        if isinstance(url, str) and url.startswith(("http://", "https://")):
-            title, snippet = entry.get("title"), entry.get(snippet_key)
-            hits.append(
-                WebHit(
-                    title=title[:_MAX_TITLE] if isinstance(title, str) else "",
-                    url=url[:_MAX_SNIPPET],
-                    snippet=snippet[:_MAX_SNIPPET] if isinstance(snippet, str) else "",
-                )
-            )
+        if isinstance(url, str) and _is_plain(url):
+            title, snippet = _line(entry.get("title"), _MAX_TITLE), _line(entry.get(snippet_key), _MAX_SNIPPET)
+            hits.append(WebHit(title=title, url=url, snippet=snippet))
     return hits[:max_results]
+
+
+def _is_plain(url: str) -> bool:
+    """Whether it is a web address that shows where it leads: nothing hidden in it, no user before the host."""
+    if len(url) > _MAX_URL or " " in url or "\\" in url or safe_text(url) != url:
+        return False
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
+    except ValueError:
+        return False
+
+
+def _line(text: object, limit: int) -> str:
+    """One line in which nothing is hidden."""
+    return safe_text(" ".join(text[: 4 * limit].split()))[:limit] if isinstance(text, str) else ""
 
 
 class WebSearcher:
@@ -139,7 +161,7 @@ class WebSearcher:
             # Here and not above: the HTTP client takes longer to load than most commands take to run.
             from .fetching import BoundedWeb
 
-            self._fetcher = BoundedWeb()
+            self._fetcher = BoundedWeb(allow_private=self._settings.search_allow_private)
         return self._fetcher
 
     def _searxng(self) -> SearchProvider | None:

@@ -2,21 +2,26 @@
 
 `Workspace.run` takes a call that the gate has passed, reads its parameters once more, and hands it to the executor of
 its tool. It never asks whether a call may run; it makes sure that whatever runs stays inside: paths by the kernel,
-commands by the sandbox. Errors are those of `protocol.errors`.
+commands by the sandbox, and off what the owner's rules deny (`floor`). Assent's own files are denied to every tool,
+whatever the rules say. Errors are those of `protocol.errors`.
 """
 
 import asyncio
 import os
+import posixpath
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 from pydantic import ValidationError
 
-from assent.protocol.errors import InvalidParameters, ToolFailure, ToolTypeError
+from assent.gate import NO_POLICY, Policy
+from assent.policies import own_directories, own_layer
+from assent.protocol.errors import ConfigurationError, InvalidParameters, ToolFailure, ToolTypeError
 from assent.protocol.inspections import Inspection
 from assent.protocol.tools import (
     TOOLS,
@@ -30,12 +35,13 @@ from assent.protocol.tools import (
     WriteFileParams,
 )
 from assent.protocol.values import JsonObject
-from assent.settings import ClientSettings
+from assent.settings import ClientSettings, SandboxName
 
-from .bubblewrap import working_sandbox
 from .commands import CommandExecutor
+from .drafts import remove_drafts
 from .effects import recorded
 from .files import FileSystemExecutor
+from .floor import COMMANDS, Floor, GuardedFiles, GuardedPaths, make_own
 from .inspection import inspect
 from .output import OnOutput
 from .paths import PathValidator
@@ -43,7 +49,9 @@ from .pins import HeldFiles
 from .programs import SYSTEM_DIRECTORIES, find_program
 from .realnames import under_real_names
 from .sandbox import Isolation, NoSandbox, Sandbox
+from .sandboxes import sandboxes
 from .search import SearchExecutor
+from .strays import end_strays
 from .undo import UndoRecorder
 from .web import WebSearcher
 
@@ -57,8 +65,8 @@ class Workspace:
         self._settings = settings or ClientSettings()
         self._paths = PathValidator(root)
         self.root = self._paths.root
+        self._own = own_layer(self._settings, self.root)
         self._files = FileSystemExecutor(self._paths, max_file_bytes=self._settings.max_file_bytes)
-        self._search = SearchExecutor(self._paths)
         self._web = WebSearcher(self._settings)
         self._held = HeldFiles(self._paths, max_bytes=self._settings.max_file_bytes)
         self._undo = UndoRecorder(
@@ -66,6 +74,38 @@ class Workspace:
         )
         self._sandbox: Sandbox | None = None
         self._probing = threading.Lock()
+        self._guards = ExitStack()
+        self.obey(NO_POLICY)
+
+    def obey(self, policy: Policy) -> None:
+        """Keep every tool off what a policy denies; before the first call. Assent's own files are denied anyway."""
+        self._guards.close()
+        own = () if self._own is None or self._own in policy.layers else (self._own,)
+        self._floor = Floor(policy.plus(*own))
+        self._guarded = {
+            tool: files
+            for tool in ("read_file", "write_file", "list_directory")
+            if (files := self._guarded_files(tool)) is not None
+        }
+        self._command_paths = self._guarded_paths(COMMANDS)
+        guard = self._floor.guard("search_files")
+        self._search = SearchExecutor(self._guarded_paths("search_files"), forbidden=guard)
+
+    def _guarded_files(self, tool: str) -> FileSystemExecutor | None:
+        paths = self._guarded_paths(tool)
+        if not isinstance(paths, GuardedPaths):
+            return None
+        files = GuardedFiles(paths, max_file_bytes=self._settings.max_file_bytes)
+        self._guards.callback(files.close)
+        return files
+
+    def _guarded_paths(self, tool: str) -> PathValidator:
+        guard = self._floor.guard(tool)
+        if guard is None:
+            return self._paths
+        paths = GuardedPaths(self._paths, guard)
+        self._guards.callback(paths.close)
+        return paths
 
     @property
     def isolation(self) -> Isolation:
@@ -76,12 +116,23 @@ class Workspace:
     def sandbox(self) -> Sandbox:
         with self._probing:
             if self._sandbox is None:
-                self._sandbox = choose_sandbox(self.root)
+                # First: a stray keeps the control group busy that the choice wants to clear away.
+                end_strays(self.root)
+                self._sandbox = choose_sandbox(self.root, self._settings.sandbox)
             return self._sandbox
+
+    def prepare(self) -> None:
+        """What a client does once, when it starts: clear away what a killed one left, and look at the files as they
+        are, so that the first command need not wait for it."""
+        remove_drafts(self.root)
+        # What stands in the way is told with the first call that it concerns.
+        with suppress(OSError, ToolFailure):
+            self._undo.prepare()
 
     async def inspect(self, tool_params: JsonObject, runs: Sequence[str]) -> Inspection:
         """What the files a command would run hold now. Never raises: what cannot be seen is said."""
-        return await asyncio.to_thread(inspect, self._paths, tool_params, runs, max_bytes=self._settings.max_file_bytes)
+        most = self._settings.max_file_bytes
+        return await asyncio.to_thread(inspect, self._command_paths, tool_params, runs, max_bytes=most)
 
     async def under_real_names(self, tool_params: JsonObject) -> JsonObject:
         """A call's parameters with links resolved: what rules about names must be held against as well."""
@@ -103,17 +154,19 @@ class Workspace:
         `record_as`: keep what a write or a command changes under this id, so that it can be undone.
         """
         params = _read_params(tool_name, tool_params)
+        await self._refuse_denied(tool_name, params)
+        files = self._guarded.get(tool_name, self._files)
         match params:
             case ReadFileParams():
-                return await self._files.read_file(params)
+                return await files.read_file(params)
             case WriteFileParams():
                 await self._held.free(params.path)
                 if record_as is None:
-                    return await self._files.write_file(params)
+                    return await files.write_file(params)
                 recording = self._undo.writing(record_as, f"write_file {params.path}"[:_MAX_SUMMARY])
-                return await self._files.write_file(params, recording)
+                return await files.write_file(params, recording)
             case ListDirectoryParams():
-                return await self._files.list_directory(params)
+                return await files.list_directory(params)
             case SearchFilesParams():
                 return await self._search.search(params)
             case SearchWebParams():
@@ -121,13 +174,24 @@ class Workspace:
             case _:
                 command = cast(ExecuteCommandParams, params)
                 sandbox = self._sandbox or await asyncio.to_thread(lambda: self.sandbox)
-                executor = CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held)
+                if self._own is not None:
+                    await asyncio.to_thread(make_own, self.root, own_directories(self._settings))
+                executor = CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held, self._floor)
                 run = partial(executor.run, command, network=network, on_output=on_output, bound=bound)
                 return await run() if record_as is None else await recorded(self._undo, record_as, command, run)
+
+    async def _refuse_denied(self, tool_name: str, params: ToolParams) -> None:
+        """Say which rule denies a path. What is swapped after this look meets the guards."""
+        path = getattr(params, "path", None)
+        if path is None or self._floor.guard(tool_name) is None:
+            return
+        real = (await self.under_real_names({"path": path}))["path"]
+        self._floor.refuse(posixpath.normpath(self._paths.relative(real)), tool_name)
 
     async def close(self) -> None:
         """Let go of the directory, the threads and the connections."""
         await self._web.close()
+        await asyncio.to_thread(self._guards.close)
         await asyncio.to_thread(self._files.close)
         await asyncio.to_thread(self._undo.close)
         self._paths.close()
@@ -145,14 +209,22 @@ def _read_params(tool_name: str, tool_params: JsonObject) -> ToolParams:
         raise InvalidParameters(f"{tool_name}: {where}: {first['msg']}.") from error
 
 
-def choose_sandbox(root: Path) -> Sandbox:
-    """The strongest isolation that really works here."""
+def choose_sandbox(root: Path, wanted: SandboxName = "auto") -> Sandbox:
+    """The strongest isolation that really works here; or the one that is wanted, and no other."""
     identity = git_identity(root)
-    try:
-        found = working_sandbox(root, identity=identity)
-    except ToolFailure as error:
-        return NoSandbox(root, reason=error.message, identity=identity)
-    return NoSandbox(root, reason=found, identity=identity) if isinstance(found, str) else found
+    reasons: list[str] = []
+    for make in (make for name, make in sandboxes().items() if wanted in ("auto", name)):
+        found = make(root, identity, " ".join(reasons))
+        if not isinstance(found, str):
+            return found
+        reasons.append(found)
+    if wanted not in ("auto", "none"):
+        raise ConfigurationError(
+            f"ASSENT_SANDBOX wants {wanted!r}, which does not work here: {' '.join(reasons) or 'wrong system'}",
+            hint="mend that, or set ASSENT_SANDBOX to 'auto' to take what works",
+        )
+    reason = " ".join(reasons) if wanted == "auto" else "ASSENT_SANDBOX says that commands are not isolated."
+    return NoSandbox(root, reason=reason, identity=identity)
 
 
 def git_identity(root: Path) -> str:

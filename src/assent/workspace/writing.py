@@ -1,17 +1,19 @@
 """write_file's way to the disk: all of it or nothing, inside the workspace, with the old permissions.
 
-The target's directory is pinned by descriptor; the new content goes to a temporary file in it, is synced, and takes the
-target's name in one rename. So a reader sees the old file or the new one, a hard link or link to elsewhere is replaced
-rather than written through, and a failure (no space, cancelled) leaves no trace, not even the directories it made.
-`.git` and `.assent` are never written, however they are spelled or reached: the second wall behind the gate's.
+The target's directory is pinned by descriptor; the new content goes to a file in it that has no name yet, is synced,
+and takes the target's name in one step. So a reader sees the old file or the new one, a link to elsewhere is never
+written through, and a failure (no space, cancelled, killed) leaves no trace, not even the directories it made. Writers
+of one file, in this process or another, hold a lock on it and so come one after the other: no append is lost. `.git`
+and `.assent` are never written, however they are spelled or reached: the second wall behind the gate's.
 """
 
 import errno
+import fcntl
 import hashlib
 import os
-import secrets
 import stat
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,20 +22,27 @@ from assent.protocol.errors import ExecutionCancelled, PathValidationError, Tool
 from assent.protocol.tools import WriteFileResult
 
 from .disguises import refuse_hidden_target
+from .drafts import PASSING, create_draft, discard, put_in_place, put_new, reopen, sync_directory, take_attributes
 from .paths import PathValidator, path_error, visible
 
 _CHUNK = 1 << 20
-_TRIES = 20
+_PATIENCE_SECONDS = 10.0
+_LOCK_SECONDS = 5.0
+_PAUSE_SECONDS = 0.002
+_MAX_NEW_DIRECTORIES = 64
 _PROTECTED = frozenset({".git", ".assent", "git~1", "assent~1"})
 _FORBIDDEN_ENDINGS = (".exe", ".bin", ".so", ".dll", ".dylib", ".sys")
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY
+_LOCKABLE = os.O_RDONLY | os.O_DIRECTORY
+_READ = os.O_RDONLY | os.O_NONBLOCK
 
 
 def refuse_protected(real: str, path: str) -> None:
     """Refuse a real path (links resolved) that runs through `.git` or `.assent`, or ends like a program."""
     for part in real.split("/"):
         # Other file systems drop trailing dots and spaces and do not tell upper from lower case.
-        if part.casefold().rstrip(". ") in _PROTECTED:
+        plain = part.casefold().rstrip(". ")
+        if plain in _PROTECTED or PASSING.fullmatch(plain):
             raise PathValidationError(f"{path!r} lies in {part!r}, which is never written.")
     if real.casefold().rstrip(". ").endswith(_FORBIDDEN_ENDINGS):
         raise PathValidationError(f"{path!r} would be a program or library; such files are never written.")
@@ -87,7 +96,8 @@ def write_beneath(
     refuse_protected(relative, path)
     if len(data) > max_bytes:
         raise ToolFailure(f"The content for {path!r} is larger than {max_bytes} bytes.")
-    for _ in range(_TRIES):
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < until:
         with _Writer(paths, relative, path, keep) as writer:
             try:
                 target = writer.find()
@@ -95,12 +105,16 @@ def write_beneath(
             except OSError as error:
                 raise path_error(path, error) from error
             if target is not None and size is not None:
-                return WriteFileResult(path=visible(target.real), size=size)
+                warnings = [] if writer.synced else [_NOT_SYNCED]
+                return WriteFileResult(path=visible(target.real), size=size, warnings=warnings)
     raise ToolFailure(f"{path!r} kept changing while it was written.", hint="Try again.")
 
 
+_NOT_SYNCED = "The disk did not confirm that the new content will outlast a crash of the machine."
+
+
 class _Writer:
-    """One try. Closes what it opened; on an error it also removes the directories it made."""
+    """One try. Closes what it opened; where it wrote nothing it also removes the directories it made."""
 
     def __init__(
         self, paths: PathValidator, relative: str, path: str, keep: Callable[[Replacing], None] | None
@@ -111,12 +125,15 @@ class _Writer:
         self._path = path
         self._fds: list[int] = []
         self._made: list[tuple[int, str]] = []
+        self._written = False
+        self.synced = True
+        """Whether the disk confirmed the new name."""
 
     def __enter__(self) -> "_Writer":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if kind is not None:
+        if not self._written:
             for parent, name in reversed(self._made):
                 with suppress(OSError):  # somebody else put something in it: then it stays
                     os.rmdir(name, dir_fd=parent)
@@ -135,12 +152,18 @@ class _Writer:
         except FileNotFoundError:
             return self._find_new()
         old = os.fstat(old_fd)
-        self._may_replace(old_fd, old)
         real = self._paths.real_path(old_fd)
-        self._may_be_real(real)
         parent, _, name = real.rpartition("/")
-        target = _Target(self._open(parent or ".", _DIRECTORY), name, real, old_fd, old)
-        return target if _same_file(target, old) else None
+        try:
+            target = _Target(self._open(parent or ".", _DIRECTORY), name, real, old_fd, old)
+        except FileNotFoundError:
+            return None
+        # First: of a file that is gone nothing is asked, the next try finds its successor.
+        if not _same_file(target, old):
+            return None
+        self._may_replace(old_fd, old)
+        self._may_be_real(real)
+        return target
 
     def _may_be_real(self, real: str) -> None:
         refuse_protected(real, self._path)
@@ -155,8 +178,13 @@ class _Writer:
         # write anything; the owner's bit says whether this file is meant to change.
         if not info.st_mode & stat.S_IWUSR or not os.access(f"/proc/self/fd/{fd}", os.W_OK, effective_ids=True):
             raise ToolFailure(f"No permission to write {self._path!r}: the file is read-only.")
+        if info.st_nlink > 1:
+            raise PathValidationError(
+                f"{self._path!r} has another name, which may lie outside the workspace, so it is not written.",
+                hint="Write to a new file; a hard link would be torn from its other names.",
+            )
 
-    def _find_new(self) -> _Target:
+    def _find_new(self) -> _Target | None:
         parent, _, name = self._relative.rpartition("/")
         if name == "..":
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -165,11 +193,14 @@ class _Writer:
         real = name if real_parent == "." else f"{real_parent}/{name}"
         self._may_be_real(real)
         with suppress(FileNotFoundError):
-            os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+            found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+            # It leads nowhere, or somebody was faster and it is there by now.
+            if not stat.S_ISLNK(found.st_mode):
+                return None
             raise PathValidationError(f"{self._path!r} is a link to something that is not there.")
         return _Target(dir_fd, name, real, None, None)
 
-    def _make_directories(self, parent: str) -> int:
+    def _make_directories(self, parent: str, new: int = 0) -> int:
         """Open the parent, making what is missing. Each step is resolved from the workspace down, so none leaves it."""
         try:
             return self._open(parent or ".", _DIRECTORY)
@@ -177,23 +208,34 @@ class _Writer:
             above, _, name = parent.rpartition("/")
             if name == "..":
                 raise
-            above_fd = self._make_directories(above)
+            if new == _MAX_NEW_DIRECTORIES:
+                raise ToolFailure(
+                    f"{self._path[:60]!r}… would need more than {_MAX_NEW_DIRECTORIES} new directories, "
+                    "each in the other; nothing was written."
+                ) from None
+            above_fd = self._make_directories(above, new + 1)
             refuse_protected(f"{self._paths.real_path(above_fd)}/{name}", self._path)
             with suppress(FileExistsError):  # somebody was faster, or it is a link: opening it tells
                 os.mkdir(name, 0o777, dir_fd=above_fd)
                 self._made.append((above_fd, name))
                 if os.geteuid() == 0:  # theirs, as below
+                    self._fds.append(made := self._paths.open_child(above_fd, name, _DIRECTORY))
                     owner = os.fstat(above_fd)
-                    os.chown(name, owner.st_uid, owner.st_gid, dir_fd=above_fd, follow_symlinks=False)
+                    os.chown(f"/proc/self/fd/{made}", owner.st_uid, owner.st_gid)
             return self._open(parent, _DIRECTORY)
 
     def replace(
         self, target: _Target, data: bytes, *, append: bool, max_bytes: int, stop: threading.Event
     ) -> int | None:
-        """Write beside the target and rename. None: the file changed while it was copied, nothing was done."""
-        temporary = f".assent-{secrets.token_hex(8)}.tmp"
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(temporary, flags, 0o666 if target.old is None else 0o600, dir_fd=target.dir_fd)
+        """Write a draft and give it the target's name. None: the old one was replaced meanwhile, nothing was done."""
+        if not os.fstat(target.dir_fd).st_mode & 0o222:  # root could write it all the same; its owner said nobody may
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        if not self._lock(target, stop):
+            return None
+        try:
+            fd, draft = create_draft(target.dir_fd, 0o666 if target.old is None else 0o600)
+        except FileNotFoundError:
+            return None  # somebody removed the directory; the next try makes it again
         self._fds.append(fd)
         try:
             size = self._copy_old(target, fd, max_bytes, stop) if append else 0
@@ -201,24 +243,44 @@ class _Writer:
                 raise ToolFailure(f"{self._path!r} would become larger than {max_bytes} bytes.")
             _write_all(fd, data, stop)
             if target.old is not None:
-                _take_over(fd, target.old)
+                _take_over(fd, target)
             else:
                 _give_to_owner_of(target.dir_fd, fd)
             os.fsync(fd)
-            if append and not _unchanged(target):
-                os.unlink(temporary, dir_fd=target.dir_fd)
+            if not (_unchanged(target) if append else _same_file(target, target.old)):
                 return None
             _check(stop)
             if self._keep is not None:
                 made = [self._real_name(parent, name) for parent, name in self._made]
                 self._keep(Replacing(target.real, target.old_fd, target.old, fd, made))
-            os.rename(temporary, target.name, src_dir_fd=target.dir_fd, dst_dir_fd=target.dir_fd)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=target.dir_fd)
-            raise
-        _sync_directory(target.dir_fd)
+                # Keeping takes time, and somebody may have gone on writing.
+                if append and target.old is not None and not _unchanged(target):
+                    raise ToolFailure(f"{self._path!r} changed while it was written; nothing was.", hint="Try again.")
+            put = put_new if target.old is None else put_in_place
+            put(fd, draft, target.dir_fd, target.name)
+            self._written = True
+        except FileExistsError:
+            raise ToolFailure(f"{self._path!r} appeared while it was written.", hint="Try again.") from None
+        finally:
+            if not self._written:
+                discard(draft, target.dir_fd)
+        changed = [target.dir_fd, *(parent for parent, _ in self._made)]
+        self.synced = False not in [sync_directory(fd) for fd in changed]
         return size + len(data)
+
+    def _lock(self, target: _Target, stop: threading.Event) -> bool:
+        """Wait until no other writer holds the file. False: it was replaced meanwhile."""
+        # A new file is locked by its directory: only so that two writers do not both find nothing there.
+        try:
+            fd = reopen(target.dir_fd, _LOCKABLE) if target.old_fd is None else _reopen_any(target.old_fd)
+        except PermissionError:
+            return True  # a directory that cannot be read cannot be locked
+        self._fds.append(fd)
+        if not _locked(fd, stop) and target.old is not None:
+            raise ToolFailure(
+                f"Another program has locked {self._path!r}; nothing was written.", hint="Try again when it has ended."
+            )
+        return _same_file(target, target.old)
 
     def _real_name(self, parent: int, name: str) -> str:
         above = self._paths.real_path(parent)
@@ -228,7 +290,7 @@ class _Writer:
         if target.old_fd is None:
             return 0
         # Through the descriptor: it is the very file whose permissions were asked.
-        source = os.open(f"/proc/self/fd/{target.old_fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        source = reopen(target.old_fd, _READ)
         self._fds.append(source)
         size = 0
         while sent := os.sendfile(fd, source, size, _CHUNK):
@@ -238,6 +300,26 @@ class _Writer:
                 raise ToolFailure(f"{self._path!r} would become larger than {max_bytes} bytes.")
         os.lseek(fd, size, os.SEEK_SET)
         return size
+
+
+def _reopen_any(fd: int) -> int:
+    """A file that may perhaps only be written, to be locked."""
+    try:
+        return reopen(fd, _READ)
+    except PermissionError:
+        return reopen(fd, os.O_WRONLY | os.O_NONBLOCK)
+
+
+def _locked(fd: int, stop: threading.Event) -> bool:
+    """Whether the lock on a file came free in time."""
+    until = time.monotonic() + _LOCK_SECONDS
+    while time.monotonic() < until:
+        _check(stop)
+        with suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(_PAUSE_SECONDS)
+    return False
 
 
 def _check(stop: threading.Event) -> None:
@@ -259,19 +341,23 @@ def _give_to_owner_of(dir_fd: int, fd: int) -> None:
         os.fchown(fd, owner.st_uid, owner.st_gid)
 
 
-def _take_over(fd: int, old: os.stat_result) -> None:
+def _take_over(fd: int, target: _Target) -> None:
     """Give the new file the old one's owner and permissions (never set-uid)."""
+    if target.old is None or target.old_fd is None:
+        return
     with suppress(PermissionError):  # only root may give files away
-        os.fchown(fd, old.st_uid, old.st_gid)
-    os.fchmod(fd, stat.S_IMODE(old.st_mode) & 0o777)
+        os.fchown(fd, target.old.st_uid, target.old.st_gid)
+    os.fchmod(fd, stat.S_IMODE(target.old.st_mode) & 0o777)
+    take_attributes(target.old_fd, fd)
 
 
-def _same_file(target: _Target, old: os.stat_result) -> bool:
+def _same_file(target: _Target, old: os.stat_result | None) -> bool:
+    """Whether the name still stands for that file, or still for none."""
     try:
         now = os.stat(target.name, dir_fd=target.dir_fd, follow_symlinks=False)
     except FileNotFoundError:
-        return False
-    return (now.st_dev, now.st_ino) == (old.st_dev, old.st_ino)
+        return old is None
+    return old is not None and (now.st_dev, now.st_ino) == (old.st_dev, old.st_ino)
 
 
 def _unchanged(target: _Target) -> bool:
@@ -282,11 +368,3 @@ def _unchanged(target: _Target) -> bool:
         return target.old is None
     old = target.old
     return old is not None and (now.st_ino, now.st_size, now.st_mtime_ns) == (old.st_ino, old.st_size, old.st_mtime_ns)
-
-
-def _sync_directory(dir_fd: int) -> None:
-    fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

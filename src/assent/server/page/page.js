@@ -1,6 +1,7 @@
 // The chat page: one project's feed, one conversation of it, and what waits for a decision in any of them.
 // What came from elsewhere goes in by textContent alone. The record is the truth: a reload asks the server for it.
 
+import { drawDetails, drawEffects } from "/page/effects.js";
 import { draw as drawGrants, grantChanged, grantTexts, grantsIn, setGrants } from "/page/grants.js";
 import { ask, askIn, settle, settleAll } from "/page/questions.js";
 import { callSummary, element, letBy, outcome, prose, resultText, shownValue, span, visible } from "/page/words.js";
@@ -127,9 +128,11 @@ function toolCard(call) {
   );
   const params = element("pre", "", shownValue(call.tool_params));
   const output = element("pre");
-  card.append(title, element("div", "label", "Parameters"), params, element("div", "label", "Result"), output);
-  const tool = { card, title, ending, by, trouble, output, call };
-  title.append(trouble);
+  const effects = element("div", "effects");
+  const details = element("div");
+  card.append(title, element("div", "label", "Parameters"), params, element("div", "label", "Result"), output, details);
+  const tool = { card, title, ending, by, trouble, output, effects, details, call };
+  title.append(trouble, effects);
   state.tools.set(id, tool);
   say(card);
   mark(tool, call.status || "PENDING");
@@ -152,6 +155,10 @@ function finish(tool, end) {
   if (end.error) tool.trouble.textContent = visible(end.error);
   const text = resultText(tool.call.tool_name, end.result) || (end.error ? "none" : "");
   tool.output.textContent = end.result_shortened ? `${text}\n(shortened here; the record has all of it)` : text;
+  if (end.result) {
+    drawEffects(tool.effects, end.result);
+    drawDetails(tool.details, end.result);
+  }
   follow();
 }
 
@@ -367,6 +374,13 @@ function tellExecution(execution) {
   const tool = toolCard(execution);
   if (execution.completed_at || execution.error) finish(tool, execution);
   else if (execution.run_id) working(execution.run_id);
+  // A page of the history leaves long results out; what a command changed is to be seen all the same.
+  const leftOut = execution.result && execution.result.shortened === true;
+  if (leftOut && execution.tool_name === "execute_command") tellWhole(tool, execution.id).catch(() => {});
+}
+
+async function tellWhole(tool, id) {
+  finish(tool, await api(`/my/tools/${encodeURIComponent(id)}`));
 }
 
 function remember(session) {

@@ -1,0 +1,284 @@
+"""Ways out that were found by trying to break out: each was open once. What runs inside is the attacker's own."""
+
+import errno
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from assent.protocol.errors import AssentError, ToolFailure
+from assent.protocol.tools import ExecuteCommandResult
+from assent.settings import ClientSettings
+from assent.workspace import Workspace, programs
+from assent.workspace.git_words import git_only_reads, makes_a_repository, works_in_another
+from assent.workspace.limits import HeldBack, may_limit
+from assent.workspace.privileges import runner_for
+from assent.workspace.strays import end_strays
+from assent.workspace.stubs import _STAMP, Stubs, is_stub
+
+from .conftest import Place
+
+pytestmark = pytest.mark.promise("T3", "S")
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+# A repository inside the workspace whose settings name a program: git runs it, with git's own rights.
+_NESTED = """
+import os, subprocess
+subprocess.run(['git', 'init', '-q', 'sub'], check=True)
+open('sub/a', 'w').write('x')
+open('sub/.gitattributes', 'w').write('* filter=attack')
+program = 'sh ' + os.getcwd() + '/attack.sh; cat'
+subprocess.run(['git', '-C', 'sub', 'config', 'filter.attack.clean', program], check=True)
+"""
+
+
+async def _run(workspace: Workspace, *argv: str, network: bool = False) -> ExecuteCommandResult:
+    params = {"command": argv[0], "args": list(argv[1:])}
+    result = await workspace.run("execute_command", params, network=network)
+    assert isinstance(result, ExecuteCommandResult)
+    return result
+
+
+async def _attack_through_git(workspace: Workspace, place: Place, script: str, *args: str) -> ExecuteCommandResult:
+    place.file("attack.sh", f"cd {place.root}\n{script}\n")
+    assert (await _run(workspace, "python", "-c", _NESTED)).success
+    return await _run(workspace, "git", *args)
+
+
+async def test_program_named_by_a_nested_repository_cannot_change_the_workspaces_own(
+    workspace: Workspace, place: Place
+) -> None:
+    subprocess.run(["git", "init", "-q", place.root], check=True)
+    await _attack_through_git(workspace, place, "echo ../evil > .git/commondir", "-C", "sub", "add", "a")
+    assert not (place.root / ".git/commondir").exists()
+
+
+async def test_settings_that_git_would_be_led_to_are_put_aside_and_told(workspace: Workspace, place: Place) -> None:
+    subprocess.run(["git", "init", "-q", place.root], check=True)
+    # The attack's own repository is named, so the workspace's stays open to git.
+    config = ["-c", f"filter.attack.clean=sh {place.root}/attack.sh; cat"]
+    place.file(".gitattributes", "a filter=attack")
+    place.file("a", "x")
+    place.file("attack.sh", f"echo ../evil > {place.root}/.git/commondir")
+    result = await _run(workspace, "git", *config, "add", "a")
+    assert not (place.root / ".git/commondir").exists()
+    (aside,) = result.isolation["created"]
+    assert aside.startswith(".git/commondir.replaced-")
+    assert (place.root / aside).read_text() == "../evil\n"
+
+
+async def test_repository_that_init_mends_keeps_its_settings(workspace: Workspace, place: Place) -> None:
+    subprocess.run(["git", "init", "-q", place.root], check=True)
+    (place.root / ".git/config").unlink()
+    result = await _run(workspace, "git", "init", "-q")
+    assert (place.root / ".git/config").exists()
+    assert result.isolation["created"] == []
+
+
+async def test_only_init_makes_a_repository_of_the_workspace(workspace: Workspace, place: Place) -> None:
+    await _attack_through_git(workspace, place, "git init -q .", "-C", "sub", "add", "a")
+    assert not (place.root / ".git").exists()
+    result = await _run(workspace, "git", "init", "-q")
+    assert (place.root / ".git/HEAD").exists()
+    assert result.isolation["created"] == []
+
+
+async def test_name_that_is_dressed_as_a_stub_is_told_all_the_same(workspace: Workspace, place: Place) -> None:
+    script = f"mkdir .vscode; echo x > .vscode/tasks.json; touch -d @{_STAMP} .vscode"
+    result = await _attack_through_git(workspace, place, script, "-C", "sub", "add", "a")
+    assert ".vscode" in result.isolation["created"]
+    root_fd = os.open(place.root, os.O_PATH)
+    assert not is_stub(root_fd, ".vscode")
+    os.close(root_fd)
+
+
+async def test_reading_git_can_change_nothing_whatever_it_starts(workspace: Workspace, place: Place) -> None:
+    subprocess.run(["git", "init", "-q", place.root], check=True)
+    place.file("a", "x")
+    config = ["-c", f"alias.x=!echo > {place.root}/made", "-c", f"core.fsmonitor=touch {place.root}/made"]
+    result = await _run(workspace, "git", *config, "status", "--short")
+    assert (result.exit_code, result.stdout) == (0, "?? a\n")
+    assert result.isolation["protected"] == ["."]
+    assert not (place.root / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "reads"),
+    [
+        ("status --short", True),
+        ("-c a.b=c -C sub --no-pager log -1 --oneline", True),
+        ("diff --output=x", False),
+        ("diff --outp x", False),
+        ("stash list", False),
+        ("-C status commit", False),
+        ("--version", False),
+        ("", False),
+    ],
+)
+def test_git_reads_only_where_its_subcommand_says_so(line: str, reads: bool) -> None:
+    assert git_only_reads(line.split()) is reads
+
+
+def test_subcommands_that_make_a_repository_are_known() -> None:
+    assert makes_a_repository(["-c", "a=b", "init", "x"])
+    assert makes_a_repository(["clone", "x", "."])
+    assert not makes_a_repository(["-C", "init", "add", "."])
+
+
+def test_repository_that_git_works_in_is_known(place: Place) -> None:
+    root = str(place.root)
+    (place.root / "sub/.git").mkdir(parents=True)
+    (place.root / "plain/deep").mkdir(parents=True)
+    (place.root / "sub/deep").mkdir()
+    assert works_in_another(root, ["-C", "sub", "add"])
+    assert works_in_another(root, ["-C", "sub", "-c", "a=b", "-C", "deep", "add"])
+    assert works_in_another(root, ["--git-dir", "sub/.git", "add"])
+    assert works_in_another(root, ["--git-dir=sub/.git", "add"])
+    assert not works_in_another(root, ["--git-dir=.git", "add"])
+    assert not works_in_another(root, ["-C", "plain/deep", "add"])
+    assert not works_in_another(root, ["-C", str(place.outside), "add"])
+    assert not works_in_another(root, ["add", "-C", "sub"])
+
+
+async def test_repository_that_is_a_link_gets_no_directory_made_behind_it(workspace: Workspace, place: Place) -> None:
+    (place.outside / "HEAD").write_text("ref: refs/heads/main")
+    (place.root / ".git").symlink_to(place.outside)
+    with pytest.raises(AssentError, match="is a link"):
+        await _run(workspace, "git", "add", ".")
+    assert not (place.outside / "hooks").exists()
+
+
+async def test_granted_network_does_not_open_the_machines_local_sockets(workspace: Workspace) -> None:
+    """The network's namespace is also that of abstract sockets: X11 and D-Bus would take orders."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"\0walls-{os.getpid()}")
+        server.listen()
+        script = f"import socket; socket.socket(socket.AF_UNIX).connect('\\0walls-{os.getpid()}'); print('connected')"
+        result = await _run(workspace, "python", "-c", script, network=True)
+    assert "Address family not supported" in result.stderr
+    pairs = "import socket; a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))"
+    assert (await _run(workspace, "python", "-c", pairs, network=True)).stdout == "b'x'\n"
+
+
+async def test_nothing_that_takes_memory_is_without_a_bound(workspace: Workspace) -> None:
+    script = (
+        "import os\n"
+        "for line in open('/proc/self/mountinfo'):\n"
+        "    words = line.split()\n"
+        "    if ' tmpfs ' in line and words[5].startswith('rw') and 'size=' not in words[-1]: print(words[4])\n"
+    )
+    assert (await _run(workspace, "python", "-c", script)).stdout == ""
+    pool = "import multiprocessing as m; print(m.Pool(2).map(abs, [-1]), m.shared_memory.SharedMemory)"
+    pool = "import multiprocessing as m, multiprocessing.shared_memory as s\n" + pool
+    assert (await _run(workspace, "python", "-c", pool)).stdout.startswith("[1]")
+
+
+async def test_when_memory_runs_out_the_command_goes_first(workspace: Workspace) -> None:
+    script = "print(open('/proc/self/oom_score_adj').read())"
+    assert (await _run(workspace, "python", "-c", script)).stdout.strip() == "1000"
+
+
+async def test_command_whose_limits_cannot_be_set_does_not_run(
+    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert workspace.sandbox.isolation().isolated
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "no")
+
+    monkeypatch.setattr(resource, "prlimit", refuse)
+    with pytest.raises(ToolFailure, match="limits could not be set"):
+        await _run(workspace, "python", "-c", "open('ran', 'w')")
+    assert not (place.root / "ran").exists()
+    monkeypatch.undo()
+    assert (await _run(workspace, "python", "-c", "print('runs')")).stdout == "runs\n"
+
+
+def test_limits_are_set_on_nobody_elses_process() -> None:
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    with ExitStack() as held, pytest.raises(OSError, match="not known"):
+        HeldBack({"core": 0}, held).let_go(os.getpid(), os.getpid())
+    assert resource.getrlimit(resource.RLIMIT_CORE) == before
+
+
+@pytest.mark.parametrize(("capabilities", "may"), [("0000000001000000", True), ("0000000000ffffff", False)])
+def test_limits_of_another_user_are_set_only_with_the_right_to(
+    capabilities: str, may: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_: f"Name: x\nCapEff:\t{capabilities}\n")
+    assert may_limit(os.geteuid() + 1) is may
+    assert may_limit(None)
+    assert may_limit(os.geteuid())
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A workspace of nobody's, that every user can reach."""
+    with tempfile.TemporaryDirectory(prefix="walls-") as base:
+        os.chmod(base, 0o755)
+        root = Path(base) / "ws"
+        root.mkdir()
+        os.chown(root, NOBODY, NOBODY)
+        yield root
+
+
+@needs_root
+async def test_command_does_not_become_root_by_closing_the_workspace(reachable: Path, tmp_path: Path) -> None:
+    os.chmod(reachable, 0o000)
+    with pytest.raises(ToolFailure, match="may not enter"):
+        runner_for(reachable)
+    workspace = Workspace(reachable, ClientSettings(home=tmp_path / "home"))
+    with pytest.raises(ToolFailure, match="may not enter"):
+        await _run(workspace, "python", "-c", "import os; print(os.getuid())")
+    await workspace.close()
+
+
+@needs_root
+def test_name_is_not_left_open_because_the_workspace_is_closed_just_now(reachable: Path) -> None:
+    """Its owner is the command too: it can take the right to write back, and then make the name."""
+    os.chmod(reachable, 0o500)
+    root_fd = os.open(reachable, os.O_PATH)
+    os.seteuid(NOBODY)
+    try:
+        with pytest.raises(ToolFailure, match="could not be protected"), Stubs().placed(root_fd, [".envrc"]):
+            pass
+    finally:
+        os.seteuid(0)
+        os.close(root_fd)
+
+
+def test_process_that_calls_itself_a_sandbox_does_not_keep_a_client_from_starting(place: Place) -> None:
+    disguised, root = place.root / "bwrap", str(place.root)
+    shutil.copy("/bin/dash" if os.path.exists("/bin/dash") else "/bin/sh", disguised)
+    options = ["--json-status-fd", "x", "--chdir", root, "--"]
+    script = "echo up; read line"
+    with subprocess.Popen(
+        [disguised, "-c", script, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        assert end_strays(place.root) == 0
+        assert process.poll() is None
+        process.kill()
+
+
+@pytest.mark.parametrize("inside", ["", ".local"])
+def test_toolchain_among_the_users_own_files_is_not_shown(
+    inside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = tmp_path / "home" / inside
+    (prefix / "bin").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("sys.base_prefix", str(prefix))
+    programs.toolchains.cache_clear()
+    try:
+        assert programs.toolchains() == ()
+    finally:
+        programs.toolchains.cache_clear()

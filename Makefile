@@ -11,7 +11,7 @@ WORKERS ?= 2
 MINUTES ?= 3
 UV = $(shell uv --version >/dev/null 2>&1 && echo uv || echo .venv/.tools/bin/uv)
 
-.PHONY: help setup up test check fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-asking clean
+.PHONY: help setup up test check fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ bench-hands: setup ## measure a sandboxed start beside a plain one, and search_f
 
 bench-imports: setup ## measure the CPU that loading the client and starting a server take
 	@$(BIN)/python -m bench.imports
+
+bench-parked: setup ## measure what 10,000 runs that wait for a person cost (some minutes)
+	@$(BIN)/python -m bench.parked
 
 bench-asking: setup ## how often a person would be asked, over what real agents did in 107 tasks
 	@$(BIN)/python -m bench.asking

@@ -28,7 +28,7 @@ from assent.store import StoredEvent
 from assent.store.ledger import feed_topic
 
 RUNS = 10_000
-WARM_UP = 200
+WARM_UP = 100
 TARGET_MB = 50
 USER = "alice"
 AT_ONCE = 50
@@ -101,7 +101,7 @@ async def approve_all(parts: Parts, project_id: str) -> None:
     await asyncio.gather(*(one(approval.id) for approval in waiting))
 
 
-async def measure(runs: int, home: Path) -> dict[str, float]:
+async def measure(runs: int, home: Path, warm_up: int = WARM_UP) -> dict[str, float]:
     settings = ServerSettings(
         home=home, model="offline", durability="normal", park_seconds=0, medium_approval_seconds=36_000
     )
@@ -114,10 +114,10 @@ async def measure(runs: int, home: Path) -> dict[str, float]:
             here = ConnectedClient("bench", project.id, declared=True, workspace="/ws", isolation="bwrap")
             stack.callback(parts.presence.connect(here))
             await parts.executor.client_connected(here, resumed=False)
-            await post(parts, project.id, WARM_UP)
-            await watcher.until(RunState.WAITING, WARM_UP)
+            await post(parts, project.id, warm_up)
+            await watcher.until(RunState.WAITING, warm_up)
             await approve_all(parts, project.id)
-            await watcher.until(RunState.DONE, WARM_UP)
+            await watcher.until(RunState.DONE, warm_up)
             watcher.forget()
             gc.collect()
             before = memory_mb()

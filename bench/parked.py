@@ -147,10 +147,12 @@ async def measure(runs: int, home: Path, warm_up: int = WARM_UP) -> dict[str, fl
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", nargs="?", type=int, default=RUNS)
-    runs: int = parser.parse_args().runs
+    parser.add_argument("--warm-up", type=int, default=WARM_UP, help="runs before it is measured")
+    options = parser.parse_args()
+    runs: int = options.runs
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     with tempfile.TemporaryDirectory(prefix="assent-parked-") as home:
-        found = asyncio.run(measure(runs, Path(home)))
+        found = asyncio.run(measure(runs, Path(home), options.warm_up))
     sys.stdout.write(
         f"{runs:,} parked runs: {found['memory_mb']:.1f} MB (target: at most {TARGET_MB}), parked in "
         f"{found['park_seconds']:.0f} s, all ended {found['resume_seconds']:.0f} s after the answers; "

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from assent.store.migrations import bring_up_to_date
+
 COMMANDS = ["up", "serve", "token", "connect", "chat", "check", "tool", "history", "approvals", "version"]
 NESTED = [["approvals", "approve"], ["approvals", "reject"], ["audit", "verify"]]
 HEAVY = ("fastapi", "sqlalchemy", "uvicorn", "pydantic_ai", "aiohttp", "jwt")
@@ -175,20 +177,30 @@ def test_refusal_of_the_system_is_a_sentence(monkeypatch: pytest.MonkeyPatch, ca
     assert "error: The system refused 'somewhere': Permission denied." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [["serve"], ["up"], ["token", "--user", "a"], ["audit", "verify"]], ids=" ".join)
-def test_missing_server_extra_is_said(tmp_path: Path, command: list[str]) -> None:
+def _without_the_server(home: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
     script = (
         "import sys\n"
         "for name in ('fastapi', 'starlette', 'uvicorn', 'sqlalchemy', 'alembic', 'jwt'): sys.modules[name] = None\n"
         "from assent.cli.main import run\n"
         f"sys.exit(run({command!r}))"
     )
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "ASSENT_HOME": str(tmp_path)},
+        env={**os.environ, "ASSENT_HOME": str(home)},
     )
+
+
+@pytest.mark.parametrize("command", [["serve"], ["up"], ["token", "--user", "a"]], ids=" ".join)
+def test_missing_server_extra_is_said(tmp_path: Path, command: list[str]) -> None:
+    done = _without_the_server(tmp_path, command)
     assert done.returncode == 1
     assert done.stderr == "error: This needs the server.\nhint: pip install 'assent[server]'\n"
+
+
+def test_a_record_can_be_verified_where_no_server_is_installed(tmp_path: Path) -> None:
+    bring_up_to_date(tmp_path / "assent.db")
+    done = _without_the_server(tmp_path, ["audit", "verify"])
+    assert (done.returncode, done.stderr) == (0, "The record is whole.\n")

@@ -330,8 +330,7 @@ def verify(as_json: AsJson = False) -> None:
     Example:
       ASSENT_HOME=/srv/assent assent audit verify
     """
-    with needs_server():
-        from .audit import verify as work
+    from .audit import verify as work
 
     _run(work(as_json=as_json))
 

@@ -34,7 +34,7 @@ up: setup ## start server, client, agent and chat for DIR (make up DIR=~/code/ap
 test: check ## everything CI runs: check, all tests on WORKERS cores, coverage above 90 % in each package
 	@scripts/setup-tests
 	@$(BIN)/coverage erase
-	@$(BIN)/pytest -n $(WORKERS) --cov --cov-branch --cov-report=
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --cov --cov-branch --cov-report=
 	@$(BIN)/python scripts/coverage_table.py
 
 check: setup schema/node_modules/.ready ## ruff, pyright, import layers, lock file and generated files

@@ -1,6 +1,7 @@
 """A server that dies at any step of a run: the next one finishes it, and nothing ran twice."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ def crashes(tmp_path: Path, offset: int, every: int, park_seconds: float) -> lis
     program = Path(__file__).with_name("crashes.py")
     ended = subprocess.run(
         [sys.executable, str(program), str(tmp_path), str(offset), str(every), str(park_seconds)],
+        env={name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")},
         capture_output=True,
         text=True,
         timeout=110,

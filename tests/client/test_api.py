@@ -64,7 +64,8 @@ ROUTES: list[tuple[str, tuple[Any, ...], str, str, dict[str, str], Any, Any]] = 
     ("list_projects", (), "GET", "/my/projects", {}, None, {"projects": [PROJECT], "total_count": 1}),
     (
         "post_message", ("p1", MessageBody(content="hi")), "POST", "/my/projects/p1/chat/messages", {},
-        {"content": "hi", "session_id": None, "mode": None, "agent": None}, {"message_id": "m", "session_id": "s", "run_id": "r"},
+        {"content": "hi", "session_id": None, "mode": None, "agent": None},
+        {"message_id": "m", "session_id": "s", "run_id": "r"},
     ),
     (
         "list_messages", ("p1", "s 1"), "GET", "/my/projects/p1/chat/messages", {"session_id": "s 1"}, None,

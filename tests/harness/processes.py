@@ -19,6 +19,11 @@ from typing import Any
 
 import aiohttp
 
+from assent.cli.tokens import DEFAULT_SCOPES
+from assent.protocol.states import Scope
+from assent.server import issue_token
+from assent.settings import ServerSettings
+
 LIMIT_SECONDS = 30
 
 
@@ -29,8 +34,11 @@ def free_port() -> int:
 
 
 def environment(home: Path, **extra: str) -> dict[str, str]:
-    """Our own variables only, so that a developer's settings change no test."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ASSENT_")}
+    """Our own variables only, so that a developer's settings change no test.
+
+    Nor is coverage measured in these processes: it doubles their start, and what they run other tests run in process.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ASSENT_", "COVERAGE_"))}
     return kept | {"ASSENT_HOME": str(home), "NO_COLOR": "1", **extra}
 
 
@@ -80,9 +88,9 @@ class Site:
         return f"http://127.0.0.1:{self.port}"
 
     def token(self, user: str, *scopes: str) -> str:
-        """A token from the real command."""
-        wanted = [part for scope in scopes for part in ("--scope", scope)]
-        return self.assent("token", "--user", user, *wanted).strip()
+        """A token as the command makes it (which has tests of its own), without a process for each."""
+        wanted = [Scope(scope) for scope in scopes] or DEFAULT_SCOPES
+        return issue_token(ServerSettings(home=self.home), user, wanted, 3600)
 
     def assent(self, *arguments: str) -> str:
         """What a command prints that ends by itself."""

@@ -270,7 +270,7 @@ class Size:
 
     start_rounds: int = 150
     search_rounds: int = 15
-    files: int = 12_000
+    files: int = 36_000
 
 
 QUICK = Size(start_rounds=3, search_rounds=2, files=400)

@@ -13,7 +13,10 @@ import logging
 import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +33,8 @@ from assent.store.ledger import feed_topic
 RUNS = 10_000
 WARM_UP = 100
 TARGET_MB = 50
-USER = "alice"
+EACH = 100
+"""Runs of one user: a user with more than some hundred open questions is asked no more."""
 AT_ONCE = 50
 Counts = dict[str, int]
 
@@ -44,61 +48,94 @@ def memory_mb() -> float:
 
 
 class Watcher:
-    """Counts how runs change, plays the client, and says when enough are in a state."""
+    """Counts how runs change, plays everybody's client, and says when enough are in a state."""
 
-    def __init__(self, parts: Parts, project_id: str) -> None:
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._project_id = project_id
         self._state: dict[str, str] = {}
+        self._counts: Counter[str] = Counter()
         self._acting: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
         self.signals: Counts = {}
 
-    def hear(self, fact: object | None) -> None:
+    def hear(self, team: "Team", fact: object | None) -> None:
         for event in fact if isinstance(fact, tuple) else ():
             assert isinstance(event, StoredEvent)
             if event.kind == "chat.run":
                 told: dict[str, Any] = json.loads(event.payload)
+                self._counts[self._state.get(told["run_id"], "")] -= 1
                 self._state[told["run_id"]] = told["state"]
+                self._counts[told["state"]] += 1
                 self._news.set()
             elif event.kind == "tool.execution_signal":
                 tool_id: str = json.loads(event.payload)["tool_id"]
                 self.signals[tool_id] = self.signals.get(tool_id, 0) + 1
-                task = asyncio.create_task(self._act(tool_id))
+                task = asyncio.create_task(self._act(team, tool_id))
                 self._acting.add(task)
                 task.add_done_callback(self._acting.discard)
 
-    async def _act(self, tool_id: str) -> None:
+    async def _act(self, team: "Team", tool_id: str) -> None:
         report = CompletedReport(status="completed", result={"success": True, "size": 1})
-        await self._parts.executor.settle(tool_id, report, user_id=USER, project_id=self._project_id, client_id="bench")
+        await self._parts.executor.settle(
+            tool_id, report, user_id=team.user_id, project_id=team.project_id, client_id=team.client_id
+        )
 
     async def until(self, state: RunState, count: int) -> None:
-        while sum(one == state.value for one in self._state.values()) < count:
+        while self._counts[state.value] < count:
+            if self._counts[RunState.FAILED.value]:
+                raise RuntimeError("a run failed")
             await self._news.wait()
             self._news.clear()
 
     def forget(self) -> None:
         """The bench's own memory is not the server's."""
         self._state.clear()
+        self._counts.clear()
         self.signals.clear()
 
 
-async def post(parts: Parts, project_id: str, count: int) -> None:
+@dataclass(frozen=True)
+class Team:
+    """One user with a project and a machine."""
+
+    user_id: str
+    project_id: str
+
+    @property
+    def client_id(self) -> str:
+        return f"client_of_{self.user_id}"
+
+
+async def open_teams(parts: Parts, watcher: Watcher, count: int, stack: ExitStack) -> list[Team]:
+    teams: list[Team] = []
     for number in range(count):
-        await parts.store.chat.post(
-            USER, project_id, f"write notes/{number}.md: x", session_id=None, mode=AgentMode.SANDBOX
-        )
+        user = f"user{number}"
+        team = Team(user, (await parts.store.chat.create_project(user, "bench")).id)
+        stack.callback(parts.bus.listen(feed_topic(team.project_id), partial(watcher.hear, team)))
+        here = ConnectedClient(team.client_id, team.project_id, declared=True, workspace="/ws", isolation="bwrap")
+        stack.callback(parts.presence.connect(here))
+        await parts.executor.client_connected(here, resumed=False)
+        teams.append(team)
+    return teams
 
 
-async def approve_all(parts: Parts, project_id: str) -> None:
+async def post(parts: Parts, teams: list[Team], count: int) -> None:
+    for number in range(count):
+        team = teams[number // EACH]
+        content = f"write notes/{number}.md: x"
+        await parts.store.chat.post(team.user_id, team.project_id, content, session_id=None, mode=AgentMode.SANDBOX)
+
+
+async def approve_all(parts: Parts, teams: list[Team]) -> None:
     slots = asyncio.Semaphore(AT_ONCE)
 
-    async def one(approval_id: str) -> None:
+    async def one(approval_id: str, user_id: str) -> None:
         async with slots:
-            await parts.approvals.approve_tool(approval_id, USER)
+            await parts.approvals.approve_tool(approval_id, user_id)
 
-    waiting = await parts.approvals.get_pending_approvals(USER, project_id)
-    await asyncio.gather(*(one(approval.id) for approval in waiting))
+    for team in teams:
+        waiting = await parts.approvals.get_pending_approvals(team.user_id, team.project_id)
+        await asyncio.gather(*(one(approval.id, team.user_id) for approval in waiting))
 
 
 async def measure(runs: int, home: Path, warm_up: int = WARM_UP) -> dict[str, float]:
@@ -107,28 +144,24 @@ async def measure(runs: int, home: Path, warm_up: int = WARM_UP) -> dict[str, fl
     )
     parts = await open_parts(settings)
     try:
-        project = await parts.store.chat.create_project(USER, "bench")
-        watcher = Watcher(parts, project.id)
+        watcher = Watcher(parts)
         with ExitStack() as stack:
-            stack.callback(parts.bus.listen(feed_topic(project.id), watcher.hear))
-            here = ConnectedClient("bench", project.id, declared=True, workspace="/ws", isolation="bwrap")
-            stack.callback(parts.presence.connect(here))
-            await parts.executor.client_connected(here, resumed=False)
-            await post(parts, project.id, warm_up)
+            teams = await open_teams(parts, watcher, -(-max(runs, warm_up) // EACH), stack)
+            await post(parts, teams, warm_up)
             await watcher.until(RunState.WAITING, warm_up)
-            await approve_all(parts, project.id)
+            await approve_all(parts, teams)
             await watcher.until(RunState.DONE, warm_up)
             watcher.forget()
             gc.collect()
             before = memory_mb()
             began = time.perf_counter()
-            await post(parts, project.id, runs)
+            await post(parts, teams, runs)
             await watcher.until(RunState.WAITING, runs)
             parked = time.perf_counter()
             watcher.forget()
             gc.collect()
             after = memory_mb()
-            await approve_all(parts, project.id)
+            await approve_all(parts, teams)
             await watcher.until(RunState.DONE, runs)
             ended = time.perf_counter()
             twice = sum(count > 1 for count in watcher.signals.values())

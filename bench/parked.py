@@ -56,6 +56,7 @@ class Watcher:
         self._counts: Counter[str] = Counter()
         self._acting: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
+        self._problem = ""
         self.signals: Counts = {}
 
     def hear(self, team: "Team", fact: object | None) -> None:
@@ -67,6 +68,8 @@ class Watcher:
                 self._state[told["run_id"]] = told["state"]
                 self._counts[told["state"]] += 1
                 self._news.set()
+            elif event.kind == "chat.error":
+                self._problem = json.loads(event.payload)["message"]
             elif event.kind == "tool.execution_signal":
                 tool_id: str = json.loads(event.payload)["tool_id"]
                 self.signals[tool_id] = self.signals.get(tool_id, 0) + 1
@@ -83,7 +86,7 @@ class Watcher:
     async def until(self, state: RunState, count: int) -> None:
         while self._counts[state.value] < count:
             if self._counts[RunState.FAILED.value]:
-                raise RuntimeError("a run failed")
+                raise RuntimeError(f"a run failed: {self._problem}")
             await self._news.wait()
             self._news.clear()
 

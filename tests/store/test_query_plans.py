@@ -88,7 +88,7 @@ async def runs_of_a_day(records: Records) -> None:
         )
     run = await store.runs.claim("worker")
     assert run is not None
-    assert await store.runs.renew(run.id, run.fence)
+    assert not await store.runs.renew([(run.id, run.fence)])
     await store.runs.checkpoint(run.id, run.fence, "[]")
     await store.runs.earlier_history(run)
     call = records.call(tool_name="write_file", key="exec_parked", run_id=run.id, risk_level=RiskLevel.MEDIUM)

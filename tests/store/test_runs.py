@@ -66,12 +66,12 @@ async def test_a_worker_that_lost_its_lease_changes_nothing_any_more(records: Re
     posted = await post(records)
     zombie = await records.store.runs.claim("w1")
     assert zombie is not None
-    assert await records.store.runs.renew(posted.run_id, zombie.fence)
+    assert not await records.store.runs.renew([(posted.run_id, zombie.fence)])
     records.clock.turn(16)
     heir = await records.store.runs.claim("w2")
     assert heir is not None
     assert (heir.id, heir.fence, heir.attempts) == (zombie.id, zombie.fence + 1, 2)
-    assert not await records.store.runs.renew(posted.run_id, zombie.fence)
+    assert await records.store.runs.renew([(posted.run_id, zombie.fence)]) == {posted.run_id}
     for write in (
         records.store.runs.checkpoint(zombie.id, zombie.fence, "[]"),
         records.store.runs.say(zombie, "from the grave"),

@@ -70,6 +70,7 @@ class RunWorker:
         self._loops: list[asyncio.Task[None]] = []
         self._look = asyncio.Event()
         self._renew = asyncio.Event()
+        self._kept_at = 0.0
         self._stop_listening: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
@@ -120,6 +121,8 @@ class RunWorker:
 
     async def _claim(self) -> None:
         while len(self._held) < MAX_RUNS:
+            if asyncio.get_running_loop().time() - self._kept_at > self._renew_seconds:
+                await self._keep()  # else a long queue would have us take our own runs for abandoned ones
             run = await self._store.runs.claim(self._owner)
             if run is None:
                 return
@@ -142,8 +145,11 @@ class RunWorker:
 
     async def _keep(self) -> None:
         """Renew the leases of what is really being worked on; let go of what is no longer ours."""
-        for held in list(self._held.values()):
-            if not held.task.done() and not await self._store.runs.renew(held.run.id, held.run.fence):
+        self._kept_at = asyncio.get_running_loop().time()
+        alive = [held for held in self._held.values() if not held.task.done()]
+        lost = await self._store.runs.renew((held.run.id, held.run.fence) for held in alive)
+        for held in alive:
+            if held.run.id in lost:
                 held.task.cancel()
 
     async def _work(self, run: RunRow) -> None:

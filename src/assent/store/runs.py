@@ -4,6 +4,8 @@ A worker holds a run by a lease and a fence. The fence rises with every claim, a
 was paused and lost its lease changes nothing any more. Runs of one session go in order, one at a time.
 """
 
+from collections.abc import Iterable
+
 from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.events import ChatError, ChatText, RunChanged, RunUsage
 from assent.protocol.states import RunState
@@ -80,17 +82,26 @@ class Runs:
 
         return await self._database.write(work)
 
-    async def renew(self, run_id: str, fence: int) -> bool:
-        """Keep a run that is really being worked on; False: it is somebody else's now."""
+    async def renew(self, held: Iterable[tuple[str, int]]) -> frozenset[str]:
+        """Keep runs (id and fence) that are really being worked on; gives those that are somebody else's now.
 
-        def work(transaction: Transaction) -> bool:
-            changed = transaction.change(
-                "UPDATE runs SET lease_until = :lease WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
-                {"lease": later(transaction.now, self._lease_seconds), "id": run_id, "fence": fence},
+        All in one transaction: one for each would take longer than a lease when there are many and the writer is busy.
+        """
+        wanted = list(held)
+
+        def work(transaction: Transaction) -> frozenset[str]:
+            lease = later(transaction.now, self._lease_seconds)
+            return frozenset(
+                run_id
+                for run_id, fence in wanted
+                if transaction.change(
+                    "UPDATE runs SET lease_until = :lease WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
+                    {"lease": lease, "id": run_id, "fence": fence},
+                )
+                != 1
             )
-            return changed == 1
 
-        return await self._database.write(work)
+        return await self._database.write(work) if wanted else frozenset()
 
     async def checkpoint(self, run_id: str, fence: int, history: str) -> None:
         """Keep how far the run got, before the next step acts on it."""

@@ -164,6 +164,7 @@ async def measure(runs: int, home: Path, warm_up: int = WARM_UP) -> dict[str, fl
             watcher.forget()
             gc.collect()
             after = memory_mb()
+            sys.stderr.write(f"{runs:,} runs are parked: {after - before:.1f} MB\n")
             await approve_all(parts, teams)
             await watcher.until(RunState.DONE, runs)
             ended = time.perf_counter()

@@ -51,6 +51,8 @@ LONGEST_NAP_SECONDS = 30.0
 BIG_RESULT_CHARACTERS = 256 * 1024
 """Masking more than this leaves the event loop."""
 MALFORMED_LIMIT = 64 * 1024
+REMEMBERED = 1000
+"""Sessions kept in memory: those that are talked in now, not those that wait."""
 MAX_ACTOR = 250
 
 
@@ -265,7 +267,7 @@ class ToolExecutor:
         if session is None or session.user_id != user_id:
             known = f"sess_{uuid.uuid5(CALLS, f'{user_id}/{project_id}').hex}"
             session = await self._store.chat.ensure_session(known, user_id, project_id, "Calls from elsewhere")
-            if len(self._elsewhere) > 10_000:
+            if len(self._elsewhere) >= REMEMBERED:
                 self._elsewhere.clear()
             self._elsewhere[project_id] = session
         return session
@@ -320,7 +322,7 @@ class ToolExecutor:
         return session or self._remember(await self._store.chat.session(session_id))
 
     def _remember(self, session: SessionRow) -> SessionRow:
-        if len(self._sessions) > 10_000:
+        if len(self._sessions) >= REMEMBERED:
             self._sessions.clear()
         self._sessions[session.id] = session
         return session

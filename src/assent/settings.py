@@ -108,7 +108,7 @@ class ServerSettings(_Settings):
     heartbeat_seconds: float = Field(default=15, gt=0, description="How often an idle stream says it is alive.")
     max_wait_seconds: int = Field(default=300, ge=1, description="Longest `?wait=` of a status request.")
     park_seconds: float = Field(
-        default=20, ge=0, description="How long a run waits in memory for a person or a machine before it is parked."
+        default=5, ge=0, description="How long a run waits in memory for a person or a machine before it is parked."
     )
     lease_seconds: float = Field(default=15, gt=1, description="How long a run belongs to a worker that fell silent.")
 

@@ -34,8 +34,8 @@ log = structlog.stdlib.get_logger(__name__)
 LOOK_AGAIN_SECONDS = 2.0
 """How often the worker looks for runs by itself, in case a hint got lost."""
 MAX_ATTEMPTS = 5
-MAX_RUNS = 1000
-"""Runs held at once. Most of them wait for a person and cost little; see `concurrency` for those that do not."""
+MAX_RUNS = 100
+"""Runs held at once, each about 100 kB. Those that wait long are parked, so that they do not count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,8 @@ class BubblewrapSandbox:
         if "seccomp" in without:
             self._filters = {False: None, True: None}
         self._without = without
-        self._system = _system_arguments(root, is_root=self._is_root, userns="userns" in without)
+        self._system = _system_arguments(root, userns="userns" in without)
+        self._proc = ["--proc", "/proc", *(_cover_proc() if self._is_root else []), "--remount-ro", "/proc"]
         self._protection = Protection(root)
         self._lock = threading.Lock()
         self._writing = 0
@@ -145,23 +146,23 @@ class BubblewrapSandbox:
         identity = _held(held, os.memfd_create("gitconfig", os.MFD_CLOEXEC))
         os.write(identity, self._identity)
         os.lseek(identity, 0, os.SEEK_SET)
-        held_back = HeldBack(LIMITS, held) if self._holds_back else None
-        waits = [] if held_back is None else [held_back.fd]
-        base = self.isolation(network=network)
-        joins: list[str] = []
-        if self._pids_group is not None and not starts_nothing(argv):
-            _, joins = held.enter_context(limited_group(self._pids_group, LIMITS["nproc"] + _OWN_PROCESSES))
+        base, alone, members = self.isolation(network=network), starts_nothing(argv), None
+        if self._pids_group is not None and not alone:
+            members, _ = held.enter_context(limited_group(self._pids_group, LIMITS["nproc"] + _OWN_PROCESSES))
         elif self._pids_group is not None:
             base = base.model_copy(update={"limits": tuple(name for name in base.limits if name != "pids")})
+        held_back = HeldBack(LIMITS, held, members) if self._holds_back else None
+        waits = [] if held_back is None else [held_back.fd]
         program = self._filters[network]
         filters = [] if program is None else [_held(held, filter_fd(program))]
         # Copied into the sandbox, because a mount for each costs more.
         copied = {_held(held, fd): path for path in ETC_FILES if (fd := _opened(f"/etc/{path}")) is not None}
         return Launch(
             argv=[
-                *joins,
                 self._bwrap,
                 *self._system,
+                # What only reads files it is given needs nothing of the kernel, and each mount costs time.
+                *([] if alone else self._proc),
                 *(_read_only("/etc", ETC_FOR_NETWORK) if network else ["--unshare-net"]),
                 *["--file", str(identity), f"{_HOME}/.gitconfig"],
                 *(
@@ -242,7 +243,7 @@ def working_sandbox(root: Path, *, identity: str = "") -> BubblewrapSandbox | st
     return reason
 
 
-def _system_arguments(root: Path, *, is_root: bool, userns: bool) -> list[str]:
+def _system_arguments(root: Path, *, userns: bool) -> list[str]:
     arguments = [
         *["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"],
         *([] if userns else ["--disable-userns"]),
@@ -257,7 +258,6 @@ def _system_arguments(root: Path, *, is_root: bool, userns: bool) -> list[str]:
     arguments += [*_read_only("/etc", ETC_DIRECTORIES), *_zone()]
     if os.path.isdir("/opt") and os.listdir("/opt"):
         arguments += ["--ro-bind", "/opt", "/opt"]
-    arguments += ["--proc", "/proc", *(_cover_proc() if is_root else []), "--remount-ro", "/proc"]
     # What --dev makes is as large as half the memory.
     arguments += ["--dev", "/dev", "--size", str(_SHARED_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"]  # noqa: S108
     arguments += ["--remount-ro", "/dev"]

@@ -32,8 +32,10 @@ _SET_LIMITS_OF_OTHERS = 1 << 24
 class HeldBack:
     """A command that waits for its limits."""
 
-    def __init__(self, limits: Mapping[str, int], held: ExitStack) -> None:
+    def __init__(self, limits: Mapping[str, int], held: ExitStack, members: Path | None = None) -> None:
+        """`members`: the file of a process group's members, which it must join as well."""
         self._limits = limits
+        self._members = members
         read_end, self._write_end = os.pipe()
         held.callback(os.close, self._write_end)
         try:
@@ -52,6 +54,8 @@ class HeldBack:
             hard = resource.prlimit(pid, number)[1]
             most = value if hard == resource.RLIM_INFINITY else min(value, hard)
             resource.prlimit(pid, number, (most, most))
+        if self._members is not None:
+            self._members.write_text(str(pid), "ascii")
         os.write(self._write_end, _WORD)
 
 

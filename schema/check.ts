@@ -29,6 +29,12 @@ export function headline(event: FeedEvent): string {
       return `${event.role}: ${event.content}`;
     case "tool.inspection_request":
       return `${event.client_id} looks at ${event.tool_id}`;
+    case "tool.undo_request":
+      return `${event.client_id} undoes ${event.tool_id}: ${event.plan ?? "plan"}`;
+    case "tool.undone":
+      return `${event.tool_id} undone by ${event.undone_by}, ${event.files} files`;
+    case "project.machines":
+      return event.machines.map((machine) => `${machine.workspace} (${machine.isolation})`).join(", ");
     case "grant.changed":
       return `${event.grant.text} ${event.grant.status}`;
     case "chat.text":

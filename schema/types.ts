@@ -31,11 +31,20 @@ export type VerdictLevel = "LOW" | "MEDIUM" | "HIGH" | "REFUSE";
 /**
  * What the call would do with a file.
  */
-export type SeenRole = "runs";
+export type SeenRole = "runs" | "replaces";
 /**
  * How far an answer reaches (G8).
  */
 export type ApprovalScope1 = "once" | "class" | "session";
+/**
+ * What happens to a path.
+ */
+export type ChangeKind = "create" | "change" | "delete";
+export type CheckDecision = "runs" | "asks" | "refused";
+/**
+ * How much an agent must ask.
+ */
+export type AgentMode3 = "sandbox" | "full";
 /**
  * How an execution ended on the user's machine (C7).
  */
@@ -68,6 +77,9 @@ export type FeedEvent =
   | ApprovalRequested
   | ApprovalDecided
   | InspectionRequested
+  | UndoRequested
+  | ToolUndone
+  | MachinesChanged
   | GrantChanged
   | ExecutionSignal
   | ExecutionCancelSignal
@@ -90,18 +102,18 @@ export type RunState = "READY" | "RUNNING" | "WAITING" | "DONE" | "FAILED";
  */
 export type Layer = "built-in" | "organisation" | "user" | "device" | "project";
 /**
+ * What a token lets its bearer do. An `agent` token never approves, whatever else it carries.
+ */
+export type Scope = "chat" | "approve" | "execute" | "agent";
+/**
  * What an agent is told of its call.
  */
 export type ResponseStatus = "pending" | "awaiting_approval" | "completed" | "rejected" | "timeout" | "failed";
 export type ResultReport = CompletedReport | FailedReport;
 /**
- * What a token lets its bearer do. An `agent` token never approves, whatever else it carries.
- */
-export type Scope = "chat" | "approve" | "execute" | "agent";
-/**
  * What the call would do with a file.
  */
-export type SeenRole1 = "runs";
+export type SeenRole1 = "runs" | "replaces";
 
 /**
  * One of the agents that work on messages.
@@ -436,6 +448,50 @@ export interface GrantTerms {
    */
   warned?: boolean;
 }
+/**
+ * What recomputing a project's chain found.
+ */
+export interface AuditCheck {
+  project_id: string;
+  records: number;
+  head: string;
+  holds: boolean;
+  fault: string | null;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  checked_at: string;
+}
+/**
+ * One link of a project's audit chain.
+ */
+export interface AuditEntry {
+  seq: number;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  at: string;
+  actor: string;
+  action: string;
+  execution_id: string | null;
+  approval_id: string | null;
+  detail: {
+    [k: string]: unknown;
+  };
+  previous_hash: string;
+  hash: string;
+}
+/**
+ * Newest first.
+ */
+export interface AuditPage {
+  entries: AuditEntry[];
+  total_count: number;
+  /**
+   * Pass as `before` to go on; null at the end.
+   */
+  next_before: number | null;
+}
 export interface Cancelled {
   success: boolean;
   message: string;
@@ -475,6 +531,60 @@ export interface ChatText {
   session_id: string;
   run_id: string;
   text: string;
+}
+/**
+ * What the gate says of a call, and why. Nothing ran, and nothing was recorded.
+ */
+export interface CheckAnswer {
+  verdict: VerdictLevel;
+  decision: CheckDecision;
+  /**
+   * What decides, in one sentence: the level, a rule of a layer, a grant, the mode.
+   */
+  because: string;
+  findings: Finding[];
+  /**
+   * The strictest finding's rule, or what lets it run without a question (`grant:…`, `rule:…`, `mode:full`).
+   */
+  decided_by: string;
+  /**
+   * Where that rule was written: a layer and its file; null when no rule decided.
+   */
+  layer: string | null;
+  always_asks: boolean;
+  network: boolean;
+  /**
+   * Files whose content would run.
+   */
+  runs: string[];
+  /**
+   * What a person would be asked; null for what is refused.
+   */
+  description: string | null;
+  /**
+   * How a command's arguments were read.
+   */
+  understood: {
+    [k: string]: unknown;
+  } | null;
+  /**
+   * How long there would be to answer; null when it does not ask.
+   */
+  timeout_seconds: number | null;
+}
+/**
+ * What would happen if an agent made this call?
+ */
+export interface CheckBody {
+  tool_name: string;
+  tool_params: {
+    [k: string]: unknown;
+  };
+  /**
+   * Also look at the grants of this session.
+   */
+  session_id?: string | null;
+  mode?: AgentMode3;
 }
 /**
  * How an execution ended on the user's machine (C7), kept in the client's history.
@@ -748,6 +858,70 @@ export interface InspectionRequested {
   session_id: string;
 }
 /**
+ * The client that executed a call is asked what undoing it would do, or to do it.
+ */
+export interface UndoRequested {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "tool.undo_request";
+  request_id: string;
+  tool_id: string;
+  client_id: string;
+  session_id: string;
+  /**
+   * The plan to carry out; null: only say what it would be.
+   */
+  plan: string | null;
+  partial: boolean;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  deadline: string;
+}
+/**
+ * What a call did to files was taken back.
+ */
+export interface ToolUndone {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "tool.undone";
+  tool_id: string;
+  undo_id: string | null;
+  files: number;
+  undone_by: string;
+  session_id: string;
+}
+/**
+ * A client connected or left; this is who is here now.
+ */
+export interface MachinesChanged {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "project.machines";
+  machines: Machine[];
+}
+/**
+ * A client that is connected now.
+ */
+export interface Machine {
+  client_id: string;
+  workspace: string | null;
+  /**
+   * What holds its commands: `bwrap`, `landlock`, …; `none`; null when it did not say.
+   */
+  isolation: string | null;
+  /**
+   * Whether the next call would run there.
+   */
+  next: boolean;
+}
+/**
  * A grant was given, used up, or taken back.
  */
 export interface GrantChanged {
@@ -947,6 +1121,25 @@ export interface ListDirectoryResult {
   total_count: number;
   truncated: boolean;
 }
+export interface MachineList {
+  machines: Machine[];
+  total_count: number;
+}
+/**
+ * Who is asking, and what the server is.
+ */
+export interface Me {
+  user_id: string;
+  scopes: Scope[];
+  /**
+   * The server's.
+   */
+  version: string;
+  /**
+   * Whether an agent works on messages here.
+   */
+  chat: boolean;
+}
 export interface Message {
   message_id: string;
   session_id: string;
@@ -980,7 +1173,14 @@ export interface MessageBody {
 }
 export interface MessageList {
   messages: Message[];
+  /**
+   * How many are here.
+   */
   total_count: number;
+  /**
+   * Whether there are older ones; `before` with the first message's id gets them.
+   */
+  more: boolean;
 }
 /**
  * Output of a command while it runs.
@@ -1119,6 +1319,23 @@ export interface ResultAck {
   status: ExecutionStatus;
   message: string;
 }
+/**
+ * One file of rules that judges a project's calls.
+ */
+export interface RuleLayer {
+  layer: Layer;
+  source: string;
+  text: string;
+  trusted: boolean;
+  /**
+   * The machine that declared it; null for the server's own.
+   */
+  client_id: string | null;
+}
+export interface RuleLayers {
+  layers: RuleLayer[];
+  widest_mode: AgentMode2;
+}
 export interface Run {
   run_id: string;
   project_id: string;
@@ -1207,6 +1424,35 @@ export interface SessionList {
   sessions: Session[];
   total_count: number;
 }
+/**
+ * One path, before and after.
+ */
+export interface ShownChange {
+  path: string;
+  kind: ChangeKind;
+  /**
+   * The text as it is now; null where there is none to show.
+   */
+  before?: string | null;
+  /**
+   * The text as it would be; null where there is none to show.
+   */
+  after?: string | null;
+  /**
+   * Why a text is not shown (too large, no text, may hold secrets), or what else changes (a mode, a link).
+   */
+  note?: string | null;
+}
+/**
+ * A link that signs a browser in, once.
+ */
+export interface SignInLink {
+  /**
+   * From the server's address: `/signin?code=…`.
+   */
+  path: string;
+  expires_in_seconds: number;
+}
 export interface ToolCatalogue {
   tools: ToolInfo[];
   total_count: number;
@@ -1253,6 +1499,91 @@ export interface ToolResult {
   error: string | null;
 }
 /**
+ * How an undo ended.
+ */
+export interface UndoAnswer {
+  tool_id: string;
+  undo_id: string | null;
+  files: number;
+  message: string;
+}
+/**
+ * Carry an undo out.
+ */
+export interface UndoBody {
+  /**
+   * The plan that was shown.
+   */
+  plan: string;
+  /**
+   * Also when something is lost: undo the rest.
+   */
+  partial?: boolean;
+}
+/**
+ * What an undo would do, as the machine that ran the call sees it now.
+ */
+export interface UndoPlan {
+  tool_id: string;
+  /**
+   * A digest of all of it; carrying it out needs the same one.
+   */
+  plan: string;
+  /**
+   * @maxItems 200
+   */
+  files: ShownChange[];
+  /**
+   * More than `files` has when there are too many to show.
+   */
+  total_files: number;
+  /**
+   * Changed since the call: nothing can be undone while there is one.
+   *
+   * @maxItems 200
+   */
+  conflicts?: string[];
+  /**
+   * What was not kept and cannot be brought back, with why; undoing the rest must be asked for.
+   */
+  lost?: {
+    [k: string]: string;
+  };
+  /**
+   * @maxItems 200
+   */
+  left?: string[];
+  /**
+   * @maxItems 50
+   */
+  notes?: string[];
+  /**
+   * Calls that ran at the same time; some of this may be their doing.
+   *
+   * @maxItems 50
+   */
+  together?: string[];
+}
+/**
+ * What a client answers to `tool.undo_request`.
+ */
+export interface UndoReport {
+  request_id: string;
+  /**
+   * What it would do, or did.
+   */
+  plan?: UndoPlan | null;
+  /**
+   * When it was carried out and changed something: under this name it can be taken back.
+   */
+  undo_id?: string | null;
+  done?: boolean;
+  /**
+   * Why not.
+   */
+  problem?: string | null;
+}
+/**
  * The gate's answer for one call.
  */
 export interface Verdict {
@@ -1293,6 +1624,23 @@ export interface WholeCall {
    * The whole call, secrets masked, safe to print.
    */
   text: string;
+}
+/**
+ * What the write that waits for a decision would do (`GET /my/approvals/{approval_id}/change`).
+ */
+export interface WriteChange {
+  approval_id: string;
+  /**
+   * The approval's: the difference belongs to exactly this question.
+   */
+  digest: string;
+  change: ShownChange;
+  /**
+   * What the machine read; another content when it runs is drift, and refused. Null: no machine has looked.
+   */
+  before_sha256: string | null;
+  before_size: number | null;
+  seen_at: string | null;
 }
 export interface WriteFileParams {
   /**

@@ -63,6 +63,28 @@ EVENTS: list[dict[str, Any]] = [
         "session_id": "ses_1",
     },
     {
+        "kind": "tool.undo_request",
+        "request_id": "undo_1",
+        "tool_id": "exec_1",
+        "client_id": "cli_1",
+        "session_id": "ses_1",
+        "plan": None,
+        "partial": False,
+        "deadline": DEADLINE,
+    },
+    {
+        "kind": "tool.undone",
+        "tool_id": "exec_1",
+        "undo_id": "exec_2",
+        "files": 2,
+        "undone_by": "person:alice",
+        "session_id": "ses_1",
+    },
+    {
+        "kind": "project.machines",
+        "machines": [{"client_id": "cli_1", "workspace": "/home/a/app", "isolation": "bwrap", "next": True}],
+    },
+    {
         "kind": "grant.changed",
         "grant": {
             "id": "grant_1",

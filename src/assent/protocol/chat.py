@@ -55,6 +55,9 @@ class Message(Word):
 class MessageList(Word):
     messages: list[Message]
     total_count: int
+    """How many are here."""
+    more: bool = False
+    """Whether there are older ones; `before` with the first message's id gets them."""
 
 
 class Session(Word):

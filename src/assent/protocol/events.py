@@ -10,6 +10,7 @@ from pydantic import Field, TypeAdapter
 
 from .grants import Grant, Suggestion
 from .inspections import Inspection
+from .overview import Machine
 from .states import AgentMode, ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel, RunState
 from .traces import Traceparent
 from .values import JsonObject, Timestamp, Word
@@ -61,6 +62,39 @@ class InspectionRequested(Event):
     """The true parameters."""
     client_id: str
     session_id: str
+
+
+class UndoRequested(Event):
+    """The client that executed a call is asked what undoing it would do, or to do it."""
+
+    kind: Literal["tool.undo_request"] = "tool.undo_request"
+    request_id: str
+    tool_id: str
+    client_id: str
+    session_id: str
+    plan: str | None
+    """The plan to carry out; null: only say what it would be."""
+    partial: bool
+    deadline: Timestamp
+    """Not carried out after this: nobody waits for it any more."""
+
+
+class ToolUndone(Event):
+    """What a call did to files was taken back."""
+
+    kind: Literal["tool.undone"] = "tool.undone"
+    tool_id: str
+    undo_id: str | None
+    files: int
+    undone_by: str
+    session_id: str
+
+
+class MachinesChanged(Event):
+    """A client connected or left; this is who is here now."""
+
+    kind: Literal["project.machines"] = "project.machines"
+    machines: list[Machine]
 
 
 class GrantChanged(Event):
@@ -193,6 +227,9 @@ FeedEvent = Annotated[
     ApprovalRequested
     | ApprovalDecided
     | InspectionRequested
+    | UndoRequested
+    | ToolUndone
+    | MachinesChanged
     | GrantChanged
     | ExecutionSignal
     | ExecutionCancelSignal

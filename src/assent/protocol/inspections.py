@@ -19,6 +19,7 @@ class SeenRole(StrEnum):
     """What the call would do with a file."""
 
     RUNS = "runs"
+    REPLACES = "replaces"
 
 
 class SeenFile(Word):

@@ -19,7 +19,21 @@ from typing import Any, Literal, cast
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
-from . import approvals, chat, errors, events, executions, grants, inspections, policies, states, tools, verdicts
+from . import (
+    approvals,
+    changes,
+    chat,
+    errors,
+    events,
+    executions,
+    grants,
+    inspections,
+    overview,
+    policies,
+    states,
+    tools,
+    verdicts,
+)
 from .values import JsonObject, Word
 
 MODULES: tuple[ModuleType, ...] = (
@@ -30,8 +44,10 @@ MODULES: tuple[ModuleType, ...] = (
     inspections,
     policies,
     approvals,
+    changes,
     executions,
     chat,
+    overview,
     events,
     errors,
 )
@@ -46,6 +62,10 @@ RECEIVED: frozenset[type[Word]] = frozenset(
         approvals.ApproveBody,
         approvals.ConfirmBody,
         approvals.RejectBody,
+        changes.ShownChange,
+        changes.UndoBody,
+        changes.UndoPlan,
+        changes.UndoReport,
         chat.MessageBody,
         chat.ProjectBody,
         executions.CompletedReport,
@@ -57,6 +77,7 @@ RECEIVED: frozenset[type[Word]] = frozenset(
         grants.GrantTerms,
         inspections.Inspection,
         inspections.SeenFile,
+        overview.CheckBody,
         policies.PolicyDeclaration,
         policies.PolicyText,
         *(spec.params for spec in tools.TOOLS.values()),
@@ -81,7 +102,7 @@ def wire_enums() -> dict[str, type[StrEnum]]:
     """Every closed set of the protocol, by name."""
     enums = {
         value.__name__: value
-        for module in (states, verdicts, grants, inspections, policies)
+        for module in (states, verdicts, grants, inspections, changes, overview, policies)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, StrEnum) and value is not StrEnum
     }

@@ -9,9 +9,10 @@ BIN := .venv/bin
 # Two workers: what a small CI machine has. `make test WORKERS=8` on a bigger one.
 WORKERS ?= 2
 MINUTES ?= 3
+UI := $(shell find ui/src ui/public -type f 2>/dev/null) ui/index.html ui/vite.config.ts ui/tsconfig.json
 UV = $(shell uv --version >/dev/null 2>&1 && echo uv || echo .venv/.tools/bin/uv)
 
-.PHONY: help setup up test check fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking clean
+.PHONY: help setup ui up test test-ui check fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,15 +20,22 @@ help: ## list the targets
 setup: .venv/.ready ## install everything into .venv (quick when nothing changed)
 	@:
 
+ui: src/assent/server/page/index.html ## build the chat page into the package
+	@:
+
 .venv/.ready: requirements.lock pyproject.toml scripts/setup scripts/uv.txt
 	@scripts/setup
 	@touch $@
 
-schema/node_modules/.ready: schema/package-lock.json scripts/setup-node
-	@scripts/setup-node
+%/node_modules/.ready: %/package-lock.json scripts/setup-node .venv/.ready
+	@scripts/setup-node $*
 	@touch $@
 
-up: setup ## start server, client, agent and chat for DIR (make up DIR=~/code/app)
+src/assent/server/page/index.html: ui/node_modules/.ready schema/types.ts $(UI)
+	@cd ui && PATH="$$OLDPWD/$(BIN):$$PATH" npx --no-install vite build --logLevel warn
+	@touch $@
+
+up: setup ui ## start server, client, agent and chat for DIR (make up DIR=~/code/app)
 	@# A job of its own has the terminal to itself: Ctrl-C stops Assent in order, and not make, which would end with 130.
 	@set -m; $(BIN)/assent up "$(DIR)"; :
 

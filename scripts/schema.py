@@ -12,6 +12,7 @@ import argparse
 import difflib
 import importlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -27,6 +28,8 @@ from assent.store import migrations
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = ROOT / "schema"
 TOOLS = SCHEMA / "node_modules" / ".bin"
+# They start `node` by its name; the pinned one is beside our Python.
+ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
 
 BANNER = "/* Generated from assent.schema.json by `make schema`. Do not edit. */"
 
@@ -75,6 +78,7 @@ def typescript(schema_text: str) -> str:
             text=True,
             check=False,
             timeout=120,
+            env=ENVIRONMENT,
         )  # fmt: skip
     if done.returncode != 0:
         sys.exit(f"json-schema-to-typescript failed:\n{done.stderr}")
@@ -93,6 +97,7 @@ def compiles(types: str) -> bool:
             text=True,
             check=False,
             timeout=120,
+            env=ENVIRONMENT,
         )  # fmt: skip
     sys.stderr.write(done.stdout)
     return done.returncode == 0

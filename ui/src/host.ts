@@ -1,0 +1,51 @@
+// What the chat needs of the place it lives in: a browser tab, another team's page, a VS Code webview. The chat itself
+// never calls fetch, opens a stream, touches the title, or stores anything except through this. A host never decides
+// anything and never keeps what passes through it.
+
+export interface Answer {
+  status: number;
+  /** The parsed JSON; null for an answer without a body. */
+  body: unknown;
+  /** The server's clock in milliseconds, when it said. */
+  serverTime: number | null;
+}
+
+/** One event of the feed: its `id:`, its `event:` and the text of its `data:`. */
+export interface Frame {
+  id: string | null;
+  event: string;
+  data: string;
+}
+
+export interface FeedListener {
+  open(): void;
+  frame(frame: Frame): void;
+  /** The stream ended. `status` when the server refused it; 0 when it could not be reached or broke off. */
+  closed(status: number): void;
+}
+
+/** What waits, for whoever tells the person when the chat is not in sight. */
+export interface Waiting {
+  count: number;
+  /** What the newest question asks, in one line, safe to show. */
+  headline: string | null;
+}
+
+export interface Host {
+  readonly kind: "browser" | "embedded" | "vscode";
+  /** One request to the server. Rejects only when the server cannot be reached. */
+  request(method: "GET" | "POST", path: string, body?: unknown): Promise<Answer>;
+  /** One stream of server-sent events; it is not opened again by the host. Returns how to close it. */
+  feed(path: string, lastEventId: string | null, listener: FeedListener): () => void;
+  /** Called whenever what waits changes. */
+  waiting(waiting: Waiting): void;
+  /** Small things that outlive a reload: the project, the session, drafts, preferences. Never a secret. */
+  recall(key: string): string | null;
+  remember(key: string, value: string | null): void;
+  /** Shows a file of the workspace where the host can; absent where it cannot. */
+  openFile?: (path: string, line?: number) => void;
+  /** Shows a difference in the host's own viewer; absent where it has none. */
+  showDiff?: (title: string, before: string, after: string) => void;
+  /** Ends the sign-in; absent where the host signs in by itself. */
+  signOut?: () => Promise<void>;
+}

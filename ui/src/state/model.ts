@@ -1,0 +1,119 @@
+// What the chat knows, as plain values. `reduce.ts` is the only place that makes a new one from an old one; components
+// read it and never change it.
+
+import type {
+  AgentInfo,
+  AgentMode,
+  ApprovalRequest,
+  ErrorType,
+  Execution,
+  ExecutionStatus,
+  Grant,
+  Machine,
+  Me,
+  Project,
+  RiskLevel,
+  Session,
+} from "@protocol";
+
+/** A question that waits, whichever session it belongs to. */
+export type Question = ApprovalRequest;
+
+/** One tool call as the conversation shows it. */
+export interface ToolCall {
+  kind: "tool";
+  id: string;
+  toolName: string;
+  params: Record<string, unknown>;
+  riskLevel: RiskLevel;
+  status: ExecutionStatus;
+  sessionId: string;
+  runId: string | null;
+  /** Output while it runs, in order; dropped when the result is there. */
+  output: OutputPiece[];
+  result: Record<string, unknown> | null;
+  resultShortened: boolean;
+  error: string | null;
+  errorType: ErrorType | null;
+  milliseconds: number | null;
+  approvedBy: string | null;
+  /** When it began, in milliseconds of the server's clock. */
+  at: number;
+  undone: { by: string; files: number } | null;
+}
+
+export interface OutputPiece {
+  stream: "stdout" | "stderr";
+  text: string;
+}
+
+export interface ChatEntry {
+  kind: "message";
+  id: string;
+  role: "user" | "agent";
+  content: string;
+  runId: string | null;
+  at: number;
+  /** While it streams, and while a message of ours is on its way. */
+  pending: boolean;
+}
+
+/** What happened beside the conversation: decided elsewhere, an error of a run. */
+export interface Remark {
+  kind: "remark";
+  id: string;
+  tone: "plain" | "error";
+  text: string;
+  hint: string | null;
+  at: number;
+}
+
+export type Entry = ChatEntry | ToolCall | Remark;
+
+/** How a question that was shown ended, for the card that stays where it was for a moment. */
+export interface Settled {
+  question: Question;
+  status: "approved" | "rejected" | "timeout" | "cancelled";
+  /** `person:alice`, `grant:…`, or null when nobody did. */
+  by: string | null;
+  reason: string | null;
+  /** Whether this very page decided it. */
+  here: boolean;
+}
+
+export interface Usage {
+  requests: number;
+  inputTokens: number;
+  outputTokens: number;
+}
+
+export type Link = "connecting" | "up" | "down" | "signed-out";
+
+export interface State {
+  link: Link;
+  me: Me | null;
+  projects: Project[];
+  projectId: string | null;
+  sessions: Session[];
+  sessionId: string | null;
+  /** Entries of the open session, oldest first. */
+  entries: Entry[];
+  /** Whether the record holds older entries than these. */
+  older: boolean;
+  /** Every question of the project that waits, oldest first. */
+  questions: Question[];
+  settled: Settled[];
+  /** The run that works in the open session, if any. */
+  runId: string | null;
+  usage: Usage | null;
+  grants: Grant[];
+  machines: Machine[];
+  agents: AgentInfo[];
+  agent: string;
+  /** The mode the next message is sent with, for each agent by name. */
+  modes: Record<string, AgentMode>;
+  /** What the server's clock is ahead of ours, in milliseconds. */
+  serverAhead: number;
+}
+
+export type { AgentInfo, AgentMode, ApprovalRequest, Execution, Grant, Machine, Session };

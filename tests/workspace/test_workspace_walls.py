@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,9 @@ from assent.settings import ClientSettings
 from assent.workspace import Workspace, programs
 from assent.workspace.git_words import git_only_reads, makes_a_repository, works_in_another
 from assent.workspace.limits import HeldBack, may_limit
+from assent.workspace.output import OutputKeeper
 from assent.workspace.privileges import runner_for
+from assent.workspace.processes import run_process
 from assent.workspace.strays import end_strays
 from assent.workspace.stubs import _STAMP, Stubs, is_stub
 
@@ -199,6 +202,32 @@ async def test_command_whose_limits_cannot_be_set_does_not_run(
     assert not (place.root / "ran").exists()
     monkeypatch.undo()
     assert (await _run(workspace, "python", "-c", "print('runs')")).stdout == "runs\n"
+
+
+@needs_root
+async def test_command_that_cannot_join_its_group_does_not_run(
+    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "pids" not in workspace.isolation.limits:
+        pytest.skip("no control group for processes here")
+    joining = Path.write_text
+
+    def refuse(path: Path, *rest: Any) -> int:
+        if path.name == "cgroup.procs":
+            raise PermissionError(errno.EPERM, "no")
+        return joining(path, *rest)
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(ToolFailure, match="limits could not be set"):
+        await _run(workspace, "python", "-c", "open('ran', 'w')")
+    assert not (place.root / "ran").exists()
+
+
+async def test_command_that_only_reads_sees_nothing_of_the_kernel(workspace: Workspace) -> None:
+    output = OutputKeeper(1 << 16)
+    with workspace.sandbox.launch(["/bin/ls", "/proc"]) as launch:
+        assert (await run_process(launch, output, seconds=30)).exit_code == 2
+    assert (await _run(workspace, "python", "-c", "import os; print(len(os.listdir('/proc')) > 5)")).stdout == "True\n"
 
 
 def test_limits_are_set_on_nobody_elses_process() -> None:

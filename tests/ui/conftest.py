@@ -1,0 +1,123 @@
+"""Fixtures of the page's tests: a real server, client and offline agent in the test's loop, and a real Chromium.
+
+One browser for a module's tests, a fresh context (cookies, storage) for each. Waits are for a change of the page, never
+for a time; a console error, a page error or a request to anywhere but the server fails the test that caused it.
+"""
+
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
+
+from harness.household import Household, open_household
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PAGE = Path(__file__).resolve().parents[2] / "src" / "assent" / "server" / "page" / "index.html"
+SHOTS = Path(__file__).resolve().parents[2] / "tests" / "ui" / "shots"
+"""Screenshots of the main states, made anew by the tests and looked at by people; not committed."""
+WIDTH, HEIGHT = 1280, 800
+
+expect.set_options(timeout=20_000)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built() -> None:
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium here: apt-get install chromium")
+    assert PAGE.exists(), "the page is not built: make ui"
+    SHOTS.mkdir(exist_ok=True)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def home(tmp_path: Path) -> AsyncIterator[Household]:
+    """Everything that is up, with a small project in the workspace."""
+    workspace = tmp_path / "workspace"
+    (workspace / "src").mkdir(parents=True)
+    (workspace / "package.json").write_text('{"name": "demo", "version": "3.2.1"}\n')
+    (workspace / "src" / "app.py").write_text("print('hello')  # TODO: greet\n")
+    async with open_household(tmp_path) as household:
+        yield household
+
+
+class Faults:
+    """What a page did that it must not do."""
+
+    def __init__(self, url: str) -> None:
+        self._host = urlsplit(url).netloc
+        self.found: list[str] = []
+        self.expected: list[str] = []
+        """Parts of console messages that this test means to cause, such as a refused request."""
+
+    def watch(self, page: Page) -> None:
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.found.append(f"error: {error}"))
+        page.on("request", self._request)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning") and not any(part in message.text for part in self.expected):
+            self.found.append(f"console: {message.text}")
+
+    def _request(self, request: Request) -> None:
+        where = urlsplit(request.url)
+        if where.scheme in ("http", "https") and where.netloc != self._host:
+            self.found.append(f"request to {request.url[:200]}")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def faults(home: Household) -> AsyncIterator[Faults]:
+    faults = Faults(home.url)
+    yield faults
+    assert not faults.found, "\n".join(faults.found)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def context(browser: Browser, faults: Faults) -> AsyncIterator[BrowserContext]:
+    context = await browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, reduced_motion="reduce")
+    context.on("page", faults.watch)
+    yield context
+    await context.close()
+
+
+OpenPage = Callable[[], Awaitable[Page]]
+
+
+@pytest.fixture
+def open_page(context: BrowserContext, home: Household) -> OpenPage:
+    """Another signed-in tab of the same browser."""
+
+    async def opened() -> Page:
+        page = await context.new_page()
+        await page.goto(sign_in_link(home))
+        return page
+
+    return opened
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(open_page: OpenPage) -> Page:
+    return await open_page()
+
+
+def sign_in_link(home: Household, user: str = "alice") -> str:
+    return f"{home.url}/signin?code={home.listening.parts.sign_in.new_code(user)}"

@@ -230,7 +230,7 @@ export interface Finding {
   always_asks: boolean;
 }
 /**
- * What a client says of a call it would run.
+ * What a client says of the files a call would run or replace.
  */
 export interface Inspection {
   /**
@@ -347,10 +347,17 @@ export interface SeenFile {
   size?: number | null;
   modified_at?: string | null;
   /**
-   * What will run, or its beginning; secrets masked.
+   * What will run, or its beginning; or all of what will be replaced. Secrets masked.
    */
   text?: string | null;
+  /**
+   * Not all of it is here. Of a long file that would be replaced none is: see `GET /my/approvals/{id}/change`.
+   */
   shortened?: boolean;
+  /**
+   * Why there is no text: it is binary, too long, or may hold secrets.
+   */
+  note?: string | null;
 }
 /**
  * A rule a person may save with an answer, in words.
@@ -1352,6 +1359,16 @@ export interface Run {
    * ISO 8601, UTC, milliseconds
    */
   updated_at: string;
+}
+export interface RunList {
+  /**
+   * Newest first.
+   */
+  runs: Run[];
+  /**
+   * How many are here.
+   */
+  total_count: number;
 }
 export interface SearchFilesParams {
   /**

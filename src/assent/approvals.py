@@ -11,10 +11,12 @@ from typing import Any
 
 from assent.bus import Bus, Presence
 from assent.gate import describe, shown_params
+from assent.gate.changes import Write, write_change
 from assent.gate.grants import covers, problem_with, text_of, widest_of
 from assent.gate.render import full_text
 from assent.gate.rules import call_of
 from assent.protocol.approvals import ApprovalRequest, WholeCall
+from assent.protocol.changes import MAX_SHOWN_TEXT, WriteChange
 from assent.protocol.digests import call_digest
 from assent.protocol.errors import CallerError, ConflictError, NotFound
 from assent.protocol.grants import (
@@ -28,6 +30,7 @@ from assent.protocol.grants import (
     PastCall,
 )
 from assent.protocol.states import ApprovalScope, ApprovalStatus, ErrorType, RiskLevel
+from assent.protocol.values import JsonObject
 from assent.protocol.verdicts import Finding, VerdictLevel, verdict_of
 from assent.store import ApprovalRow, ExecutionRow, Store
 from assent.store.approvals import Decided, NewApproval
@@ -38,6 +41,9 @@ from assent.store.questions import approval_topic
 
 LOOK_AGAIN_SECONDS = 2.0
 """How often a waiter looks for itself, in case a hint got lost."""
+
+MAX_WHOLE_BYTES = 4 * MAX_SHOWN_TEXT
+"""No content that is shown in a difference has more."""
 
 PREVIEWED_CALLS = 200
 PREVIEW_EXAMPLES = 5
@@ -199,6 +205,29 @@ class ApprovalManager:
                 return WholeCall(approval_id=approval_id, text=text)
         raise NotFound("Nothing waits for this approval any more.", hint="The record has the call as it was shown.")
 
+    async def change(self, approval_id: str, user_id: str) -> WriteChange:
+        """What a write that waits, or waited, would do: the file before and after. NotFound where it is no write."""
+        row, kept, params = await self._store.approvals.replaced(
+            approval_id, user_id=user_id, whole=lambda approval: _size(approval.tool_params) <= MAX_WHOLE_BYTES
+        )
+        shown = row.tool_params
+        path, content = shown.get("path"), (params or shown).get("content")
+        if row.tool_name != "write_file" or not isinstance(path, str) or not isinstance(content, str):
+            raise NotFound("This approval is about no write.", hint="`GET /my/approvals/{id}/whole` shows the call.")
+        if params is None and "content_size" in shown:
+            content = None  # the record has only a part
+        seen = row.inspection.files[0] if row.inspection and row.inspection.files else None
+        text = kept if kept is not None or seen is None else seen.text
+        write = Write(path or ".", shown.get("mode") == "append", content, seen, text)
+        return WriteChange(
+            approval_id=row.id,
+            digest=row.digest,
+            change=await asyncio.to_thread(write_change, write),
+            before_sha256=seen.sha256 if seen else None,
+            before_size=seen.size if seen else None,
+            seen_at=row.created_at if seen else None,
+        )
+
     async def grants(
         self,
         user_id: str,
@@ -248,6 +277,12 @@ class ApprovalManager:
         if not projects:
             raise NotFound(f"The user {user_id!r} has no project.", hint="Create one with `POST /my/projects`.")
         return projects[0].id
+
+
+def _size(tool_params: JsonObject) -> int:
+    """How many bytes a write has, as the question says; what it shows whole is small."""
+    size = tool_params.get("content_size", 0)
+    return size if isinstance(size, int) else 0
 
 
 def _past(row: ExecutionRow) -> PastCall:

@@ -5,14 +5,16 @@ of it is the agent's own words. This module asks nobody and decides nothing.
 """
 
 import json
+import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from assent.gate import describe, mask_text, mask_value, safe_text
+from assent.gate import check_path, describe, mask_text, mask_value, safe_text
+from assent.gate.changes import MISSING, NOT_LOOKED
 from assent.gate.grants import suggest
 from assent.gate.rules import call_of
 from assent.protocol.grants import Suggestion
-from assent.protocol.inspections import Inspection, SeenFile
+from assent.protocol.inspections import Inspection, SeenFile, SeenRole
 from assent.protocol.states import RiskLevel
 from assent.protocol.values import JsonObject, moment
 from assent.protocol.verdicts import Verdict
@@ -23,14 +25,18 @@ from assent.store.unseen import ANY_FILE, runs_code
 
 SHOWN_DIGITS = 12
 MOST_NAMED = 20
+MAX_NOTE = 400
+MAX_TOLD_TEXT = 4096
+"""The text of a file that would be replaced is told with the question up to this; else it is kept beside it."""
 
 
 def question_for(
     tool_name: str, params: JsonObject, verdict: Verdict, settings: ServerSettings, *, workspace: str | None
 ) -> Question:
-    """The question about a call that runs no file of the workspace."""
+    """The question about a call that runs no file of the workspace; about a write, where no machine can look."""
+    lines = [describe(tool_name, params, verdict), *([NOT_LOOKED] if tool_name == "write_file" else [])]
     return Question(
-        description=describe(tool_name, params, verdict),
+        description="\n".join(lines),
         timeout_seconds=_seconds(verdict.risk_level, settings),
         suggestions=_suggestions(tool_name, params, verdict, {}, workspace),
         along=_along(tool_name, params, workspace),
@@ -47,33 +53,44 @@ def question_after_inspection(
     written: Mapping[str, str],
     now: datetime,
 ) -> Question:
-    """The question about a call that runs files. `written`: when an agent last wrote them."""
+    """The question about a call that runs files, or replaces one. `written`: when an agent last wrote them."""
     params = json.loads(row.true_params or "{}")
     files = [
-        file.model_copy(update={"text": None if file.text is None else mask_text(file.text)})
+        file.model_copy(
+            update={
+                "text": None if file.text is None else mask_text(file.text),
+                "note": None if file.note is None else safe_text(mask_text(file.note))[:MAX_NOTE],
+            }
+        )
         for file in inspection.files
     ]
     lines = [describe(row.tool_name, params, verdict)]
-    there = [file for file in inspection.files if file.sha256 != "missing"]
-    lines += [_seen(file, written.get(file.path), now) for file in there]
-    if not there:
-        names = ", ".join(f"'{safe_text(file.path)}'" for file in inspection.files)
-        lines.append(f"The workspace has no {names}; one that appears before it runs stops it.")
+    replaced = None
+    if row.tool_name == "write_file":
+        lines += _replaced(files[0], params, written.get(files[0].path), workspace, now)
+        replaced, files = _kept_apart(files[0])
+    else:
+        lines += _running(files, written, now)
     return Question(
         description="\n".join(lines),
         timeout_seconds=_seconds(verdict.risk_level, settings),
         suggestions=_suggestions(row.tool_name, params, verdict, inspection.bound, workspace),
         inspection=Inspection(files=files),
+        replaced=replaced,
         along=_along(row.tool_name, params, workspace),
     )
 
 
-def problem_with_look(inspection: Inspection, verdict: Verdict) -> str | None:
+def problem_with_look(tool_name: str, inspection: Inspection, verdict: Verdict) -> str | None:
     """Why nobody can be asked about what a machine saw; None when somebody can."""
     if verdict.refused:
         return verdict.message
+    roles = [file.role for file in inspection.files]
+    if tool_name == "write_file":
+        # Which file it is only the machine knows: it told the real path, behind all links.
+        return None if roles == [SeenRole.REPLACES] else "The machine did not say what this would replace."
     seen = [file.path for file in inspection.files]
-    if sorted(seen) == sorted(verdict.runs):
+    if sorted(seen) == sorted(verdict.runs) and set(roles) <= {SeenRole.RUNS}:
         return None
     names = ", ".join(f"'{safe_text(path)}'" for path in sorted(verdict.runs)[:3])
     return f"The machine looked at other files than this would run ({names}), so nobody could be asked."
@@ -87,18 +104,53 @@ def _suggestions(
     return tuple(one for one in found if mask_value(words := one.model_dump(mode="json")) == words)
 
 
+def _running(files: Sequence[SeenFile], written: Mapping[str, str], now: datetime) -> list[str]:
+    there = [file for file in files if file.sha256 != MISSING]
+    if there:
+        return [_seen(file, written.get(file.path), now) for file in there]
+    names = ", ".join(f"'{safe_text(file.path)}'" for file in files)
+    return [f"The workspace has no {names}; one that appears before it runs stops it."]
+
+
+def _replaced(
+    file: SeenFile, params: JsonObject, written_at: str | None, workspace: str | None, now: datetime
+) -> list[str]:
+    """The file that would be replaced, in one or two sentences."""
+    name, lines = safe_text(mask_text(file.path)), list[str]()
+    if posixpath.normpath(check_path(params["path"], workspace=workspace).relative) != file.path:
+        lines.append(f"Behind a link: what is written is '{name}'.")
+    if file.sha256 == MISSING:
+        return [*lines, f"There is no '{name}' now; one that appears before it is written stops it."]
+    does = "adds to" if params.get("mode") == "append" else "replaces"
+    size = "" if file.size is None else f"{file.size} bytes, "
+    lines.append(
+        f"It {does} '{name}' as it is now ({size}{_age(file, written_at, now)}, sha256 "
+        f"{file.sha256[:SHOWN_DIGITS]}…); a change before it is written stops it."
+    )
+    return lines
+
+
+def _kept_apart(file: SeenFile) -> tuple[str | None, list[SeenFile]]:
+    """A long text, and the file without it: questions stay small, and the difference is asked for."""
+    if file.text is None or len(file.text) <= MAX_TOLD_TEXT:
+        return None, [file]
+    return file.text, [file.model_copy(update={"text": None, "shortened": True})]
+
+
 def _seen(file: SeenFile, written_at: str | None, now: datetime) -> str:
     """One file that would run, in one sentence."""
-    if written_at is not None:
-        when = f"written by the agent {ago(now, moment(written_at))} ago"
-    elif file.modified_at is not None:
-        when = f"last changed {ago(now, moment(file.modified_at))} ago"
-    else:
-        when = "of unknown age"
-    name = safe_text(file.path)
+    when, name = _age(file, written_at, now), safe_text(file.path)
     digest = file.sha256[:SHOWN_DIGITS]
     part = " Only its beginning is shown here; open the file to see all of it." if file.shortened else ""
     return f"It runs '{name}' as it is now ({when}, sha256 {digest}…); a change before it runs stops it.{part}"
+
+
+def _age(file: SeenFile, written_at: str | None, now: datetime) -> str:
+    if written_at is not None:
+        return f"written by the agent {ago(now, moment(written_at))} ago"
+    if file.modified_at is not None:
+        return f"last changed {ago(now, moment(file.modified_at))} ago"
+    return "of unknown age"
 
 
 def _along(tool_name: str, params: JsonObject, workspace: str | None) -> Callable[[Sequence[str]], str] | None:

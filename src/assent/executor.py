@@ -2,8 +2,9 @@
 
     judge (gate) → begin (store: record, question or signal in one transaction) → wait → response
 
-A call that runs files of the workspace makes a stop before the question: the client that will execute says what they
-hold (`inspected`), so that a person sees it and the approval is bound to it.
+A call that runs files of the workspace, and a write, makes a stop before the question: the client that will execute
+says what they hold (`inspected`), so that a person sees it and the approval is bound to it. A write that a grant
+answers makes none; while no machine is there that can look, its question is asked without.
 
 Progress never depends on a waiting coroutine: decisions, results and deadlines move the rows, and whoever waits is
 merely told. That is why a restart in the middle loses nothing. This module never executes a tool, never writes SQL,
@@ -18,6 +19,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import structlog
@@ -38,7 +40,7 @@ from assent.protocol.verdicts import VerdictLevel
 from assent.settings import ServerSettings
 from assent.store import ExecutionRow, SessionRow, Store
 from assent.store.calls import Clearance, Look, NewExecution, Refusal
-from assent.store.executions import Step
+from assent.store.executions import HEAVY_CHARACTERS, Step
 from assent.store.moves import DEADLINES_TOPIC
 from assent.telemetry import clock, ids_of, judged
 from assent.watching import Watch
@@ -50,6 +52,8 @@ LOOK_AGAIN_SECONDS = 2.0
 LONGEST_NAP_SECONDS = 30.0
 BIG_RESULT_CHARACTERS = 256 * 1024
 """Masking more than this leaves the event loop."""
+LONG_CHARACTERS = 16 * 1024
+"""A call or a text longer than this is described beside the event loop."""
 MALFORMED_LIMIT = 64 * 1024
 REMEMBERED = 1000
 """Sessions kept in memory: those that are talked in now, not those that wait."""
@@ -138,13 +142,13 @@ class ToolExecutor:
         if machine.widest_mode is AgentMode.SANDBOX and caller.mode is AgentMode.FULL:
             caller = replace(caller, mode=AgentMode.SANDBOX)
         new = self._new_execution(judgement, tool_params, session, caller)
-        step = self._step(judgement, caller.mode, machine)
+        # Chosen and queued without an await between: a client that connects meanwhile is served after us.
+        client = self._presence.choose(session.project_id)
+        step = self._step(judgement, caller.mode, machine, client)
         if not isinstance(step, Clearance):  # what runs without asking is the record's business, and the hot path
             log.info("call judged", tool=new.tool_name, verdict=judgement.verdict.level.value, **ids_of(new))
         judged(new, judgement.verdict.level.value, began)
         with Watch(self._bus, new.id) as watch:
-            # Chosen and queued without an await between: a client that connects meanwhile is served after us.
-            client = self._presence.choose(session.project_id)
             row = await self._store.executions.begin(new, step, client_id=client.client_id if client else None)
             if row.status.ended or (until_asked and self._asks(row)):
                 return row
@@ -159,7 +163,7 @@ class ToolExecutor:
     async def inspected(
         self, tool_id: str, inspection: Inspection, *, user_id: str, project_id: str, client_id: str | None
     ) -> None:
-        """A client says what a call would run: the person is asked now, and shown it."""
+        """A client says what a call would run or replace: the person is asked now, and shown it."""
         row = await self._store.executions.get(tool_id, user_id=user_id)
         if row.project_id != project_id:
             raise NotFound(f"No execution {tool_id!r}.", hint="See `GET /my/tools/history` for yours.")
@@ -171,12 +175,16 @@ class ToolExecutor:
         params = json.loads(row.true_params or "{}")
         # Judged once more: it may have been begun before this machine, or its owner's newest rules, were known.
         verdict = machine.judge(row.tool_name, params).verdict
-        problem = inspection.problem or problem_with_look(inspection, verdict)
+        problem = inspection.problem or problem_with_look(row.tool_name, inspection, verdict)
+        size = len(row.true_params or "")
         if problem is not None:
             error_type = ErrorType.REFUSED if verdict.refused else ErrorType.TOOL_ERROR
-            await self._store.executions.unseen(tool_id, mask_text(problem), error_type)
+            heavy = size > HEAVY_CHARACTERS
+            await self._store.executions.unseen(tool_id, mask_text(problem), error_type, heavy=heavy)
             return
-        question = question_after_inspection(
+        size += sum(len(file.text or "") for file in inspection.files)
+        ask = partial(
+            question_after_inspection,
             row,
             verdict,
             inspection,
@@ -185,6 +193,7 @@ class ToolExecutor:
             written=await self._store.executions.last_writes(project_id, inspection.bound),
             now=datetime.now(UTC),
         )
+        question = await asyncio.to_thread(ask) if size > LONG_CHARACTERS else ask()
         client = self._presence.choose(project_id)
         await self._store.executions.inspected(
             tool_id,
@@ -192,6 +201,7 @@ class ToolExecutor:
             verdict,
             digest=call_digest(row.tool_name, params, project_id, inspection.bound),
             client_id=client.client_id if client else None,
+            heavy=size > HEAVY_CHARACTERS,
         )
 
     async def wait(self, row: ExecutionRow, timeout_seconds: float | None = None) -> ExecutionRow:
@@ -302,7 +312,7 @@ class ToolExecutor:
             changes_nothing=tool is not None and not tool.changes_things,
         )
 
-    def _step(self, judgement: Judgement, mode: AgentMode, machine: Machine) -> Step:
+    def _step(self, judgement: Judgement, mode: AgentMode, machine: Machine, client: ConnectedClient | None) -> Step:
         verdict, params = judgement.verdict, judgement.params
         if verdict.refused or params is None:
             return Refusal(verdict.message, verdict.error_type or ErrorType.REFUSED)
@@ -314,6 +324,9 @@ class ToolExecutor:
             return Clearance("mode:full")
         if verdict.runs:
             return Look()
+        # From a client that did not say it looks nothing would come.
+        if judgement.tool_name == "write_file" and client is not None and client.looks:
+            return Look(unless_answered=True)
         return question_for(judgement.tool_name, params, verdict, self._settings, workspace=machine.workspace)
 
     async def _session(self, session_id: str) -> SessionRow:

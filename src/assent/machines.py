@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
+from pydantic import ValidationError
 
 from assent.bus import Bus, Presence
 from assent.gate import Gate, Judgement, PolicyError, declared_layers
@@ -78,6 +79,20 @@ class Machines:
             return Machine(gate, None, isolated=True)
         return Machine(gate, project.workspace, project.isolation != "none")
 
+    async def declared(self, project_id: str) -> PolicyDeclaration | None:
+        """What the owner of that machine wrote, as far as calls are judged with it."""
+        client = self._presence.choose(project_id)
+        client_id = client.client_id if client is not None and client.declared else None
+        text = await self._store.machines.policy(project_id, client_id)
+        if text is None:
+            return None
+        try:
+            declaration = PolicyDeclaration.model_validate_json(text)
+            declared_layers(declaration.layers)
+        except (PolicyError, ValidationError):  # as in `_with`: what cannot be read judges nothing
+            return None
+        return declaration
+
     async def _gate_for(self, project_id: str, client_id: str | None) -> Gate:
         key = (project_id, client_id)
         known = self._gates.get(key)
@@ -98,7 +113,7 @@ class Machines:
     def _with(self, text: str) -> Gate:
         try:
             declared = declared_layers(PolicyDeclaration.model_validate_json(text).layers)
-        except PolicyError:
+        except (PolicyError, ValidationError):
             # It was read when it was declared; a newer Assent may be stricter. The client still has its own copy.
             log.exception("declared rules can no longer be read")
             return self._gate

@@ -44,10 +44,16 @@ MAX_SOURCE_CHARACTERS = 400
 
 def load_organisation(path: Path) -> LayerPolicy:
     """The organisation's rules; the server reads them when it starts."""
+    text = organisation_text(path)
+    return parse_policy(text.text, text.layer, source=text.source)
+
+
+def organisation_text(path: Path) -> PolicyText:
+    """The organisation's rules as they are written."""
     text = read_policy_file(path, Layer.ORGANISATION)
     if text is None:
         raise PolicyError(f"There is no policy file {str(path)!r}.", hint="correct ASSENT_POLICY or leave it out")
-    return parse_policy(text.text, text.layer, source=text.source)
+    return text
 
 
 def read_policy_file(path: Path, layer: Layer) -> PolicyText | None:

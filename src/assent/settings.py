@@ -4,6 +4,7 @@ Read from `ASSENT_*` variables, or from the TOML file named by `ASSENT_CONFIG`. 
 they never reach a log. Nothing here opens anything but that file.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,6 +19,9 @@ from pydantic_settings import (
 )
 
 DEFAULT_PORT = 8477
+_ORIGIN = re.compile(
+    r"(?P<scheme>https?)://(?P<host>[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(?::(?P<port>[0-9]{1,5}))?"
+)
 _SWITCH = {"true": "otlp", "1": "otlp", "false": "off", "0": "off"}
 
 SandboxName = Literal["auto", "bwrap", "landlock", "seatbelt", "none"]
@@ -30,7 +34,7 @@ def default_home() -> Path:
 
 
 class _Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="ASSENT_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="ASSENT_", extra="ignore", frozen=True, defer_build=True)
 
     home: Path = Field(default_factory=default_home, description="State directory.")
     telemetry: Literal["auto", "off", "otlp", "console"] = Field(
@@ -61,6 +65,16 @@ class _Settings(BaseSettings):
         return (*sources, TomlConfigSettingsSource(settings_cls, where)) if where else sources
 
 
+def _origin(text: str) -> str:
+    """An origin as browsers write it; anything that could be more than one page's origin is refused."""
+    found = _ORIGIN.fullmatch(text.lower().removesuffix("/"))
+    if found is None:
+        raise ValueError(f"{text!r} is not an origin; write it as https://HOST or https://HOST:PORT")
+    scheme, host, port = found["scheme"], found["host"], found["port"]
+    usual = {"http": "80", "https": "443"}[scheme]
+    return f"{scheme}://{host}" + (f":{int(port)}" if port and port.lstrip("0") != usual else "")
+
+
 class ServerSettings(_Settings):
     """What `assent serve` reads."""
 
@@ -77,6 +91,11 @@ class ServerSettings(_Settings):
     token_issuer: str | None = Field(default=None, description="Required `iss` of a token.")
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default=("127.0.0.1", "localhost", "::1"), description="Names this server answers to, comma separated."
+    )
+    page_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Other pages that may show the chat, by origin (`https://intranet.example`), comma separated; with "
+        "a bearer token only, never with the cookie.",
     )
     model: str = Field(default="offline", description="Which model the chat agent uses.")
     agents: Path | None = Field(
@@ -112,12 +131,17 @@ class ServerSettings(_Settings):
     )
     lease_seconds: float = Field(default=15, gt=1, description="How long a run belongs to a worker that fell silent.")
 
-    @field_validator("allowed_hosts", "allowed_commands", mode="before")
+    @field_validator("allowed_hosts", "allowed_commands", "page_origins", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("page_origins")
+    @classmethod
+    def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_origin(one) for one in value)
 
     @property
     def database(self) -> str:

@@ -58,7 +58,7 @@ async def connect() -> AsyncIterator[Connect]:
         await one.close()
 
 
-async def check_task(household: Household, server: ModelServer) -> None:
+async def check_task(household: Household, server: ModelServer, reason: str = REASON) -> None:
     """The task went as it must: on the machine, in the record, and in what the model was told."""
     assert (household.workspace / "notes.md").read_text() == "hi"
     rows = await household.person.record()
@@ -72,5 +72,5 @@ async def check_task(household: Household, server: ModelServer) -> None:
     results = [text for _, text in server.requests[-1].results]
     assert len(results) == 5
     assert "hello" in results[0]
-    assert REASON in results[3]
+    assert reason in results[3]
     assert "Approval timeout" in results[4]

@@ -10,7 +10,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -20,8 +19,8 @@ from unittest import mock
 import pytest
 
 from assent.cli.main import run
+from harness.forks import Forked, Forks
 
-PROGRAM = [sys.executable, "-m", "assent.cli.main"]
 PATIENCE = 30.0
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -35,16 +34,8 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 class Background:
     """A process that stays; its output is read line by line."""
 
-    def __init__(self, arguments: tuple[str, ...], env: dict[str, str], cwd: Path | None) -> None:
-        self.process = subprocess.Popen(
-            [*PROGRAM, *arguments],
-            env=env,
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def __init__(self, process: Forked) -> None:
+        self.process = process
 
     def line(self, *, of: str = "stdout") -> str:
         """The next line; empty when the process has ended."""
@@ -70,25 +61,15 @@ class Background:
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
-        return self.process.returncode, out, err
+        return self.process.wait(), out, err
 
 
 class OnTerminal:
     """A process on a terminal of its own, driven like a person would."""
 
-    def __init__(self, arguments: tuple[str, ...], env: dict[str, str], cwd: Path | None) -> None:
+    def __init__(self, forks: Forks, arguments: tuple[str, ...], env: dict[str, str], cwd: Path | None) -> None:
         self._ours, theirs = pty.openpty()
-        self.process = subprocess.Popen(
-            [*PROGRAM, *arguments],
-            env=env,
-            cwd=cwd,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-            # The terminal must be the process's own, so that Ctrl-C on it arrives.
-            preexec_fn=_own_terminal,
-        )
+        self.process = forks.start(arguments, env, cwd, terminal=theirs)
         os.close(theirs)
         self.raw = ""
         self.seen = ""
@@ -150,34 +131,22 @@ class OnTerminal:
         os.close(self._ours)
 
 
-def _own_terminal() -> None:
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
 class Program:
     """`assent`, with one state directory."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, forks: Forks) -> None:
         self.home = home
+        self._forks = forks
         self._kept: list[Background] = []
         self._terminals: list[OnTerminal] = []
 
     def run(
         self, *arguments: str, stdin: str | bytes | None = None, cwd: Path | None = None, **env: str
     ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [*PROGRAM, *arguments],
-            env=environment(self.home, **env),
-            cwd=cwd,
-            input=stdin.encode() if isinstance(stdin, str) else (stdin or b""),
-            capture_output=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+        given = stdin.encode() if isinstance(stdin, str) else (stdin or b"")
+        process = self._forks.run(arguments, environment(self.home, **env), cwd, given)
+        out, err = process.communicate(PATIENCE)
+        return subprocess.CompletedProcess(arguments, process.wait(), out, err)
 
     def here(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         """The same in this process: quicker, for commands that neither stay nor read their input."""
@@ -196,12 +165,12 @@ class Program:
         return json.loads(done.stdout)
 
     def start(self, *arguments: str, cwd: Path | None = None, **env: str) -> Background:
-        kept = Background(arguments, environment(self.home, **env), cwd)
+        kept = Background(self._forks.start(arguments, environment(self.home, **env), cwd))
         self._kept.append(kept)
         return kept
 
     def on_terminal(self, *arguments: str, cwd: Path | None = None, **env: str) -> OnTerminal:
-        terminal = OnTerminal(arguments, environment(self.home, **env), cwd)
+        terminal = OnTerminal(self._forks, arguments, environment(self.home, **env), cwd)
         self._terminals.append(terminal)
         return terminal
 
@@ -213,10 +182,18 @@ class Program:
             kept.stop()
 
 
+@pytest.fixture(scope="session")
+def forks() -> Generator[Forks]:
+    """What all processes are forked from."""
+    made = Forks(os.environ)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def assent(tmp_path: Path) -> Generator[Program]:
+def assent(tmp_path: Path, forks: Forks) -> Generator[Program]:
     """The program with a fresh state directory; what it started is ended."""
-    program = Program(tmp_path / "home")
+    program = Program(tmp_path / "home", forks)
     yield program
     program.close()
 
@@ -243,8 +220,8 @@ def free_port() -> Callable[[], int]:
 class Site:
     """A server, and a client that executes for one project, both in processes of their own."""
 
-    def __init__(self, base: Path) -> None:
-        self.program = Program(base / "home")
+    def __init__(self, base: Path, forks: Forks) -> None:
+        self.program = Program(base / "home", forks)
         self.workspace = base / "site"
         self.workspace.mkdir()
         (self.workspace / "package.json").write_text('{"name": "site", "version": "1.2.3"}\n', encoding="utf-8")
@@ -285,7 +262,7 @@ class Site:
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Generator[Site]:
-    made = Site(tmp_path_factory.mktemp("site"))
+def site(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> Generator[Site]:
+    made = Site(tmp_path_factory.mktemp("site"), forks)
     yield made
     made.program.close()

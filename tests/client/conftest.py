@@ -14,6 +14,7 @@ from aiohttp import web
 from assent.client import Journal, ToolHandler
 from assent.gate import Gate
 from assent.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, WholeCall
+from assent.protocol.changes import ChangeKind, ShownChange, WriteChange
 from assent.protocol.digests import call_digest
 from assent.protocol.events import ApprovalRequested, ExecutionCancelSignal, ExecutionSignal
 from assent.protocol.executions import Execution, OutputChunk, ResultAck
@@ -144,6 +145,12 @@ class RecordingLink:
 
     async def whole_call(self, approval_id: str) -> WholeCall:
         return WholeCall(approval_id=approval_id, text=f"all of {approval_id}")
+
+    async def change(self, approval_id: str) -> WriteChange:
+        shown = ShownChange(path="a.txt", kind=ChangeKind.CHANGE, before="a\n", after="b\n")
+        return WriteChange(
+            approval_id=approval_id, digest="d" * 64, change=shown, before_sha256="a" * 64, before_size=2, seen_at=now()
+        )
 
     async def preview_grant(self, project_id: str, rule: GrantRule) -> GrantPreview:
         self.tried.append(rule)

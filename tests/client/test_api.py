@@ -57,6 +57,14 @@ EXECUTION = {
     "status": "COMPLETED", "error": None, "error_type": None, "execution_time_ms": None, "created_at": NOW,
     "approved_at": None, "completed_at": None,
 }  # fmt: skip
+CHANGE = {
+    "approval_id": "a1",
+    "digest": "d" * 64,
+    "change": {"path": "a", "kind": "create", "before": None, "after": "x", "note": None},
+    "before_sha256": "missing",
+    "before_size": None,
+    "seen_at": NOW,
+}
 RESPONSE = {"tool_id": "t1", "tool_name": "read_file", "status": "completed"}
 
 ROUTES: list[tuple[str, tuple[Any, ...], str, str, dict[str, str], Any, Any]] = [
@@ -90,6 +98,7 @@ ROUTES: list[tuple[str, tuple[Any, ...], str, str, dict[str, str], Any, Any]] = 
         {"decision": "approved", "reason": None, "scope": "once", "terms": None, "digest": None}, DECISION,
     ),
     ("whole_call", ("a1",), "GET", "/my/approvals/a1/whole", {}, None, {"approval_id": "a1", "text": "all"}),
+    ("change", ("a1",), "GET", "/my/approvals/a1/change", {}, None, CHANGE),
     ("grants", (), "GET", "/my/grants", {}, None, {"grants": [GRANT], "total_count": 1}),
     ("grants", ({"all": "true"},), "GET", "/my/grants", {"all": "true"}, None, {"grants": [], "total_count": 0}),
     ("revoke_grant", ("g/1",), "POST", "/my/grants/g/1/revoke", {}, None, GRANT),

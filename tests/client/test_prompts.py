@@ -14,6 +14,8 @@ import pytest
 from rich.console import Console
 
 from assent.client import Answer, Question, TerminalPrompt
+from assent.client import prompts as prompts_module
+from assent.protocol.changes import ChangeKind, ShownChange, WriteChange
 from assent.protocol.errors import UnreachableError
 from assent.protocol.grants import (
     EVERYTHING_WARNING,
@@ -23,7 +25,7 @@ from assent.protocol.grants import (
     PastCall,
     Suggestion,
 )
-from assent.protocol.inspections import Inspection, SeenFile
+from assent.protocol.inspections import Inspection, SeenFile, SeenRole
 from assent.protocol.states import ApprovalScope, ExecutionStatus, RiskLevel
 from assent.protocol.values import now
 from assent.protocol.verdicts import Finding, VerdictLevel
@@ -583,3 +585,112 @@ async def test_a_whole_call_that_cannot_be_had_is_said(terminal: Terminal, reque
 async def test_a_long_line_is_shortened_and_said_so(terminal: Terminal, request_event: Any) -> None:
     await answer(terminal, request_event(tool_params={"path": "a.txt", "content": "y" * 5000}), "y\n")
     assert "v shows all of this line" in terminal.look()
+
+
+# The difference a write would make
+
+
+def changing(before: str | None, after: str | None, kind: ChangeKind = ChangeKind.CHANGE, **more: Any) -> Any:
+    async def change() -> WriteChange:
+        shown = ShownChange(path="a.txt", kind=kind, before=before, after=after, note=more.get("note"))
+        return WriteChange(
+            approval_id="approval_1",
+            digest=more.get("digest", "d" * 64),
+            change=shown,
+            before_sha256="a" * 64,
+            before_size=9,
+            seen_at=now(),
+        )
+
+    return change
+
+
+async def shown(terminal: Terminal, event: Any, **more: Any) -> str:
+    asking = asyncio.create_task(terminal.prompt.ask(question(event, **more)))
+    said = await terminal.expect(MENU)
+    terminal.type("n no\n")
+    async with asyncio.timeout(10):
+        await asking
+    return said
+
+
+@pytest.mark.promise("A")
+async def test_a_write_is_shown_as_the_difference_it_makes(terminal: Terminal, request_event: Any) -> None:
+    before = "".join(f"line {number}\n" for number in range(1, 101))
+    after = before.replace("line 50\n", "line fifty\x1b[2J\n")
+    said = await shown(terminal, request_event(), change=changing(before, after, note="Secrets are masked."))
+    assert "  | -line 50" in said
+    assert "  | +line fifty\\x1b[2J" in said
+    assert "  |  line 47" in said
+    assert "line 46" not in said
+    assert "note: Secrets are masked." in said
+    assert "content:" not in said  # once is enough
+    assert "@@ -47 +47 @@" in said
+
+
+async def test_a_new_file_and_a_lost_line_end_are_shown(terminal: Terminal, request_event: Any) -> None:
+    said = await shown(terminal, request_event(), change=changing(None, "a\nb", ChangeKind.CREATE))
+    assert "new file:" in said
+    assert "  | +b [no line end]" in said
+    said = await shown(terminal, request_event(), change=changing("a\n", "a\n"))
+    assert "difference: none is to be seen" in said
+
+
+async def test_a_difference_is_bounded_in_lines_and_width(terminal: Terminal, request_event: Any) -> None:
+    said = await shown(terminal, request_event(), change=changing("x" * 200_000, "y\n" * 100_000))
+    assert "1 lines from 1 become 100000" in said
+    assert "more lines of the difference: v shows all that would be written" in said
+    assert len(said) < 10_000
+    tangled = "".join(f"{number % 7}\n" for number in range(900)), "".join(f"{number % 5}\n" for number in range(900))
+    async with asyncio.timeout(10):
+        assert "difference:" in await shown(terminal, request_event(), change=changing(*tangled))
+
+
+async def test_a_difference_that_cannot_be_had_is_said_and_the_question_is_put(
+    terminal: Terminal, request_event: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken() -> WriteChange:
+        raise UnreachableError("The server is gone.")
+
+    async def never() -> WriteChange:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    said = await shown(terminal, request_event(), change=broken)
+    assert "The server cannot say what would change: The server is gone." in said
+    assert "content: abc" in said
+    monkeypatch.setattr(prompts_module, "CHANGE_SECONDS", 0.05)
+    assert "did not say in time" in await shown(terminal, request_event(), change=never)
+    said = await shown(terminal, request_event(), change=changing("a\n", "b\n", digest="e" * 64))
+    assert "another change than the one that is asked about" in said
+    assert "+b" not in said
+    said = await shown(terminal, request_event(), change=changing(None, "b\n", note="It is not text."))
+    assert "note: It is not text." in said
+    assert "content: abc" in said
+
+
+async def test_a_question_that_ends_while_the_difference_is_fetched_is_not_put(
+    terminal: Terminal, request_event: Any
+) -> None:
+    started = asyncio.Event()
+
+    async def never() -> WriteChange:
+        started.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    asked = question(request_event(), change=never)
+    asking = asyncio.create_task(terminal.prompt.ask(asked))
+    await started.wait()
+    asked.closed.set_result("Denied by bob.")
+    async with asyncio.timeout(10):
+        assert await asking is None
+    assert terminal.look() == ""
+
+
+async def test_without_a_difference_what_is_replaced_is_still_named(terminal: Terminal, request_event: Any) -> None:
+    file = SeenFile(path="a.txt", role=SeenRole.REPLACES, sha256="a" * 64, size=9000, shortened=True)
+    said = await shown(terminal, request_event(inspection=Inspection(files=[file])))
+    assert "replaces: 'a.txt', 9000 bytes, sha256 aaaaaaaaaaaa…, which is not shown here" in said
+    noted = file.model_copy(update={"note": "It is not text."})
+    assert "It is not text." in await shown(terminal, request_event(inspection=Inspection(files=[noted])))

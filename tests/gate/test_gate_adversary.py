@@ -210,6 +210,25 @@ def test_linker_argument_of_many_pieces_is_judged_at_once() -> None:
     assert time.process_time() - began < 1
 
 
+@pytest.mark.parametrize(
+    ("command", "args"), [("cat", ["{" * 120_000]), ("cat", ["{a," * 40_000]), ("date", ["-d", "TZ=" * 40_000])]
+)
+def test_argument_full_of_beginnings_is_judged_at_once(command: str, args: list[str]) -> None:
+    began = time.process_time()
+    GATE.judge("execute_command", {"command": command, "args": args})
+    assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize("argument", ["{a,{b,/etc/passwd}}", "{a{,~}", "{..,b}"])
+def test_braces_that_name_a_place_outside_are_refused(argument: str) -> None:
+    assert GATE.judge("execute_command", {"command": "cat", "args": [argument]}).verdict.refused
+
+
+@pytest.mark.parametrize("zone", ["TZ=TZ=../../etc/x", 'TZ="TZ=a/../../x', "TZ=:/etc/x"])
+def test_time_zone_outside_is_refused(zone: str) -> None:
+    assert GATE.judge("execute_command", {"command": "date", "args": ["-d", zone]}).verdict.refused
+
+
 @pytest.mark.promise("D")
 def test_telling_names_without_end_are_searched_in_linear_time() -> None:
     began = time.process_time()

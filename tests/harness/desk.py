@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import posixpath
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from assent.executor import ToolExecutor
 from assent.gate import Gate
 from assent.protocol.approvals import ApprovalRequest
 from assent.protocol.executions import CompletedReport, FailedReport
-from assent.protocol.inspections import Inspection
+from assent.protocol.inspections import Inspection, SeenFile, SeenRole
 from assent.settings import ServerSettings
 from assent.store import ProjectRow, SessionRow, Store, StoredEvent
 from assent.store.ledger import feed_topic
@@ -24,6 +25,12 @@ Answer = Callable[[dict[str, Any]], Awaitable[Report] | Report]
 
 def completed(**result: object) -> CompletedReport:
     return CompletedReport(status="completed", result={"success": True, **result})
+
+
+def nothing_there(request: dict[str, Any]) -> Inspection:
+    """What a machine says of a write to a new file."""
+    path = posixpath.normpath(request["tool_params"]["path"])
+    return Inspection(files=[SeenFile(path=path, role=SeenRole.REPLACES, sha256="missing")])
 
 
 @dataclass
@@ -47,8 +54,11 @@ class Desk:
         workspace: str = "/ws",
         isolation: str = "bwrap",
         sees: Callable[[dict[str, Any]], Inspection | None] = lambda request: None,
+        replaces: Callable[[dict[str, Any]], Inspection | None] = nothing_there,
+        looks: bool = True,
     ) -> AsyncGenerator[list[dict[str, Any]]]:
-        """A connected client that answers signals, and `sees` what calls would run; yields the signals it got."""
+        """A connected client that answers signals, and `sees` what calls would run, and what a write `replaces`; yields
+        the signals it got."""
         signals: list[dict[str, Any]] = []
         tasks: set[asyncio.Task[None]] = set()
 
@@ -61,7 +71,7 @@ class Desk:
             )
 
         async def look(request: dict[str, Any]) -> None:
-            inspection = sees(request)
+            inspection = (replaces if request["tool_name"] == "write_file" else sees)(request)
             if inspection is not None:
                 await self.executor.inspected(
                     request["tool_id"], inspection, user_id="alice", project_id=self.project.id, client_id=client_id
@@ -85,7 +95,9 @@ class Desk:
                 task.add_done_callback(tasks.discard)
 
         stop = self.bus.listen(feed_topic(self.project.id), hear)
-        here = ConnectedClient(client_id, self.project.id, declared=True, workspace=workspace, isolation=isolation)
+        here = ConnectedClient(
+            client_id, self.project.id, declared=True, workspace=workspace, isolation=isolation, looks=looks
+        )
         leave = self.presence.connect(here)
         await self.executor.client_connected(here, resumed=False)
         try:

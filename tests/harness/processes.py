@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 
@@ -23,6 +23,8 @@ from assent.cli.tokens import DEFAULT_SCOPES
 from assent.protocol.states import Scope
 from assent.server import issue_token
 from assent.settings import ServerSettings
+
+from .forks import Forked, Forks
 
 LIMIT_SECONDS = 30
 
@@ -42,11 +44,43 @@ def environment(home: Path, **extra: str) -> dict[str, str]:
     return kept | {"ASSENT_HOME": str(home), "NO_COLOR": "1", **extra}
 
 
+class Started(Protocol):
+    """A process, however it was started."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+    async def wait(self) -> int: ...
+
+
+class Fork:
+    """A forked process as asyncio would show it."""
+
+    def __init__(self, forked: Forked) -> None:
+        self._forked = forked
+        self.pid = forked.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._forked.poll()
+
+    def send_signal(self, number: int, /) -> None:
+        self._forked.send_signal(number)
+
+    async def wait(self) -> int:
+        return await self._forked.ended()
+
+
 @dataclass
 class Process:
     """A program of ours that runs."""
 
-    process: asyncio.subprocess.Process
+    process: Started
     log: Path
 
     async def kill(self) -> None:
@@ -74,6 +108,8 @@ class Site:
     port: int = field(default_factory=free_port)
     settings: dict[str, str] = field(default_factory=dict)
     processes: list[Process] = field(default_factory=list)
+    forks: Forks | None = None
+    """What processes are forked from; without it each is started as a user starts it."""
 
     @property
     def home(self) -> Path:
@@ -105,18 +141,22 @@ class Site:
 
     async def start(self, name: str, *arguments: str, **extra: str) -> Process:
         log = self.root / f"{name}-{len(self.processes)}.log"
+        env = environment(self.home, **self.settings, **extra)
         with log.open("wb") as output:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "assent.cli.main",
-                *arguments,
-                env=environment(self.home, **self.settings, **extra),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+            if self.forks is not None:
+                process = Fork(self.forks.start(arguments, env, output=output.fileno()))
+            else:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "assent.cli.main",
+                    *arguments,
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
         started = Process(process, log)
         self.processes.append(started)
         return started
@@ -161,8 +201,8 @@ class Site:
 
 
 @asynccontextmanager
-async def open_site(root: Path, **settings: str) -> AsyncGenerator[Site]:
-    site = Site(root, settings={f"ASSENT_{name.upper()}": value for name, value in settings.items()})
+async def open_site(root: Path, forks: Forks | None = None, **settings: str) -> AsyncGenerator[Site]:
+    site = Site(root, settings={f"ASSENT_{name.upper()}": value for name, value in settings.items()}, forks=forks)
     site.workspace.mkdir(parents=True)
     site.home.mkdir(mode=0o700)
     try:

@@ -48,6 +48,7 @@ EVENTS: list[dict[str, Any]] = [
                     "modified_at": NOW,
                     "text": "print(1)",
                     "shortened": False,
+                    "note": None,
                 }
             ],
             "problem": None,

@@ -32,6 +32,15 @@ async def test_a_read_comes_back_with_its_result(household: Household) -> None:
     assert (await household.person.record())[0].agent_id == "reader"
 
 
+async def test_a_result_beyond_a_megabyte_arrives(household: Household) -> None:
+    (household.workspace / "big.txt").write_text("\x1b[31m" * 60_000)  # as JSON three times as large
+    async with household.agent() as agent:
+        response = await agent.execute("read_file", {"path": "big.txt"})
+    assert response.status is ResponseStatus.COMPLETED
+    assert response.result is not None
+    assert len(response.result["content"]) == 300_000
+
+
 async def test_a_write_waits_for_the_person_and_is_done_once_with_the_same_key(household: Household) -> None:
     household.person.decide = lambda question: True
     async with household.agent() as agent:

@@ -170,3 +170,37 @@ async def test_run_is_stopped_with_everything_it_has_open(server: Any) -> None:
     assert (ended["status"], ended["error_type"]) == ("FAILED", "cancelled")
     again = await alice.post(f"{path}/runs/{run}/cancel")
     assert (again.status, again.json["state"]) == (409, "FAILED")
+
+
+@pytest.mark.promise("R1", "R-user")
+async def test_runs_of_a_session_say_whether_an_agent_still_works_and_how_the_last_one_ended(server: Any) -> None:
+    alice, bob = server.user(), server.user("bob")
+    project, other, bobs = await alice.project(), await alice.project("other"), await bob.project()
+    chat = f"/my/projects/{project}/chat"
+    async with alice.feed(project) as feed:
+        first = (await alice.post(f"{chat}/messages", {"content": "hello"})).json
+        await feed.until("chat.run", state="DONE")
+        session = first["session_id"]
+        body = {"content": "write notes.md: hello", "session_id": session}
+        second = (await alice.post(f"{chat}/messages", body)).json
+        await feed.until("tool.approval_request")
+        path = f"{chat}/runs?session_id={session}"
+        listed = (await alice.get(path)).json
+        assert listed["total_count"] == 2
+        assert [(run["run_id"], run["error"]) for run in listed["runs"]] == [
+            (second["run_id"], None),
+            (first["run_id"], None),
+        ]
+        assert listed["runs"][0]["state"] in ("RUNNING", "WAITING")
+        assert listed["runs"][1]["state"] == "DONE"
+        assert (await alice.post(f"{chat}/runs/{second['run_id']}/cancel")).status == 200
+    newest = (await alice.get(f"{path}&limit=1")).json["runs"]
+    assert [(run["run_id"], run["state"], run["error"]) for run in newest] == [
+        (second["run_id"], "FAILED", "Stopped by the user.")
+    ]
+    for user, place in ((alice, other), (bob, bobs), (bob, project)):
+        assert (await user.get(f"/my/projects/{place}/chat/runs?session_id={session}")).status == 404
+    assert (await alice.get(f"{chat}/runs?session_id=sess_none")).status == 404
+    assert (await server.user(scopes=(Scope.AGENT,)).get(path)).status == 403
+    for query in ("", f"?session_id={session}&limit=0", f"?session_id={session}&limit=201"):
+        assert (await alice.get(f"{chat}/runs{query}")).status == 400, query

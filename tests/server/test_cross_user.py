@@ -13,7 +13,7 @@ from assent.settings import ServerSettings
 
 BEHIND_A_TOKEN = ("/my", "/mcp")
 PRIVATE = [route for route in ROUTES if route.path.startswith(BEHIND_A_TOKEN)]
-WITHOUT_IDS = ("/my/projects", "/mcp")
+WITHOUT_IDS = ("/my/projects", "/my/me", "/my/signin", "/mcp")
 BODIES: dict[str, Any] = {
     "ProjectBody": {"name": "x"},
     "MessageBody": {"content": "hello"},
@@ -23,8 +23,11 @@ BODIES: dict[str, Any] = {
     "ResultReport": {"status": "completed", "result": {}},
     "OutputChunk": {"stream": "stdout", "text": "x", "sequence": 0},
     "Inspection": {"files": []},
+    "UndoBody": {"plan": "0" * 64},
+    "UndoReport": {"request_id": "undoreq_1"},
     "GrantPreviewBody": {"rule": {"tool": "write_file", "paths": ["src/**"]}},
     "PolicyDeclaration": {"client_id": "c1", "layers": []},
+    "CheckBody": {"tool_name": "read_file", "tool_params": {"path": "a"}},
     "ExecuteRequest": {"tool_name": "read_file", "tool_params": {"path": "a"}},
 }
 
@@ -74,7 +77,7 @@ def _unknown(things: dict[str, str]) -> dict[str, str]:
 async def _try(user: Any, route: Any, things: dict[str, str]) -> Any:
     path = route.path.format(**things)
     if route.method == "GET":
-        query = f"?session_id={things['session_id']}" if route.path.endswith("/messages") else ""
+        query = f"?session_id={things['session_id']}" if route.path.endswith(("/messages", "/runs")) else ""
         if route.path in ("/my/tools/history", "/my/approvals", "/my/grants"):
             query = f"?project_id={things['project_id']}"
         return await user.get(path + query)
@@ -129,11 +132,22 @@ async def test_every_route_needs_a_token_and_one_of_its_scopes(server: Any) -> N
         assert (await _try(nobody, route, things)).status == 403, _name(route)
         for scope in Scope:
             answer = await _try(server.user("carol", (scope,)), route, things)
-            if scope in (route.scopes or ()):
+            if scope in (route.scopes or ()) and not route.needs_all:
                 assert answer.status not in (401, 403), (_name(route), scope)
             else:
                 assert answer.status == 403, (_name(route), scope)
                 assert answer.json["hint"]
+
+
+@pytest.mark.promise("R-user")
+async def test_what_is_a_persons_is_closed_to_every_token_that_carries_agent(server: Any) -> None:
+    things = await _things_of(server.user())
+    agent = server.user("alice", tuple(Scope))
+    closed = [route for route in PRIVATE if route.people_only]
+    assert {route.path.rpartition("/")[2] for route in closed} >= {"check", "policy", "audit", "verify", "signin"}
+    for route in closed:
+        assert (await _try(agent, route, things)).status == 403, _name(route)
+        assert (await _try(server.user(), route, things)).status in (200, 404, 409, 503), _name(route)
 
 
 async def test_wrong_method_is_405_and_unknown_paths_are_404_only_for_those_who_are_known(server: Any) -> None:

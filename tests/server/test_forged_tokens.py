@@ -290,7 +290,7 @@ def test_token_is_made_only_for_a_possible_user(tmp_path: Path) -> None:
 
 def test_scopes_of_a_strange_kind_open_nothing() -> None:
     for scope in (5, {"chat": True}, None, [["chat"]], "CHAT chat2", [5]):
-        principal = auth._principal({"sub": "alice", "scope": scope})
+        principal = auth._principal({"sub": "alice", "scope": scope, "exp": 1})
         assert principal.scopes == frozenset()
         with pytest.raises(RefusedError):
             principal.require(frozenset(Scope))

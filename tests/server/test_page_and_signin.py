@@ -1,15 +1,19 @@
 """The chat page: served safely, signed in by a link that works once, and safe from other pages."""
 
-import re
+import time
 from http.cookies import SimpleCookie
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assent.server import SignIn
+from assent.protocol.states import Scope
+from assent.server import SignIn, issue_token
 from assent.server.auth import issue_session
-from assent.server.pages import page_files
-from assent.server.signin import CODE_SECONDS, COOKIE, MOST_CODES
+from assent.server.page_files import PageFile
+from assent.server.pages import FOREVER
+from assent.server.refusals import TooMany
+from assent.server.signin import ASKING_SECONDS, CODE_SECONDS, COOKIE, MOST_ASKED, MOST_CODES, MOST_CODES_OF_ONE
 
 JSON = {"Content-Type": "application/json"}
 
@@ -28,24 +32,114 @@ async def _signed_in(server: Any, user: str = "alice") -> tuple[Any, dict[str, s
     }
 
 
-async def test_page_and_its_files_are_served_with_a_strict_policy(server: Any) -> None:
-    alice = server.user()
-    page = await alice.get("/")
-    assert page.status == 200
-    assert page.headers["Content-Type"].startswith("text/html")
-    assert "script-src 'self'" in page.headers["Content-Security-Policy"]
-    assert "unsafe" not in page.headers["Content-Security-Policy"]
-    for path in re.findall(r'(?:src|href)="(/[^"]+)"', page.text):
-        assert (await alice.get(path)).status == 200, path
-    for path in ("/page/../app.py", "/page/..%2fapp.py", "/page/", "/page/none.js", "/page/%00"):
-        assert (await alice.get(path)).status == 404, path
+HTML = {"Authorization": "", "Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+INDEX = '<!doctype html><script type="module" src="/page/index-B7mn8QRM.js"></script>'
+SCRIPT = "export const hello = 1;\n" * 200
 
 
-def test_page_puts_text_in_as_text_and_has_nothing_inline() -> None:
-    for name, (content, _) in page_files().items():
-        text = content.decode()
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text), name
-        assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|style=", text), name
+def _build(directory: Path, index: str = INDEX, **files: str) -> None:
+    directory.mkdir(exist_ok=True)
+    for name, text in {"index-B7mn8QRM.js": SCRIPT, **files, "index.html": index}.items():
+        (directory / name).write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the page of servers that start from here on is built."""
+    directory = tmp_path / "page"
+    monkeypatch.setattr("assent.server.page_files.PAGE", directory)
+    return directory
+
+
+async def test_page_and_its_files_are_served_with_a_strict_policy(page: Path, start_server: Any) -> None:
+    files = {"embed.js": "x", "a.mjs": "x", "style-Cw1fNA0s.css": "x", "i.svg": "<svg/>", "app.webmanifest": "{}"}
+    _build(page, **files)
+    (page / "secret.js").symlink_to("/etc/hostname")
+    (page / "deeper").mkdir()
+    (page / "deeper" / "x.js").write_text("x")
+    alice = (await start_server()).user()
+    index = await alice.get("/")
+    assert (index.status, index.text) == (200, INDEX)
+    assert index.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert index.headers["Cache-Control"] == "no-cache"
+    policy = index.headers["Content-Security-Policy"]
+    assert "script-src 'self'" in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    kinds = {
+        "index-B7mn8QRM.js": ("text/javascript; charset=utf-8", FOREVER),
+        "style-Cw1fNA0s.css": ("text/css; charset=utf-8", FOREVER),
+        "embed.js": ("text/javascript; charset=utf-8", "no-cache"),
+        "a.mjs": ("text/javascript; charset=utf-8", "no-cache"),
+        "i.svg": ("image/svg+xml", "no-cache"),
+        "app.webmanifest": ("application/manifest+json", "no-cache"),
+    }
+    for name, (kind, kept) in kinds.items():
+        answer = await alice.get(f"/page/{name}")
+        assert (answer.status, answer.headers["Content-Type"], answer.headers["Cache-Control"]) == (200, kind, kept)
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers.getall("Cross-Origin-Resource-Policy") == ["same-origin"]
+        assert "Access-Control-Allow-Origin" not in answer.headers
+    for path in ("../app.py", "..%2fapp.py", "", "none.js", "%00", "index.html", "secret.js", "deeper/x.js", "deeper"):
+        assert (await alice.get(f"/page/{path}")).status == 404, path
+
+
+async def test_file_is_compressed_for_those_who_take_it_and_not_sent_again_while_it_is_the_same(
+    page: Path, start_server: Any
+) -> None:
+    _build(page)
+    alice = (await start_server()).user()
+    path = "/page/index-B7mn8QRM.js"
+    for accepted, packed in (("gzip, br", True), ("br, gzip;q=0.5", True), ("gzip;q=0", False), ("identity", False)):
+        answer = await alice.get(path, headers={"Accept-Encoding": accepted})
+        assert (answer.headers.get("Content-Encoding") == "gzip") is packed, accepted
+        assert answer.headers["Vary"] == "Accept-Encoding"
+        assert answer.text == SCRIPT
+        if packed:
+            assert int(answer.headers["Content-Length"]) < len(SCRIPT) / 5
+    for path in ("/page/index-B7mn8QRM.js", "/"):
+        tag = (await alice.get(path)).headers["ETag"]
+        for given in (tag, f'"other", {tag}', tag.removeprefix("W/")):
+            again = await alice.get(path, headers={"If-None-Match": given})
+            assert (again.status, again.text, again.headers["ETag"]) == (304, "", tag)
+            assert "Content-Security-Policy" in again.headers
+        assert (await alice.get(path, headers={"If-None-Match": '"other"'})).status == 200
+
+
+async def test_page_that_was_not_built_says_how_and_one_built_later_is_served(page: Path, start_server: Any) -> None:
+    alice = (await start_server()).user()
+    missing = await alice.get("/")
+    assert (missing.status, missing.headers["Cache-Control"]) == (503, "no-store")
+    assert "make ui" in missing.text
+    assert "script-src" not in missing.headers["Content-Security-Policy"]
+    _build(page)
+    assert (await alice.get("/")).text == INDEX
+    newer = INDEX.replace("B7mn8QRM", "Zz9_x-0A")
+    (page / "index-B7mn8QRM.js").unlink()
+    _build(page, newer, **{"index-Zz9_x-0A.js": "newer"})
+    (page / "index-B7mn8QRM.js").unlink()
+    assert (await alice.get("/")).text == newer
+    assert (await alice.get("/page/index-Zz9_x-0A.js")).text == "newer"
+    assert (await alice.get("/page/index-B7mn8QRM.js")).text == SCRIPT, "a page that is open still finds its files"
+    (page / "index.html").unlink()
+    assert (await alice.get("/")).text == newer, "while it is being built the last one stays"
+
+
+@pytest.mark.parametrize(
+    ("name", "hashed"),
+    [
+        ("index-B7mn8QRM.js", True),
+        ("a-b-Cw1fNA0s.css", True),
+        ("x-_-aB3_-z.js", True),
+        ("embed.js", False),
+        ("my-function.js", False),
+        ("index-B7mn8QR.js", False),
+        ("index-B7mn8QRM.js.map", False),
+        ("B7mn8QRM.js", False),
+    ],
+)
+def test_only_a_name_with_a_hash_in_it_is_kept_for_good(name: str, hashed: bool) -> None:
+    assert PageFile(name, b"").never_changes is hashed
 
 
 async def test_link_signs_in_once_and_for_chat_and_approve_only(server: Any) -> None:
@@ -111,12 +205,142 @@ def test_codes_end_and_do_not_pile_up() -> None:
     sign_in = SignIn(clock=lambda: now[0])
     old = sign_in.new_code("alice")
     now[0] = CODE_SECONDS + 1
-    assert sign_in.redeem(old) is None
+    assert sign_in.look_up(old) is None
+    assert sign_in.use(old) is None
     first = sign_in.new_code("alice")
-    last = [sign_in.new_code("bob") for _ in range(MOST_CODES)][-1]
-    assert sign_in.redeem(first) is None
-    assert sign_in.redeem(last) == "bob"
-    assert sign_in.redeem(last) is None
+    last = [sign_in.new_code(f"bob{number}") for number in range(MOST_CODES)][-1]
+    assert sign_in.use(first) is None
+    for found in (sign_in.look_up(last), sign_in.use(last)):
+        assert found is not None
+        assert found.user == f"bob{MOST_CODES - 1}"
+    assert sign_in.use(last) is None
+    many = [sign_in.new_code("carol") for _ in range(MOST_CODES_OF_ONE + 1)]
+    assert sign_in.look_up(many[0]) is None, "a further one ends the oldest of the same user"
+    assert all(sign_in.look_up(code) for code in many[1:])
+
+
+def test_links_are_not_given_more_often_than_a_person_would_ask() -> None:
+    now = [0.0]
+    sign_in = SignIn(clock=lambda: now[0])
+    for _ in range(MOST_ASKED):
+        sign_in.asked_for("alice", until=None)
+    with pytest.raises(TooMany):
+        sign_in.asked_for("alice", until=None)
+    sign_in.asked_for("bob", until=None)
+    now[0] = ASKING_SECONDS + 1
+    sign_in.asked_for("alice", until=None)
+
+
+async def test_person_gets_a_link_for_another_browser_and_nobody_else_does(server: Any) -> None:
+    alice = server.user()
+    link = await alice.post("/my/signin")
+    assert (link.status, link.json["expires_in_seconds"]) == (200, 600)
+    visitor = server.bearer("")
+    answer = await visitor.get(link.json["path"], headers={"Authorization": ""})
+    assert answer.status == 303
+    cookie = {
+        "Authorization": "",
+        "Cookie": f"{COOKIE}={SimpleCookie(answer.headers['Set-Cookie'])[COOKIE].value}",
+        "Sec-Fetch-Site": "same-origin",
+    }
+    assert (await visitor.get("/my/me", headers=cookie)).json["user_id"] == "alice"
+    assert (await visitor.post("/my/signin", {}, headers=cookie)).status == 200, "also with the page's cookie"
+    assert (await visitor.ask("POST", "/my/signin", headers=cookie)).status == 415, "as JSON"
+    assert (await visitor.post("/my/signin", {}, headers={**cookie, "Sec-Fetch-Site": "cross-site"})).status == 403
+    for scopes in ((Scope.CHAT,), (Scope.APPROVE,), (Scope.EXECUTE,), (Scope.AGENT,), tuple(Scope)):
+        assert (await server.user("alice", scopes).post("/my/signin")).status == 403, scopes
+    assert (await visitor.get(link.json["path"])).status == 401, "it works once"
+    while (last := await alice.post("/my/signin")).status == 200:
+        pass
+    assert (last.status, "minute" in last.json["hint"]) == (429, True)
+
+
+async def test_sign_in_never_lasts_longer_than_what_asked_for_it(server: Any) -> None:
+    short = server.bearer(issue_token(server.settings, "alice", (Scope.CHAT, Scope.APPROVE), 100))
+    link = (await short.post("/my/signin")).json["path"]
+    answer = await short.get(link, headers={"Authorization": ""})
+    cookie = SimpleCookie(answer.headers["Set-Cookie"])[COOKIE]
+    assert 0 < int(cookie["max-age"]) <= 100
+    principal = await server.parts.sessions.verify(cookie.value)
+    assert principal.expires_at <= time.time() + 101
+
+
+async def test_old_link_is_a_page_for_a_person_and_a_problem_for_a_program(server: Any) -> None:
+    visitor = server.bearer("")
+    page = await visitor.get("/signin?code=%3Cscript%3E", headers=HTML)
+    assert page.status == 401
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "<code>assent link</code>" in page.text
+    assert "script" not in page.text
+    [policy] = page.headers.getall("Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "form-action 'none'" in policy
+    assert (page.headers["Cache-Control"], page.headers["X-Frame-Options"]) == ("no-store", "DENY")
+    _, cookie = await _signed_in(server)
+    back = await visitor.get("/signin?code=old", headers={**cookie, **HTML})
+    assert (back.status, back.headers["Location"], "Set-Cookie" in back.headers) == (303, "/", False)
+    problem = await visitor.get("/signin?code=old", headers={"Authorization": ""})
+    assert (problem.status, "assent link" in problem.json["hint"]) == (401, True)
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "same-origin", None])
+async def test_link_that_another_page_led_to_asks_first(server: Any, site: str | None) -> None:
+    visitor = server.bearer("")
+    link = f"/signin?code={server.parts.sign_in.new_code('mallory & co')}"
+    led = HTML if site is None else {**HTML, "Sec-Fetch-Site": site}
+    asked = await visitor.get(link, headers=led)
+    assert (asked.status, "Set-Cookie" in asked.headers) == (200, False)
+    assert "<bdi>mallory &amp; co</bdi>" in asked.text
+    assert f'<form method="post" action="{link}">' in asked.text
+    [policy] = asked.headers.getall("Content-Security-Policy")
+    assert "form-action 'self'" in policy
+    assert asked.headers.getall("Referrer-Policy") == ["same-origin"]
+    form = {"Authorization": "", "Content-Type": "application/x-www-form-urlencoded"}
+    host = server.url.removeprefix("http://")
+    for forged in (
+        {},
+        {"Origin": "null"},
+        {"Origin": "http://evil.example"},
+        {"Origin": f"http://{host}.evil.example"},
+        {"Origin": f"http://{host}1"},
+        {"Origin": f"http://{host}", "Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "none"},
+        {"Origin": "http://[evil"},
+    ):
+        answer = await visitor.ask("POST", link, headers={**form, **forged})
+        assert (answer.status, "Set-Cookie" in answer.headers) == (403, False), forged
+    pressed = await visitor.ask("POST", link, headers={**form, "Origin": f"http://{host}"})
+    assert (pressed.status, pressed.headers["Location"]) == (303, "/")
+    assert (await visitor.ask("POST", link, headers={**form, **led, "Sec-Fetch-Site": "same-origin"})).status == 401
+
+
+async def test_link_for_somebody_else_than_is_signed_in_asks_first(server: Any) -> None:
+    visitor, cookie = await _signed_in(server, "alice")
+    typed = {**cookie, **HTML, "Sec-Fetch-Site": "none"}
+    for user, status in (("alice", 303), ("bob", 200)):
+        code = server.parts.sign_in.new_code(user)
+        answer = await visitor.get(f"/signin?code={code}", headers=typed)
+        assert answer.status == status, user
+        assert (await visitor.get(f"/signin?code={code}", headers={**typed, "Accept": "*/*"})).status in (401, 403)
+    assert "signed in as <bdi>alice</bdi> now" in answer.text
+    forged = {**typed, "Cookie": f"{COOKIE}=forged"}
+    assert (await visitor.get(f"/signin?code={code}", headers=forged)).status == 303, "a forged cookie is nobody's"
+
+
+async def test_no_other_page_signs_a_browser_out(server: Any) -> None:
+    visitor, cookie = await _signed_in(server)
+    for headers in ({}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}, {"Origin": "https://evil.example"}):
+        answer = await visitor.post("/signout", {}, headers={"Authorization": "", **headers})
+        assert (answer.status, "Set-Cookie" in answer.headers) == (403, False), headers
+    plain = {**cookie, "Content-Type": "text/plain"}
+    assert (await visitor.ask("POST", "/signout", headers=plain)).status == 415
+
+
+async def test_sign_in_that_ended_says_how_to_sign_in_again(server: Any) -> None:
+    visitor = server.bearer("")
+    answer = await visitor.get("/my/me", headers={"Authorization": "", "Cookie": f"{COOKIE}=over"})
+    assert (answer.status, "assent link" in answer.json["hint"]) == (401, True)
 
 
 @pytest.mark.promise("R-user")

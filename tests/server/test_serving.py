@@ -25,6 +25,8 @@ async def test_stop_with_open_streams_and_waiting_requests_is_quick(server: Any)
     project = await alice.project()
     tool_id, _ = await alice.question(project)
     async with alice.feed(project) as feed, alice.feed(project, "client=laptop") as machine:
+        for reader in (feed, machine):
+            await reader.until("project.machines")
         waiting = asyncio.create_task(alice.get(f"/my/tools/{tool_id}?wait=60"))
         async with asyncio.timeout(10):
             while f"execution:{tool_id}" not in server.parts.bus._listeners:
@@ -34,6 +36,7 @@ async def test_stop_with_open_streams_and_waiting_requests_is_quick(server: Any)
         await server.task
         assert time.monotonic() - began < 5
         assert (await waiting).json["status"] == "AWAITING_APPROVAL"
+        # Nor is it told that the machine left: it did not, we did.
         assert await feed.raw() is None
         assert await machine.raw() is None
     assert server.parts.streams.count() == 0

@@ -10,7 +10,7 @@ import pytest
 from assent.gate import Gate
 from assent.protocol.digests import call_digest, plain_json
 from assent.protocol.grants import GrantRule
-from assent.protocol.inspections import Inspection, SeenFile
+from assent.protocol.inspections import Inspection, SeenFile, SeenRole
 from assent.protocol.states import AgentMode, ApprovalScope, RiskLevel, RunState
 from assent.store.calls import Clearance, Look
 from assent.store.grants import NewGrant
@@ -19,7 +19,7 @@ from assent.store.questions import Question
 from assent.store.sqlite import SqliteTransaction
 from harness.records import Records
 
-GROWS = ("tool_executions", "approvals", "events", "audit", "messages", "runs")
+GROWS = ("tool_executions", "approvals", "events", "audit", "messages", "runs", "replaced_texts")
 """Tables of which rows are never taken away."""
 
 
@@ -65,6 +65,7 @@ async def a_day(records: Records) -> None:
     digest = call_digest("execute_command", script, project, seen.bound)
     verdict = Gate().judge("execute_command", script).verdict
     await store.executions.inspected(call.id, question, verdict, digest=digest, client_id="c1")
+    await a_write_that_is_looked_at(records)
     await store.executions.begin(records.call(), Clearance("risk:LOW"), client_id=None)
     await store.executions.repeat_signals(project, "c1")
     await store.executions.dispatch_waiting(project, "c1")
@@ -79,6 +80,20 @@ async def a_day(records: Records) -> None:
     await runs_of_a_day(records)
 
 
+async def a_write_that_is_looked_at(records: Records) -> None:
+    params = {"path": "docs/a.md", "content": "x", "mode": "write"}
+    call = records.call(tool_name="write_file", params=plain_json(params), risk_level=RiskLevel.MEDIUM)
+    await records.store.executions.begin(call, Look(unless_answered=True), client_id="c1")
+    file = SeenFile(path="docs/a.md", role=SeenRole.REPLACES, sha256="a" * 64, shortened=True)
+    question = Question("write", 300, inspection=Inspection(files=[file]), replaced="y" * 5000)
+    verdict = Gate().judge("write_file", params).verdict
+    row = await records.store.executions.inspected(call.id, question, verdict, digest="d" * 64, client_id="c1")
+    _, text, true = await records.store.approvals.replaced(
+        row.approval_id or "", user_id="alice", whole=lambda approval: True
+    )
+    assert (text, true) == ("y" * 5000, params)
+
+
 async def runs_of_a_day(records: Records) -> None:
     """A run that begins, gets on, parks, is woken and given back; one that is stopped; a start after a crash."""
     store = records.store
@@ -91,6 +106,7 @@ async def runs_of_a_day(records: Records) -> None:
     assert not await store.runs.renew([(run.id, run.fence)])
     await store.runs.checkpoint(run.id, run.fence, "[]")
     await store.runs.earlier_history(run)
+    assert len(await store.runs.of_session("alice", records.session.id, 9)) == 2
     call = records.call(tool_name="write_file", key="exec_parked", run_id=run.id, risk_level=RiskLevel.MEDIUM)
     await store.executions.begin(call, Question("write", 300), client_id="c1")
     assert await store.runs.park(run) is RunState.WAITING
@@ -115,7 +131,7 @@ async def test_no_statement_reads_a_whole_table_that_grows(records: Records, spo
         }
 
     plans = await records.store.database.read(explain)
-    names = "|".join((*GROWS, "x", "e", "candidate", "earlier"))  # the names that statements give them
+    names = "|".join((*GROWS, "a", "x", "e", "candidate", "earlier"))  # the names that statements give them
     scans = re.compile(
         rf"SCAN (?:{names})(?! USING (?:COVERING )?INDEX ix_\w+_(?:pending|open|deadline|ready|order))\b"
     )

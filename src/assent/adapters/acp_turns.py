@@ -257,8 +257,7 @@ class Turn:
             for tool_id in event.tool_ids:
                 await self._tell(update_tool_call(tool_id, status="in_progress"))
         elif question is not None and not question.answered:
-            reason = f": {event.reason}" if event.reason else ""
-            note = tool_content(text_block(f"{event.status.value} elsewhere{reason}"))
+            note = tool_content(text_block(_ended_without(event)))
             await self._tell(update_tool_call(question.asked.tool_id, status="failed", content=[note]))
 
     async def _shown(self, asked: ApprovalRequested) -> list[Content]:
@@ -292,6 +291,19 @@ def _options(asked: ApprovalRequested) -> list[PermissionOption]:
     ]
 
 
+def _ended_without(decided: ApprovalDecided) -> str:
+    """Why a call was not run that the editor's user did not answer for."""
+    match decided.status:
+        case ApprovalStatus.TIMEOUT:
+            return "nobody answered in time, so nothing was run"
+        case ApprovalStatus.CANCELLED:
+            return "called off, so nothing was run"
+        case status:
+            return f"{status.value} elsewhere" + (f": {decided.reason}" if decided.reason else "")
+
+
 def _already(decided: ApprovalDecided) -> str:
+    if decided.status is ApprovalStatus.TIMEOUT:
+        return "\n\nThe time to answer was over. Your answer came later and changed nothing.\n"
     by = f" by {decided.decided_by}" if decided.decided_by else ""
     return f"\n\nAlready decided: {decided.status.value}{by}. Your answer came later and changed nothing.\n"

@@ -7,6 +7,8 @@ Only what is connected to this process is known here.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from assent.protocol.overview import Machine
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectedClient:
@@ -18,6 +20,8 @@ class ConnectedClient:
     """False for a stream that may execute but did not say which client it is."""
     workspace: str | None = None
     isolation: str | None = None
+    looks: bool = False
+    """Whether it says what a write would replace, when it is asked."""
 
     @property
     def isolated(self) -> bool:
@@ -32,12 +36,15 @@ class Presence:
         self._next = 0
         self.on_leave: Callable[[ConnectedClient], None] | None = None
         """Told of each stream that has gone."""
+        self.on_change: Callable[[ConnectedClient, bool], None] | None = None
+        """Told of each client that says who it is, when a stream of it came (True) or went (False)."""
 
     def connect(self, client: ConnectedClient) -> Callable[[], None]:
         """Here until the returned function is called. The same client twice counts until both are gone."""
         self._next += 1
         key = self._next
         self._clients.setdefault(client.project_id, {})[key] = client
+        self._tell(client, came=True)
 
         def leave() -> None:
             here = self._clients.get(client.project_id)
@@ -47,8 +54,13 @@ class Presence:
                     del self._clients[client.project_id]
                 if self.on_leave is not None:
                     self.on_leave(client)
+                self._tell(client, came=False)
 
         return leave
+
+    def _tell(self, client: ConnectedClient, *, came: bool) -> None:
+        if self.on_change is not None and client.declared:
+            self.on_change(client, came)
 
     def choose(self, project_id: str) -> ConnectedClient | None:
         """The client that should execute, or None while nobody is there."""
@@ -70,3 +82,20 @@ class Presence:
 
     def clients(self, project_id: str) -> list[ConnectedClient]:
         return list(self._clients.get(project_id, {}).values())
+
+    def machines(self, project_id: str) -> list[Machine]:
+        """A project's clients as people see them: each once, without streams that did not say who they are."""
+        chosen = self.choose(project_id)
+        here: dict[str, ConnectedClient] = {}
+        for client in self.clients(project_id):
+            if client.declared:
+                here.setdefault(client.client_id, client)
+        return [
+            Machine(
+                client_id=client.client_id,
+                workspace=client.workspace,
+                isolation=client.isolation,
+                next=chosen is not None and client.client_id == chosen.client_id,
+            )
+            for client in here.values()
+        ]

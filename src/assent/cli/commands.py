@@ -158,6 +158,24 @@ def token(
 
 
 @app.command()
+def link(server: Server = None, as_json: AsJson = False) -> None:
+    """Print a link to the chat page that signs a browser in.
+
+    For the server that `assent up` runs here, or the one that is named. It works once and for ten minutes: open it, or
+    paste it into a browser's address bar. Needs a token that may chat and approve, as `assent token` makes them.
+
+    \b
+    Example:
+      assent link
+      assent link --server http://127.0.0.1:8477
+    """
+    _log(logging.WARNING, verbose=False)
+    from .link import print_link
+
+    _run(print_link(server_url=server, as_json=as_json))
+
+
+@app.command()
 def connect(
     server: Server = None,
     project: ProjectId = None,

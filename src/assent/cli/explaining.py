@@ -11,17 +11,11 @@ from typing import Any, cast
 from rich.text import Text
 
 from assent.gate import Judgement, Policy, mask_text
-from assent.protocol.policies import Layer
-from assent.protocol.verdicts import Finding, Verdict, VerdictLevel
+from assent.gate.explaining import decider, meaning
+from assent.protocol.verdicts import Verdict
 
 from .screen import RISK_STYLES, shortened, shown
 
-MEANING = {
-    VerdictLevel.LOW: "runs at once",
-    VerdictLevel.MEDIUM: "asks first, 5 minutes to answer",
-    VerdictLevel.HIGH: "asks first, 10 minutes to answer",
-    VerdictLevel.REFUSE: "never runs",
-}
 LONGEST_LINE = 2000
 
 
@@ -29,7 +23,7 @@ def explained(judgement: Judgement, policy: Policy) -> Iterable[Text]:
     """The lines for a person."""
     verdict = judgement.verdict
     level = verdict.level.value
-    yield Text.assemble((level, RISK_STYLES[level]), f"  {shown(judgement.tool_name)}: {_meaning(verdict)}")
+    yield Text.assemble((level, RISK_STYLES[level]), f"  {shown(judgement.tool_name)}: {meaning(verdict)}")
     for finding in verdict.findings:
         yield Text(f"  because  {shown(finding.reason)}  ({finding.level.value}, rule {shown(finding.rule)})")
         if finding.instead:
@@ -45,27 +39,10 @@ def explained(judgement: Judgement, policy: Policy) -> Iterable[Text]:
     yield Text(f"  network  {'yes: allowing it lets it use the network' if verdict.network else 'none'}")
 
 
-def _meaning(verdict: Verdict) -> str:
-    if verdict.waived_by is not None:
-        return "runs without asking, by a rule of yours"
-    return MEANING[verdict.level]
-
-
 def _decided(verdict: Verdict, policy: Policy) -> str:
-    if verdict.waived_by is not None:
-        name, _, text = verdict.waived_by.partition(": ")
-        return f"rule {name} ({shown(text)}) waives the question, {_layer(name, policy)}"
-    strictest: Finding = verdict.findings[0]
-    kind, _, name = strictest.rule.partition(".")
-    if kind != "policy":
-        return f"rule {shown(strictest.rule)}, layer {Layer.BUILT_IN.value}"
-    return f"rule {name}, {_layer(name, policy)}"
-
-
-def _layer(name: str, policy: Policy) -> str:
-    layer = name.partition(".")[0]
-    source = next((found.source for found in policy.layers if found.layer.value == layer), None)
-    return f"layer {layer}" + (f" ({shown(source)})" if source else "")
+    rule, text, layer, source = decider(verdict, policy)
+    waives = f" ({shown(text)}) waives the question" if text is not None else ""
+    return f"rule {shown(rule)}{waives}, layer {layer.value}" + (f" ({shown(source)})" if source else "")
 
 
 def _given(judgement: Judgement) -> Iterator[Text]:

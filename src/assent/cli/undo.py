@@ -18,10 +18,23 @@ from typing import Any
 from rich.text import Text
 
 from assent.gate import secret_name
+from assent.protocol.changes import ChangeKind
 from assent.protocol.errors import CallerError, ToolFailure
 from assent.settings import ClientSettings
 from assent.workspace import Entry, PathValidator, Plan, State, Step, UndoHistory, UndoRecorder
 from assent.workspace.paths import visible
+from assent.workspace.undo_words import (
+    GIT_STAYS,
+    NO_TEXT,
+    SECRET,
+    change_kind,
+    is_git,
+    mode_words,
+    reasons,
+    same_content,
+    text_in,
+    why_not,
+)
 
 from .exits import ExitCode
 from .preferences import existing_directory, read_settings
@@ -106,7 +119,7 @@ def undo(tool_id: str | None, directory: Path, *, yes: bool, partial: bool, as_j
             done = history.apply(again)
     undo_id = done.id if done.changes else None
     if as_json:
-        files = [{"path": visible(step.path), "change": _change(step.now, step.target)} for step in again.steps]
+        files = [{"path": visible(step.path), "change": change_kind(step.now, step.target)} for step in again.steps]
         kept = {
             "not_kept": {visible(path): why for path, why in again.lost.items()},
             "left": [visible(path) for path in again.left],
@@ -122,25 +135,14 @@ def undo(tool_id: str | None, directory: Path, *, yes: bool, partial: bool, as_j
 
 
 def _refuse(plan: Plan, *, partial: bool) -> None:
+    why = why_not(plan, partial=partial)
+    if why is None:
+        return
     if plan.conflicts:
-        raise CallerError(
-            f"Changed since this call: {_named(plan.conflicts)}. So nothing was undone.",
-            hint="undo later calls that changed it first (`assent undo --list`); what you changed is yours to merge",
-        )
-    if plan.lost and not partial:
-        raise CallerError(
-            f"This cannot be brought back: {_reasons(plan.lost)}. So nothing was undone.",
-            hint="--partial undoes the rest, and leaves these as they are",
-        )
-
-
-def _named(names: list[str]) -> str:
-    listed = ", ".join(visible(name) for name in names[:10])
-    return f"{listed} and {len(names) - 10} more" if len(names) > 10 else listed
-
-
-def _reasons(paths: dict[str, str]) -> str:
-    return _named([f"{path} ({why})" for path, why in paths.items()])
+        hint = "undo later calls that changed it first (`assent undo --list`); what you changed is yours to merge"
+    else:
+        hint = "--partial undoes the rest, and leaves these as they are"
+    raise CallerError(why, hint=hint)
 
 
 def _agreed() -> bool:
@@ -163,7 +165,7 @@ def _show(history: UndoHistory, plan: Plan) -> None:
     for note in plan.entry.notes:
         say(shown(note))
     if plan.left:
-        say(f"Left where it is: {_reasons(plan.left)}.")
+        say(f"Left where it is: {reasons(plan.left)}.")
     if plan.steps:
         say("To go back, these lines would be taken out (-) and put in (+):")
     lines = 0
@@ -175,27 +177,28 @@ def _show(history: UndoHistory, plan: Plan) -> None:
             lines += 1
     if len(plan.steps) > MAX_FILES or lines >= MAX_LINES:
         say(f"More is not shown; {len(plan.steps)} paths in all.")
-    if plan.entry.summary.split(" ")[0] == "git":
-        say("git's own state (commits, branches, what is staged) is left as it is.")
+    if is_git(plan):
+        say(GIT_STAYS)
 
 
 def _difference(history: UndoHistory, step: Step) -> Iterator[str]:
-    yield f"{_change(step.now, step.target)} {visible(step.path)}{_mode_words(step)}"
+    mode = mode_words(step)
+    yield f"{change_kind(step.now, step.target)} {visible(step.path)}{f' ({mode})' if mode else ''}"
     states = [state for state in (step.now, step.target) if state is not None]
     if any(state.kind != "file" for state in states):
         yield from (
             f"{sign}link to {visible(state.target or '')}" for sign, state in _signed(step) if state.kind == "link"
         )
         return
-    if len(states) == 2 and states[0].digest == states[1].digest:
+    if same_content(step):
         return
     if secret_name(step.path):
-        yield "(not shown: it may hold secrets)"
+        yield f"({SECRET})"
         return
     contents = [b"" if state is None else history.content(state) for state in (step.now, step.target)]
     texts = [_text(content) for content in contents]
     if texts[0] is None or texts[1] is None:
-        yield "(not shown: large, or no text)"
+        yield f"({NO_TEXT})"
         return
     found = list(_diff(texts[0], texts[1]))
     yield from found[:MAX_FILE_LINES]
@@ -229,30 +232,18 @@ def _signed(step: Step) -> list[tuple[str, State]]:
 
 
 def _text(content: bytes | None) -> list[str] | None:
-    if content is None or len(content) > MAX_DIFF_BYTES or b"\0" in content:
+    text = text_in(content, MAX_DIFF_BYTES)
+    if text is None:
         return None
-    try:
-        lines = content.decode("utf-8").split("\n")
-    except UnicodeDecodeError:
-        return None
+    lines = text.split("\n")
     # Ends of lines are content too: `\r` is shown, and so is a last line without one.
     lines = [f"{line[:-1]}␍" if line.endswith("\r") else line for line in lines]
     return lines[:-1] if lines[-1] == "" else [*lines[:-1], f"{lines[-1]}  (no newline at the end)"]
 
 
-def _mode_words(step: Step) -> str:
-    if step.now is None or step.target is None or step.now.mode == step.target.mode or step.target.kind == "link":
-        return ""
-    return f" (mode {step.now.mode:o} becomes {step.target.mode:o})"
-
-
-def _change(before: State | None, after: State | None) -> str:
-    return "create" if before is None else "delete" if after is None else "change"
-
-
 def _file_changes(entry: Entry) -> list[tuple[str, str]]:
-    words = {"create": "created", "delete": "deleted", "change": "changed"}
-    return [(path, words[_change(*pair)]) for path, pair in sorted(entry.changes.items())]
+    words = {ChangeKind.CREATE: "created", ChangeKind.DELETE: "deleted", ChangeKind.CHANGE: "changed"}
+    return [(path, words[change_kind(*pair)]) for path, pair in sorted(entry.changes.items())]
 
 
 def _entry_line(entry: Entry) -> Text:

@@ -140,9 +140,10 @@ def _announce(connection: ClientConnection, link: str | None, model: str, *, as_
     say(f"Assent is up for {connection.workspace.root}")
     if link is not None:
         say(f"  chat page  {link}")
-        say("             (signs you in once, within 10 minutes)")
+        say("             (signs you in once, within 10 minutes; `assent link` prints another)")
     else:
         say(f"  joined the server that is already up at {connection.api.server_url}")
+        say("  chat page  `assent link` prints a link to it")
     agent = (
         "offline: understands a few phrases such as `list src`; ASSENT_MODEL names a model"
         if model == "offline"

@@ -5,6 +5,7 @@ mistake, a refusal, somebody was faster, or `UnreachableError` for what another 
 server it was given for and to no other: redirects are never followed. Bodies and headers are never logged.
 """
 
+import io
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, TypeVar
@@ -15,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from yarl import URL
 
 from assent.protocol.approvals import ApprovalList, ApproveBody, ConfirmBody, DecisionAnswer, RejectBody, WholeCall
+from assent.protocol.changes import UndoAnswer, UndoBody, UndoPlan, UndoReport, WriteChange
 from assent.protocol.chat import (
     Cancelled,
     MessageAccepted,
@@ -46,7 +48,8 @@ from assent.protocol.executions import (
     ToolResponse,
 )
 from assent.protocol.grants import Grant, GrantList, GrantPreview, GrantPreviewBody, GrantRule
-from assent.protocol.inspections import Inspection
+from assent.protocol.inspections import LOOKS_AT_WRITES, Inspection
+from assent.protocol.overview import SignInLink
 from assent.protocol.policies import PolicyDeclaration
 from assent.protocol.tools import ToolCatalogue
 
@@ -59,6 +62,7 @@ ANSWER_SECONDS = 60.0
 KEEP_ALIVE_SECONDS = 4.0
 """Below the 5 s after which servers close an idle connection: a post never meets one that is just closing."""
 MAX_PROBLEM_BYTES = 64 * 1024
+LARGE_BYTES = 1 << 20
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -94,6 +98,10 @@ class ServerApi:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+    async def sign_in_link(self) -> SignInLink:
+        """A link that signs a browser in, once."""
+        return await self._post("/my/signin", None, SignInLink)
 
     # Projects and chat
 
@@ -134,6 +142,10 @@ class ServerApi:
     async def whole_call(self, approval_id: str) -> WholeCall:
         return await self._get(f"/my/approvals/{_part(approval_id)}/whole", WholeCall)
 
+    async def change(self, approval_id: str) -> WriteChange:
+        """What a write that waits would do to its file."""
+        return await self._get(f"/my/approvals/{_part(approval_id)}/change", WriteChange)
+
     # Grants
 
     async def grants(self, filters: Mapping[str, str] | None = None) -> GrantList:
@@ -161,6 +173,13 @@ class ServerApi:
     async def history(self, filters: Mapping[str, str | int] | None = None) -> ExecutionPage:
         return await self._get("/my/tools/history", ExecutionPage, dict(filters or {}))
 
+    async def undo_plan(self, tool_id: str) -> UndoPlan:
+        """What undoing a call would do, as the machine that ran it sees it now."""
+        return await self._get(f"/my/tools/{_part(tool_id)}/undo", UndoPlan)
+
+    async def undo(self, tool_id: str, body: UndoBody) -> UndoAnswer:
+        return await self._post(f"/my/tools/{_part(tool_id)}/undo", body, UndoAnswer)
+
     async def cancel(self, project_id: str, tool_id: str) -> Cancelled:
         return await self._post(f"{_project(project_id)}/tools/{_part(tool_id)}/cancel", None, Cancelled)
 
@@ -177,6 +196,12 @@ class ServerApi:
         """Say what a call would run, as this machine sees it."""
         path = f"{_project(project_id)}/tools/{_part(tool_id)}/inspection"
         await self._send("POST", path, {}, inspection.model_dump_json().encode(), ANSWER_SECONDS)
+
+    async def post_undo_report(self, project_id: str, tool_id: str, report: UndoReport) -> None:
+        """Say what undoing a call would do, or did."""
+        path = f"{_project(project_id)}/tools/{_part(tool_id)}/undo-report"
+        body = report.model_dump_json().encode()
+        await self._send("POST", path, {}, body, ANSWER_SECONDS + len(body) / 100_000)
 
     async def declare_policy(self, project_id: str, declaration: PolicyDeclaration) -> None:
         """Tell the server this machine's rules, in place of those it told before."""
@@ -204,6 +229,8 @@ class ServerApi:
             query |= {"workspace": workspace} if workspace is not None else {}
             query |= {"isolation": isolation} if isolation is not None else {}
         headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-store"}
+        if executes:
+            headers["Assent-Looks"] = LOOKS_AT_WRITES
         if last_event_id is not None:
             headers["Last-Event-ID"] = str(last_event_id)
         return FeedStream(self, self._url(f"{_project(project_id)}/chat/stream", query), headers, on_bad_frame)
@@ -237,10 +264,12 @@ class ServerApi:
         self, method: str, path: str, query: Mapping[str, str | int], data: bytes | None, seconds: float
     ) -> bytes:
         headers = None if data is None else {"Content-Type": "application/json"}
+        # In pieces when it is large: in one piece it would hold up everything else this process does.
+        body = io.BytesIO(data) if data is not None and len(data) > LARGE_BYTES else data
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         try:
             async with self.session.request(
-                method, self._url(path, query), data=data, headers=headers, timeout=timeout, allow_redirects=False
+                method, self._url(path, query), data=body, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
                 if response.status >= 300:
                     raise await self.problem(response)

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from assent.gate.grants import text_of
 from assent.protocol.approvals import ApprovalRequest, ApproveBody, DecisionAnswer, RejectBody
+from assent.protocol.changes import WriteChange
 from assent.protocol.errors import (
     AssentError,
     CallerError,
@@ -155,8 +156,12 @@ class ApprovalDesk:
         async def whole() -> str:
             return (await self._link.whole_call(event.approval_id)).text
 
+        async def change() -> WriteChange:
+            return await self._link.change(event.approval_id)
+
         closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        return Question(event=event, closed=closed, until=until, preview=preview, whole=whole)
+        shown = change if event.tool_name == "write_file" else None
+        return Question(event=event, closed=closed, until=until, preview=preview, whole=whole, change=shown)
 
     def _ask_soon(self) -> None:
         if self._prompt is not None and self._asker is None:

@@ -118,9 +118,12 @@ class SignalChecks:
 def check_bound(event: ExecutionSignal, verdict: Verdict) -> None:
     """An answer to a question covers what was shown: it must be bound to exactly the files that would run.
 
-    A mode and the owner's own rules answer no question; nothing had to be shown for them.
+    A mode and the owner's own rules answer no question; nothing had to be shown for them. A write is bound to the one
+    file it replaces, where a machine has looked; that it is this one is the workspace's to see, which knows the links.
     """
     if event.approved_by.partition(":")[0] not in ("person", "grant") or verdict.level is VerdictLevel.LOW:
+        return
+    if event.tool_name == "write_file" and len(event.bound) <= 1:
         return
     if set(event.bound) != set(verdict.runs):
         names = ", ".join(repr(name) for name in sorted(set(verdict.runs) ^ set(event.bound))[:3])
@@ -128,6 +131,12 @@ def check_bound(event: ExecutionSignal, verdict: Verdict) -> None:
             f"What was shown is not what it would run ({names}); nothing was run.",
             hint="Ask again: what it would run is then shown.",
         )
+
+
+def bound_of(event: ExecutionSignal) -> dict[str, str]:
+    """What must be there as it was shown. A grant covers writes whatever they replace: it was given without a look."""
+    granted = event.tool_name == "write_file" and not event.approved_by.startswith("person:")
+    return {} if granted else event.bound
 
 
 def has_approval(event: ExecutionSignal, verdict: Verdict) -> bool:

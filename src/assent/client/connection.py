@@ -22,6 +22,7 @@ from assent.protocol.events import (
     FeedEvent,
     InspectionRequested,
     ResultAcknowledged,
+    UndoRequested,
 )
 from assent.protocol.policies import PolicyDeclaration
 from assent.settings import ClientSettings
@@ -35,6 +36,7 @@ from .log import log
 from .outbox import pause
 from .questions import ApprovalPrompt
 from .sse import Frame
+from .undoing import Undoer
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 15.0
@@ -67,6 +69,13 @@ class ClientConnection:
         """The rules of this machine, as they were read when it started."""
         self.connected = asyncio.Event()
         """Set while the feed is open."""
+        self.undoer = Undoer(
+            project_id=project_id,
+            client_id=self.client_id,
+            desk=workspace.undoing,
+            link=api,
+            forget=handler.forget_reads,
+        )
         self._journal = journal
         self._interactive = interactive
         self._on_event = on_event
@@ -112,6 +121,7 @@ class ClientConnection:
         """End everything that runs for this connection, in order."""
         self.connected.clear()
         await self._end_catching_up()
+        await self.undoer.close()
         await self.handler.dispose()
         await self.api.close()
         if self._preparing is not None:
@@ -160,6 +170,8 @@ class ClientConnection:
                 self.handler.handle_tool_result_ack(event)
             case ExecutionCancelSignal():
                 self.handler.handle_tool_cancel_signal(event)
+            case UndoRequested():
+                self.undoer.request(event, server_ahead=self.handler.server_ahead)
             case InspectionRequested():
                 self.handler.handle_tool_inspection_request(event)
             case ApprovalRequested():
@@ -174,6 +186,7 @@ class ClientConnection:
         try:
             await self.handler.outbox.resend()
             self.handler.approvals.resend()
+            await self.undoer.resend()
             if self._interactive:
                 known = self.handler.pending_approvals
                 waiting = (await self.api.approvals()).approvals

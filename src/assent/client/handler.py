@@ -41,7 +41,7 @@ from assent.workspace import Workspace
 
 from .approvals import ApprovalDesk, PastApproval
 from .cache import ReadCache
-from .checks import SignalChecks
+from .checks import SignalChecks, bound_of
 from .inspector import Inspector
 from .journal import Journal
 from .log import log, on_every_line
@@ -146,6 +146,11 @@ class ToolHandler:
     def server_ahead(self) -> float:
         """Seconds the server's clock is ahead of ours."""
         return self._checks.server_ahead.total_seconds()
+
+    def forget_reads(self) -> None:
+        """Files changed by another way than a call: nothing that was read of them counts any more (C6)."""
+        if self._cache is not None:
+            self._cache.forget()
 
     # What the server says
 
@@ -353,7 +358,7 @@ class ToolHandler:
                         event.tool_params,
                         network=verdict.network and event.network,
                         on_output=live,
-                        bound=event.bound,
+                        bound=bound_of(event),
                         # LOW is what the gate knows not to write: there is nothing to keep.
                         record_as=None if verdict.level is VerdictLevel.LOW else event.tool_id,
                     )

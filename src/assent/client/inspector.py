@@ -1,16 +1,17 @@
-"""Answers to the server's question what a call would run, before it asks a person.
+"""Answers to the server's question what a call would run or replace, before it asks a person.
 
-The owner's own gate judges the call first: what it refuses is not looked at. A few at once, beside the executions and
-never in their places; each question is answered once at a time, and again when it is asked again. An answer that
-cannot be posted is dropped: the server asks again on the next connection. Nothing is run here.
+The owner's own gate judges the call first, under its real name too: what it refuses is not looked at. A few at once,
+beside the executions and never in their places; each question is answered once at a time, and again when it is asked
+again. An answer that cannot be posted is dropped: the server asks again on the next connection. Nothing is run here.
 """
 
 import asyncio
 
-from assent.gate import Gate, mask_text
-from assent.protocol.errors import AssentError, UnreachableError
+from assent.gate import Gate, Judgement, mask_text
+from assent.protocol.errors import AssentError, CallerError, NotFound, UnreachableError
 from assent.protocol.events import InspectionRequested
-from assent.protocol.inspections import Inspection
+from assent.protocol.inspections import Inspection, SeenFile, SeenRole
+from assent.protocol.values import JsonObject
 from assent.workspace import Workspace
 
 from .log import log
@@ -58,17 +59,23 @@ class Inspector:
             await self._post(event.tool_id, inspection)
 
     async def _look(self, event: InspectionRequested) -> Inspection:
-        isolation = await asyncio.to_thread(lambda: self._workspace.isolation)
-        judgement = self._gate.judge(
-            event.tool_name,
-            event.tool_params,
-            workspace=str(self._workspace.root),
-            isolated=isolation.isolated,
-        )
-        verdict = judgement.verdict
-        if verdict.refused or judgement.params is None:
+        judgement = await self._judge(event.tool_name, event.tool_params)
+        verdict, params = judgement.verdict, judgement.params
+        if not verdict.refused and params is not None and judgement.tool_name == "write_file":
+            if self._gate.rules.policy.has_rules:
+                # A rule knows names only: a link must meet the rules of what it leads to as well.
+                real = await self._workspace.under_real_names(params)
+                verdict = verdict if real == params else (await self._judge(event.tool_name, real)).verdict
+            if not verdict.refused:
+                return await self._workspace.inspect_write(params["path"])
+        if verdict.refused or params is None:
             return Inspection(files=[], problem=f"Refused on this machine: {mask_text(verdict.message)}"[:400])
-        return await self._workspace.inspect(judgement.params, verdict.runs)
+        return await self._workspace.inspect(params, verdict.runs)
+
+    async def _judge(self, tool_name: str, params: JsonObject) -> Judgement:
+        isolation = await asyncio.to_thread(lambda: self._workspace.isolation)
+        root = str(self._workspace.root)
+        return self._gate.judge(tool_name, params, workspace=root, isolated=isolation.isolated)
 
     async def _post(self, tool_id: str, inspection: Inspection) -> None:
         for attempt in range(self._tries):
@@ -80,7 +87,21 @@ class Inspector:
                     await asyncio.sleep(pause(attempt))
             except AssentError as error:
                 log.warning("inspection not taken", tool_id=tool_id, error=error.message)
+                lean = _without_texts(inspection)
+                if isinstance(error, CallerError) and not isinstance(error, NotFound) and lean != inspection:
+                    await self._post(tool_id, lean)  # perhaps more than this server takes
                 return
             else:
                 log.info("inspected", tool_id=tool_id, files=len(inspection.files), problem=inspection.problem)
                 return
+
+
+def _without_texts(inspection: Inspection) -> Inspection:
+    """The same look at what would be replaced, by its digest alone. What would run is never left out."""
+    return Inspection(files=[_by_digest(file) for file in inspection.files], problem=inspection.problem)
+
+
+def _by_digest(file: SeenFile) -> SeenFile:
+    if file.role is not SeenRole.REPLACES or not file.text:
+        return file
+    return file.model_copy(update={"text": None, "shortened": True, "note": "It is too long for this server."})

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 from assent.gate import MaskedStream
 from assent.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, WholeCall
+from assent.protocol.changes import WriteChange
 from assent.protocol.errors import AssentError, CallerError, ConflictError, NotFound, UnreachableError
 from assent.protocol.executions import Execution, FailedReport, OutputChunk, ResultAck
 from assent.protocol.grants import GrantPreview, GrantRule
@@ -49,6 +50,8 @@ class Link(Protocol):
     async def reject(self, project_id: str, approval_id: str, body: RejectBody) -> DecisionAnswer: ...
 
     async def whole_call(self, approval_id: str) -> WholeCall: ...
+
+    async def change(self, approval_id: str) -> WriteChange: ...
 
     async def preview_grant(self, project_id: str, rule: GrantRule) -> GrantPreview: ...
 

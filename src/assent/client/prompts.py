@@ -19,6 +19,7 @@ from rich.text import Text
 
 from assent.gate import safe_text
 from assent.gate.grants import problem_with, text_of, widest_of
+from assent.protocol.changes import WriteChange
 from assent.protocol.errors import AssentError, CallerError
 from assent.protocol.grants import (
     DEFAULT_EVERYTHING_SECONDS,
@@ -35,6 +36,8 @@ from .terms import read_rule, read_span, read_uses, rule_line, span_words, uses_
 
 MAX_REASON_CHARACTERS = 1000
 MAX_LINE_BYTES = 16 * 1024
+CHANGE_SECONDS = 5.0
+"""How long a question waits for the difference; then it is put without."""
 
 Value = TypeVar("Value")
 
@@ -76,7 +79,13 @@ class TerminalPrompt:
         if question.closed.done():
             return None
         loop = asyncio.get_running_loop()
-        self.show(question_lines(question.event, question.until - loop.time()))
+        change, unknown = await _difference(question)
+        if question.closed.done():
+            return None
+        seconds = question.until - loop.time()
+        # Laid out beside the loop: comparing long texts takes a moment.
+        lines = await asyncio.to_thread(lambda: list(question_lines(question.event, seconds, change, unknown=unknown)))
+        self.show(lines)
         self._lines = asyncio.Queue()
         self._forget_typed()
         loop.add_reader(self._descriptor, self._readable)
@@ -137,6 +146,25 @@ class TerminalPrompt:
         self._typed = bytearray(rest[:MAX_LINE_BYTES])
         for line in whole:
             self._lines.put_nowait(line.decode("utf-8", "replace"))
+
+
+async def _difference(question: Question) -> tuple[WriteChange | None, str | None]:
+    """What a write would do to its file, as the server says; or why that is not known here."""
+    if question.change is None:
+        return None, None
+    asking = asyncio.ensure_future(question.change())
+    try:
+        await asyncio.wait({asking, question.closed}, timeout=CHANGE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if not asking.done():
+            return None, "The server did not say in time what would change."
+        change = asking.result()
+    except AssentError as error:
+        return None, f"The server cannot say what would change: {error.message}"
+    finally:
+        asking.cancel()
+    if change.digest != question.event.digest:
+        return None, "The server tells of another change than the one that is asked about."
+    return change, None
 
 
 class _Asking:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from assent.protocol.changes import WriteChange
 from assent.protocol.events import ApprovalRequested
 from assent.protocol.grants import GrantPreview, GrantRule, GrantTerms
 from assent.protocol.states import ApprovalScope
@@ -36,6 +37,8 @@ class Question:
     """What a rule would have covered, as the server says."""
     whole: Callable[[], Awaitable[str]] | None = None
     """All of the call, where the question shows a part."""
+    change: Callable[[], Awaitable[WriteChange]] | None = None
+    """What a write would do to its file."""
 
 
 class ApprovalPrompt(Protocol):

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from assent.gate import safe_text
+from assent.protocol.changes import WriteChange
 from assent.protocol.events import ApprovalRequested
 from assent.protocol.grants import GrantPreview, GrantRule, Suggestion
-from assent.protocol.inspections import Inspection, SeenFile
+from assent.protocol.inspections import Inspection, SeenFile, SeenRole
 from assent.protocol.states import RiskLevel
 
+from .differences import difference_lines, shows_after
 from .terms import rule_line
 
 RISK_STYLE = {RiskLevel.LOW: "green", RiskLevel.MEDIUM: "yellow", RiskLevel.HIGH: "bold red"}
@@ -27,8 +29,10 @@ _IN_DESCRIPTION = {
 """Parameters that the description already shows in full."""
 
 
-def question_lines(event: ApprovalRequested, seconds: float) -> Iterator[Text]:
-    """All of a question but the answers."""
+def question_lines(
+    event: ApprovalRequested, seconds: float, change: WriteChange | None = None, *, unknown: str | None = None
+) -> Iterator[Text]:
+    """All of a question but the answers. `unknown`: why there is no difference to show."""
     risk = event.risk_level
     yield Text.assemble("\n", (f"{risk.value} ", RISK_STYLE[risk]), (safe_text(event.tool_name), "bold"))
     # Reasons and content have lines of their own below; what is left of the description says what would happen.
@@ -40,12 +44,18 @@ def question_lines(event: ApprovalRequested, seconds: float) -> Iterator[Text]:
         if line not in reasons and not ("content" in event.tool_params and line.startswith("Content: "))
     ]
     yield Text(quoted("\n".join([first, *rest])))
-    told = _IN_DESCRIPTION.get(event.tool_name, frozenset())
+    told = _IN_DESCRIPTION.get(event.tool_name, frozenset[str]())
+    if shows_after(change):
+        told |= {"content"}
     for name, value in event.tool_params.items():
         if name not in told:
             yield _named(safe_text(name), value if isinstance(value, str) else repr(value))
-    if event.inspection is not None:
+    if event.inspection is not None and change is None:
         yield from _inspection_lines(event.inspection)
+    if change is not None:
+        yield from difference_lines(change)
+    elif unknown is not None:
+        yield _named("difference", unknown)
     for finding in event.findings:
         yield _named("why", finding.reason)
     yield Text("  network: it may use the network" if event.network else "  network: none")
@@ -63,10 +73,10 @@ def _inspection_lines(inspection: Inspection) -> Iterator[Text]:
     if inspection.problem is not None:
         yield Text.assemble(("  what it runs: ", "dim"), "it could not be looked at: ", safe_text(inspection.problem))
     for file in inspection.files:
-        yield Text.assemble(("  runs: ", "dim"), _seen(file))
+        yield Text.assemble((f"  {file.role.value}: ", "dim"), _seen(file))
         if file.text:
             yield Text(quoted(file.text, short=True))
-        if file.shortened:
+        if file.shortened and file.role is SeenRole.RUNS:
             yield Text("  (only its beginning is here: the whole file is on the machine)")
 
 
@@ -75,7 +85,10 @@ def _seen(file: SeenFile) -> str:
     if file.sha256 == "missing":
         return f"{name}, which is not there"
     size = "" if file.size is None else f", {file.size} bytes"
-    what = "which holds:" if file.text else "which is empty" if file.size == 0 else "whose content is not text"
+    unseen = safe_text(file.note) if file.note else "whose content is not text"
+    if file.role is SeenRole.REPLACES and file.note is None:
+        unseen = "which is not shown here"
+    what = "which holds:" if file.text else "which is empty" if file.size == 0 else unseen
     return f"{name}{size}, sha256 {safe_text(file.sha256[:12])}…, {what}"
 
 
@@ -106,8 +119,8 @@ def everything_of(inspection: Inspection | None, whole: str) -> str:
     """All there is to see: the whole call, and all that is known of what it would run. Not yet safe to print."""
     parts = [whole]
     for file in inspection.files if inspection is not None else ():
-        parts.append(f"\n'{file.path}' (sha256 {file.sha256}):\n{file.text or '(no text)'}")
-        if file.shortened:
+        parts.append(f"\n'{file.path}' (sha256 {file.sha256}):\n{file.text or file.note or '(no text)'}")
+        if file.shortened and file.role is SeenRole.RUNS:
             parts.append("(only its beginning is here: the whole file is on the machine)")
     return "\n".join(parts)
 

@@ -22,8 +22,9 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,19}(?:\.[0-9]{1,9})?[A-Za-z]{0,3}")
 _WORD = re.compile(r"[A-Za-z0-9_+:.,%-]*")
 _GLUED = re.compile(r"-[A-Za-z](?=/|~/|\.\.(?:/|$))")
 _VARIABLE = re.compile(r"\$(?:[A-Z_{(]|env:)|%[A-Za-z_]+%")
-_EXPANDS = re.compile(r"`|\$[({]|\{(?:[^}]*,)?(?:/|~|\.\.)")
-_ZONE_FILE = re.compile(r"TZ=[\"']?:?(?:/|[^\"']*\.\.)")
+# Neither looks beyond the next place it could begin at, so that a text full of beginnings costs its length only.
+_EXPANDS = re.compile(r"`|\$[({]|\{(?:[^{}]*,)?(?:/|~|\.\.)")
+_ZONE_FILE = re.compile(r"TZ=[\"']?:?(?:/|(?:(?!TZ=)[^\"'])*\.\.)")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://)")
 _SCP = re.compile(r"[^/\s:]+:(?!/?\d+$).+")  # no colon before the first: one way to match, so linear
 _MAGIC = re.compile(r":(?:\([^)]*\)|[!^/]*)")

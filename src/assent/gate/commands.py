@@ -337,12 +337,13 @@ class _Judge:
         *sources, last = self.reading.operands or [""]
         named = [item for item in self.reading.said if item.option.name in self.table.last_given_by]
         given = [item.value for item in named if item.value is not None and not item.abbreviated]
-        if given:
+        by_option = bool(given)
+        if by_option:
             sources = self.reading.operands
         elif sources:
             given = [last, *(item.value for item in named if item.value is not None)]
             self.findings += judge_value(kind, last, self.place)
-        surely = given and (given[0] is not last or last.endswith(("/", "/.")) or last == "." or len(sources) > 1)
+        surely = given and (by_option or last.endswith(("/", "/.")) or last == "." or len(sources) > 1)
         for place in given:
             for source in sources:
                 name = f"{place.rstrip('/') or '.'}/{source.rstrip('/').rpartition('/')[2]}"

@@ -84,6 +84,13 @@ class Run(Word):
     updated_at: Timestamp
 
 
+class RunList(Word):
+    runs: list[Run]
+    """Newest first."""
+    total_count: int
+    """How many are here."""
+
+
 class AgentInfo(Word):
     """One of the agents that work on messages."""
 

@@ -35,6 +35,8 @@ class Word(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
+        # Built when a word is first used: of the hundred there are, a process uses a few.
+        defer_build=True,
         json_schema_serialization_defaults_required=True,
     )
 

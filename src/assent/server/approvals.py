@@ -48,6 +48,11 @@ async def whole_call(request: Request) -> Response:
     return JsonAnswer(await parts_of(request).approvals.whole_call(request.path_params["approval_id"], user_id))
 
 
+async def change(request: Request) -> Response:
+    user_id = principal_of(request).user_id
+    return JsonAnswer(await parts_of(request).approvals.change(request.path_params["approval_id"], user_id))
+
+
 async def list_approvals(request: Request) -> Response:
     parts, user_id = parts_of(request), principal_of(request).user_id
     query = read_query(request, ApprovalsQuery)
@@ -156,6 +161,18 @@ ROUTES = (
         "approvals",
         frozenset({Scope.CHAT, Scope.APPROVE}),
         answer="WholeCall",
+        errors=(404,),
+    ),
+    Route(
+        "GET",
+        "/my/approvals/{approval_id}/change",
+        change,
+        "What a write would change",
+        "The file as it is on the machine and as it would be, secrets masked on both sides. The approval is bound to "
+        "what the machine read: another content when it is written is drift, and refused. 404 where it is no write.",
+        "approvals",
+        frozenset({Scope.CHAT, Scope.APPROVE}),
+        answer="WriteChange",
         errors=(404,),
     ),
 )

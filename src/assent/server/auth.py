@@ -39,6 +39,8 @@ class Principal:
     user_id: str
     scopes: frozenset[Scope]
     token_id: str | None = None
+    expires_at: float | None = None
+    """When the token ends, in seconds since 1970."""
 
     @property
     def may_approve(self) -> bool:
@@ -174,4 +176,4 @@ def _principal(claims: dict[str, Any]) -> Principal:
     # Scopes of other systems may be in there too; they mean nothing here.
     scopes = frozenset(Scope(name) for name in names if isinstance(name, str) and name in Scope.__members__.values())
     token_id = claims.get("jti")
-    return Principal(user, scopes, token_id if isinstance(token_id, str) else None)
+    return Principal(user, scopes, token_id if isinstance(token_id, str) else None, float(claims["exp"]))

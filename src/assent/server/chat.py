@@ -18,6 +18,7 @@ from assent.protocol.chat import (
     MessageList,
     ProjectBody,
     ProjectList,
+    RunList,
     SessionList,
 )
 from assent.protocol.errors import NotFound, RefusedError
@@ -33,6 +34,12 @@ from .routing import ANY_SCOPE, CHAT, JsonAnswer, Route, parts_of, principal_of
 class MessagesQuery(Word):
     session_id: Identifier = Field(description="Whose messages.")
     limit: int = Field(default=1000, ge=1, le=1000, description="How many of the newest.")
+    before: Identifier | None = Field(default=None, description="Only those before this message.")
+
+
+class RunsQuery(Word):
+    session_id: Identifier = Field(description="Whose runs.")
+    limit: int = Field(default=20, ge=1, le=200, description="How many of the newest.")
 
 
 async def create_project(request: Request) -> Response:
@@ -99,11 +106,23 @@ def _pick(agents: list[AgentInfo], name: str) -> AgentInfo:
 async def list_messages(request: Request) -> Response:
     store, user_id = parts_of(request).store, principal_of(request).user_id
     query = read_query(request, MessagesQuery)
-    session = await store.chat.session(query.session_id, user_id=user_id)
+    await _session_here(request, query.session_id)
+    rows, more = await store.chat.message_page(user_id, query.session_id, query.limit, query.before)
+    return JsonAnswer(MessageList(messages=[row.to_wire() for row in rows], total_count=len(rows), more=more))
+
+
+async def list_runs(request: Request) -> Response:
+    query = read_query(request, RunsQuery)
+    await _session_here(request, query.session_id)
+    rows = await parts_of(request).store.runs.of_session(principal_of(request).user_id, query.session_id, query.limit)
+    return JsonAnswer(RunList(runs=[row.to_wire() for row in rows], total_count=len(rows)))
+
+
+async def _session_here(request: Request, session_id: str) -> None:
+    """Refuses a session that is another user's or another project's."""
+    session = await parts_of(request).store.chat.session(session_id, user_id=principal_of(request).user_id)
     if session.project_id != request.path_params["project_id"]:
-        raise NotFound(f"No session {query.session_id!r}.", hint="Leave session_id out to open a new one.")
-    rows = await store.chat.messages(user_id, query.session_id, query.limit)
-    return JsonAnswer(MessageList(messages=[row.to_wire() for row in rows], total_count=len(rows)))
+        raise NotFound(f"No session {session_id!r}.", hint="Leave session_id out to open a new one.")
 
 
 async def list_sessions(request: Request) -> Response:
@@ -154,7 +173,8 @@ ROUTES = (
         "/my/projects/{project_id}/chat/messages",
         list_messages,
         "Messages of a session",
-        "The newest messages of one session, oldest first.",
+        "The newest messages of one session, oldest first; with `before`, the newest of those before that message. "
+        "`more` says whether there are older ones.",
         "chat",
         CHAT,
         query=MessagesQuery,
@@ -171,6 +191,18 @@ ROUTES = (
         CHAT,
         answer="SessionList",
         errors=(404,),
+    ),
+    Route(
+        "GET",
+        "/my/projects/{project_id}/chat/runs",
+        list_runs,
+        "Runs of a session",
+        "The newest runs of one session, newest first: whether an agent still works in it, and how the last one ended.",
+        "chat",
+        CHAT,
+        query=RunsQuery,
+        answer="RunList",
+        errors=(400, 404),
     ),
     Route(
         "POST",

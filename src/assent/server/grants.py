@@ -13,14 +13,11 @@ from starlette.responses import Response
 from assent.gate import declared_layers
 from assent.protocol.grants import GrantList, GrantPreviewBody
 from assent.protocol.policies import PolicyDeclaration
-from assent.protocol.states import Scope
 from assent.protocol.values import Identifier, Word
 
 from .bodies import read_body, read_query
 from .isolation import no_project
-from .routing import APPROVE, EXECUTE, JsonAnswer, Route, parts_of, principal_of
-
-PEOPLE = frozenset({Scope.CHAT, Scope.APPROVE})
+from .routing import APPROVE, EXECUTE, PEOPLE, JsonAnswer, Route, parts_of, principal_of
 
 
 class GrantsQuery(Word):

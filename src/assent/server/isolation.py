@@ -3,21 +3,23 @@
 In order: is the host ours, who is asking, is the route there and open to them, is the project theirs, is the body JSON
 and small enough (counted while it is read). Another user's project and one that does not exist are the same 404. Plain
 ASGI, so that it costs next to nothing and sees every byte. It never trusts anything in a request but a verified token.
+Which other pages may read answers is in `origins`; the cookie opens nothing to any of them.
 """
 
 import re
 import time
 from collections.abc import Iterable
-from urllib.parse import urlsplit
 
 import structlog
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assent.protocol.errors import NotFound, RefusedError
+from assent.protocol.states import Scope as ScopeName
 from assent.settings import ServerSettings
 
 from .auth import TOKEN_HINT, Principal
+from .origins import Origins, is_of
 from .parts import Parts
 from .problems import problem_response
 from .refusals import MethodNotAllowed, Misdirected, TooLarge, Unauthenticated, WrongForm, WrongMediaType
@@ -35,6 +37,8 @@ HOST = re.compile(r"(?:\[([^][]*)\]|([^][:]*))(?::[0-9]{0,5})?")
 """A name or a bracketed address, and a port: what else could follow is how one host is dressed up as another."""
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 JSON_HINT = "Send Content-Type: application/json."
+PAGE_HINT = "Use the page this server serves, or a bearer token."
+LINK_HINT = "Open a new link: `assent link` prints one, and so does `assent up` when it starts."
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PRIVATE = ("/my", "/mcp")
 PRIVATE_BELOW = ("/my/", "/mcp/")
@@ -80,6 +84,7 @@ class UserIsolationMiddleware:
         self._ordinary_bytes = settings.max_body_bytes
         self._file_bytes = settings.max_payload_bytes
         self._routes = RouteTable(routes)
+        self._origins = Origins(settings.page_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # nothing here speaks WebSocket
@@ -88,7 +93,13 @@ class UserIsolationMiddleware:
         began = time.perf_counter()
         guarded = _Guarded(send, _PRIVATE if _is_private(scope["path"]) else _PUBLIC)
         try:
-            receive = await self._admit(scope, receive)
+            headers = Headers(scope["headers"])
+            host = self._check_host(headers)
+            if scope["method"] == "OPTIONS" and self._origins.is_preflight(scope["path"], headers.get):
+                await self._origins.preflight(headers.get(b"origin"))(scope, receive, guarded)
+                return
+            guarded.more = self._origins.allowing(scope["path"], headers.get)
+            receive = await self._admit(scope, receive, headers, host)
             route: Route | None = scope["assent.route"]
             if route is None:
                 await self._app(scope, receive, guarded)
@@ -102,9 +113,7 @@ class UserIsolationMiddleware:
         if scope["method"] not in SAFE_METHODS:
             _log_request(scope, guarded.status, began)
 
-    async def _admit(self, scope: Scope, receive: Receive) -> Receive:
-        headers = Headers(scope["headers"])
-        host = self._check_host(headers)
+    async def _admit(self, scope: Scope, receive: Receive, headers: Headers, host: str) -> Receive:
         path: str = scope["path"]
         private = _is_private(path)
         principal: Principal | None = None
@@ -115,10 +124,13 @@ class UserIsolationMiddleware:
         route, scope["path_params"] = self._find(scope["method"], path, private=private)
         scope["assent.route"] = route
         if private and principal is not None and route is not None:
-            principal.require(route.scopes or frozenset())
+            _check_scopes(principal, route)
             await _check_project(scope["app"].state.parts, principal, scope["path_params"].get("project_id"))
         if scope["method"] in SAFE_METHODS:
             return receive
+        if not private and route is not None:
+            # What a page posts without a token sets or clears its cookie: only our own pages may have that done.
+            _check_same_origin(headers, scope["method"], host, needs_json=not route.plain_form)
         limit = self._file_bytes if route is not None and route.carries_file else self._ordinary_bytes
         _check_body(headers, limit, needs_json=route is not None and route.body is not None)
         return _limited(receive, limit)
@@ -143,9 +155,14 @@ class UserIsolationMiddleware:
             return await parts.verifier.verify(token.strip())
         cookie = _cookie(headers.get(b"cookie"))
         if cookie is None:
-            raise Unauthenticated("This needs a token.", hint=f"Send `Authorization: Bearer …`. {TOKEN_HINT}")
+            raise Unauthenticated(
+                "This needs a token.", hint=f"Send `Authorization: Bearer …`. {TOKEN_HINT} In a browser: {LINK_HINT}"
+            )
         _check_same_origin(headers, method, host)
-        return await parts.sessions.verify(cookie)
+        try:
+            return await parts.sessions.verify(cookie)
+        except Unauthenticated:
+            raise Unauthenticated("You are no longer signed in here.", hint=LINK_HINT) from None
 
     def _find(self, method: str, path: str, *, private: bool) -> tuple[Route | None, dict[str, str]]:
         """The route of a path. Behind the token there is nothing but what is listed; elsewhere the router decides."""
@@ -162,19 +179,24 @@ class UserIsolationMiddleware:
 
 
 class _Guarded:
-    """Adds the headers every answer carries, and remembers the status."""
+    """Adds the headers every answer carries, and remembers the status. What an answer says of itself comes first."""
 
-    __slots__ = ("_headers", "_send", "status")
+    __slots__ = ("_headers", "_send", "more", "status")
 
     def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         self._send = send
         self._headers = headers
+        self.more: list[tuple[bytes, bytes]] = []
+        """Those that depend on the request."""
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message.get("headers", ()), *self._headers]
+            own = list(message.get("headers", ()))
+            said = {name for name, _ in own}
+            said |= {name for name, _ in self.more if name != b"vary"}
+            message["headers"] = [*own, *self.more, *(pair for pair in self._headers if pair[0] not in said)]
         await self._send(message)
 
 
@@ -190,20 +212,27 @@ def _cookie(header: str) -> str | None:
     return None
 
 
-def _check_same_origin(headers: Headers, method: str, host: str) -> None:
+def _check_scopes(principal: Principal, route: Route) -> None:
+    wanted = route.scopes or frozenset()
+    for scopes in (frozenset({scope}) for scope in sorted(wanted)) if route.needs_all else (wanted,):
+        principal.require(scopes)
+    if route.people_only and ScopeName.AGENT in principal.scopes:
+        raise RefusedError("An agent's token can never do this.", hint="Use a person's token, without `agent`.")
+
+
+def _check_same_origin(headers: Headers, method: str, host: str, *, needs_json: bool = True) -> None:
     """A browser sends the cookie along with requests other pages make; those are not the user's."""
-    hint = "Use the page this server serves, or a bearer token."
     site = headers.get(b"sec-fetch-site")
     if site and site not in (("same-origin", "none") if method in SAFE_METHODS else ("same-origin",)):
-        raise RefusedError("Another page made this request.", hint=hint)
+        raise RefusedError("Another page made this request.", hint=PAGE_HINT)
     if method in SAFE_METHODS:
         return
     origin = headers.get(b"origin")
-    if origin and urlsplit(origin).netloc.lower() != host.lower():
-        raise RefusedError("Another page made this request.", hint=hint)
+    if origin and not is_of(origin, host):
+        raise RefusedError("Another page made this request.", hint=PAGE_HINT)
     if not origin and not site:
-        raise RefusedError("This request does not say which page made it.", hint=hint)
-    if _media_type(headers) != "application/json":
+        raise RefusedError("This request does not say which page made it.", hint=PAGE_HINT)
+    if needs_json and _media_type(headers) != "application/json":
         raise WrongMediaType("A request with the page's cookie must be JSON.", hint=JSON_HINT)
 
 

@@ -1,6 +1,6 @@
 """All routes of the server, the busiest first: the router looks through them in this order."""
 
-from . import approvals, chat, grants, mcp, pages, stream, tools
+from . import approvals, chat, checking, grants, mcp, overview, pages, stream, tools, undoing
 from .routing import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -10,5 +10,8 @@ ROUTES: tuple[Route, ...] = (
     *approvals.ROUTES,
     *grants.ROUTES,
     *mcp.ROUTES,
+    *undoing.ROUTES,
+    *overview.ROUTES,
+    *checking.ROUTES,
     *pages.ROUTES,
 )

@@ -36,6 +36,9 @@ TAGS = {
     "feed": "What happens, as it happens.",
     "tools": "Tool calls and their results.",
     "approvals": "What waits for a person.",
+    "grants": "What was allowed beyond one call.",
+    "policy": "The rules calls are judged by, and what they would say of one.",
+    "audit": "The chain of everything that happened.",
     "mcp": "The tools for hosts that speak MCP.",
     "page": "The chat page, and signing in to it.",
     "health": "For whoever watches the server.",
@@ -99,7 +102,9 @@ def _operation(route: Route, name: str) -> JsonObject:
         "parameters": [*_path_parameters(route), *_query_parameters(route.query), *_header_parameters(route)],
         "responses": _responses(route),
     }
-    if route.scopes is not None:
+    if route.scopes is not None and route.needs_all:
+        operation["security"] = [{"bearer": sorted(scope.value for scope in route.scopes)}]
+    elif route.scopes is not None:
         operation["security"] = [{"bearer": [scope.value]} for scope in sorted(route.scopes)]
     else:
         operation["security"] = []

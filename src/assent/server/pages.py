@@ -1,28 +1,31 @@
 """What needs no token: the chat page, signing in and out, health, and the API's description.
 
-The page's files are read once when the server starts and served from memory by name, so that no path of a request
-ever reaches the file system. The cookie a sign-in sets is HttpOnly and SameSite=Strict and holds chat and approve only.
+The cookie a sign-in sets is HttpOnly and SameSite=Strict and holds chat and approve only. A link signs a browser in at
+once when it was typed or opened from outside the browser. When another page led there, or somebody else is signed in
+here, a person is asked first: a link can be anybody's, and who follows it must not talk in another's name unawares.
 """
 
 import asyncio
-import mimetypes
-from functools import cache
-from pathlib import Path
+from http import HTTPStatus
+from urllib.parse import quote
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from assent.protocol.errors import NotFound
+from assent.protocol.errors import AssentError, NotFound, RefusedError
 from assent.protocol.values import Word
 
 from .auth import issue_session
 from .bodies import read_query
+from .page_files import PageFile
+from .plain import named, plain_page, reads_html
 from .refusals import Unauthenticated
 from .routing import JsonAnswer, Route, parts_of
-from .signin import COOKIE, SESSION_SECONDS
+from .signin import COOKIE, Code
 
-PAGE = Path(__file__).parent / "page"
+FOREVER = "public, max-age=31536000, immutable"
+ANEW = "no-cache"
 
 
 class SignInQuery(Word):
@@ -33,44 +36,138 @@ class Health(Word):
     status: str
 
 
-@cache
-def page_files() -> dict[str, tuple[bytes, str]]:
-    """Every file of the page by its name, with its type."""
-    files: dict[str, tuple[bytes, str]] = {}
-    for path in sorted(PAGE.rglob("*")):
-        if path.is_file():
-            kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-            files[path.relative_to(PAGE).as_posix()] = (path.read_bytes(), kind)
-    return files
-
-
 async def index(request: Request) -> Response:
-    return _file("index.html")
+    found = parts_of(request).page.index()
+    if found is None:
+        return plain_page(
+            "The chat page was not built",
+            "This server was started from a checkout without it. Run `make ui` there, then load this page again.",
+            "Everything else works: `assent chat` talks to the agent in a terminal.",
+            status=503,
+        )
+    return await _sent(request, found)
 
 
 async def page_file(request: Request) -> Response:
-    return _file(request.path_params["name"])
+    found = parts_of(request).page.file(request.path_params["name"])
+    if found is None:
+        raise NotFound("There is nothing here.", hint="The chat page is at /.")
+    return await _sent(request, found)
+
+
+async def _sent(request: Request, file: PageFile) -> Response:
+    headers = {
+        "cache-control": FOREVER if file.never_changes else ANEW,
+        "etag": file.tag,
+        "vary": "Accept-Encoding",
+    }
+    if file.tag in _tags(request.headers.get("if-none-match", "")):
+        return Response(status_code=304, headers=headers)
+    if _takes_gzip(request.headers.get("accept-encoding", "")):
+        # Compressed once, beside the loop: it takes a while.
+        packed = await asyncio.to_thread(lambda: file.packed)
+        if packed is not None:
+            return Response(packed, headers={**headers, "content-encoding": "gzip"}, media_type=file.media_type)
+    return Response(file.content, headers=headers, media_type=file.media_type)
+
+
+def _tags(header: str) -> list[str]:
+    tags = [tag.strip() for tag in header.split(",")]
+    return [tag if tag.startswith("W/") else f"W/{tag}" for tag in tags]
+
+
+def _takes_gzip(header: str) -> bool:
+    for coding in header.lower().split(","):
+        name, _, weight = coding.strip().partition(";")
+        if name.strip() == "gzip":
+            return weight.replace(" ", "").rstrip("0").rstrip(".") != "q="
+    return False
+
+
+# Signing in
 
 
 async def sign_in(request: Request) -> Response:
+    """Follow a link: at once, or after a person was asked."""
+    code = read_query(request, SignInQuery).code
     parts = parts_of(request)
-    user = parts.sign_in.redeem(read_query(request, SignInQuery).code)
-    if user is None:
-        raise Unauthenticated(
-            "This link was used already or is too old.",
-            hint="Ask for a new one: `assent up` prints one when it starts.",
-        )
+    found, other = parts.sign_in.look_up(code), await _signed_in_as(request)
+    if found is None:
+        # A tab that comes back with its old link, in a browser that is signed in: nothing is lost.
+        return RedirectResponse("/", status_code=303) if other is not None and reads_html(request) else _over(request)
+    if _led_here(request) or (other is not None and other != found.user):
+        return _asked(request, code, found, other)
+    return _signed_in(request, code)
+
+
+def _led_here(request: Request) -> bool:
+    """Whether another page may have led here. A browser that does not say (over plain HTTP none does) may have been."""
+    site = request.headers.get("sec-fetch-site")
+    return site != "none" if site is not None else reads_html(request)
+
+
+async def confirm_sign_in(request: Request) -> Response:
+    """The button of that question; `isolation` has seen that it was pressed on a page of ours."""
+    return _signed_in(request, read_query(request, SignInQuery).code)
+
+
+def _signed_in(request: Request, code: str) -> Response:
+    parts = parts_of(request)
+    found = parts.sign_in.use(code)
+    if found is None:
+        return _over(request)
     response = RedirectResponse("/", status_code=303)
+    seconds = found.session_seconds()
     response.set_cookie(
         COOKIE,
-        issue_session(parts.settings, user, SESSION_SECONDS),
-        max_age=SESSION_SECONDS,
+        issue_session(parts.settings, found.user, seconds),
+        max_age=seconds,
         httponly=True,
         samesite="strict",
         secure=request.url.scheme == "https",
         path="/",
     )
     return response
+
+
+def _asked(request: Request, code: str, found: Code, other: str | None) -> Response:
+    if not reads_html(request):
+        raise RefusedError(
+            "Another page led here, or somebody else is signed in.", hint="Open the link in a browser by itself."
+        )
+    now = "" if other is None or other == found.user else f" This browser is signed in as {named(other)} now."
+    return plain_page(
+        "Sign in?",
+        f"This link signs this browser in as {named(found.user)}.{now}",
+        "Go on only if that is you and you asked for the link: what you write would be seen by whoever this is.",
+        status=200,
+        button=(f"Sign in as {named(found.user)}", f"/signin?code={quote(code)}"),
+    )
+
+
+async def _signed_in_as(request: Request) -> str | None:
+    cookie = request.cookies.get(COOKIE)
+    if not cookie:
+        return None
+    try:
+        return (await parts_of(request).sessions.verify(cookie)).user_id
+    except AssentError:
+        return None
+
+
+def _over(request: Request) -> Response:
+    error = Unauthenticated(
+        "This link was used already or is too old.",
+        hint="Run `assent link` for a new one; `assent up` prints one when it starts.",
+    )
+    if not reads_html(request):
+        raise error
+    return plain_page(
+        "This link no longer works",
+        "A link signs in once, and within 10 minutes. This one was used already or is too old.",
+        "Run `assent link` in a terminal for a new one.",
+        status=HTTPStatus.UNAUTHORIZED,
+    )
 
 
 async def sign_out(request: Request) -> Response:
@@ -95,25 +192,17 @@ async def description(request: Request) -> Response:
     return Response(text, media_type="application/json")
 
 
-def _file(name: str) -> Response:
-    found = page_files().get(name)
-    if found is None:
-        raise NotFound("There is nothing here.", hint="The chat page is at /.")
-    content, kind = found
-    return Response(content, media_type=kind)
-
-
 ROUTES = (
     Route("GET", "/healthz", healthz, "Alive", "The process answers.", "health"),
     Route("GET", "/readyz", readyz, "Ready", "The record answers.", "health", errors=(503,)),
     Route("GET", "/openapi.json", description, "This description", "OpenAPI 3.1.", "health"),
-    Route("GET", "/", index, "The chat page", "HTML.", "page", answer_type="text/html"),
+    Route("GET", "/", index, "The chat page", "HTML.", "page", answer_type="text/html", errors=(503,)),
     Route(
         "GET",
         "/page/{name}",
         page_file,
         "A file of the chat page",
-        "Its script or its style.",
+        "Its script or its style. A name with a hash in it never changes.",
         "page",
         answer_type="*/*",
         errors=(404,),
@@ -124,14 +213,37 @@ ROUTES = (
             path,
             sign_in,
             "Sign in to the page",
-            "Takes the one-time code of a link and sets the page's cookie.",
+            "Takes the one-time code of a link and sets the page's cookie. When another page led here, or somebody "
+            "else is signed in, a page asks first.",
             "page",
             query=SignInQuery,
             status=303,
             answer_type="",
-            errors=(400, 401),
+            errors=(400, 401, 403),
         )
         for path in ("/signin", "/sign-in")
     ),
-    Route("POST", "/signout", sign_out, "Sign out of the page", "Clears the cookie.", "page", status=204),
+    Route(
+        "POST",
+        "/signin",
+        confirm_sign_in,
+        "Sign in to the page after being asked",
+        "What the button of that question posts; only from a page of this server.",
+        "page",
+        query=SignInQuery,
+        plain_form=True,
+        status=303,
+        answer_type="",
+        errors=(400, 401, 403),
+    ),
+    Route(
+        "POST",
+        "/signout",
+        sign_out,
+        "Sign out of the page",
+        "Clears the cookie; only from a page of this server.",
+        "page",
+        status=204,
+        errors=(403, 415),
+    ),
 )

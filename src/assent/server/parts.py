@@ -18,16 +18,20 @@ from assent.agents.worker import RunWorker
 from assent.approvals import ApprovalManager
 from assent.bus import Bus, MemoryBus, Presence
 from assent.executor import ToolExecutor
-from assent.gate import DEFAULT_COMMANDS, Gate, GateRules, Policy, PolicyError
+from assent.gate import DEFAULT_COMMANDS, Gate, GateRules, Policy, PolicyError, parse_policy
+from assent.machines import Machines
 from assent.observer import Observer
-from assent.policies import load_organisation
+from assent.policies import organisation_text
 from assent.protocol.chat import AgentInfo
 from assent.protocol.errors import ConfigurationError
+from assent.protocol.policies import PolicyText
 from assent.settings import ServerSettings
 from assent.store import Store
 from assent.store.database import Hint
 
+from .attendance import Attendance
 from .auth import TokenVerifier, session_verifier
+from .page_files import PageFiles
 from .refusals import Unavailable
 from .signin import SignIn
 from .streams import StreamManager
@@ -70,6 +74,11 @@ class Parts:
     verifier: TokenVerifier
     sessions: TokenVerifier
     worker: Worker | None
+    machines: Machines
+    attendance: Attendance
+    own_rules: tuple[PolicyText, ...] = ()
+    """The server's own layers, as they were written when it started."""
+    page: PageFiles = field(default_factory=PageFiles)
     sign_in: SignIn = field(default_factory=SignIn)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the server is asked to stop: whoever only waits answers at once."""
@@ -85,6 +94,7 @@ class Parts:
         self.closing.set()
         while self.waiting:
             self.waiting.pop().reschedule(0)
+        self.attendance.close()
         self.streams.close()
 
     @contextlib.asynccontextmanager
@@ -107,6 +117,7 @@ class Parts:
 
     async def close(self) -> None:
         self.begin_closing()
+        await self.attendance.wait_closed()
         for part in self.on_demand.values():
             await part.close()
         if self.worker is not None:
@@ -120,7 +131,8 @@ class Parts:
 async def open_parts(settings: ServerSettings) -> Parts:
     """Open everything the settings name; what is wrong with them is a ConfigurationError."""
     verifier, sessions = TokenVerifier.of(settings), session_verifier(settings)
-    gate = _gate(settings)
+    own_rules = _own_rules(settings)
+    gate = _gate(settings, own_rules)
     bus, presence = MemoryBus(), Presence()
     observer: Observer | None = None
 
@@ -153,24 +165,34 @@ async def open_parts(settings: ServerSettings) -> Parts:
         verifier=verifier,
         sessions=sessions,
         worker=worker,
+        machines=Machines(store, bus, presence, gate),
+        attendance=Attendance(store, presence),
+        own_rules=own_rules,
         observer=observer,
     )
 
 
-def _gate(settings: ServerSettings) -> Gate:
-    """The server's own rules: the operator's list of commands, and the organisation's policy."""
-    allowed = DEFAULT_COMMANDS if settings.allowed_commands is None else frozenset(settings.allowed_commands)
+def _own_rules(settings: ServerSettings) -> tuple[PolicyText, ...]:
+    """The organisation's policy, read once."""
     if settings.policy is None:
-        gate = Gate(GateRules(allowed_commands=allowed))
-        gate.commands.check()  # once, and loudly, before anybody relies on it
-        return gate
+        return ()
     try:
-        organisation = load_organisation(settings.policy)
+        return (organisation_text(settings.policy),)
     except PolicyError as error:
         raise ConfigurationError(error.message, hint=error.hint) from None
-    log.info("organisation's rules", source=organisation.source, rules=len(organisation.rules))
-    gate = Gate(GateRules(allowed_commands=allowed, policy=Policy((organisation,))))
-    gate.commands.check()
+
+
+def _gate(settings: ServerSettings, own_rules: tuple[PolicyText, ...]) -> Gate:
+    """The server's own rules: the operator's list of commands, and the organisation's policy."""
+    allowed = DEFAULT_COMMANDS if settings.allowed_commands is None else frozenset(settings.allowed_commands)
+    try:
+        layers = [parse_policy(text.text, text.layer, source=text.source) for text in own_rules]
+    except PolicyError as error:
+        raise ConfigurationError(error.message, hint=error.hint) from None
+    for layer in layers:
+        log.info("organisation's rules", source=layer.source, rules=len(layer.rules))
+    gate = Gate(GateRules(allowed_commands=allowed, policy=Policy(layers)))
+    gate.commands.check()  # once, and loudly, before anybody relies on it
     return gate
 
 

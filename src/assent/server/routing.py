@@ -25,6 +25,7 @@ ANY_SCOPE = frozenset(Scope)
 CHAT = frozenset({Scope.CHAT})
 APPROVE = frozenset({Scope.APPROVE})
 EXECUTE = frozenset({Scope.EXECUTE})
+PEOPLE = frozenset({Scope.CHAT, Scope.APPROVE})
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,15 @@ class Route:
     tag: str
     scopes: frozenset[Scope] | None = None
     """Any of these opens it; None for what needs no token."""
+    needs_all: bool = False
+    """Whether it takes all of those scopes."""
+    people_only: bool = False
+    """Never open to a token that carries `agent`, whatever else it carries."""
     body: str | None = None
     carries_file: bool = False
     """Whether a body may be as large as a file."""
+    plain_form: bool = False
+    """Whether a button on one of our own pages may post it, without a body; else a post from a page is JSON."""
     query: type[BaseModel] | None = None
     headers: tuple[tuple[str, str], ...] = ()
     """Request headers it reads, with what they mean."""

@@ -1,18 +1,42 @@
 """One-time codes that turn a link on the terminal into a signed-in page.
 
 A code is random, works once and for ten minutes, and lives in memory only: whoever can read the terminal that printed
-it is the user. It never carries more than the page needs (chat and approve).
+it is the user. It never carries more than the page needs (chat and approve), and what it signs in never lasts longer
+than what asked for it: a link is no way to make a short token or a stolen sign-in last.
 """
 
 import hashlib
 import secrets
 import time
 from collections.abc import Callable
+from typing import NamedTuple
+
+from .refusals import TooMany
 
 CODE_SECONDS = 600.0
 MOST_CODES = 1000
+MOST_CODES_OF_ONE = 10
+"""Links of one user that are good at the same time; a further one ends the oldest."""
+ASKING_SECONDS = 60.0
+MOST_ASKED = 10
+"""Links one user may ask for within `ASKING_SECONDS`."""
 SESSION_SECONDS = 12 * 3600
 COOKIE = "assent_session"
+
+
+class Code(NamedTuple):
+    """What a link stands for."""
+
+    user: str
+    good_until: float
+    """By our clock."""
+    session_until: float | None
+    """When what it signs in must have ended, in seconds since 1970; None: nothing but its usual length."""
+
+    def session_seconds(self) -> int:
+        """How long a sign-in by this link lasts."""
+        left = SESSION_SECONDS if self.session_until is None else self.session_until - time.time()
+        return max(1, min(SESSION_SECONDS, int(left)))
 
 
 class SignIn:
@@ -20,22 +44,48 @@ class SignIn:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._codes: dict[str, tuple[str, float]] = {}
+        self._codes: dict[str, Code] = {}
+        self._asked: dict[str, list[float]] = {}
 
-    def new_code(self, user: str) -> str:
-        """A code for this user, good once and for ten minutes."""
+    def new_code(self, user: str, *, until: float | None = None) -> str:
+        """A code for this user, good once and for ten minutes. `until`: when its sign-in ends at the latest."""
         now = self._clock()
-        self._codes = {key: value for key, value in self._codes.items() if value[1] > now}
+        self._codes = {key: code for key, code in self._codes.items() if code.good_until > now}
+        own = [key for key, code in self._codes.items() if code.user == user]
+        for key in own[: 1 - MOST_CODES_OF_ONE]:
+            del self._codes[key]
         while len(self._codes) >= MOST_CODES:
             del self._codes[next(iter(self._codes))]
         code = secrets.token_urlsafe(32)
-        self._codes[_digest(code)] = (user, now + CODE_SECONDS)
+        self._codes[_digest(code)] = Code(user, now + CODE_SECONDS, until)
         return code
 
-    def redeem(self, code: str) -> str | None:
-        """The user this code is for; None when it is unknown, used or too old."""
-        user, until = self._codes.pop(_digest(code), ("", 0.0))
-        return user if until > self._clock() else None
+    def asked_for(self, user: str, *, until: float | None) -> str:
+        """The same over the network: not more often than a person would ask."""
+        now = self._clock()
+        self._asked = {
+            name: recent
+            for name, moments in self._asked.items()
+            if (recent := [moment for moment in moments if moment > now - ASKING_SECONDS])
+        }
+        asked = self._asked.setdefault(user, [])
+        if len(asked) >= MOST_ASKED:
+            raise TooMany(
+                f"You asked for {MOST_ASKED} links within a minute.", hint="Use the last one, or wait a minute."
+            )
+        asked.append(now)
+        return self.new_code(user, until=until)
+
+    def look_up(self, code: str) -> Code | None:
+        """What a code stands for, without using it up; None when it is unknown, used or too old."""
+        found = self._codes.get(_digest(code))
+        return found if found is not None and found.good_until > self._clock() else None
+
+    def use(self, code: str) -> Code | None:
+        """The same, and it is used up."""
+        found = self.look_up(code)
+        self._codes.pop(_digest(code), None)
+        return found
 
 
 def _digest(code: str) -> str:

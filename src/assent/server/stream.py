@@ -18,6 +18,7 @@ from starlette.types import Scope as AsgiScope
 
 from assent.bus import ConnectedClient
 from assent.protocol.errors import RefusedError
+from assent.protocol.inspections import LOOKS_AT_WRITES
 from assent.protocol.states import Scope
 from assent.protocol.values import Identifier, Word, new_id
 from assent.store import StoredEvent
@@ -91,7 +92,8 @@ async def stream(request: Request) -> Response:
     principal, query = principal_of(request), read_query(request, StreamQuery)
     project_id: str = request.path_params["project_id"]
     last = _last_event_id(request.headers.get("last-event-id") or query.last_event_id)
-    client = _client(principal, query, project_id)
+    looks = request.headers.get("assent-looks") == LOOKS_AT_WRITES
+    client = _client(principal, query, project_id, looks=looks)
     reader = Reader(principal.user_id, project_id, client, last)
     return FeedResponse(await parts_of(request).streams.open(reader))
 
@@ -134,7 +136,7 @@ def _last_event_id(text: str | None) -> int | None:
     return int(text)
 
 
-def _client(principal: Principal, query: StreamQuery, project_id: str) -> ConnectedClient | None:
+def _client(principal: Principal, query: StreamQuery, project_id: str, *, looks: bool) -> ConnectedClient | None:
     may_execute = Scope.EXECUTE in principal.scopes
     if query.client is not None and query.execute:
         if not may_execute:
@@ -142,7 +144,12 @@ def _client(principal: Principal, query: StreamQuery, project_id: str) -> Connec
         if query.workspace is not None and not query.workspace.isprintable():
             raise WrongForm("`workspace` holds control characters.", hint="Send the path of a directory.")
         return ConnectedClient(
-            query.client, project_id, declared=True, workspace=query.workspace, isolation=query.isolation
+            query.client,
+            project_id,
+            declared=True,
+            workspace=query.workspace,
+            isolation=query.isolation,
+            looks=looks,
         )
     if may_execute and query.execute:
         return ConnectedClient(new_id("anon"), project_id, declared=False)
@@ -167,7 +174,10 @@ ROUTES = (
         "feed",
         frozenset({Scope.CHAT, Scope.APPROVE, Scope.EXECUTE}),
         query=StreamQuery,
-        headers=(("Last-Event-ID", "The `id:` of the last event that was received."),),
+        headers=(
+            ("Last-Event-ID", "The `id:` of the last event that was received."),
+            ("Assent-Looks", f"`{LOOKS_AT_WRITES}` from a client that says what a write would replace, when asked."),
+        ),
         answer="FeedEvent",
         answer_type="text/event-stream",
         errors=(400, 404, 429, 503),

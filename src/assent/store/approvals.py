@@ -4,6 +4,8 @@ A decision is one conditional update; its time limit is compared inside it by th
 yes loses even when no sweeper has run yet. Several executions may wait for one approval (identical calls join it).
 """
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ from .database import Database, Transaction
 from .ledger import Ledger
 from .questions import APPROVAL_COLUMNS, close, decided_already, own, put, time_out, waiting_executions, with_tools
 from .records import ApprovalRow, ExecutionRow, approval_row
+from .replaced import text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,25 @@ class Approvals:
         return await self._database.read(
             lambda transaction: with_tools(transaction, own(transaction, approval_id, user_id, None))
         )
+
+    async def replaced(
+        self, approval_id: str, *, user_id: str, whole: Callable[[ApprovalRow], bool]
+    ) -> tuple[ApprovalRow, str | None, JsonObject | None]:
+        """A question, the text its call would replace, and, where the `whole` call is wanted and still waits, its true
+        parameters."""
+
+        def work(transaction: Transaction) -> tuple[ApprovalRow, str | None, JsonObject | None]:
+            approval = own(transaction, approval_id, user_id, None)
+            row = None
+            if whole(approval):
+                row = transaction.one(
+                    "SELECT true_params FROM tool_executions WHERE approval_id = :id AND true_params IS NOT NULL "
+                    "ORDER BY created_at, id LIMIT 1",
+                    {"id": approval_id},
+                )
+            return approval, text_of(transaction, approval_id), json.loads(row["true_params"]) if row else None
+
+        return await self._database.read(work)
 
     def _let_go(
         self,

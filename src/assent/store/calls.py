@@ -33,7 +33,10 @@ class Clearance:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The client must say what it would run before anybody is asked."""
+    """The client must say what it would run or replace before anybody is asked."""
+
+    unless_answered: bool = False
+    """No look where what already holds answers: a grant for writes covers them whatever they replace."""
 
 
 @dataclass(frozen=True, slots=True)

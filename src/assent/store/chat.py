@@ -22,6 +22,8 @@ from .records import (
 )
 
 TITLE_CHARACTERS = 80
+BEYOND = 2**63 - 1
+"""A position no message has."""
 
 PROJECT_COLUMNS = columns(ProjectRow)
 SESSION_COLUMNS = columns(SessionRow)
@@ -142,15 +144,26 @@ class Chat:
 
     async def messages(self, user_id: str, session_id: str, limit: int = 1000) -> list[MessageRow]:
         """The newest messages of a session, oldest first."""
+        return (await self.message_page(user_id, session_id, limit))[0]
 
-        def work(transaction: Transaction) -> list[MessageRow]:
+    async def message_page(
+        self, user_id: str, session_id: str, limit: int, before: str | None = None
+    ) -> tuple[list[MessageRow], bool]:
+        """The newest messages of a session, or of those before one of them; oldest first. And whether there are older
+        ones. In the order they were written, whatever their clocks say."""
+
+        def work(transaction: Transaction) -> tuple[list[MessageRow], bool]:
             load_session(transaction, session_id, user_id)
             rows = transaction.all(
                 f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE session_id = :session_id "  # noqa: S608
-                "ORDER BY position DESC LIMIT :limit",
-                {"session_id": session_id, "limit": limit},
+                "AND position < :before ORDER BY position DESC LIMIT :limit",
+                {
+                    "session_id": session_id,
+                    "before": BEYOND if before is None else _position(transaction, session_id, before),
+                    "limit": limit + 1,
+                },
             )
-            return [message_row(row) for row in reversed(rows)]
+            return [message_row(row) for row in reversed(rows[:limit])], len(rows) > limit
 
         return await self._database.read(work)
 
@@ -195,6 +208,16 @@ def load_session(transaction: Transaction, session_id: str, user_id: str | None)
     if row is None or user_id not in (None, row["user_id"]):
         raise NotFound(f"No session {session_id!r}.", hint="Leave session_id out to open a new one.")
     return session_row(row)
+
+
+def _position(transaction: Transaction, session_id: str, message_id: str) -> int:
+    row = transaction.one(
+        "SELECT position FROM messages WHERE id = :id AND session_id = :session_id",
+        {"id": message_id, "session_id": session_id},
+    )
+    if row is None:
+        raise NotFound(f"No message {message_id!r} in this session.", hint="Leave `before` out for the newest.")
+    return row["position"]
 
 
 def add_message(

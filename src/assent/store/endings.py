@@ -91,7 +91,8 @@ def expire(transaction: Transaction, execution: ExecutionRow, connected: frozens
                     mark_timed_out(transaction, ledger, execution.approval_id)
             case ExecutionStatus.PENDING if execution.client_id in connected:
                 after, error_type = ExecutionStatus.FAILED, ErrorType.NO_CLIENT
-                error = "The client did not say in time what this would run, so nobody could be asked."
+                does = "replace" if execution.tool_name == "write_file" else "run"
+                error = f"The client did not say in time what this would {does}, so nobody could be asked."
             case ExecutionStatus.PENDING | ExecutionStatus.APPROVED:
                 after, error_type = ExecutionStatus.FAILED, ErrorType.NO_CLIENT
                 error = "No client was connected to run this. Start one with `assent connect`."

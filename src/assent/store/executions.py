@@ -55,6 +55,7 @@ class Executions:
         *,
         digest: str,
         client_id: str | None,
+        heavy: bool = False,
     ) -> ExecutionRow:
         """The client said what the call would run: PENDING → the question, or what answers in its place.
 
@@ -78,10 +79,15 @@ class Executions:
                 grace_seconds=self._grace_seconds,
             )
 
-        return await self._database.write(work)
+        return await self._database.write(work, heavy=heavy)
 
     async def unseen(
-        self, execution_id: str, problem: str, error_type: ErrorType = ErrorType.TOOL_ERROR
+        self,
+        execution_id: str,
+        problem: str,
+        error_type: ErrorType = ErrorType.TOOL_ERROR,
+        *,
+        heavy: bool = False,
     ) -> ExecutionRow | None:
         """The client could not look: PENDING → FAILED, since nobody can approve what nobody saw."""
 
@@ -100,7 +106,7 @@ class Executions:
                     error_type=error_type,
                 )
 
-        return await self._database.write(work)
+        return await self._database.write(work, heavy=heavy)
 
     async def last_writes(self, project_id: str, paths: Iterable[str]) -> dict[str, str]:
         """When an agent last wrote each of these files."""
@@ -325,7 +331,7 @@ class Executions:
             _check_claim(transaction, new)
         row: ExecutionRow
         with Ledger(transaction, new.project_id) as ledger:
-            if isinstance(step, Question):
+            if isinstance(step, Question) or (isinstance(step, Look) and step.unless_answered):
                 step = answered(transaction, ledger, new, new.digest, {}) or step
             match step:
                 case Refusal():

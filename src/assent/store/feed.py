@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from .database import Database, Row, Transaction
+from .moves import looked_at
 from .records import StoredEvent
 
 SIGNALS = {"tool.execution_signal": "EXECUTING", "tool.inspection_request": "PENDING"}
@@ -95,4 +96,6 @@ def _payload(transaction: Transaction, project_id: str, head: Row) -> str:
 def _with_params(payload: str, true_params: str | None) -> str:
     signal: dict[str, Any] = json.loads(payload)
     signal["tool_params"] = json.loads(true_params or "{}")
+    if signal["kind"] == "tool.inspection_request":
+        signal["tool_params"] = looked_at(signal["tool_name"], signal["tool_params"])
     return json.dumps(signal, separators=(",", ":"))

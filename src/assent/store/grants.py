@@ -24,7 +24,7 @@ from .calls import NewExecution
 from .database import Database, Row, Transaction
 from .ledger import Ledger
 from .moves import later
-from .records import ExecutionRow, as_values, columns, placeholders
+from .records import ExecutionRow, SessionRow, as_values, columns, placeholders
 from .unseen import changes_code, runs_code, runs_granted_code, unseen
 
 
@@ -253,25 +253,34 @@ def use_one(
     bound: Mapping[str, str] | None = None,
 ) -> GrantRow | None:
     """The grant of the session that covers this call, with the use counted; None when a person must be asked."""
+    grants = _in_force(transaction, call.session_id, call.user_id, in_chat=call.run_id is not None)
+    asked = asked_of(call, bound_of(call) if bound is None else bound, transaction) if grants else None
+    grant = None if asked is None else _covering(transaction, grants, asked)
+    return None if grant is None else _count(transaction, ledger, grant, call.id)
+
+
+def would_use(transaction: Transaction, session: SessionRow, asked: Asked) -> GrantRow | None:
+    """The grant that would let a call of this session's agent go now. Only looks: nothing is counted."""
+    run = transaction.one("SELECT 1 FROM runs WHERE session_id = :id LIMIT 1", {"id": session.id})
+    grants = _in_force(transaction, session.id, session.user_id, in_chat=run is not None)
+    return _covering(transaction, grants, asked)
+
+
+def _in_force(transaction: Transaction, session_id: str, user_id: str, *, in_chat: bool) -> list[GrantRow]:
     rows = transaction.all(
         f"SELECT {GRANT_COLUMNS} FROM grants WHERE session_id = :session_id AND user_id = :user_id "  # noqa: S608
         f"AND in_chat = :in_chat AND {ACTIVE} "
         # A class before everything, so that the record names the narrower reason.
         "ORDER BY CASE WHEN rule IS NULL THEN 1 ELSE 0 END, created_at, id",
-        {
-            "session_id": call.session_id,
-            "user_id": call.user_id,
-            "in_chat": call.run_id is not None,
-            "now": transaction.now,
-        },
+        {"session_id": session_id, "user_id": user_id, "in_chat": in_chat, "now": transaction.now},
     )
-    asked = asked_of(call, bound_of(call) if bound is None else bound, transaction) if rows else None
-    if asked is None:
-        return None
-    for row in rows:
-        grant = grant_row(row)
+    return [grant_row(row) for row in rows]
+
+
+def _covering(transaction: Transaction, grants: list[GrantRow], asked: Asked) -> GrantRow | None:
+    for grant in grants:
         if grant_covers(grant.rule, asked) and (grant.rule is None or _all_is_seen(transaction, grant.rule, asked)):
-            return _count(transaction, ledger, grant, call.id)
+            return grant
     return None
 
 

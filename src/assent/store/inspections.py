@@ -1,4 +1,4 @@
-"""The part of a call's way between the gate and the question: the client says what the call would run.
+"""The part of a call's way between the gate and the question: the client says what the call would run or replace.
 
 The execution is PENDING meanwhile. What the client saw becomes part of what is approved: the digest covers it. Each
 function runs inside the caller's transaction.
@@ -71,7 +71,9 @@ def went_on(
     with Ledger(transaction, execution.project_id) as ledger:
         actor = f"client:{execution.client_id}"
         ledger.audit("inspected", actor, execution_id=execution.id, digest=digest, bound=bound)
-        match answered(transaction, ledger, execution, digest, bound):
+        # Of a script another content is another call; a write is the same one whatever it would replace.
+        same = execution.digest if execution.tool_name == "write_file" else digest
+        match answered(transaction, ledger, execution, same, bound):
             case Refusal() as refusal:
                 return moves.end(
                     transaction,

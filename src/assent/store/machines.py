@@ -4,6 +4,11 @@ The text is kept as it was declared; parsing it is the gate's. The client holds 
 so a stale or forged declaration here can cost a question or an error, never a run.
 """
 
+from collections.abc import Sequence
+
+from assent.protocol.events import MachinesChanged
+from assent.protocol.overview import Machine
+
 from .database import Database, Transaction
 from .ledger import Ledger
 
@@ -54,3 +59,12 @@ class Machines:
             return row["policy"] if row else None
 
         return await self._database.read(work)
+
+    async def tell(self, project_id: str, machines: Sequence[Machine]) -> None:
+        """Say on the feed who is here now. No link of the chain: nothing is decided by it."""
+
+        def work(transaction: Transaction) -> None:
+            with Ledger(transaction, project_id) as ledger:
+                ledger.event(MachinesChanged(timestamp=transaction.now, machines=list(machines)))
+
+        await self._database.write(work, relaxed=True)

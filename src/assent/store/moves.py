@@ -20,7 +20,7 @@ from assent.protocol.events import (
 from assent.protocol.executions import MAX_ERROR_CHARACTERS
 from assent.protocol.previews import preview
 from assent.protocol.states import ErrorType, ExecutionStatus, may_become
-from assent.protocol.values import moment, timestamp
+from assent.protocol.values import JsonObject, moment, timestamp
 from assent.telemetry import carry
 
 from .database import Transaction
@@ -153,14 +153,19 @@ def signal(ledger: Ledger, execution: ExecutionRow, now: str) -> None:
     )
 
 
+def looked_at(tool_name: str, params: JsonObject) -> JsonObject:
+    """What a look needs of a call: of a write not the content, which travels once, when it may be written."""
+    return {**params, "content": ""} if tool_name == "write_file" else params
+
+
 def request_inspection(ledger: Ledger, execution: ExecutionRow, client_id: str, now: str) -> None:
-    """Ask the client that will execute what the call would run."""
+    """Ask the client that will execute what the call would run or replace."""
     ledger.event(
         InspectionRequested(
             timestamp=now,
             tool_id=execution.id,
             tool_name=execution.tool_name,
-            tool_params=json.loads(execution.true_params or "{}"),
+            tool_params=looked_at(execution.tool_name, json.loads(execution.true_params or "{}")),
             client_id=client_id,
             session_id=execution.session_id,
         ),

@@ -15,7 +15,7 @@ from assent.protocol.inspections import Inspection
 from assent.protocol.states import ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus
 from assent.protocol.values import new_id
 
-from . import moves
+from . import moves, replaced
 from .database import Transaction
 from .ledger import Ledger
 from .records import ApprovalRow, ExecutionRow, approval_row, as_values, columns, execution_row, placeholders
@@ -38,6 +38,8 @@ class Question:
     suggestions: tuple[Suggestion, ...] = ()
     """Rules that a yes for more than this call could save."""
     inspection: Inspection | None = None
+    """Small: the text of a long file that would be replaced is in `replaced`."""
+    replaced: str | None = None
     along: Callable[[Sequence[str]], str] | None = None
     """Where code of the workspace runs: words about what changed unseen and may run along."""
 
@@ -93,6 +95,8 @@ def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, quest
             "grant_id": None,
         }
         approval = approval_row(values)
+        if question.replaced is not None:
+            replaced.keep(transaction, approval.id, approval.user_id, question.replaced)
         put(transaction, ledger, approval, tool_id=execution.id)
     transaction.change(
         "UPDATE tool_executions SET approval_id = :approval_id, deadline = :deadline WHERE id = :id",

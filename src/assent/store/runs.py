@@ -10,7 +10,7 @@ from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.events import ChatError, ChatText, RunChanged, RunUsage
 from assent.protocol.states import RunState
 
-from .chat import add_message
+from .chat import add_message, load_session
 from .database import Database, Transaction
 from .endings import call_off_run
 from .ledger import Ledger
@@ -19,6 +19,8 @@ from .parking import RUNS_TOPIC, park
 from .records import ExecutionRow, RunRow, columns, run_row
 
 RUN_COLUMNS = columns(RunRow)
+# A history is as large as what the agent read, and no list tells it.
+LISTED_COLUMNS = RUN_COLUMNS.replace("history", "NULL AS history")
 
 # Word for word the conditions of the indexes: runs are never taken away, and this is asked on the one writer.
 _OPEN = "state IN ('READY', 'RUNNING', 'WAITING')"
@@ -234,6 +236,20 @@ class Runs:
 
     async def get(self, run_id: str, *, user_id: str) -> RunRow:
         return await self._database.read(lambda transaction: _own(transaction, run_id, user_id))
+
+    async def of_session(self, user_id: str, session_id: str, limit: int) -> list[RunRow]:
+        """A session's newest runs, newest first, without their histories."""
+
+        def work(transaction: Transaction) -> list[RunRow]:
+            load_session(transaction, session_id, user_id)
+            rows = transaction.all(
+                f"SELECT {LISTED_COLUMNS} FROM runs WHERE session_id = :session_id "  # noqa: S608
+                "ORDER BY position DESC LIMIT :limit",
+                {"session_id": session_id, "limit": limit},
+            )
+            return [run_row(row) for row in rows]
+
+        return await self._database.read(work)
 
     async def earlier_history(self, run: RunRow) -> str | None:
         """What the session's last run with a history left behind, for the next one to go on from."""

@@ -18,6 +18,7 @@ from .machines import Machines
 from .migrations import bring_up_to_date
 from .runs import Runs
 from .sqlite import SqliteDatabase, database_clock
+from .undos import Undos
 
 SQLITE_PREFIX = "sqlite:///"
 SQLITE_HEADER = b"SQLite format 3\x00"
@@ -40,6 +41,7 @@ class Store:
         self.runs = Runs(database, lease_seconds=settings.lease_seconds)
         self.feed = Feed(database)
         self.audit = Audit(database)
+        self.undos = Undos(database)
 
     @classmethod
     async def open(

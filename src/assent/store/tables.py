@@ -175,7 +175,7 @@ approvals = Table(
     Column("decided_by", String(250)),
     Column("reason", Text),
     Column("scope", String(20)),
-    Column("inspection", Text),  # what would run, as the machine saw it
+    Column("inspection", Text),  # what would run or be replaced, as the machine saw it
     Column("suggestions", Text),  # rules an answer could save
     Column("unseen", Text),  # what it said had changed unseen; null where no code of the workspace would run
     Column("grant_id", String(64)),  # saved with the answer, or what answered
@@ -187,6 +187,13 @@ approvals = Table(
         postgresql_where=text("status = 'pending'"),
     ),
     Index("ix_approvals_session_digest", "session_id", "digest"),
+    # What a person refused in a session: few, and looked through for each call that would ask.
+    Index(
+        "ix_approvals_rejected",
+        "session_id",
+        sqlite_where=text("status = 'rejected'"),
+        postgresql_where=text("status = 'rejected'"),
+    ),
     Index(
         "ix_approvals_shown",
         "project_id",
@@ -194,6 +201,18 @@ approvals = Table(
         sqlite_where=text("unseen IS NOT NULL"),
         postgresql_where=text("unseen IS NOT NULL"),
     ),
+)
+
+replaced_texts = Table(
+    "replaced_texts",
+    metadata,
+    Column("approval_id", String(64), primary_key=True),
+    Column("user_id", String(200), nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("text", Text, nullable=False),  # what the write would replace, secrets masked
+    Column("created_at", String(24), nullable=False),
+    Index("ix_replaced_texts_user", "user_id", "size"),
+    Index("ix_replaced_texts_created", "created_at"),
 )
 
 tool_executions = Table(

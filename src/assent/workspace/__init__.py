@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .bubblewrap import BubblewrapSandbox
     from .commands import CommandExecutor, CommandTimeout
+    from .drift import DriftedError
     from .files import FileSystemExecutor
     from .paths import PathValidator
-    from .pins import DriftedError
     from .restoring import Plan, Step, UndoHistory
     from .sandbox import Isolation, NoSandbox, Sandbox
     from .search import SearchExecutor
     from .snapshots import State
     from .undo import UndoRecorder
     from .undo_entries import Entry
+    from .undo_plans import UndoDesk, UndoRefused
     from .web import SearchProvider, WebSearcher
     from .workspace import Workspace
 
@@ -42,8 +43,10 @@ __all__ = [
     "SearchProvider",
     "State",
     "Step",
+    "UndoDesk",
     "UndoHistory",
     "UndoRecorder",
+    "UndoRefused",
     "WebSearcher",
     "Workspace",
 ]
@@ -52,7 +55,7 @@ _HOMES = {
     "BubblewrapSandbox": "bubblewrap",
     "CommandExecutor": "commands",
     "CommandTimeout": "commands",
-    "DriftedError": "pins",
+    "DriftedError": "drift",
     "Entry": "undo_entries",
     "FileSystemExecutor": "files",
     "Isolation": "sandbox",
@@ -64,8 +67,10 @@ _HOMES = {
     "SearchProvider": "web",
     "State": "snapshots",
     "Step": "restoring",
+    "UndoDesk": "undo_plans",
     "UndoHistory": "restoring",
     "UndoRecorder": "undo",
+    "UndoRefused": "undo_plans",
     "WebSearcher": "web",
     "Workspace": "workspace",
 }

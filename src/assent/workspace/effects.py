@@ -10,6 +10,7 @@ import fnmatch
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from typing import Literal, TypeVar
 
 from assent.gate import mask_text, trusted_name
@@ -63,11 +64,16 @@ RUNS_LATER: tuple[tuple[str, str], ...] = (
     (".bashrc .bash_profile .profile .zshrc .zshenv .zprofile", "The shell runs it each time one is opened."),
 )
 """Who runs a file, and when: globs on the name, or on the whole path where they hold a '/'. Case does not count."""
-_RUNS_LATER = tuple(
-    ("/" in glob, re.compile(fnmatch.translate(glob.casefold())), because)
-    for globs, because in RUNS_LATER
-    for glob in globs.split()
-)
+
+
+@cache
+def _runs_later() -> tuple[tuple[bool, re.Pattern[str], str], ...]:
+    """`RUNS_LATER`, ready to be matched: compiled with the first change that is told, not with every start."""
+    return tuple(
+        ("/" in glob, re.compile(fnmatch.translate(glob.casefold())), because)
+        for globs, because in RUNS_LATER
+        for glob in globs.split()
+    )
 
 
 def command_summary(params: ExecuteCommandParams) -> str:
@@ -157,7 +163,7 @@ def runs_later(path: str) -> str | None:
     """Who runs or obeys the file at a path, and when, or None."""
     whole = path.casefold()
     name = whole.rpartition("/")[2]
-    for by_path, glob, because in _RUNS_LATER:
+    for by_path, glob, because in _runs_later():
         if glob.fullmatch(f"/{whole}" if by_path else name):
             return because
     return trusted_name(path)

@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import TypeVar
@@ -56,17 +56,24 @@ class FileSystemExecutor:
         return cached or await self._in_thread(lambda _: self.read_now(params))
 
     async def write_file(
-        self, params: WriteFileParams, recording: AbstractContextManager[KeptWrite] | None = None
+        self,
+        params: WriteFileParams,
+        recording: AbstractContextManager[KeptWrite] | None = None,
+        bound: Mapping[str, str] | None = None,
     ) -> WriteFileResult:
         if recording is None:
-            return await self._in_thread(lambda stop: self.write_now(params, stop))
-        return await self._in_thread(lambda stop: self._write_recorded(params, stop, recording))
+            return await self._in_thread(lambda stop: self.write_now(params, stop, bound=bound))
+        return await self._in_thread(lambda stop: self._write_recorded(params, stop, recording, bound))
 
     def _write_recorded(
-        self, params: WriteFileParams, stop: threading.Event, recording: AbstractContextManager[KeptWrite]
+        self,
+        params: WriteFileParams,
+        stop: threading.Event,
+        recording: AbstractContextManager[KeptWrite],
+        bound: Mapping[str, str] | None,
     ) -> WriteFileResult:
         with recording as kept:
-            result = self.write_now(params, stop, kept.keep)
+            result = self.write_now(params, stop, kept.keep, bound)
             if kept.warning is None:
                 return result
             return result.model_copy(update={"warnings": [*result.warnings, kept.warning]})
@@ -157,8 +164,9 @@ class FileSystemExecutor:
         params: WriteFileParams,
         stop: threading.Event | None = None,
         keep: Callable[[Replacing], None] | None = None,
+        bound: Mapping[str, str] | None = None,
     ) -> WriteFileResult:
-        """write_file, in this thread."""
+        """write_file, in this thread. `bound`: only where this (one file and its digest) is what it replaces."""
         try:
             data = params.content.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -171,6 +179,7 @@ class FileSystemExecutor:
             max_bytes=self._max_file_bytes,
             stop=stop or threading.Event(),
             keep=keep,
+            bound=bound,
         )
 
 

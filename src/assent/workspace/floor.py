@@ -12,7 +12,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -247,6 +247,7 @@ class GuardedFiles(FileSystemExecutor):
         params: WriteFileParams,
         stop: threading.Event | None = None,
         keep: Callable[[Replacing], None] | None = None,
+        bound: Mapping[str, str] | None = None,
     ) -> WriteFileResult:
         def checked(replacing: Replacing) -> None:
             if self._forbidden(replacing.real):
@@ -254,7 +255,7 @@ class GuardedFiles(FileSystemExecutor):
             if keep is not None:
                 keep(replacing)
 
-        return super().write_now(params, stop, checked)
+        return super().write_now(params, stop, checked, bound)
 
 
 def make_own(root: Path, directories: Sequence[Path]) -> None:

@@ -23,10 +23,10 @@ from assent.protocol.inspections import MAX_SEEN_TEXT, Inspection, SeenFile
 from assent.protocol.tools import MAX_FILE_BYTES
 from assent.protocol.values import JsonObject, timestamp
 
+from .drift import MISSING
 from .files import refuse_odd_kind
 from .paths import PathValidator, path_error
 
-MISSING = "missing"
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _CHUNK = 1 << 20
 _KEPT = 256 * 1024

@@ -17,11 +17,11 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from assent.protocol.errors import AssentError, RefusedError, ToolFailure
-from assent.protocol.states import ErrorType
+from assent.protocol.errors import AssentError, ToolFailure
 from assent.protocol.tools import MAX_FILE_BYTES
 
-from .inspection import MISSING, Look, look_at, refuse_directory
+from .drift import MISSING, DriftedError, drifted
+from .inspection import Look, look_at, refuse_directory
 from .paths import PathValidator
 
 START_SECONDS = 10.0
@@ -33,18 +33,6 @@ _OVERFLOW, _IGNORED, _UNMOUNT = 0x4000, 0x8000, 0x2000
 _ONLY_DIRECTORIES, _ADD = 0x01000000, 0x20000000
 _EVENT = struct.Struct("iIII")
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-class DriftedError(RefusedError):
-    """What would run is not what was approved."""
-
-    error_type = ErrorType.DRIFTED
-
-
-def drifted(path: str, what: str = "nothing was run") -> DriftedError:
-    return DriftedError(
-        f"{path!r} changed after it was shown; {what}.", hint="Ask again: what it holds now is then shown."
-    )
 
 
 @dataclass(frozen=True, slots=True)

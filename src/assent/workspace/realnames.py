@@ -39,6 +39,13 @@ def _real(paths: PathValidator, name: str) -> str:
         relative = paths.relative(name)
     except PathValidationError:
         return name
+    real = real_name(paths, relative)
+    # The same place under another spelling is no reason to judge again.
+    return name if real is None or real == os.path.normpath(relative) else real
+
+
+def real_name(paths: PathValidator, relative: str) -> str | None:
+    """Where a path really lies, or would; None where that cannot be told."""
     real = _resolved(paths, relative)
     above, rest = relative, ""
     # What is not there yet lies below the last directory that is, and that may be behind a link.
@@ -48,9 +55,7 @@ def _real(paths: PathValidator, name: str) -> str:
         above, _, last = above.rpartition("/")
         above, rest = above or ".", f"/{last}{rest}"
         real = _resolved(paths, above)
-    real = None if real is None else f"{real}{rest}".removeprefix("./")
-    # The same place under another spelling is no reason to judge again.
-    return name if real is None or real == os.path.normpath(relative) else real
+    return None if real is None else f"{real}{rest}".removeprefix("./")
 
 
 def _resolved(paths: PathValidator, relative: str) -> str | None:

@@ -19,9 +19,15 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from assent.gate import NO_POLICY, Policy
+from assent.gate import NO_POLICY, Policy, mask_text
 from assent.policies import own_directories, own_layer
-from assent.protocol.errors import ConfigurationError, InvalidParameters, ToolFailure, ToolTypeError
+from assent.protocol.errors import (
+    ConfigurationError,
+    InvalidParameters,
+    PathValidationError,
+    ToolFailure,
+    ToolTypeError,
+)
 from assent.protocol.inspections import Inspection
 from assent.protocol.tools import (
     TOOLS,
@@ -48,11 +54,13 @@ from .paths import PathValidator
 from .pins import HeldFiles
 from .programs import SYSTEM_DIRECTORIES, find_program
 from .realnames import under_real_names
+from .replaced import inspect_write
 from .sandbox import Isolation, NoSandbox, Sandbox
 from .sandboxes import sandboxes
 from .search import SearchExecutor
 from .strays import end_strays
 from .undo import UndoRecorder
+from .undo_plans import UndoDesk
 from .web import WebSearcher
 
 _MAX_SUMMARY = 200
@@ -72,6 +80,10 @@ class Workspace:
         self._undo = UndoRecorder(
             self._paths, self._settings.home, days=self._settings.undo_days, max_bytes=self._settings.undo_bytes
         )
+        self.undoing = UndoDesk(
+            self._paths, self._settings.home, self._undo, lambda path, tool: self._floor.forbids(path, tool)
+        )
+        """For a person elsewhere; blocking."""
         self._sandbox: Sandbox | None = None
         self._probing = threading.Lock()
         self._guards = ExitStack()
@@ -88,6 +100,7 @@ class Workspace:
             if (files := self._guarded_files(tool)) is not None
         }
         self._command_paths = self._guarded_paths(COMMANDS)
+        self._write_paths = self._guarded_paths("write_file")
         guard = self._floor.guard("search_files")
         self._search = SearchExecutor(self._guarded_paths("search_files"), forbidden=guard)
 
@@ -134,6 +147,18 @@ class Workspace:
         most = self._settings.max_file_bytes
         return await asyncio.to_thread(inspect, self._command_paths, tool_params, runs, max_bytes=most)
 
+    async def inspect_write(self, path: str) -> Inspection:
+        """What a write would replace, as it is now. Never raises: what cannot be seen is said."""
+        try:
+            await self._refuse_path(path, "write_file")
+        except PathValidationError as error:
+            return Inspection(files=[], problem=mask_text(error.message)[:400])
+        look = partial(inspect_write, max_bytes=self._settings.max_file_bytes)
+        unreadable = self._floor.guard("read_file")
+        if unreadable is not None:
+            look = partial(look, unreadable=unreadable)
+        return await asyncio.to_thread(look, self._write_paths, path)
+
     async def under_real_names(self, tool_params: JsonObject) -> JsonObject:
         """A call's parameters with links resolved: what rules about names must be held against as well."""
         return await asyncio.to_thread(under_real_names, self._paths, tool_params)
@@ -150,7 +175,8 @@ class Workspace:
     ) -> ToolResult:
         """Execute one gated call. A cancelled call ends its processes before it returns.
 
-        `bound`: a command runs only while these files have this content (SHA-256, or `missing`); else DriftedError.
+        `bound`: a command runs only while these files have this content (SHA-256, or `missing`), and a write replaces
+        only the one it names (by its real path); else DriftedError.
         `record_as`: keep what a write or a command changes under this id, so that it can be undone.
         """
         params = _read_params(tool_name, tool_params)
@@ -162,9 +188,9 @@ class Workspace:
             case WriteFileParams():
                 await self._held.free(params.path)
                 if record_as is None:
-                    return await files.write_file(params)
+                    return await files.write_file(params, bound=bound)
                 recording = self._undo.writing(record_as, f"write_file {params.path}"[:_MAX_SUMMARY])
-                return await files.write_file(params, recording)
+                return await files.write_file(params, recording, bound)
             case ListDirectoryParams():
                 return await files.list_directory(params)
             case SearchFilesParams():
@@ -183,7 +209,11 @@ class Workspace:
     async def _refuse_denied(self, tool_name: str, params: ToolParams) -> None:
         """Say which rule denies a path. What is swapped after this look meets the guards."""
         path = getattr(params, "path", None)
-        if path is None or self._floor.guard(tool_name) is None:
+        if path is not None:
+            await self._refuse_path(path, tool_name)
+
+    async def _refuse_path(self, path: str, tool_name: str) -> None:
+        if self._floor.guard(tool_name) is None:
             return
         real = (await self.under_real_names({"path": path}))["path"]
         self._floor.refuse(posixpath.normpath(self._paths.relative(real)), tool_name)
@@ -193,6 +223,7 @@ class Workspace:
         await self._web.close()
         await asyncio.to_thread(self._guards.close)
         await asyncio.to_thread(self._files.close)
+        await asyncio.to_thread(self.undoing.close)
         await asyncio.to_thread(self._undo.close)
         self._paths.close()
 

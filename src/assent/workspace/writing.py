@@ -4,7 +4,9 @@ The target's directory is pinned by descriptor; the new content goes to a file i
 and takes the target's name in one step. So a reader sees the old file or the new one, a link to elsewhere is never
 written through, and a failure (no space, cancelled, killed) leaves no trace, not even the directories it made. Writers
 of one file, in this process or another, hold a lock on it and so come one after the other: no append is lost. `.git`
-and `.assent` are never written, however they are spelled or reached: the second wall behind the gate's.
+and `.assent` are never written, however they are spelled or reached: the second wall behind the gate's. A write that
+is bound replaces only what was shown: it is compared on the very file, as the last thing before the name changes hands.
+What is left is the time between two system calls, in which a program beside us could still write into the old file.
 """
 
 import errno
@@ -14,15 +16,17 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from assent.protocol.errors import ExecutionCancelled, PathValidationError, ToolFailure
+from assent.protocol.errors import AssentError, ExecutionCancelled, PathValidationError, ToolFailure
 from assent.protocol.tools import WriteFileResult
 
+from .binding import NOT_AS_SHOWN, NOTHING, Written, check_bound, refuse_irreplaceable
 from .disguises import refuse_hidden_target
 from .drafts import PASSING, create_draft, discard, put_in_place, put_new, reopen, sync_directory, take_attributes
+from .drift import DriftedError, drifted
 from .paths import PathValidator, path_error, visible
 
 _CHUNK = 1 << 20
@@ -88,8 +92,12 @@ def write_beneath(
     max_bytes: int,
     stop: threading.Event,
     keep: Callable[[Replacing], None] | None = None,
+    bound: Mapping[str, str] | None = None,
 ) -> WriteFileResult:
-    """Replace or extend the file at `path`. `keep` is called once, right before the old file is replaced."""
+    """Replace or extend the file at `path`. `keep` is called once, right before the old file is replaced.
+
+    `bound`: the file that was shown (its real path) and its SHA-256, or `missing`; DriftedError when another is there.
+    """
     relative = paths.relative(path)
     if path.endswith("/") or relative == ".":
         raise ToolFailure(f"{path!r} names a directory, not a file.")
@@ -98,9 +106,9 @@ def write_beneath(
         raise ToolFailure(f"The content for {path!r} is larger than {max_bytes} bytes.")
     until = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < until:
-        with _Writer(paths, relative, path, keep) as writer:
+        with _Writer(paths, relative, path, keep, bound or {}) as writer:
             try:
-                target = writer.find()
+                target = writer.find() if not bound else writer.find_bound()
                 size = writer.replace(target, data, append=append, max_bytes=max_bytes, stop=stop) if target else None
             except OSError as error:
                 raise path_error(path, error) from error
@@ -117,10 +125,16 @@ class _Writer:
     """One try. Closes what it opened; where it wrote nothing it also removes the directories it made."""
 
     def __init__(
-        self, paths: PathValidator, relative: str, path: str, keep: Callable[[Replacing], None] | None
+        self,
+        paths: PathValidator,
+        relative: str,
+        path: str,
+        keep: Callable[[Replacing], None] | None,
+        bound: Mapping[str, str],
     ) -> None:
         self._paths = paths
         self._keep = keep
+        self._bound = bound
         self._relative = relative
         self._path = path
         self._fds: list[int] = []
@@ -145,6 +159,15 @@ class _Writer:
         self._fds.append(fd)
         return fd
 
+    def find_bound(self) -> _Target | None:
+        """`find`, where a look found a file that may be replaced: whatever speaks against it now came since."""
+        try:
+            return self.find()
+        except OSError as error:
+            raise DriftedError(f"{path_error(self._path, error).message} {NOT_AS_SHOWN}") from error
+        except PathValidationError as error:
+            raise DriftedError(f"{error.message} {NOT_AS_SHOWN}") from error
+
     def find(self) -> _Target | None:
         """Pin the directory of the file `path` really leads to. None: it was replaced while we looked."""
         try:
@@ -161,28 +184,13 @@ class _Writer:
         # First: of a file that is gone nothing is asked, the next try finds its successor.
         if not _same_file(target, old):
             return None
-        self._may_replace(old_fd, old)
+        refuse_irreplaceable(old_fd, old, self._path)
         self._may_be_real(real)
         return target
 
     def _may_be_real(self, real: str) -> None:
         refuse_protected(real, self._path)
         refuse_hidden_target(self._relative, real)
-
-    def _may_replace(self, fd: int, info: os.stat_result) -> None:
-        if stat.S_ISDIR(info.st_mode):
-            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not stat.S_ISREG(info.st_mode):
-            raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
-        # Renaming over a file asks nothing of the file itself, so its own permissions are asked here. Root may
-        # write anything; the owner's bit says whether this file is meant to change.
-        if not info.st_mode & stat.S_IWUSR or not os.access(f"/proc/self/fd/{fd}", os.W_OK, effective_ids=True):
-            raise ToolFailure(f"No permission to write {self._path!r}: the file is read-only.")
-        if info.st_nlink > 1:
-            raise PathValidationError(
-                f"{self._path!r} has another name, which may lie outside the workspace, so it is not written.",
-                hint="Write to a new file; a hard link would be torn from its other names.",
-            )
 
     def _find_new(self) -> _Target | None:
         parent, _, name = self._relative.rpartition("/")
@@ -250,23 +258,40 @@ class _Writer:
             if not (_unchanged(target) if append else _same_file(target, target.old)):
                 return None
             _check(stop)
-            if self._keep is not None:
-                made = [self._real_name(parent, name) for parent, name in self._made]
-                self._keep(Replacing(target.real, target.old_fd, target.old, fd, made))
-                # Keeping takes time, and somebody may have gone on writing.
-                if append and target.old is not None and not _unchanged(target):
-                    raise ToolFailure(f"{self._path!r} changed while it was written; nothing was.", hint="Try again.")
+            self._keep_old(target, fd, append=append)
+            if self._bound:
+                write = Written(self._path, target.real, target.old_fd, fd, data, size if append else None)
+                self._check_bound(target, write, max_bytes)
             put = put_new if target.old is None else put_in_place
             put(fd, draft, target.dir_fd, target.name)
             self._written = True
         except FileExistsError:
-            raise ToolFailure(f"{self._path!r} appeared while it was written.", hint="Try again.") from None
+            raise self._disturbed("appeared while it was written") from None
         finally:
             if not self._written:
                 discard(draft, target.dir_fd)
         changed = [target.dir_fd, *(parent for parent, _ in self._made)]
         self.synced = False not in [sync_directory(fd) for fd in changed]
         return size + len(data)
+
+    def _keep_old(self, target: _Target, fd: int, *, append: bool) -> None:
+        if self._keep is None:
+            return
+        made = [self._real_name(parent, name) for parent, name in self._made]
+        self._keep(Replacing(target.real, target.old_fd, target.old, fd, made))
+        # Keeping takes time, and somebody may have gone on writing.
+        if append and target.old is not None and not _unchanged(target):
+            raise self._disturbed("changed while it was written; nothing was")
+
+    def _check_bound(self, target: _Target, write: Written, max_bytes: int) -> None:
+        check_bound(self._bound, write, max_bytes=max_bytes)
+        if not _same_file(target, target.old):
+            raise drifted(self._path, NOTHING)
+
+    def _disturbed(self, what: str) -> AssentError:
+        if self._bound:
+            return drifted(self._path, NOTHING)
+        return ToolFailure(f"{self._path!r} {what}.", hint="Try again.")
 
     def _lock(self, target: _Target, stop: threading.Event) -> bool:
         """Wait until no other writer holds the file. False: it was replaced meanwhile."""

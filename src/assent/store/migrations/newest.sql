@@ -3,7 +3,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0003');
+INSERT INTO "alembic_version" VALUES('0004');
 CREATE TABLE approvals (
 	id VARCHAR(64) NOT NULL, 
 	user_id VARCHAR(200) NOT NULL, 
@@ -109,6 +109,14 @@ CREATE TABLE projects (
 	created_at VARCHAR(24) NOT NULL, 
 	CONSTRAINT pk_projects PRIMARY KEY (id)
 );
+CREATE TABLE replaced_texts (
+	approval_id VARCHAR(64) NOT NULL, 
+	user_id VARCHAR(200) NOT NULL, 
+	size INTEGER NOT NULL, 
+	text TEXT NOT NULL, 
+	created_at VARCHAR(24) NOT NULL, 
+	CONSTRAINT pk_replaced_texts PRIMARY KEY (approval_id)
+);
 CREATE TABLE runs (
 	id VARCHAR(64) NOT NULL, 
 	project_id VARCHAR(64) NOT NULL, 
@@ -190,4 +198,7 @@ CREATE INDEX ix_tool_executions_deadline ON tool_executions (deadline) WHERE sta
 CREATE INDEX ix_tool_executions_open ON tool_executions (project_id, status) WHERE status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING');
 CREATE INDEX ix_runs_ready ON runs (created_at, id) WHERE state = 'READY';
 CREATE INDEX ix_runs_order ON runs (session_id, position) WHERE state IN ('READY', 'RUNNING', 'WAITING');
+CREATE INDEX ix_replaced_texts_user ON replaced_texts (user_id, size);
+CREATE INDEX ix_replaced_texts_created ON replaced_texts (created_at);
+CREATE INDEX ix_approvals_rejected ON approvals (session_id) WHERE status = 'rejected';
 COMMIT;

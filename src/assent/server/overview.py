@@ -1,0 +1,200 @@
+"""What the page shows beside the conversation: who is signed in, machines, the audit chain; a link for another browser.
+
+All of it is the asking user's own, and nothing here changes anything in a project. Verifying a chain takes a while, so
+whoever asks for the same one meanwhile gets the same answer.
+"""
+
+import asyncio
+import json
+from functools import cache
+from importlib.metadata import version
+from urllib.parse import quote
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from assent.protocol.overview import AuditCheck, AuditEntry, AuditPage, MachineList, Me, SignInLink
+from assent.protocol.values import Word, now
+from assent.store import Store
+
+from .bodies import read_query
+from .parts import Parts
+from .routing import ANY_SCOPE, PEOPLE, JsonAnswer, Route, parts_of, principal_of
+from .signin import CODE_SECONDS
+
+AT_ONCE = 2
+"""Chains that are verified at the same time; further ones wait for their turn."""
+VERIFICATIONS = "verifications"
+
+
+class AuditQuery(Word):
+    before: int | None = Field(default=None, ge=1, le=2**53, description="Only entries before this number.")
+    limit: int = Field(default=50, ge=1, le=200, description="How many.")
+
+
+async def me(request: Request) -> Response:
+    parts, principal = parts_of(request), principal_of(request)
+    return JsonAnswer(
+        Me(
+            user_id=principal.user_id,
+            scopes=sorted(principal.scopes),
+            version=_version(),
+            chat=parts.worker is not None,
+        )
+    )
+
+
+@cache
+def _version() -> str:
+    return version("assent")
+
+
+async def machines(request: Request) -> Response:
+    here = parts_of(request).presence.machines(request.path_params["project_id"])
+    return JsonAnswer(MachineList(machines=here, total_count=len(here)))
+
+
+async def audit(request: Request) -> Response:
+    query = read_query(request, AuditQuery)
+    records, total = await parts_of(request).store.audit.newest(
+        request.path_params["project_id"], query.before, query.limit
+    )
+    entries = [
+        AuditEntry(
+            seq=record.seq,
+            at=record.at,
+            actor=record.actor,
+            action=record.action,
+            execution_id=record.execution_id,
+            approval_id=record.approval_id,
+            detail=json.loads(record.detail),
+            previous_hash=record.previous_hash,
+            hash=record.hash,
+        )
+        for record in records
+    ]
+    further = entries[-1].seq if len(entries) == query.limit and entries[-1].seq > 1 else None
+    return JsonAnswer(AuditPage(entries=entries, total_count=total, next_before=further))
+
+
+async def verify(request: Request) -> Response:
+    parts = parts_of(request)
+    async with parts.until_closing("Ask again when it is back."):
+        return JsonAnswer(await _verifications(parts).of(request.path_params["project_id"]))
+
+
+async def sign_in_link(request: Request) -> Response:
+    principal = principal_of(request)
+    code = parts_of(request).sign_in.asked_for(principal.user_id, until=principal.expires_at)
+    return JsonAnswer(SignInLink(path=f"/signin?code={quote(code)}", expires_in_seconds=round(CODE_SECONDS)))
+
+
+class Verifications:
+    """The chains that are being verified now."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._running: dict[str, asyncio.Task[AuditCheck]] = {}
+
+    async def of(self, project_id: str) -> AuditCheck:
+        """What verifying this project's chain finds. One that is under way answers for all who ask meanwhile."""
+        task = self._running.get(project_id)
+        if task is None:
+            task = self._running[project_id] = asyncio.create_task(self._verify(project_id), name="assent-verify")
+            task.add_done_callback(lambda done: self._running.pop(project_id))
+        # Shielded: one who goes away does not take the answer from the others.
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        running = list(self._running.values())
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def _verify(self, project_id: str) -> AuditCheck:
+        async with self._turns:
+            found = await self._store.audit.verify_project(project_id)
+        return AuditCheck(
+            project_id=project_id,
+            records=found.records,
+            head=found.head,
+            holds=found.fault is None,
+            fault=found.fault,
+            checked_at=now(),
+        )
+
+
+def _verifications(parts: Parts) -> Verifications:
+    found = parts.on_demand.get(VERIFICATIONS)
+    if not isinstance(found, Verifications):
+        found = parts.on_demand[VERIFICATIONS] = Verifications(parts.store)
+    return found
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/my/me",
+        me,
+        "Who you are here",
+        "The user and the scopes of the token, the server's version, and whether an agent works on messages.",
+        "projects",
+        ANY_SCOPE,
+        answer="Me",
+    ),
+    Route(
+        "GET",
+        "/my/projects/{project_id}/machines",
+        machines,
+        "Machines that are there",
+        "Clients that are connected now, the longest first; `next` marks the one that would get the next call. The "
+        "feed tells of changes with `project.machines`.",
+        "projects",
+        PEOPLE,
+        people_only=True,
+        answer="MachineList",
+        errors=(404,),
+    ),
+    Route(
+        "GET",
+        "/my/projects/{project_id}/audit",
+        audit,
+        "The audit chain",
+        "Newest first. Go on with `before`, which `next_before` names.",
+        "audit",
+        PEOPLE,
+        people_only=True,
+        query=AuditQuery,
+        answer="AuditPage",
+        errors=(400, 404),
+    ),
+    Route(
+        "GET",
+        "/my/projects/{project_id}/audit/verify",
+        verify,
+        "Verify the audit chain",
+        "Recomputes the project's chain from its first record on. A server that was tampered with could lie here: "
+        "`assent audit verify` reads the database itself.",
+        "audit",
+        PEOPLE,
+        people_only=True,
+        answer="AuditCheck",
+        errors=(404, 503),
+    ),
+    Route(
+        "POST",
+        "/my/signin",
+        sign_in_link,
+        "A link that signs a browser in",
+        "Works once and for ten minutes, for chat and approve; what it signs in lasts no longer than the token or the "
+        "sign-in that asked. Needs both scopes. Too many at once are a 429.",
+        "page",
+        PEOPLE,
+        needs_all=True,
+        people_only=True,
+        answer="SignInLink",
+        errors=(429,),
+    ),
+)

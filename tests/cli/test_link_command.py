@@ -1,0 +1,56 @@
+"""`assent link`: a new link to the chat page of a running server."""
+
+import http.cookiejar
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.promise("L1")
+
+
+def _opened(link: str) -> tuple[int, dict[str, str]]:
+    """Follow a link as a browser does: the last status, and the cookies that were set."""
+    jar = http.cookiejar.CookieJar()
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+    try:
+        with opener.open(link, timeout=30) as page:
+            status = page.status
+    except urllib.error.HTTPError as error:
+        status = error.code
+    return status, {cookie.name: cookie.value or "" for cookie in jar}
+
+
+def test_link_signs_in_once_as_the_user_of_the_token(site: Any) -> None:
+    printed = site.here("link")
+    assert printed.returncode == 0, printed.stderr
+    link = printed.stdout.strip()
+    assert link.startswith(f"{site.url}/signin?code=")
+    assert "within 10 minutes" in printed.stderr
+    _, cookies = _opened(link)
+    asking = urllib.request.Request(
+        f"{site.url}/my/me", headers={"Cookie": f"assent_session={cookies['assent_session']}"}
+    )
+    with urllib.request.urlopen(asking, timeout=30) as answer:
+        told = json.load(answer)
+    assert (told["user_id"], told["scopes"]) == ("alice", ["approve", "chat"])
+    assert _opened(link) == (401, {})
+
+
+def test_link_is_json_when_asked_and_names_the_server_that_was_named(site: Any) -> None:
+    told = json.loads(site.here("link", "--server", f"{site.url}/", "--json").stdout)
+    assert told["sign_in_url"].startswith(f"{site.url}/signin?code=")
+    assert told["expires_in_seconds"] == 600
+
+
+def test_link_without_a_server_or_with_an_agents_token_says_what_to_do(site: Any, assent: Any, free_port: Any) -> None:
+    nobody = assent.here("link")
+    assert (nobody.returncode, "assent up" in nobody.stderr) == (1, True)
+    gone = assent.here("link", "--server", f"http://127.0.0.1:{free_port()}", ASSENT_TOKEN="x")
+    assert (gone.returncode, gone.stdout) == (3, "")
+    agent = site.program.here("token", "--user", "alice", "--scope", "agent").stdout.strip()
+    refused = site.program.here("link", ASSENT_SERVER_URL=site.url, ASSENT_TOKEN=agent)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "scope" in refused.stderr

@@ -1,0 +1,545 @@
+"""Undo asked for from elsewhere: what the machine shows, does, and never does. Real files, a real store."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assent.client import cache, undoing
+from assent.client.undoing import Undoer
+from assent.gate import Policy
+from assent.gate.policy_text import parse_policy
+from assent.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange, UndoPlan, UndoReport
+from assent.protocol.errors import AssentError, CallerError, NotFound, ToolFailure, UnreachableError
+from assent.protocol.events import UndoRequested
+from assent.protocol.policies import Layer
+from assent.protocol.values import now, timestamp
+from assent.settings import ClientSettings
+from assent.workspace import PathValidator, UndoDesk, UndoHistory, UndoRefused, Workspace, undo_plans
+
+pytestmark = pytest.mark.promise("L8-undo")
+
+PROJECT, CLIENT = "project_1", "client_1"
+
+
+class Reports:
+    """Stands where the server's API stands."""
+
+    def __init__(self) -> None:
+        self.got: list[UndoReport] = []
+        self.failures: list[AssentError] = []
+        self.news = asyncio.Condition()
+
+    async def post_undo_report(self, project_id: str, tool_id: str, report: UndoReport) -> None:
+        assert (project_id, tool_id) == (PROJECT, "exec_1")
+        async with self.news:
+            self.news.notify_all()
+            if self.failures:
+                raise self.failures.pop(0)
+            self.got.append(report)
+
+    async def of(self, request_id: str) -> UndoReport:
+        async with asyncio.timeout(10), self.news:
+            await self.news.wait_for(lambda: any(report.request_id == request_id for report in self.got))
+        return next(report for report in self.got if report.request_id == request_id)
+
+
+def asked(request_id: str, plan: str | None = None, **changes: Any) -> UndoRequested:
+    known: dict[str, Any] = {
+        "timestamp": now(),
+        "request_id": request_id,
+        "tool_id": "exec_1",
+        "client_id": CLIENT,
+        "session_id": "session_1",
+        "plan": plan,
+        "partial": False,
+        "deadline": timestamp(datetime.now(UTC) + timedelta(seconds=10)),
+    }
+    return UndoRequested(**(known | changes))
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> ClientSettings:
+    return ClientSettings(home=tmp_path / "home")
+
+
+@pytest.fixture
+async def workspace(root: Path, settings: ClientSettings) -> AsyncIterator[Workspace]:
+    workspace = Workspace(root, settings)
+    yield workspace
+    await workspace.close()
+
+
+@pytest.fixture
+def desk(workspace: Workspace) -> UndoDesk:
+    return workspace.undoing
+
+
+@pytest.fixture
+async def reports() -> Reports:
+    return Reports()
+
+
+@pytest.fixture
+def forgotten() -> list[bool]:
+    return []
+
+
+@pytest.fixture
+async def undoer(desk: UndoDesk, reports: Reports, forgotten: list[bool]) -> AsyncIterator[Undoer]:
+    undoer = Undoer(
+        project_id=PROJECT, client_id=CLIENT, desk=desk, link=reports, forget=lambda: forgotten.append(True)
+    )
+    yield undoer
+    await undoer.close()
+
+
+async def write(workspace: Workspace, path: str, content: str, tool_id: str = "exec_1") -> None:
+    result = await workspace.run("write_file", {"path": path, "content": content}, record_as=tool_id)
+    assert result.success
+
+
+async def python(workspace: Workspace, code: str, tool_id: str = "exec_1") -> None:
+    params = {"command": "python3", "args": ["-c", code]}
+    result = await workspace.run("execute_command", params, record_as=tool_id)
+    assert result.success, result
+
+
+def by_path(plan: UndoPlan) -> dict[str, ShownChange]:
+    return {change.path: change for change in plan.files}
+
+
+def carry_out(desk: UndoDesk, digest: str, *, partial: bool = False) -> tuple[UndoPlan, str | None]:
+    return desk.carry_out("exec_1", digest, partial=partial, wanted=lambda: True)
+
+
+# What is shown
+
+
+async def test_plan_shows_what_the_undo_will_do_and_the_undo_does_it(
+    workspace: Workspace, desk: UndoDesk, root: Path
+) -> None:
+    (root / "gone.txt").write_text("kept\n")
+    code = "import os; os.unlink('gone.txt'); os.mkdir('d'); open('d/new.txt','w').write('n'); open('a.txt','w')"
+    await python(workspace, code)
+    plan = desk.look("exec_1")
+    shown = by_path(plan)
+    assert shown["a.txt"] == ShownChange(path="a.txt", kind=ChangeKind.CHANGE, before="", after="hello\n")
+    assert shown["gone.txt"] == ShownChange(path="gone.txt", kind=ChangeKind.CREATE, after="kept\n")
+    assert shown["d/new.txt"] == ShownChange(path="d/new.txt", kind=ChangeKind.DELETE, before="n")
+    assert shown["d"] == ShownChange(path="d", kind=ChangeKind.DELETE, note="a directory")
+    assert (plan.total_files, plan.conflicts, plan.lost, plan.left) == (4, [], {}, [])
+    told, undo_id = carry_out(desk, plan.plan)
+    assert undo_id is not None
+    assert (told.plan, told.total_files) == (plan.plan, 4)
+    assert all(change.before is None and change.after is None for change in told.files)
+    assert sorted(os.listdir(root)) == ["a.txt", "gone.txt"]
+    assert (root / "a.txt").read_text() == "hello\n"
+    with pytest.raises(CallerError, match="already undone"):
+        desk.look("exec_1")
+    with pytest.raises(CallerError, match="already undone"):
+        carry_out(desk, plan.plan)
+
+
+async def test_secrets_are_masked_and_files_that_may_hold_some_are_not_shown(
+    workspace: Workspace, desk: UndoDesk, root: Path
+) -> None:
+    token = "ghp_" + "a1B2" * 9
+    (root / "a.txt").write_text(f"token = {token}\n")
+    (root / ".env").write_text("PASSWORD=hunter2\n")
+    await python(workspace, "open('.env','w').write('PASSWORD=x'); open('a.txt','w').write('no more\\n')")
+    plan = desk.look("exec_1")
+    assert "masked" in (by_path(plan)["a.txt"].after or "")
+    assert by_path(plan)[".env"].note == "not shown: it may hold secrets"
+    assert token not in plan.model_dump_json()
+    assert "hunter2" not in plan.model_dump_json()
+    other = "ghp_" + "c3D4" * 9
+    (root / "b.txt").write_text(f"token = {token}\n")
+    await write(workspace, "b.txt", f"token = {other}\n", "exec_2")
+    assert by_path(desk.look("exec_2"))["b.txt"].note == "it differs only in what is masked here"
+
+
+async def test_binary_large_and_too_many_texts_are_noted(
+    workspace: Workspace, desk: UndoDesk, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "large.txt").write_text("x" * (MAX_SHOWN_TEXT + 1))
+    code = (
+        "import os; open('binary','wb').write(b'a\\0b'); open('latin','wb').write(b'\\xe9'); os.unlink('large.txt')\n"
+        "for n in range(4): open(f't{n}','w').write('y' * 40)\n"
+        "os.symlink('a.txt', 'link'); os.chmod('a.txt', 0o755)"
+    )
+    await python(workspace, code)
+    monkeypatch.setattr(undo_plans, "MAX_PLAN_TEXT", 100)
+    shown = by_path(desk.look("exec_1"))
+    assert {shown[name].note for name in ("binary", "latin", "large.txt")} == {"not shown: large, or no text"}
+    assert [shown[f"t{n}"].note is None for n in range(4)] == [True, True, False, False]
+    assert shown["t3"].note == "not shown: there is too much in all"
+    assert shown["link"].note == "a link to 'a.txt'"
+    assert shown["a.txt"] == ShownChange(path="a.txt", kind=ChangeKind.CHANGE, note="mode 755 becomes 644")
+    monkeypatch.setattr(undo_plans, "MAX_PLAN_TEXT", 40)
+    assert by_path(desk.look("exec_1"))["t1"].note == "not shown: there is too much in all"
+
+
+async def test_many_paths_are_counted_and_those_shown_bounded(workspace: Workspace, desk: UndoDesk, root: Path) -> None:
+    await python(workspace, "for n in range(250): open(f'f{n:03}\\n','w').write('x')")
+    plan = desk.look("exec_1")
+    assert (len(plan.files), plan.total_files) == (200, 250)
+    assert plan.files[0].path == "f000\\x0a"
+    assert plan.notes[0] == "Not all paths are listed: 250 would change."
+    carry_out(desk, plan.plan)
+    assert os.listdir(root) == ["a.txt"]
+
+
+async def test_what_is_left_and_who_ran_at_the_same_time_is_told(workspace: Workspace, desk: UndoDesk) -> None:
+    both = [python(workspace, "import os; os.mkfifo('pipe')"), python(workspace, "open('b','w')", "exec_2")]
+    await asyncio.gather(*both)
+    plans = [desk.look(one) for one in ("exec_1", "exec_2") if _known(desk, one)]
+    assert any(plan.left == ["pipe"] and "Left where it is: pipe (" in plan.notes[-1] for plan in plans)
+
+
+def _known(desk: UndoDesk, tool_id: str) -> bool:
+    try:
+        desk.look(tool_id)
+    except NotFound:
+        return False
+    return True
+
+
+async def test_gits_own_state_is_said_to_stay(workspace: Workspace, desk: UndoDesk, root: Path) -> None:
+    await workspace.run("execute_command", {"command": "git", "args": ["init", "sub"]}, record_as="exec_1")
+    assert any(note.startswith("git's own state") for note in desk.look("exec_1").notes)
+
+
+# What stops it
+
+
+async def test_conflict_is_shown_and_nothing_is_undone(workspace: Workspace, desk: UndoDesk, root: Path) -> None:
+    await python(workspace, "open('a.txt','w').write('theirs'); open('b.txt','w')")
+    (root / "a.txt").write_text("mine")
+    plan = desk.look("exec_1")
+    assert plan.conflicts == ["a.txt"]
+    with pytest.raises(UndoRefused, match=r"Changed since this call: a\.txt\. So nothing was undone\.") as refused:
+        carry_out(desk, plan.plan, partial=True)
+    assert refused.value.plan.conflicts == ["a.txt"]
+    assert (root / "a.txt").read_text() == "mine"
+    assert (root / "b.txt").exists()
+
+
+async def test_what_changed_while_a_person_decided_is_not_undone(
+    workspace: Workspace, desk: UndoDesk, root: Path
+) -> None:
+    await python(workspace, "open('a.txt','w').write('theirs'); open('b.txt','w')")
+    plan = desk.look("exec_1")
+    (root / "b.txt").unlink()
+    with pytest.raises(UndoRefused, match="Something changed while you decided; nothing was undone"):
+        carry_out(desk, plan.plan)
+    assert (root / "a.txt").read_text() == "theirs"
+    os.utime(root / "a.txt")  # touched, and the same all the same
+    again = desk.look("exec_1")
+    os.utime(root / "a.txt", (1, 1))
+    assert carry_out(desk, again.plan)[1] is not None
+    assert (root / "a.txt").read_text() == "hello\n"
+
+
+async def test_what_is_lost_stays_and_the_rest_is_undone_only_when_asked(
+    root: Path, settings: ClientSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "big").write_text("x" * 300_000)
+    workspace = Workspace(root, settings.model_copy(update={"undo_bytes": 200_000}))
+    try:
+        await python(workspace, "open('big','w').write('y'); open('a.txt','w').write('theirs')")
+        desk = workspace.undoing
+        plan = desk.look("exec_1")
+        assert list(plan.lost) == ["big"]
+        with pytest.raises(UndoRefused, match="This cannot be brought back: big"):
+            carry_out(desk, plan.plan)
+        assert (root / "a.txt").read_text() == "theirs"
+        assert carry_out(desk, plan.plan, partial=True)[1] is not None
+        assert (root / "a.txt").read_text() == "hello\n"
+        assert (root / "big").read_text() == "y"
+    finally:
+        await workspace.close()
+
+
+@pytest.mark.promise("G9", "S")
+async def test_what_the_owner_denies_is_neither_written_nor_shown(
+    workspace: Workspace, desk: UndoDesk, root: Path
+) -> None:
+    (root / "private").mkdir()
+    (root / "private" / "key.txt").write_text("the owner's own")
+    (root / "log.txt").write_text("a log")
+    code = "open('private/key.txt','w').write('theirs'); open('a.txt','w').write('x'); open('log.txt','w').write('y')"
+    await python(workspace, code)
+    rules = (
+        '[[rule]]\naction = "deny"\npaths = ["private/**"]\n'
+        '[[rule]]\naction = "deny"\ntool = "read_file"\npaths = ["log.txt"]\n'
+    )
+    workspace.obey(Policy((parse_policy(rules, Layer.USER, source="policy.toml"),)))
+    plan = desk.look("exec_1")
+    assert plan.lost == {"private/key.txt": "this machine's rules deny it, so it stays as it is"}
+    assert [change.path for change in plan.files] == ["a.txt", "log.txt"]
+    assert by_path(plan)["log.txt"].note == "not shown: this machine's rules deny reading it"
+    assert "the owner's own" not in plan.model_dump_json()
+    with pytest.raises(UndoRefused, match="rules deny it"):
+        carry_out(desk, plan.plan)
+    # As an undo that was interrupted leaves it: names for the time between are cleared away, but not there.
+    assert desk._history is not None
+    begun = {"step": "undo", "id": "undo_x", "undoes": "exec_1", "summary": "", "at": now(), "changes": []}
+    desk._history._index.append(begun)
+    between = f".assent-{'0' * 16}.undo"
+    for directory in (root, root / "private"):
+        (directory / between).write_text("")
+    carry_out(desk, plan.plan, partial=True)
+    assert not (root / between).exists()
+    assert (root / "private" / between).exists()
+    assert (root / "private" / "key.txt").read_text() == "theirs"
+    assert (root / "a.txt").read_text() == "hello\n"
+
+
+@pytest.mark.promise("G9", "S")
+async def test_directory_that_became_a_link_to_outside_is_not_followed(
+    workspace: Workspace, desk: UndoDesk, root: Path, tmp_path: Path
+) -> None:
+    (root / "d").mkdir()
+    (root / "d" / "x.txt").write_text("old")
+    await python(workspace, "open('d/x.txt','w').write('new')")
+    plan = desk.look("exec_1")
+    outside = tmp_path / "outside"
+    (root / "d").rename(outside)
+    (root / "d").symlink_to(outside)
+    with pytest.raises(UndoRefused):
+        carry_out(desk, plan.plan)
+    assert desk.look("exec_1").conflicts == ["d/x.txt"]
+    assert (outside / "x.txt").read_text() == "new"
+
+
+async def test_nothing_is_undone_while_a_call_runs_and_a_short_one_is_waited_for(
+    workspace: Workspace, desk: UndoDesk, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write(workspace, "a.txt", "new")
+    monkeypatch.setattr(undo_plans, "PATIENCE_SECONDS", 0.0)
+    running = asyncio.create_task(python(workspace, _UNTIL_OFF, "exec_2"))
+    async with asyncio.timeout(20):
+        while not (root / "on").exists():
+            await asyncio.sleep(0.01)
+    with pytest.raises(ToolFailure, match="A call runs in this workspace right now"):
+        await asyncio.to_thread(desk.look, "exec_1")
+    monkeypatch.setattr(undo_plans, "PATIENCE_SECONDS", 20.0)
+    looking = asyncio.create_task(asyncio.to_thread(desk.look, "exec_1"))
+    (root / "off").write_text("")
+    await running
+    assert (await looking).total_files == 1
+
+
+_UNTIL_OFF = "import os, time\nopen('on','w')\nwhile not os.path.exists('off'): time.sleep(0.01)"
+
+
+async def test_unknown_calls_and_stores_that_cannot_be_read_are_said(
+    workspace: Workspace, desk: UndoDesk, root: Path, settings: ClientSettings, tmp_path: Path
+) -> None:
+    with pytest.raises(NotFound, match="Nothing that 'exec_1' changed in this workspace is known"):
+        desk.look("exec_1")
+    file = tmp_path / "file"
+    file.write_text("")
+    broken = Workspace(root, settings.model_copy(update={"home": file / "home"}))
+    try:
+        with pytest.raises(ToolFailure, match="What calls changed here cannot be read: Not a directory"):
+            broken.undoing.look("exec_1")
+    finally:
+        await broken.close()
+
+
+# Being asked
+
+
+async def test_request_is_answered_with_the_plan_and_then_carried_out(
+    undoer: Undoer, reports: Reports, workspace: Workspace, root: Path, forgotten: list[bool]
+) -> None:
+    await write(workspace, "a.txt", "new\n")
+    undoer.request(asked("r1"), server_ahead=0)
+    plan = (await reports.of("r1")).plan
+    assert plan is not None
+    assert by_path(plan)["a.txt"].after == "hello\n"
+    assert not forgotten
+    undoer.request(asked("r2", plan.plan), server_ahead=0)
+    done = await reports.of("r2")
+    assert (done.done, done.problem) == (True, None)
+    assert (root / "a.txt").read_text() == "hello\n"
+    assert len(forgotten) == 2
+    paths = PathValidator(root)
+    try:
+        history = UndoHistory(paths, workspace._settings.home)
+        assert [entry.id for entry in history.entries()] == ["exec_1", done.undo_id]
+    finally:
+        paths.close()
+
+
+async def test_of_two_who_press_at_once_one_does_it_and_the_other_is_told(
+    undoer: Undoer, reports: Reports, workspace: Workspace, desk: UndoDesk
+) -> None:
+    await write(workspace, "a.txt", "new\n")
+    digest = desk.look("exec_1").plan
+    for name in ("r1", "r2"):
+        undoer.request(asked(name, digest), server_ahead=0)
+    first, second = await reports.of("r1"), await reports.of("r2")
+    assert (first.done, second.done) == (True, False)
+    assert second.problem is not None
+    assert second.problem.startswith(f"'exec_1' is already undone. `assent undo {first.undo_id}` brings it back.")
+
+
+async def test_replayed_late_and_foreign_requests_do_nothing(
+    undoer: Undoer, reports: Reports, workspace: Workspace, desk: UndoDesk, root: Path
+) -> None:
+    await write(workspace, "a.txt", "new\n")
+    digest = desk.look("exec_1").plan
+    late = timestamp(datetime.now(UTC) - timedelta(seconds=1))
+    undoer.request(asked("r1", digest, deadline=late), server_ahead=0)
+    undoer.request(asked("r2", digest), server_ahead=3600)  # by the server's clock
+    undoer.request(asked("r3", digest, client_id="another"), server_ahead=0)
+    undoer.request(asked("r4"), server_ahead=0)
+    await reports.of("r4")
+    undoer.request(asked("r4", digest), server_ahead=0)
+    undoer.request(asked("r5"), server_ahead=0)
+    await reports.of("r5")
+    assert [report.request_id for report in reports.got] == ["r4", "r5"]
+    assert (root / "a.txt").read_text() == "new\n"
+
+
+async def test_what_was_asked_in_time_but_would_begin_too_late_is_not_done(
+    workspace: Workspace, desk: UndoDesk, root: Path
+) -> None:
+    await write(workspace, "a.txt", "new\n")
+    digest = desk.look("exec_1").plan
+    with pytest.raises(UndoRefused, match="Its time was up before it could begin"):
+        desk.carry_out("exec_1", digest, partial=False, wanted=lambda: False)
+    assert (root / "a.txt").read_text() == "new\n"
+
+
+async def test_problems_are_told_with_the_plan_and_what_to_do(
+    undoer: Undoer, reports: Reports, workspace: Workspace, root: Path
+) -> None:
+    undoer.request(asked("r1"), server_ahead=0)
+    problem = (await reports.of("r1")).problem or ""
+    assert problem.endswith("is known. `assent undo --list` shows what can be undone here.")
+    await write(workspace, "a.txt", "new\n")
+    undoer.request(asked("r2", "0" * 64), server_ahead=0)
+    refused = await reports.of("r2")
+    assert refused.plan is not None
+    assert refused.problem == "Something changed while you decided; nothing was undone. Look at what it would do now."
+
+
+class Failing:
+    """A desk that fails."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def look(self, tool_id: str) -> UndoPlan:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(28, "No space left on device"), "The machine could not do it: No space left on device."),
+        (ValueError("inside"), "The client failed with ValueError; its log says more."),
+        (ToolFailure("It is busy."), "It is busy."),
+    ],
+)
+async def test_every_request_is_answered_whatever_goes_wrong(reports: Reports, error: Exception, said: str) -> None:
+    desk: Any = Failing(error)
+    undoer = Undoer(project_id=PROJECT, client_id=CLIENT, desk=desk, link=reports, forget=lambda: None)
+    undoer.request(asked("r1"), server_ahead=0)
+    assert ((await reports.of("r1")).problem or "").startswith(said)
+    await undoer.close()
+
+
+async def test_report_of_what_was_done_is_sent_until_the_server_has_it(
+    undoer: Undoer, reports: Reports, workspace: Workspace, desk: UndoDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write(workspace, "a.txt", "new\n")
+    monkeypatch.setattr(undoing, "pause", lambda attempt: 0.0)
+    digest = desk.look("exec_1").plan
+    reports.failures = [UnreachableError("away")] * undoing.TRIES
+    undoer.request(asked("r1", digest), server_ahead=0)
+    async with asyncio.timeout(10), reports.news:
+        await reports.news.wait_for(lambda: not reports.failures)
+    while undoer._tasks:
+        await asyncio.wait(list(undoer._tasks))
+    assert not reports.got
+    await undoer.resend()
+    assert [report.done for report in reports.got] == [True]
+    await undoer.resend()
+    assert len(reports.got) == 1
+    # What the server refuses for good is not sent again.
+    reports.failures = [NotFound("Nobody asked.")]
+    undoer.request(asked("r2"), server_ahead=0)
+    async with asyncio.timeout(10), reports.news:
+        await reports.news.wait_for(lambda: not reports.failures)
+    await undoer.resend()
+    assert len(reports.got) == 1
+
+
+async def test_memory_is_bounded_and_a_closed_one_begins_nothing(
+    undoer: Undoer, reports: Reports, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(undoing, "REMEMBERED", 1)
+    monkeypatch.setattr(undoing, "WAITING", 2)
+    for number in range(4):
+        undoer.request(asked(f"r{number}"), server_ahead=0)
+    assert (len(undoer._tasks), list(undoer._seen)) == (2, ["r1"])
+    await undoer.close()
+    undoer.request(asked("r9"), server_ahead=0)
+    assert not undoer._tasks
+    assert "r1" not in [report.request_id for report in reports.got]
+
+
+async def test_what_is_being_undone_comes_to_its_end_when_the_client_closes(
+    workspace: Workspace, desk: UndoDesk, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write(workspace, "a.txt", "new\n")
+    digest = desk.look("exec_1").plan
+    silent = asyncio.Event()
+
+    class Silent:
+        async def post_undo_report(self, project_id: str, tool_id: str, report: UndoReport) -> None:
+            await silent.wait()
+
+    monkeypatch.setattr(undoing, "LAST_POST_SECONDS", 0.0)
+    undoer = Undoer(project_id=PROJECT, client_id=CLIENT, desk=desk, link=Silent(), forget=lambda: None)
+    undoer.request(asked("r1", digest), server_ahead=0)
+    await asyncio.sleep(0)  # it begins
+    await undoer.close()
+    assert (root / "a.txt").read_text() == "hello\n"
+    assert not undoer._tasks
+
+
+@pytest.mark.promise("C6")
+async def test_what_was_read_before_is_forgotten(
+    make_handler: Callable[..., Any],
+    link: Any,
+    signal: Any,
+    approved: Any,
+    reports: Reports,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cache, "SETTLED_SECONDS", -1.0)
+    handler = await make_handler()
+    handler.handle_tool_execution_signal(approved("exec_1", "write_file", {"path": "a.txt", "content": "new"}))
+    await link.report("exec_1")
+    handler.handle_tool_execution_signal(signal("exec_2"))
+    assert (await link.report("exec_2"))["result"]["content"] == "new"
+    assert handler._cache._entries
+    desk = handler._workspace.undoing
+    undoer = Undoer(project_id=PROJECT, client_id=CLIENT, desk=desk, link=reports, forget=handler.forget_reads)
+    undoer.request(asked("r1", desk.look("exec_1").plan), server_ahead=0)
+    assert (await reports.of("r1")).done
+    assert not handler._cache._entries
+    handler.handle_tool_execution_signal(signal("exec_3"))
+    assert (await link.report("exec_3"))["result"]["content"] == "hello\n"
+    await undoer.close()
+    (await make_handler(cache_enabled=False, state="other")).forget_reads()  # nothing to forget

@@ -1,0 +1,312 @@
+"""Writes that ask: seen by the machine first, shown as a difference, and bound to what was seen."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from assent.executor import Caller
+from assent.gate.changes import NOT_LOOKED
+from assent.protocol.changes import MAX_SHOWN_TEXT, ChangeKind
+from assent.protocol.digests import call_digest
+from assent.protocol.errors import ConflictError, NotFound
+from assent.protocol.grants import GrantRule, GrantTerms
+from assent.protocol.inspections import Inspection, SeenFile, SeenRole
+from assent.protocol.states import AgentMode, ApprovalScope, RiskLevel
+from assent.settings import ServerSettings
+from assent.store import replaced as replaced_module
+from harness.desk import Desk, completed, open_desk
+
+pytestmark = pytest.mark.promise("A", "X18")
+
+WRITE = ("write_file", {"path": "a.txt", "content": "one\nthree\n"})
+DIGEST, OTHER = "a" * 64, "b" * 64
+SECRET = "ghp_" + "a1B2" * 9
+
+
+def there(digest: str = DIGEST, text: str | None = "one\ntwo\n", path: str = "a.txt", **more: Any) -> Inspection:
+    known: dict[str, Any] = {"size": len(text or "?"), "modified_at": "2026-01-01T00:00:00.000Z"}
+    return Inspection(files=[SeenFile(path=path, role=SeenRole.REPLACES, sha256=digest, text=text, **(known | more))])
+
+
+async def rows(desk: Desk) -> list[Any]:
+    def work(transaction: Any) -> list[Any]:
+        return list(transaction.all("SELECT * FROM tool_executions ORDER BY created_at, id"))
+
+    return await desk.store.database.read(work)
+
+
+async def kept(desk: Desk) -> int:
+    def work(transaction: Any) -> int:
+        return transaction.one("SELECT count(*) AS n FROM replaced_texts")["n"]
+
+    return await desk.store.database.read(work)
+
+
+async def test_the_question_is_bound_to_what_the_machine_saw_and_the_signal_says_it(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed(), replaces=lambda request: there()) as signals:
+        call = asyncio.create_task(desk.executor.execute_tool(*WRITE, desk.session.id))
+        approval = await desk.next_approval()
+        assert approval.inspection == there()
+        assert "It replaces 'a.txt' as it is now (8 bytes, last changed" in approval.description
+        change = await desk.approvals.change(approval.id, "alice")
+        assert (change.digest, change.before_sha256, change.before_size) == (approval.digest, DIGEST, 8)
+        assert change.seen_at == approval.created_at
+        shown = change.change
+        assert (shown.kind, shown.path, shown.note) == (ChangeKind.CHANGE, "a.txt", None)
+        assert (shown.before, shown.after) == ("one\ntwo\n", "one\nthree\n")
+        await desk.approvals.approve_tool(approval.id, "alice")
+        assert (await call).status == "completed"
+    assert signals[0]["bound"] == {"a.txt": DIGEST}
+    params = json.loads(json.dumps(signals[0]["tool_params"]))
+    assert signals[0]["digest"] == call_digest("write_file", params, desk.project.id, {"a.txt": DIGEST})
+    # The question is over, and the record still shows what it was about.
+    again = await desk.approvals.change(approval.id, "alice")
+    assert again.change == shown
+
+
+async def test_the_look_is_asked_for_without_the_content(desk: Desk) -> None:
+    requests: list[dict[str, Any]] = []
+
+    def look(request: dict[str, Any]) -> None:
+        requests.append(request)
+
+    async with desk.client(lambda signal: completed(), replaces=look):
+        call = asyncio.create_task(desk.executor.execute_tool(*WRITE, desk.session.id))
+        async with asyncio.timeout(10):
+            while not requests:
+                await asyncio.sleep(0)
+        assert (requests[0]["tool_params"]["path"], requests[0]["tool_params"]["content"]) == ("a.txt", "")
+        events, _, _ = await desk.store.feed.after(desk.project.id, 0, client_id="c1", limit=1000)
+        [stored] = [json.loads(event.payload) for event in events if event.kind == "tool.inspection_request"]
+        assert stored["tool_params"] == requests[0]["tool_params"]
+        tool_id = requests[0]["tool_id"]
+        await desk.executor.inspected(tool_id, there(), user_id="alice", project_id=desk.project.id, client_id="c1")
+        await desk.approvals.reject_tool((await desk.next_approval()).id, "alice")
+        await call
+
+
+async def test_an_append_shows_the_whole_file_as_it_would_be(desk: Desk) -> None:
+    append = ("write_file", {"path": "a.txt", "content": "three\n", "mode": "append"})
+    async with desk.client(lambda signal: completed(), replaces=lambda request: there()):
+        await desk.executor.call(*append, desk.session, until_asked=True)
+        approval = await desk.next_approval()
+        assert "It adds to 'a.txt' as it is now" in approval.description
+        shown = (await desk.approvals.change(approval.id, "alice")).change
+    assert (shown.before, shown.after) == ("one\ntwo\n", "one\ntwo\nthree\n")
+
+
+async def test_a_new_file_is_told_as_new(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed()):
+        await desk.executor.call(*WRITE, desk.session, until_asked=True)
+        approval = await desk.next_approval()
+        assert "There is no 'a.txt' now; one that appears before it is written stops it." in approval.description
+        change = await desk.approvals.change(approval.id, "alice")
+    assert (change.before_sha256, change.change.kind) == ("missing", ChangeKind.CREATE)
+    assert (change.change.before, change.change.after) == (None, "one\nthree\n")
+
+
+async def test_the_real_file_behind_a_link_is_named(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed(), replaces=lambda request: there(path="deep/real.txt")) as signals:
+        call = asyncio.create_task(desk.executor.execute_tool(*WRITE, desk.session.id))
+        approval = await desk.next_approval()
+        assert "Behind a link: what is written is 'deep/real.txt'." in approval.description
+        await desk.approvals.approve_tool(approval.id, "alice")
+        await call
+    assert signals[0]["bound"] == {"deep/real.txt": DIGEST}
+
+
+@pytest.mark.parametrize("looks", [False, None])
+async def test_without_a_machine_that_looks_the_question_is_asked_and_says_so(desk: Desk, looks: bool | None) -> None:
+    async def ask() -> None:
+        async with asyncio.timeout(10):
+            row = await desk.executor.call(*WRITE, desk.session, until_asked=True)
+        assert row.status == "AWAITING_APPROVAL"
+        approval = await desk.next_approval()
+        assert NOT_LOOKED in approval.description
+        change = await desk.approvals.change(approval.id, "alice")
+        assert (change.before_sha256, change.before_size, change.seen_at) == (None, None, None)
+        assert (change.change.before, change.change.after) == (None, "one\nthree\n")
+        assert NOT_LOOKED in (change.change.note or "")
+
+    if looks is None:
+        await ask()
+        return
+    async with desk.client(lambda signal: completed(), looks=looks) as signals:
+        await ask()
+        await desk.approvals.approve_tool((await desk.next_approval()).id, "alice")
+        await desk.executor.wait(await desk.store.executions.get((await rows(desk))[0]["id"], user_id="alice"))
+    assert signals[0]["bound"] == {}
+
+
+async def test_a_machine_that_does_not_look_in_time_ends_the_call(settings: ServerSettings) -> None:
+    short = settings.model_copy(update={"client_wait_seconds": 0.2})
+    async with open_desk(short) as desk, desk.client(lambda signal: completed(), replaces=lambda request: None):
+        response = await desk.executor.execute_tool(*WRITE, desk.session.id)
+    assert (response.status, response.error_type) == ("failed", "no_client")
+    assert "did not say in time what this would replace" in (response.error or "")
+
+
+@pytest.mark.parametrize(
+    ("look", "error"),
+    [
+        (Inspection(files=[], problem="'a.txt' is not a regular file."), "'a.txt' is not a regular file."),
+        (Inspection(files=[]), "The machine did not say what this would replace."),
+        (Inspection(files=[SeenFile(path="a.txt", sha256=DIGEST)]), "The machine did not say what this would replace."),
+        (
+            Inspection(files=[*there().files, *there().files]),
+            "The machine did not say what this would replace.",
+        ),
+    ],
+)
+async def test_what_cannot_be_seen_is_not_asked_about(desk: Desk, look: Inspection, error: str) -> None:
+    async with desk.client(lambda signal: completed(), replaces=lambda request: look) as signals:
+        response = await desk.executor.execute_tool(*WRITE, desk.session.id)
+    assert (response.status, response.error, signals) == ("failed", error, [])
+
+
+async def test_a_script_may_not_be_told_as_a_file_that_is_replaced(desk: Desk) -> None:
+    run = ("execute_command", {"command": "python", "args": ["x.py"]})
+    async with desk.client(lambda signal: completed(), sees=lambda request: there(path="x.py")) as signals:
+        response = await desk.executor.execute_tool(*run, desk.session.id)
+    assert (response.status, signals) == ("failed", [])
+
+
+@pytest.mark.promise("G8")
+async def test_what_answers_in_a_persons_place_needs_no_look(desk: Desk) -> None:
+    looks: list[str] = []
+
+    def look(request: dict[str, Any]) -> Inspection:
+        looks.append(request["tool_id"])
+        return there()
+
+    async with desk.client(lambda signal: completed(), replaces=look) as signals:
+        full = Caller(mode=AgentMode.FULL)
+        assert (await desk.executor.execute_tool(*WRITE, desk.session.id, caller=full)).status == "completed"
+        assert looks == []
+        call = asyncio.create_task(desk.executor.execute_tool(*WRITE, desk.session.id))
+        approval = await desk.next_approval()
+        rule = GrantRule(tool="write_file", paths=("a.txt",))
+        await desk.approvals.decide(
+            approval.id, "alice", approve=True, scope=ApprovalScope.CLASS, terms=GrantTerms(rule=rule)
+        )
+        await call
+        assert (await desk.executor.execute_tool(*WRITE, desk.session.id)).status == "completed"
+        assert len(looks) == 1
+    assert [signal["bound"] for signal in signals] == [{}, {"a.txt": DIGEST}, {}]
+
+
+async def test_equal_writes_join_one_question_only_while_the_file_is_the_same(desk: Desk) -> None:
+    content = [DIGEST]
+    async with desk.client(lambda signal: completed(), replaces=lambda request: there(content[0])):
+        first = await desk.executor.call(*WRITE, desk.session, until_asked=True)
+        second = await desk.executor.call(*WRITE, desk.session, until_asked=True)
+        content[0] = OTHER
+        third = await desk.executor.call(*WRITE, desk.session, until_asked=True)
+    assert first.approval_id == second.approval_id
+    assert third.approval_id not in (None, first.approval_id)
+    waiting = await desk.approvals.get_pending_approvals("alice")
+    assert [one.inspection.bound for one in waiting if one.inspection] == [{"a.txt": DIGEST}, {"a.txt": OTHER}]
+    # A yes with the digest of the older look decides nothing about the newer one.
+    with pytest.raises(ConflictError):
+        await desk.approvals.decide(waiting[1].id, "alice", approve=True, digest=waiting[0].digest)
+
+
+async def test_a_write_refused_three_times_is_refused_whatever_it_would_replace(desk: Desk) -> None:
+    digests = iter("abcdef0123")
+    async with desk.client(lambda signal: completed(), replaces=lambda request: there(next(digests) * 64)):
+        for _ in range(3):
+            call = asyncio.create_task(desk.executor.execute_tool(*WRITE, desk.session.id))
+            await desk.approvals.reject_tool((await desk.next_approval()).id, "alice")
+            await call
+        response = await desk.executor.execute_tool(*WRITE, desk.session.id)
+    assert (response.status, response.error_type) == ("failed", "refused")
+    assert "three times" in (response.error or "")
+
+
+async def test_long_texts_stay_out_of_the_question_and_the_feed(desk: Desk) -> None:
+    text = "a line of the file\n" * 5000
+    async with desk.client(lambda signal: completed(), replaces=lambda request: there(text=text)):
+        await desk.executor.call(*WRITE, desk.session, until_asked=True)
+    approval = await desk.next_approval()
+    assert approval.inspection is not None
+    assert (approval.inspection.files[0].text, approval.inspection.files[0].shortened) == (None, True)
+    events, _, _ = await desk.store.feed.after(desk.project.id, 0, client_id=None, limit=1000)
+    assert max(len(event.payload) for event in events) < 8 * 1024
+    assert (await desk.approvals.change(approval.id, "alice")).change.before == text
+
+
+async def test_what_is_kept_of_long_texts_is_bounded_and_ends(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replaced_module, "MAX_CHARACTERS", 50_000)
+    text = "x" * 20_000
+
+    async def ask(name: str) -> str:
+        row = await desk.executor.call("write_file", {"path": name, "content": "y"}, desk.session, until_asked=True)
+        return row.approval_id or ""
+
+    async with desk.client(
+        lambda signal: completed(), replaces=lambda request: there(text=text, path=request["tool_params"]["path"])
+    ):
+        one, two, three = [await ask(name) for name in ("1", "2", "3")]
+        assert await kept(desk) == 2
+        assert (await desk.approvals.change(one, "alice")).change.before == text
+        lost = await desk.approvals.change(three, "alice")
+        assert (lost.change.before, lost.before_sha256) == (None, DIGEST)
+        assert "What it holds now is not kept." in (lost.change.note or "")
+        await desk.approvals.reject_tool(one, "alice")
+        four = await ask("4")  # the decided one makes room
+        assert (await desk.approvals.change(four, "alice")).change.before == text
+        assert (await desk.approvals.change(two, "alice")).change.before == text
+        assert (await desk.approvals.change(one, "alice")).change.before is None
+        monkeypatch.setattr(replaced_module, "KEPT_SECONDS", -1)
+        await ask("5")
+        assert await kept(desk) == 1
+
+
+async def test_secrets_show_on_neither_side(desk: Desk) -> None:
+    other = "ghp_" + "Z9y8" * 9
+    write = ("write_file", {"path": "a.txt", "content": f"token = {other}\n"})
+    async with desk.client(
+        lambda signal: completed(), replaces=lambda request: there(text=f"token = {SECRET}\n", size=48)
+    ):
+        await desk.executor.call(*write, desk.session, until_asked=True)
+    approval = await desk.next_approval()
+    change = await desk.approvals.change(approval.id, "alice")
+    told = approval.model_dump_json() + change.model_dump_json()
+    assert SECRET not in told
+    assert other not in told
+    assert change.change.before == change.change.after
+    assert "What changes is masked" in (change.change.note or "")
+
+
+async def test_a_long_write_shows_its_end_only_while_it_waits(desk: Desk) -> None:
+    long = ("write_file", {"path": "a.txt", "content": "x" * 30_000})
+    async with desk.client(lambda signal: completed(), replaces=lambda request: there()):
+        await desk.executor.call(*long, desk.session, until_asked=True)
+        approval = await desk.next_approval()
+        assert (await desk.approvals.change(approval.id, "alice")).change.after == "x" * 30_000
+        await desk.approvals.reject_tool(approval.id, "alice")
+        shown = (await desk.approvals.change(approval.id, "alice")).change
+        assert (shown.after, shown.before) == (None, "one\ntwo\n")
+        assert "too long" in (shown.note or "")
+        huge = ("write_file", {"path": "a.txt", "content": "x" * (5 * MAX_SHOWN_TEXT)})
+        await desk.executor.call(*huge, desk.session, until_asked=True)
+        shown = (await desk.approvals.change((await desk.next_approval()).id, "alice")).change
+        assert shown.after is None
+
+
+async def test_what_is_no_write_and_what_is_anothers_has_no_change(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed()):
+        row = await desk.executor.call(*WRITE, desk.session, until_asked=True)
+        with pytest.raises(NotFound):
+            await desk.approvals.change(row.approval_id or "", "bob")
+        search = await desk.executor.call("search_web", {"query": "x"}, desk.session, until_asked=True)
+        with pytest.raises(NotFound):
+            await desk.approvals.change(search.approval_id or "", "alice")
+    alone = {"path": "a.txt", "content": "x"}
+    standing = await desk.approvals.request_tool_approval("alice", "write_file", alone, RiskLevel.MEDIUM, 60)
+    assert (await desk.approvals.change(standing.id, "alice")).before_sha256 is None
+    empty = await desk.approvals.request_tool_approval("alice", "make_tea", {}, RiskLevel.MEDIUM, 60)
+    with pytest.raises(NotFound):
+        await desk.approvals.change(empty.id, "alice")

@@ -17,6 +17,17 @@ export default defineConfig({
     // Nothing inline: the page's policy allows no inline script and no data: script.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
+    // One sheet with a name that stays: whoever embeds the chat links it, and every part is styled when it comes.
+    cssCodeSplit: false,
+    rolldownOptions: {
+      input: { index: here("index.html"), embed: here("src/embed.tsx") },
+      // What embed.js exports is what it is for.
+      preserveEntrySignatures: "exports-only",
+      output: {
+        entryFileNames: (chunk) => (chunk.name === "embed" ? "embed.js" : "[name]-[hash].js"),
+        assetFileNames: (asset) => (asset.names[0]?.endsWith(".css") ? "assent.css" : "[name]-[hash][extname]"),
+      },
+    },
     target: "es2022",
   },
   test: {

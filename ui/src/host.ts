@@ -31,6 +31,15 @@ export interface Waiting {
   headline: string | null;
 }
 
+/** How the person is told when the chat is not in sight; both are off until they turn them on. */
+export interface Alerts {
+  notifies(): boolean;
+  /** Why it could not be turned on; null when it is as asked. */
+  setNotifies(on: boolean): Promise<string | null>;
+  sounds(): boolean;
+  setSounds(on: boolean): void;
+}
+
 export interface Host {
   readonly kind: "browser" | "embedded" | "vscode";
   /** One request to the server. Rejects only when the server cannot be reached. */
@@ -46,6 +55,8 @@ export interface Host {
   openFile?: (path: string, line?: number) => void;
   /** Shows a difference in the host's own viewer; absent where it has none. */
   showDiff?: (title: string, before: string, after: string) => void;
+  /** Absent where the host tells the person in its own way. */
+  readonly alerts?: Alerts;
   /** Ends the sign-in; absent where the host signs in by itself. */
   signOut?: () => Promise<void>;
 }

@@ -37,6 +37,8 @@ export interface ToolCall {
   errorType: ErrorType | null;
   milliseconds: number | null;
   approvedBy: string | null;
+  /** Who said no, as far as the feed told; the record of the call does not hold it. */
+  deniedBy: string | null;
   /** When it began, in milliseconds of the server's clock. */
   at: number;
   undone: { by: string; files: number } | null;
@@ -117,3 +119,45 @@ export interface State {
 }
 
 export type { AgentInfo, AgentMode, ApprovalRequest, Execution, Grant, Machine, Session };
+
+/** Something that went wrong beside the conversation, until the person puts it away. */
+export interface Notice {
+  id: number;
+  text: string;
+  hint: string | null;
+}
+
+/** What the app itself also knows; pages and cards need only `State`. */
+export interface AppState extends State {
+  /** Whether the record of the open session is on its way. */
+  loading: boolean;
+  loadingOlder: boolean;
+  /** Whether the server said which machines are connected: none yet is not none. */
+  machinesKnown: boolean;
+  notices: Notice[];
+}
+
+export const EMPTY: AppState = {
+  link: "connecting",
+  me: null,
+  projects: [],
+  projectId: null,
+  sessions: [],
+  sessionId: null,
+  entries: [],
+  older: false,
+  questions: [],
+  settled: [],
+  runId: null,
+  usage: null,
+  grants: [],
+  machines: [],
+  agents: [],
+  agent: "",
+  modes: {},
+  serverAhead: 0,
+  loading: true,
+  loadingOlder: false,
+  machinesKnown: false,
+  notices: [],
+};

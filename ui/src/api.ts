@@ -1,0 +1,158 @@
+// The server's routes as functions, typed by the protocol. The one place that knows paths; it keeps nothing.
+
+import type {
+  AgentList,
+  ApprovalList,
+  ApproveBody,
+  AuditCheck,
+  AuditPage,
+  Cancelled,
+  CheckAnswer,
+  CheckBody,
+  DecisionAnswer,
+  Execution,
+  ExecutionPage,
+  Grant,
+  GrantList,
+  GrantPreview,
+  GrantRule,
+  MachineList,
+  Me,
+  MessageAccepted,
+  MessageBody,
+  MessageList,
+  Project,
+  ProjectList,
+  RuleLayers,
+  RunList,
+  SessionList,
+  SignInLink,
+  ToolCatalogue,
+  UndoAnswer,
+  UndoBody,
+  UndoPlan,
+  WholeCall,
+  WriteChange,
+} from "@protocol";
+import type { Host } from "./host";
+
+/** Why a request did not succeed, in the server's words. `status` 0: it could not be reached. */
+export class Problem extends Error {
+  readonly status: number;
+  readonly hint: string | null;
+  /** With 409: what holds instead. */
+  readonly state: string | null;
+
+  constructor(message: string, status: number, hint: string | null = null, state: string | null = null) {
+    super(message);
+    this.name = "Problem";
+    this.status = status;
+    this.hint = hint;
+    this.state = state;
+  }
+}
+
+/** Query values; those that are null or undefined are left out. */
+type Query = Record<string, string | number | boolean | null | undefined>;
+
+export interface HistoryQuery extends Query {
+  project_id?: string | undefined;
+  session_id?: string | undefined;
+  tool_name?: string | undefined;
+  status?: string | undefined;
+  risk_level?: string | undefined;
+  cursor?: string | undefined;
+  limit?: number | undefined;
+}
+
+export class Api {
+  readonly #host: Host;
+  readonly #heardTime: ((serverTime: number) => void) | undefined;
+
+  readonly #signedOut: (() => void) | undefined;
+
+  /** `signedOut` is called when the server no longer knows who is asking. */
+  constructor(host: Host, heardTime?: (serverTime: number) => void, signedOut?: () => void) {
+    this.#host = host;
+    this.#heardTime = heardTime;
+    this.#signedOut = signedOut;
+  }
+
+  me = () => this.#get<Me>("/my/me");
+  projects = () => this.#get<ProjectList>("/my/projects");
+  createProject = (name: string) => this.#send<Project>("/my/projects", { name });
+  sessions = (project: string) => this.#get<SessionList>(inProject(project, "chat/sessions"));
+  messages = (project: string, session_id: string, limit: number, before?: string) =>
+    this.#get<MessageList>(inProject(project, "chat/messages"), { session_id, limit, before });
+  post = (project: string, body: MessageBody) => this.#send<MessageAccepted>(inProject(project, "chat/messages"), body);
+  agents = (project: string) => this.#get<AgentList>(inProject(project, "agents"));
+  machines = (project: string) => this.#get<MachineList>(inProject(project, "machines"));
+  runs = (project: string, session_id: string, limit: number) =>
+    this.#get<RunList>(inProject(project, "chat/runs"), { session_id, limit });
+  stopRun = (project: string, run: string) =>
+    this.#send<Cancelled>(inProject(project, `chat/runs/${encodeURIComponent(run)}/cancel`), {});
+
+  approvals = (project_id: string) => this.#get<ApprovalList>("/my/approvals", { project_id });
+  approve = (project: string, approval: string, body: ApproveBody) =>
+    this.#send<DecisionAnswer>(inProject(project, `approvals/${encodeURIComponent(approval)}/approve`), body);
+  reject = (project: string, approval: string, reason: string | null) =>
+    this.#send<DecisionAnswer>(inProject(project, `approvals/${encodeURIComponent(approval)}/reject`), { reason });
+  whole = (approval: string) => this.#get<WholeCall>(`/my/approvals/${encodeURIComponent(approval)}/whole`);
+  change = (approval: string) => this.#get<WriteChange>(`/my/approvals/${encodeURIComponent(approval)}/change`);
+
+  history = (query: HistoryQuery) => this.#get<ExecutionPage>("/my/tools/history", query);
+  execution = (tool: string) => this.#get<Execution>(`/my/tools/${encodeURIComponent(tool)}`);
+  stopTool = (tool: string) => this.#send<Cancelled>(`/my/tools/${encodeURIComponent(tool)}/cancel`, {});
+  undoPlan = (tool: string) => this.#get<UndoPlan>(`/my/tools/${encodeURIComponent(tool)}/undo`);
+  undo = (tool: string, body: UndoBody) => this.#send<UndoAnswer>(`/my/tools/${encodeURIComponent(tool)}/undo`, body);
+
+  grants = (project_id: string) => this.#get<GrantList>("/my/grants", { project_id, all: true });
+  revoke = (grant: string) => this.#send<Grant>(`/my/grants/${encodeURIComponent(grant)}/revoke`, {});
+  previewGrant = (project: string, rule: GrantRule) =>
+    this.#send<GrantPreview>(inProject(project, "grants/preview"), { rule });
+
+  tools = (project: string) => this.#get<ToolCatalogue>(inProject(project, "tools/available"));
+  check = (project: string, body: CheckBody) => this.#send<CheckAnswer>(inProject(project, "check"), body);
+  policy = (project: string) => this.#get<RuleLayers>(inProject(project, "policy"));
+  audit = (project: string, limit: number, before?: number) =>
+    this.#get<AuditPage>(inProject(project, "audit"), { limit, before });
+  verifyAudit = (project: string) => this.#get<AuditCheck>(inProject(project, "audit/verify"));
+  signInLink = () => this.#send<SignInLink>("/my/signin", {});
+
+  #get<T>(path: string, query: Query = {}): Promise<T> {
+    return this.#ask<T>("GET", withQuery(path, query));
+  }
+
+  #send<T>(path: string, body: unknown): Promise<T> {
+    return this.#ask<T>("POST", path, body);
+  }
+
+  async #ask<T>(method: "GET" | "POST", path: string, body?: unknown): Promise<T> {
+    const answer = await this.#host.request(method, path, body).catch(() => {
+      throw new Problem("The server cannot be reached.", 0, "See whether `assent up` or `assent serve` still runs.");
+    });
+    if (answer.serverTime !== null) this.#heardTime?.(answer.serverTime);
+    if (answer.status >= 200 && answer.status < 300) return answer.body as T;
+    if (answer.status === 401) this.#signedOut?.();
+    throw problemOf(answer.status, answer.body);
+  }
+}
+
+function inProject(project: string, rest: string): string {
+  return `/my/projects/${encodeURIComponent(project)}/${rest}`;
+}
+
+export function withQuery(path: string, query: Query): string {
+  const pairs = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== null && value !== undefined && value !== "") pairs.set(name, String(value));
+  }
+  const text = pairs.toString();
+  return text ? `${path}?${text}` : path;
+}
+
+function problemOf(status: number, body: unknown): Problem {
+  const told = typeof body === "object" && body !== null ? (body as Record<string, unknown>) : {};
+  const text = (value: unknown) => (typeof value === "string" ? value : null);
+  return new Problem(text(told.detail) ?? `The server answered ${status}.`, status, text(told.hint), text(told.state));
+}

@@ -1,0 +1,171 @@
+// The whole chat around one `Chat`: the frame, the pages, what is open. It decides where things stand and where the focus
+// goes; what they show is theirs.
+
+import { lazy, type MouseEvent, Suspense, useCallback, useEffect, useMemo, useRef, useState } from "react";
+import type { Host } from "../host";
+import { Chat } from "../state/chat";
+import { useStore } from "../state/store";
+import { visible } from "../text/visible";
+import { Announcer } from "./Announcer";
+import { Boundary, PartFailed } from "./Boundary";
+import { ChatPane } from "./ChatPane";
+import { Notices } from "./Notices";
+import { Rail } from "./Rail";
+import { type Route, readRoute } from "./route";
+import { useRouting, wantedRoute } from "./routing";
+import { SignedOut } from "./SignedOut";
+import { TopBar } from "./TopBar";
+
+const Pages = lazy(() => import("../pages/Pages").then(({ Pages }) => ({ default: Pages })));
+
+export function App({ host, projectId = null }: { host: Host; projectId?: string | null }) {
+  const [chat, setChat] = useState<Chat | null>(null);
+  useEffect(() => {
+    const made = new Chat(host);
+    setChat(made);
+    const wanted = wantedRoute(host);
+    // An address without a place in it, or of a page, opens the newest conversation.
+    void made.start(projectId, wanted?.page === "chat" ? wanted.session : undefined);
+    return () => made.close();
+  }, [host, projectId]);
+  return <div className="app">{chat && <Frame chat={chat} />}</div>;
+}
+
+function Frame({ chat }: { chat: Chat }) {
+  const { host, store } = chat;
+  const state = useStore(store, (whole) => whole);
+  const moved = useCallback(
+    (route: Route) => {
+      if (route.page === "chat" && route.session !== store.get().sessionId) void chat.openSession(route.session);
+    },
+    [chat, store],
+  );
+  const { route, go, amend } = useRouting(host, moved);
+  const [menuOpen, setMenuOpen] = useState(false);
+  const now = useNow(chat);
+  const main = useRef<HTMLElement>(null);
+  useFocusOnArrival(main, route.page);
+
+  // A conversation that the page itself opened, or that a first message began, is put into the address.
+  const opened = state.sessionId;
+  useEffect(() => {
+    if (route.page === "chat" && opened !== null && route.session !== opened) amend({ page: "chat", session: opened });
+  }, [route, opened, amend]);
+
+  const newest = state.questions.at(-1);
+  const count = state.questions.length;
+  const headline = useMemo(() => (newest ? visible(newest.description.split("\n")[0] ?? "") : null), [newest]);
+  useEffect(() => {
+    host.waiting({ count, headline });
+  }, [host, count, headline]);
+
+  const leave = (next: Route) => {
+    setMenuOpen(false);
+    go(next);
+  };
+  const showWaiting = () => {
+    leave({ page: "chat", session: state.sessionId });
+    // After the page is there: the person asked to be taken to it, so the focus goes along.
+    setTimeout(() => {
+      const panel = document.getElementById("app-questions");
+      panel?.focus();
+      panel?.querySelector(".card-question:not([data-settled])")?.scrollIntoView({ block: "nearest" });
+    }, 0);
+  };
+  if (state.link === "signed-out") return <SignedOut kind={host.kind} />;
+  const onPage = route.page !== "chat";
+  return (
+    // biome-ignore lint/a11y/noStaticElementInteractions: links inside lead to places of the app, also where the address is not ours.
+    // biome-ignore lint/a11y/useKeyWithClickEvents: a key on a link is a click.
+    <div className={menuOpen ? "app-frame app-menu-open" : "app-frame"} onClick={(event) => follow(event, leave)}>
+      <aside
+        id="app-side"
+        className="app-side"
+        aria-label="Menu"
+        onKeyDown={(event) => event.key === "Escape" && setMenuOpen(false)}
+      >
+        <button type="button" className="app-skip" onClick={() => main.current?.focus()}>
+          Skip to the content
+        </button>
+        <Rail
+          state={state}
+          route={route}
+          api={chat.api}
+          host={host}
+          now={now}
+          go={leave}
+          openProject={(id) => {
+            setMenuOpen(false);
+            if (!onPage) amend({ page: "chat", session: null });
+            void chat.openProject(id).catch(chat.complain);
+          }}
+          signOut={() => void chat.signOut()}
+          complain={chat.complain}
+        />
+      </aside>
+      {menuOpen && <div className="app-shade" aria-hidden="true" onPointerDown={() => setMenuOpen(false)} />}
+      <div className="app-body">
+        <TopBar
+          state={state}
+          route={route}
+          menuOpen={menuOpen}
+          toggleMenu={() => setMenuOpen((open) => !open)}
+          showWaiting={showWaiting}
+          stop={() => void chat.stop()}
+        />
+        <Notices notices={state.notices} dismiss={(id) => store.do({ type: "notice-gone", id })} />
+        <main className="app-main" id="app-main" ref={main} tabIndex={-1}>
+          <div className={onPage ? "app-chat app-chat-away" : "app-chat"} inert={onPage}>
+            <ChatPane chat={chat} state={state} now={now} showGrants={() => leave({ page: "grants" })} />
+          </div>
+          {onPage && (
+            <div className="app-page">
+              <Boundary key={route.page} instead={() => <PartFailed />}>
+                <Suspense
+                  fallback={
+                    <p className="app-loading" role="status">
+                      Loading…
+                    </p>
+                  }
+                >
+                  <Pages route={route} state={state} api={chat.api} host={host} go={leave} />
+                </Suspense>
+              </Boundary>
+            </div>
+          )}
+        </main>
+      </div>
+      <Announcer entries={state.entries} questions={state.questions} loading={state.loading} />
+    </div>
+  );
+}
+
+/** A link to a place of the app goes through the app: an address that is not ours must not change. */
+function follow(event: MouseEvent, go: (route: Route) => void): void {
+  if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  const link = (event.target as Element).closest("a");
+  const href = link?.getAttribute("href");
+  if (!href?.startsWith("#/")) return;
+  event.preventDefault();
+  go(readRoute(href));
+}
+
+/** The focus goes to the content of a new page, so that reading goes on there and not where the link was. */
+function useFocusOnArrival(main: React.RefObject<HTMLElement | null>, page: string): void {
+  const before = useRef(page);
+  useEffect(() => {
+    if (before.current === page) return;
+    before.current = page;
+    main.current?.focus({ preventScroll: true });
+  }, [page, main]);
+}
+
+/** The server's time, a few times a minute: for what ends by itself. */
+function useNow(chat: Chat): number {
+  const [now, setNow] = useState(chat.now);
+  useEffect(() => {
+    const timer = setInterval(() => setNow(chat.now()), 15_000);
+    return () => clearInterval(timer);
+  }, [chat]);
+  return now;
+}

@@ -1,0 +1,182 @@
+// The conversation with what belongs to it: notes on the state of things, the entries, the questions that wait, and the
+// place to write. It stays in the page while another one is shown, so that its place is kept.
+
+import { useCallback, useState } from "react";
+import type { Chat } from "../state/chat";
+import type { AppState, Entry, Usage } from "../state/model";
+import { visible } from "../text/visible";
+import { moment, thousands } from "../text/words";
+import { Composer } from "./Composer";
+import { Conversation } from "./Conversation";
+import { EntryView } from "./EntryView";
+import { HowToConnect } from "./Machines";
+import { ModeSwitch } from "./ModeSwitch";
+import { Questions } from "./Questions";
+
+const EXAMPLES = ["read package.json and tell me the version", "list src", "write notes.md: buy milk"];
+
+interface Props {
+  chat: Chat;
+  state: AppState;
+  now: number;
+  showGrants: () => void;
+}
+
+export function ChatPane({ chat, state, now, showGrants }: Props) {
+  const { api, host, now: clock } = chat;
+  const { grants, projectId, me } = state;
+  const userId = me?.user_id ?? null;
+  const [offered, setOffered] = useState({ text: "", count: 0 });
+  const row = useCallback(
+    (entry: Entry) => <EntryView entry={entry} api={api} host={host} userId={userId} grants={grants} now={clock} />,
+    [api, host, userId, grants, clock],
+  );
+  const loadOlder = useCallback(() => void chat.loadOlder(), [chat]);
+  const agent = state.agents.find((each) => each.name === state.agent);
+  const mode = agent && (state.modes[agent.name] ?? agent.mode);
+  return (
+    <>
+      <Everything state={state} now={now} showGrants={showGrants} />
+      {state.machinesKnown && state.machines.length === 0 && projectId !== null && (
+        <div className="app-banner">
+          <HowToConnect projectId={projectId} />
+        </div>
+      )}
+      <Conversation
+        sessionId={state.sessionId}
+        entries={state.entries}
+        loading={state.loading}
+        older={state.older}
+        loadingOlder={state.loadingOlder}
+        loadOlder={loadOlder}
+        row={row}
+        empty={<Intro offer={(text) => setOffered(({ count }) => ({ text, count: count + 1 }))} />}
+      />
+      {projectId !== null && (
+        <div className="app-below">
+          <Questions
+            questions={state.questions}
+            settled={state.settled}
+            sessions={state.sessions}
+            sessionId={state.sessionId}
+            projectId={projectId}
+            api={api}
+            host={host}
+            now={clock}
+            onDecided={chat.decided}
+            onDismiss={chat.dismiss}
+          />
+          {me?.chat === false ? (
+            <p className="app-banner">
+              This server has no agent that works on messages, so there is nobody to write to. Calls of agents elsewhere
+              are still asked and shown here.
+            </p>
+          ) : (
+            <Composer
+              host={host}
+              projectId={projectId}
+              sessionId={state.sessionId}
+              working={state.runId !== null}
+              send={(content) => chat.post(content)}
+              stop={() => void chat.stop()}
+              offered={offered}
+            >
+              {state.agents.length > 1 && (
+                <label className="app-agent">
+                  <span>Agent</span>
+                  <select
+                    value={state.agent}
+                    onChange={(event) => chat.pickAgent(event.target.value)}
+                    autoComplete="off"
+                  >
+                    {state.agents.map((each) => (
+                      <option key={each.name} value={each.name} title={visible(each.description)}>
+                        {visible(each.name)}
+                      </option>
+                    ))}
+                  </select>
+                </label>
+              )}
+              {agent && mode && (
+                <ModeSwitch
+                  key={agent.name}
+                  agent={agent}
+                  mode={mode}
+                  mayApprove={me?.scopes.includes("approve") ?? false}
+                  choose={(chosen) => chat.setMode(agent.name, chosen)}
+                />
+              )}
+              {state.runId !== null && (
+                <Working asks={state.questions.some((each) => each.session_id === state.sessionId)} />
+              )}
+              {state.usage && <Used usage={state.usage} />}
+            </Composer>
+          )}
+        </div>
+      )}
+    </>
+  );
+}
+
+/** Everything in this conversation is allowed: that is never to be forgotten. */
+function Everything({ state, now, showGrants }: { state: AppState; now: number; showGrants: () => void }) {
+  const grant = state.grants.find(
+    (each) =>
+      each.scope === "session" &&
+      each.session_id === state.sessionId &&
+      each.status === "active" &&
+      Date.parse(each.expires_at) > now,
+  );
+  if (!grant) return null;
+  return (
+    <div className="app-banner app-banner-high" role="status">
+      <p>
+        <strong>Everything in this conversation is allowed</strong> until {moment(grant.expires_at)}: the agent is not
+        asked.
+      </p>
+      <button type="button" className="app-button" onClick={showGrants}>
+        See and revoke
+      </button>
+    </div>
+  );
+}
+
+function Working({ asks }: { asks: boolean }) {
+  return (
+    <span className="app-working" role="status">
+      <span className="app-dot" aria-hidden="true" />
+      {asks ? "Waits for your decision" : "Working…"}
+    </span>
+  );
+}
+
+function Intro({ offer }: { offer: (text: string) => void }) {
+  return (
+    <div className="app-intro">
+      <h2>What should the agent do?</h2>
+      <p>
+        It works in one directory of your machine. Reading goes on by itself; before anything changes you are asked
+        here, and you see exactly what would happen.
+      </p>
+      <ul>
+        {EXAMPLES.map((example) => (
+          <li key={example}>
+            <button type="button" className="app-example" onClick={() => offer(example)}>
+              {example}
+            </button>
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+function Used({ usage }: { usage: Usage }) {
+  const { requests, inputTokens, outputTokens } = usage;
+  return (
+    <span className="app-usage app-muted" title="What the last run used of its model">
+      {thousands(inputTokens)} tokens in, {thousands(outputTokens)} out, {requests}{" "}
+      {requests === 1 ? "answer" : "answers"}
+    </span>
+  );
+}

@@ -1,0 +1,147 @@
+// Where the person writes. A draft is kept for each session; what could not be sent comes back with the reason. Enter
+// sends, Shift+Enter begins a line, and keys of an input method never send.
+
+import { type KeyboardEvent, type ReactNode, useEffect, useId, useRef, useState } from "react";
+import { Problem } from "../api";
+import type { Host } from "../host";
+import { visible } from "../text/visible";
+
+interface Props {
+  host: Host;
+  projectId: string;
+  sessionId: string | null;
+  working: boolean;
+  send: (content: string) => Promise<void>;
+  stop: () => void;
+  /** What stands below the field: agent, mode, usage. */
+  children?: ReactNode;
+  /** Put into the field, as when an example was chosen; counts up so that the same one can be chosen twice. */
+  offered: { text: string; count: number };
+}
+
+const LONGEST = 100_000;
+
+export const draftKey = (projectId: string, sessionId: string | null) => `draft ${projectId} ${sessionId ?? "new"}`;
+
+export function Composer({ host, projectId, sessionId, working, send, stop, children, offered }: Props) {
+  const key = draftKey(projectId, sessionId);
+  const [text, setText] = useState(() => host.recall(key) ?? "");
+  const [error, setError] = useState<Problem | null>(null);
+  const [sending, setSending] = useState(false);
+  const field = useRef<HTMLTextAreaElement>(null);
+  const shownKey = useRef(key);
+  const beginning = useRef(false);
+  const errorId = useId();
+
+  const write = (next: string) => {
+    setText(next);
+    host.remember(shownKey.current, next === "" ? null : next);
+  };
+
+  useEffect(() => {
+    if (shownKey.current === key) return;
+    const before = shownKey.current;
+    shownKey.current = key;
+    setError(null);
+    if (beginning.current) {
+      // The first message gave the session its name: what was typed since goes on in it.
+      beginning.current = false;
+      const typed = host.recall(before);
+      host.remember(before, null);
+      host.remember(key, typed);
+      return;
+    }
+    setText(host.recall(key) ?? "");
+  }, [key, host]);
+
+  useEffect(() => {
+    if (offered.count === 0) return;
+    setText(offered.text);
+    field.current?.focus();
+  }, [offered]);
+
+  const submit = async () => {
+    const content = text.trim();
+    if (content === "" || sending) return;
+    const sentFrom = key;
+    beginning.current = sessionId === null;
+    setError(null);
+    setSending(true);
+    write(""); // at once: what is typed from now on is the next message
+    try {
+      await send(content);
+    } catch (failure) {
+      beginning.current = false;
+      giveBack(sentFrom, content);
+      setError(failure instanceof Problem ? failure : new Problem(String(failure), 0));
+    } finally {
+      setSending(false);
+    }
+  };
+
+  const giveBack = (to: string, content: string) => {
+    const typed = host.recall(to);
+    const whole = typed ? `${content}\n\n${typed}` : content;
+    host.remember(to, whole);
+    if (shownKey.current === to) setText(whole);
+  };
+
+  const pressed = (event: KeyboardEvent) => {
+    // 229: browsers that end a composition with the key that sends.
+    const composing = event.nativeEvent.isComposing || event.keyCode === 229;
+    if (event.key !== "Enter" || event.shiftKey || composing) return;
+    event.preventDefault();
+    if (!event.repeat) void submit();
+  };
+
+  return (
+    <form
+      className="app-composer"
+      aria-label="Message to the agent"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void submit();
+      }}
+    >
+      {error && (
+        <div className="app-composer-error" role="alert" id={errorId}>
+          <p>
+            Not sent: {visible(error.message)}
+            {error.hint !== null && <span className="app-hint">{visible(error.hint)}</span>}
+          </p>
+          <button type="button" className="app-close" aria-label="Dismiss" onClick={() => setError(null)}>
+            ×
+          </button>
+        </div>
+      )}
+      <div className="app-composer-field">
+        <textarea
+          ref={field}
+          value={text}
+          rows={2}
+          maxLength={LONGEST}
+          dir="auto"
+          aria-label="Message"
+          aria-describedby={error ? errorId : undefined}
+          placeholder="Message to the agent"
+          onChange={(event) => write(event.target.value)}
+          onKeyDown={pressed}
+        />
+        <div className="app-composer-buttons">
+          {working && (
+            <button type="button" className="app-button app-stop" onClick={stop}>
+              Stop
+            </button>
+          )}
+          <button type="submit" className="app-button app-button-main" disabled={text.trim() === "" || sending}>
+            {sending ? "Sending…" : "Send"}
+          </button>
+        </div>
+      </div>
+      <div className="app-composer-foot">
+        {children}
+        <span className="app-composer-keys app-muted">Enter sends · Shift+Enter: new line</span>
+      </div>
+    </form>
+  );
+}

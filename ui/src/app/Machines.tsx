@@ -1,0 +1,82 @@
+// Which machines are connected and what holds the commands there. One without isolation is said as a warning; with none
+// connected it says how to connect one.
+
+import type { Machine } from "@protocol";
+import { visible } from "../text/visible";
+import { Popover } from "./Popover";
+
+const HELD: Record<string, string> = {
+  bwrap: "Commands run isolated (bubblewrap): of your files they can change the workspace alone.",
+  landlock: "Commands are held by Landlock alone: files are protected, processes and network less so.",
+  seatbelt: "Commands are held by the macOS sandbox.",
+};
+
+export function isIsolated(machine: Machine): boolean {
+  return machine.isolation !== null && machine.isolation !== "none";
+}
+
+function means({ isolation }: Machine): string {
+  if (isolation === null) return "It did not say what isolates its commands.";
+  if (isolation === "none") return "No isolation: an allowed command can do whatever the account there can do.";
+  return HELD[isolation] ?? `Commands are held by ${visible(isolation)}.`;
+}
+
+export function Machines({ machines, projectId, known }: { machines: Machine[]; projectId: string; known: boolean }) {
+  const bare = machines.some((machine) => !isIsolated(machine));
+  const state = machines.length === 0 ? (known ? "none" : "wait") : bare ? "bare" : "good";
+  const held =
+    state === "good" ? [...new Set(machines.map((machine) => visible(machine.isolation ?? "")))].join(", ") : null;
+  const many = machines.length > 1 ? `${machines.length} machines, ` : "";
+  const lead = many + (held === null ? summary(machines, state) : "isolated: ");
+  return (
+    <Popover
+      label={
+        <>
+          <span className="app-dot" aria-hidden="true" />
+          <span>
+            <span className={held === null ? undefined : "app-wide"}>{lead}</span>
+            {held}
+          </span>
+        </>
+      }
+      name={`Machines: ${lead}${held ?? ""}`}
+      title="Machines"
+      className={`app-machines app-is-${state}`}
+    >
+      {() => (
+        <>
+          <h2>Machines</h2>
+          {machines.length === 0 && <HowToConnect projectId={projectId} />}
+          <ul className="app-machine-list">
+            {machines.map((machine) => (
+              <li key={machine.client_id}>
+                <strong>{visible(machine.client_id)}</strong>
+                {machine.next && machines.length > 1 && <span className="app-tag">next call runs here</span>}
+                {machine.workspace !== null && <bdi className="app-path">{visible(machine.workspace)}</bdi>}
+                <p className={isIsolated(machine) ? "app-muted" : "app-warning-text"}>{means(machine)}</p>
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+    </Popover>
+  );
+}
+
+function summary(machines: Machine[], state: string): string {
+  if (state === "wait") return "looking…";
+  if (state === "none") return "no machine";
+  return machines.some((machine) => machine.isolation === "none") ? "no isolation" : "isolation unknown";
+}
+
+export function HowToConnect({ projectId }: { projectId: string }) {
+  return (
+    <>
+      <p>No machine is connected, so nothing can run. On the machine with the files, start:</p>
+      <pre className="app-command">{`assent connect --project ${visible(projectId)} --workspace DIRECTORY`}</pre>
+      <p className="app-muted">
+        With <code>assent up</code> on this machine it is connected already; then see whether it still runs.
+      </p>
+    </>
+  );
+}

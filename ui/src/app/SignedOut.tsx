@@ -1,0 +1,36 @@
+// What is shown to somebody who is not signed in: nothing of anybody, and how to get in.
+
+import type { Host } from "../host";
+
+export function SignedOut({ kind }: { kind: Host["kind"] }) {
+  return (
+    <main className="app-signed-out">
+      <div className="app-sheet">
+        <h1>You are not signed in</h1>
+        {kind === "browser" ? (
+          <>
+            <p>
+              A link signs this browser in. It works once and for ten minutes; after that the browser stays signed in
+              for twelve hours.
+            </p>
+            <ul>
+              <li>
+                In a terminal of this machine: <code>assent link</code> prints one. <code>assent up</code> prints one
+                when it starts, too.
+              </li>
+              <li>
+                On a device that is signed in: choose <strong>Open on another device</strong> in its menu.
+              </li>
+            </ul>
+            <p>Questions wait meanwhile. One that nobody answers in its time runs nothing.</p>
+          </>
+        ) : (
+          <p>The token was not accepted. The page around this chat must give a new one.</p>
+        )}
+        <button type="button" className="app-button app-button-main" onClick={() => location.reload()}>
+          Try again
+        </button>
+      </div>
+    </main>
+  );
+}

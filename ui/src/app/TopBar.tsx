@@ -1,0 +1,80 @@
+// The top of every page: what is open, whether the server is there, which machines are connected, and how many questions
+// wait, with a way to them.
+
+import type { AppState, Link } from "../state/model";
+import { visible } from "../text/visible";
+import { Machines } from "./Machines";
+import type { Route } from "./route";
+
+interface Props {
+  state: AppState;
+  route: Route;
+  menuOpen: boolean;
+  toggleMenu: () => void;
+  showWaiting: () => void;
+  stop: () => void;
+}
+
+const LINK: Record<Exclude<Link, "signed-out">, string> = {
+  connecting: "Connecting…",
+  up: "Connected",
+  down: "Connection lost, trying again…",
+};
+
+export function TopBar({ state, route, menuOpen, toggleMenu, showWaiting, stop }: Props) {
+  const { projectId, link } = state;
+  const count = state.questions.length;
+  return (
+    <header className="app-top">
+      <button
+        type="button"
+        className="app-menu-button"
+        aria-expanded={menuOpen}
+        aria-controls="app-side"
+        aria-label={menuOpen ? "Close the menu" : "Open the menu"}
+        onClick={toggleMenu}
+      >
+        <span aria-hidden="true">☰</span>
+      </button>
+      <Title state={state} isPage={route.page !== "chat"} />
+      <div className="app-top-facts">
+        <span className={`app-link-state app-is-${link === "up" ? "good" : "bad"}`} role="status">
+          <span className="app-dot" aria-hidden="true" />
+          <span className="app-link-text">{link === "signed-out" ? "" : LINK[link]}</span>
+        </span>
+        {projectId !== null && <Machines machines={state.machines} projectId={projectId} known={state.machinesKnown} />}
+        {route.page !== "chat" && state.runId !== null && (
+          <button type="button" className="app-button app-stop" onClick={stop}>
+            Stop
+          </button>
+        )}
+        <button
+          type="button"
+          className={count > 0 ? "app-waiting app-waiting-some" : "app-waiting"}
+          disabled={count === 0}
+          onClick={showWaiting}
+        >
+          {count === 0 ? "Nothing waits" : count === 1 ? "1 waits for you" : `${count} wait for you`}
+        </button>
+      </div>
+    </header>
+  );
+}
+
+function Title({ state, isPage }: { state: AppState; isPage: boolean }) {
+  const project = state.projects.find((each) => each.project_id === state.projectId)?.name ?? "";
+  const session = state.sessions.find((each) => each.session_id === state.sessionId);
+  const title = state.sessionId === null ? "New conversation" : session ? visible(session.title) : "Conversation";
+  // A page has a heading of its own: there is one on the screen.
+  const Heading = isPage ? "p" : "h1";
+  return (
+    <div className="app-title">
+      <span className="app-title-project">
+        <bdi>{visible(project)}</bdi>
+      </span>
+      <Heading className="app-title-session">
+        <bdi>{title}</bdi>
+      </Heading>
+    </div>
+  );
+}

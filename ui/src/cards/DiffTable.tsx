@@ -1,0 +1,159 @@
+// The rows of a difference as a table. Signs and hidden words say what colour says; numbers are no text. Lines are shown
+// exactly: what would hide becomes an escape or a mark.
+
+import { Fragment, type ReactNode } from "react";
+import { long, scrollable } from "../text/Lines";
+import { counted } from "../text/words";
+import type { Part, Row, Side } from "./difference";
+
+export interface Folding {
+  kind: "folded";
+  run: number;
+  count: number;
+}
+
+interface DiffTableProps {
+  rows: (Row | Folding)[];
+  split: boolean;
+  label: string;
+  unfold: (run: number) => void;
+}
+
+export function DiffTable({ rows, split, label, unfold }: DiffTableProps) {
+  const columns = split ? 4 : 3;
+  return (
+    <div className="card-diff-scroll" {...scrollable(label)}>
+      <table className={split ? "card-diff-table card-split" : "card-diff-table card-unified"}>
+        <colgroup>
+          <col className="card-number" />
+          {split && <col />}
+          <col className="card-number" />
+          <col />
+        </colgroup>
+        <tbody>
+          {rows.map((row) => {
+            if (row.kind === "folded") {
+              return (
+                <tr key={`run ${row.run}`} className="card-folded">
+                  <td colSpan={columns}>
+                    <button type="button" onClick={() => unfold(row.run)}>
+                      Show {counted(row.count, "unchanged line")}
+                    </button>
+                  </td>
+                </tr>
+              );
+            }
+            return split ? <SplitRow key={keyOf(row)} row={row} /> : <UnifiedRows key={keyOf(row)} row={row} />;
+          })}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+const keyOf = (row: Row) =>
+  `${"before" in row ? row.before.number : ""} ${"after" in row ? row.after.number : ""} ${row.kind}`;
+
+function SplitRow({ row }: { row: Row }) {
+  const same = row.kind === "same";
+  return (
+    <tr>
+      <Cells side={"before" in row ? row.before : null} kind={same ? "same" : "removed"} />
+      <Cells side={"after" in row ? row.after : null} kind={same ? "same" : "added"} />
+    </tr>
+  );
+}
+
+type Kind = "same" | "removed" | "added";
+
+function Cells({ side, kind }: { side: Side | null; kind: Kind }) {
+  if (!side) {
+    return (
+      <>
+        <td className="card-number" />
+        <td className="card-nothing" />
+      </>
+    );
+  }
+  return (
+    <>
+      <td className="card-number" data-number={side.number} />
+      <td className={`card-side card-${kind}`}>
+        <Sign kind={kind} />
+        <Content side={side} kind={kind} />
+      </td>
+    </>
+  );
+}
+
+function UnifiedRows({ row }: { row: Row }) {
+  if (row.kind === "same")
+    return <UnifiedRow before={row.before.number} after={row.after.number} side={row.after} kind="same" />;
+  return (
+    <>
+      {"before" in row && <UnifiedRow before={row.before.number} side={row.before} kind="removed" />}
+      {"after" in row && <UnifiedRow after={row.after.number} side={row.after} kind="added" />}
+    </>
+  );
+}
+
+function UnifiedRow({ before, after, side, kind }: { before?: number; after?: number; side: Side; kind: Kind }) {
+  return (
+    <tr>
+      <td className="card-number" data-number={before} />
+      <td className="card-number" data-number={after} />
+      <td className={`card-side card-${kind}`}>
+        <Sign kind={kind} />
+        <Content side={side} kind={kind} />
+      </td>
+    </tr>
+  );
+}
+
+function Sign({ kind }: { kind: Kind }) {
+  if (kind === "same") return null;
+  return (
+    <span className="card-sign" data-sign={kind === "added" ? "+" : "−"}>
+      <span className="card-said">{kind}: </span>
+    </span>
+  );
+}
+
+function Content({ side, kind }: { side: Side; kind: Kind }) {
+  const last = side.parts.length - 1;
+  return (
+    <>
+      {side.parts.map((part, index) => (
+        // biome-ignore lint/suspicious/noArrayIndexKey: a part is known by its place
+        <Fragment key={index}>
+          {kind === "same" ? long(part.text) : <Marked part={part} atEnd={index === last} />}
+        </Fragment>
+      ))}
+      {!side.ended && <span className="card-noend">no newline at the end</span>}
+    </>
+  );
+}
+
+const MOST_MARKS = 40;
+
+// In a changed line, tabs, a carriage return and blanks at the end are part of what changes, and would not be seen.
+function Marked({ part, atEnd }: { part: Part; atEnd: boolean }) {
+  const pieces = part.text.split(atEnd ? /(\t|\r|[ \u00a0]+\r?$)/ : /(\t|\r)/);
+  const shown = pieces.length > 2 * MOST_MARKS ? long(part.text) : pieces.map(piece);
+  return part.changed ? <mark>{shown}</mark> : shown;
+}
+
+// Every second piece is one that would not be seen.
+function piece(text: string, index: number): ReactNode {
+  if (index % 2 === 0) return <Fragment key={index}>{long(text)}</Fragment>;
+  return (
+    <span key={index} className="card-blank" title={NAMES[text[0] as string] ?? "blanks"}>
+      {text
+        .replace(/[ \u00a0]/g, "·")
+        .replace("\r", "\\r")
+        .replace("\t", "→\t")}
+    </span>
+  );
+}
+
+const NAMES: Record<string, string> = { "\t": "tab", "\r": "carriage return" };

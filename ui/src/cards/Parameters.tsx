@@ -1,0 +1,106 @@
+// The exact parameters of a call. Each argument of a command stands in a box of its own, so that where one ends and the
+// next begins, and one that is empty or blank, can be seen. Nothing is interpreted, nothing is hidden.
+
+import { Lines, long } from "../text/Lines";
+import { oneLine } from "../text/visible";
+import { counted } from "../text/words";
+import { type Fields, json } from "./reading";
+
+const MOST_ARGUMENTS = 500;
+const SHORT = 200;
+
+interface ParametersProps {
+  toolName: string;
+  params: Fields;
+  /** Names that are shown elsewhere, with where. */
+  elsewhere?: Record<string, string>;
+}
+
+export function Parameters({ toolName, params, elsewhere = {} }: ParametersProps) {
+  const isCommand = toolName === "execute_command" && (params.args === undefined || Array.isArray(params.args));
+  const { command, args, ...others } = params;
+  const rest = Object.entries(isCommand ? others : params);
+  if (!isCommand && rest.length === 0) return <p className="card-aside">It takes no parameters.</p>;
+  return (
+    <dl className="card-params">
+      {isCommand && (
+        <div className="card-param">
+          <dt>arguments</dt>
+          <dd>
+            <Arguments words={[command, ...((args as unknown[] | undefined) ?? [])]} />
+          </dd>
+        </div>
+      )}
+      {rest.map(([name, value]) => (
+        <div className="card-param" key={name}>
+          <dt>
+            <bdi>{oneLine(name)}</bdi>
+          </dt>
+          <dd>
+            {elsewhere[name] ? (
+              <span className="card-aside">{elsewhere[name]}</span>
+            ) : (
+              <Value name={name} value={value} />
+            )}
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function Value({ name, value }: { name: string; value: unknown }) {
+  const text = typeof value === "string" ? value : json(value);
+  if (text === "") return <em className="card-aside">empty</em>;
+  if (text.includes("\n") || text.length > SHORT) return <Lines text={text} start={null} label={oneLine(name)} />;
+  return (
+    <code className="card-value">
+      <Blanks text={text} />
+    </code>
+  );
+}
+
+function Arguments({ words }: { words: unknown[] }) {
+  const shown = words.slice(0, MOST_ARGUMENTS);
+  return (
+    <>
+      <ol className="card-argv" aria-label={`${counted(words.length, "word")} of the command line`}>
+        {shown.map((word, index) => (
+          // biome-ignore lint/suspicious/noArrayIndexKey: an argument is known by its place
+          <li key={index}>
+            <code>{word === "" ? <em>empty</em> : <Blanks text={typeof word === "string" ? word : json(word)} />}</code>
+          </li>
+        ))}
+      </ol>
+      {words.length > MOST_ARGUMENTS && (
+        <Lines
+          text={words.slice(MOST_ARGUMENTS).map(json).join("\n")}
+          start={MOST_ARGUMENTS + 1}
+          label="More arguments"
+        />
+      )}
+    </>
+  );
+}
+
+// Blanks at the ends of a word would not be seen.
+function Blanks({ text }: { text: string }) {
+  const line = oneLine(text);
+  const [, before = "", middle = "", after = ""] = /^( *)(.*?)( *)$/s.exec(line) ?? [];
+  if (line.length > SHORT) return long(line);
+  return (
+    <>
+      {before && <Marked blanks={before.length} />}
+      {middle}
+      {after && <Marked blanks={after.length} />}
+    </>
+  );
+}
+
+function Marked({ blanks }: { blanks: number }) {
+  return (
+    <span className="card-blank" title={counted(blanks, "blank")}>
+      {"␣".repeat(blanks)}
+    </span>
+  );
+}

@@ -1,0 +1,121 @@
+// What a write that waits would do: the difference against the file as it is on the machine. Where there is none to be
+// had, all that would be written is shown instead. It never shows another question's difference.
+
+import type { WriteChange } from "@protocol";
+import { useEffect, useRef, useState } from "react";
+import type { Api } from "../api";
+import type { Host } from "../host";
+import type { Question } from "../state/model";
+import { Lines } from "../text/Lines";
+import { moment } from "../text/words";
+import { DiffView } from "./DiffView";
+import { textOf } from "./reading";
+import { told } from "./told";
+
+interface WriteShownProps {
+  question: Question;
+  api: Api;
+  host: Host;
+  /** Something appeared above the buttons. */
+  moved: () => void;
+}
+
+type Loaded = { change: WriteChange } | { problem: string } | null;
+
+export function WriteShown({ question, api, host, moved }: WriteShownProps) {
+  const [loaded, setLoaded] = useState<Loaded>(null);
+  const tell = useRef(moved);
+  tell.current = moved;
+  const { id, digest } = question;
+  useEffect(() => {
+    let wanted = true;
+    const settle = (found: Loaded) => {
+      if (!wanted) return;
+      setLoaded(found);
+      tell.current();
+    };
+    api.change(id).then(
+      (change) =>
+        settle(
+          change.digest === digest ? { change } : { problem: "The difference that came belongs to another call." },
+        ),
+      (error: unknown) => settle({ problem: told(error) }),
+    );
+    return () => {
+      wanted = false;
+    };
+  }, [api, id, digest]);
+  if (loaded === null) {
+    return (
+      <p className="card-loading" role="status">
+        Asking the machine what this would change…
+      </p>
+    );
+  }
+  if ("problem" in loaded) {
+    return (
+      <section className="card-part">
+        <p className="card-caution">What this would change cannot be shown: {loaded.problem}</p>
+        <Written question={question} api={api} moved={moved} />
+      </section>
+    );
+  }
+  const { change } = loaded.change;
+  return (
+    <>
+      <DiffView change={change} digestNote={digestNote(loaded.change)} host={host} />
+      {(change.after ?? null) === null && <Written question={question} api={api} moved={moved} />}
+    </>
+  );
+}
+
+/** What the difference was read from, and what a change of that means. */
+export function digestNote({ before_sha256, seen_at }: WriteChange): string {
+  if (before_sha256 === null) return "No machine has looked at the file: what it holds now is not known.";
+  const when = seen_at ? ` at ${moment(seen_at)}` : "";
+  if (before_sha256 === "missing") {
+    return `As read on the machine${when}: there is no such file. Should one appear before this runs, nothing is written.`;
+  }
+  return `As read on the machine${when}, sha256 ${before_sha256.slice(0, 12)}…; a change before it runs stops it.`;
+}
+
+// All of what would be written; where the question holds only a part, the rest is fetched when asked for.
+function Written({ question, api, moved }: Omit<WriteShownProps, "host">) {
+  const [whole, setWhole] = useState<string | null>(null);
+  const [problem, setProblem] = useState<string | null>(null);
+  const [busy, setBusy] = useState(false);
+  const content = textOf(question.tool_params.content);
+  const partial = question.tool_params.content_size !== undefined;
+  const load = async () => {
+    if (busy) return;
+    setBusy(true);
+    setProblem(null);
+    try {
+      setWhole((await api.whole(question.id)).text);
+      moved();
+    } catch (error) {
+      setProblem(told(error));
+    }
+    setBusy(false);
+  };
+  if (whole !== null) return <Lines text={whole} start={null} label="All of the call" />;
+  return (
+    <>
+      <p className="card-part-title">What would be written</p>
+      {content === null ? (
+        <p className="card-told">The question does not hold it.</p>
+      ) : (
+        <Lines text={content} label="What would be written" />
+      )}
+      {(partial || content === null) && (
+        <p className="card-told">
+          Not all of it is here.{" "}
+          <button type="button" aria-disabled={busy} onClick={load}>
+            {busy ? "Loading…" : "Show all of it"}
+          </button>{" "}
+          {problem && <span role="alert">{problem}</span>}
+        </p>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,257 @@
+// Every call that was made, newest first: filtered by the server, paged, and searched in what is loaded. New calls are
+// counted and shown when asked for; the list never moves by itself.
+
+import type { Execution } from "@protocol";
+import { useState } from "react";
+import type { ToolCall } from "../state/model";
+import { callSummary, counted, deniedBy, duration, letBy, outcome, thousands, verb } from "../text/words";
+import { Plain, Risk, When } from "./facts";
+import { Link } from "./Link";
+import { Empty, Trouble, usePaged, Waiting } from "./loading";
+import type { ProjectPageProps } from "./props";
+import { asOfNow, type Filters, liveCalls, newCalls } from "./recent";
+import { Title } from "./Title";
+import { isEnded, RISKS, STATES, TOOLS } from "./words";
+
+const PAGE = 50;
+const NONE: Filters = { tool: "", status: "", risk: "", here: false };
+
+export function History({ state, api, projectId, go, away }: ProjectPageProps & { away: boolean }) {
+  const [filters, setFilters] = useState(NONE);
+  const [sought, setSought] = useState("");
+  const session = filters.here ? (state.sessionId ?? undefined) : undefined;
+  const record = usePaged(
+    async (cursor) => {
+      const page = await api.history({
+        project_id: projectId,
+        session_id: session,
+        tool_name: filters.tool,
+        status: filters.status,
+        risk_level: filters.risk,
+        cursor: cursor ?? undefined,
+        limit: PAGE,
+      });
+      return { items: page.executions, total: page.total_count, next: page.next_cursor };
+    },
+    JSON.stringify([projectId, session, filters]),
+  );
+  const calls = liveCalls(state);
+  const rows = (record.items ?? []).map((row) => asOfNow(row, calls.get(row.id)));
+  const shown = rows.filter((row) => mentions(row, sought));
+  const fresh = record.items === null || record.busy ? 0 : newCalls(state, record.items, filters);
+  const filtered = sought.trim() !== "" || JSON.stringify(filters) !== JSON.stringify(NONE);
+  const clear = () => {
+    setFilters(NONE);
+    setSought("");
+  };
+  return (
+    <>
+      <header className="page-head">
+        <Title away={away}>History</Title>
+        <button type="button" className="page-button" disabled={record.busy} onClick={record.again}>
+          Look again
+        </button>
+      </header>
+      <FilterBar
+        filters={filters}
+        change={setFilters}
+        sought={sought}
+        seek={setSought}
+        hasSession={state.sessionId !== null}
+      />
+      <div className="page-news" role="status">
+        {fresh > 0 && (
+          <button type="button" className="page-button page-button-main" onClick={record.again}>
+            {fresh} new: show
+          </button>
+        )}
+      </div>
+      {record.items === null && !record.problem && <Waiting what="Reading the record…" />}
+      {record.items !== null && shown.length === 0 && (
+        <Nothing filtered={filtered} clear={clear} loaded={rows.length} />
+      )}
+      {shown.length > 0 && (
+        <table className="page-table page-history" aria-busy={record.busy}>
+          <caption>{captionOf(shown.length, rows.length, record.total)}</caption>
+          <thead>
+            <tr>
+              <th scope="col">When</th>
+              <th scope="col">What</th>
+              <th scope="col">Risk</th>
+              <th scope="col">Outcome</th>
+              <th scope="col">Allowed</th>
+              <th scope="col">Took</th>
+            </tr>
+          </thead>
+          <tbody>
+            {shown.map((row) => (
+              <Row key={row.id} row={row} state={state} go={go} call={calls.get(row.id)} />
+            ))}
+          </tbody>
+        </table>
+      )}
+      {record.more && (
+        <button type="button" className="page-button page-older" disabled={record.busy} onClick={record.older}>
+          {record.busy ? "Reading…" : "Older"}
+        </button>
+      )}
+      {record.problem && <Trouble problem={record.problem} again={record.again} />}
+    </>
+  );
+}
+
+function captionOf(shown: number, loaded: number, total: number): string {
+  const all = `${thousands(loaded)} of ${counted(total, "call")}, newest first`;
+  return shown === loaded ? all : `${shown} with this text, among ${all}`;
+}
+
+/** Whether the text is in what a row shows or holds. */
+function mentions(row: Execution, sought: string): boolean {
+  const wanted = sought.trim().toLowerCase();
+  if (wanted === "") return true;
+  const told = [row.id, row.tool_name, callSummary(row.tool_name, row.tool_params), row.error ?? "", ...row.reasons];
+  return `${told.join("\n")}\n${JSON.stringify(row.tool_params)}`.toLowerCase().includes(wanted);
+}
+
+function Nothing({ filtered, clear, loaded }: { filtered: boolean; clear: () => void; loaded: number }) {
+  if (!filtered) {
+    return (
+      <Empty title="No call yet.">
+        <p>What an agent does, tries to do, or is refused appears here, and stays.</p>
+      </Empty>
+    );
+  }
+  return (
+    <Empty title={loaded > 0 ? `None of the ${counted(loaded, "loaded call")} fits the text.` : "No call fits."}>
+      <button type="button" className="page-button" onClick={clear}>
+        Clear the filters
+      </button>
+    </Empty>
+  );
+}
+
+interface BarProps {
+  filters: Filters;
+  change: (filters: Filters) => void;
+  sought: string;
+  seek: (text: string) => void;
+  hasSession: boolean;
+}
+
+function FilterBar({ filters, change, sought, seek, hasSession }: BarProps) {
+  return (
+    <search className="page-filters" aria-label="Filter the history">
+      <Choice name="Tool" value={filters.tool} all="All" choose={(tool) => change({ ...filters, tool })}>
+        {TOOLS.map((tool) => [tool, tool])}
+      </Choice>
+      <Choice name="State" value={filters.status} all="All" choose={(status) => change({ ...filters, status })}>
+        {Object.entries(STATES)}
+      </Choice>
+      <Choice name="Risk" value={filters.risk} all="All" choose={(risk) => change({ ...filters, risk })}>
+        {RISKS.map((risk) => [risk, risk])}
+      </Choice>
+      <label>
+        <span>Session</span>
+        <select
+          value={filters.here ? "here" : "all"}
+          onChange={(event) => change({ ...filters, here: event.target.value === "here" })}
+        >
+          <option value="all">All</option>
+          <option value="here" disabled={!hasSession}>
+            The open one
+          </option>
+        </select>
+      </label>
+      <label className="page-filter-text">
+        <span>Text, in what is loaded</span>
+        <input type="search" value={sought} onChange={(event) => seek(event.target.value)} />
+      </label>
+    </search>
+  );
+}
+
+interface ChoiceProps {
+  name: string;
+  value: string;
+  all: string;
+  choose: (value: string) => void;
+  children: (readonly [value: string, words: string])[];
+}
+
+function Choice({ name, value, all, choose, children }: ChoiceProps) {
+  return (
+    <label>
+      <span>{name}</span>
+      <select value={value} onChange={(event) => choose(event.target.value)}>
+        <option value="">{all}</option>
+        {children.map(([each, words]) => (
+          <option key={each} value={each}>
+            {words}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+/** Green for done, red for what went wrong, plain for what goes on or was a person's no. */
+export function toneOf({ status, error_type }: Execution): string {
+  if (status === "COMPLETED") return "page-outcome page-outcome-ok";
+  if (status === "FAILED" && error_type !== "cancelled") return "page-outcome page-outcome-bad";
+  return isEnded(status) ? "page-outcome" : "page-outcome page-outcome-open";
+}
+
+interface LetByProps {
+  row: Execution;
+  state: ProjectPageProps["state"];
+  /** The same call in the live state, which may know who said no. */
+  call: ToolCall | undefined;
+}
+
+export function LetBy({ row, state, call }: LetByProps) {
+  if (row.status === "REJECTED" && call?.deniedBy) {
+    return <Plain text={`no, ${deniedBy(call.deniedBy, state.me?.user_id ?? null)}`} />;
+  }
+  if (row.approved_by === null) {
+    return <span className="page-note">{isEnded(row.status) ? "not allowed" : "not yet"}</span>;
+  }
+  if (row.approved_by === "risk:LOW") return <span className="page-note">needs no yes</span>;
+  return <Plain text={letBy(row.approved_by, state.me?.user_id ?? null, state.grants)} />;
+}
+
+interface RowProps {
+  row: Execution;
+  state: ProjectPageProps["state"];
+  go: ProjectPageProps["go"];
+  call: ToolCall | undefined;
+}
+
+function Row({ row, state, go, call }: RowProps) {
+  const summary = callSummary(row.tool_name, row.tool_params);
+  return (
+    <tr>
+      <td data-label="When">
+        <When at={row.created_at} />
+      </td>
+      <td data-label="What" className="page-what">
+        <Link to={{ page: "history", tool: row.id }} go={go}>
+          <span className="page-tool">{verb(row.tool_name)}</span>{" "}
+          <code>{summary ? <Plain text={summary} /> : "…"}</code>
+        </Link>
+      </td>
+      <td data-label="Risk">
+        <Risk level={row.risk_level} />
+      </td>
+      <td data-label="Outcome">
+        <span className={toneOf(row)}>{outcome(row.status, row.error_type, null)}</span>
+        {call?.undone != null && <span className="page-tag">undone</span>}
+      </td>
+      <td data-label="Allowed">
+        <LetBy row={row} state={state} call={call} />
+      </td>
+      <td data-label="Took" className="page-number">
+        {row.execution_time_ms === null ? <span className="page-note">–</span> : duration(row.execution_time_ms)}
+      </td>
+    </tr>
+  );
+}

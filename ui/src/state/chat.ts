@@ -1,0 +1,336 @@
+// What the person and the page do: open a project or a session, load older entries, send, stop, answer. The one place
+// that joins the server's routes, the feed and what is known. It decides nothing about approvals.
+
+import type { AgentMode, FeedEvent } from "@protocol";
+import { Api, Problem } from "../api";
+import { Feed, FIRST_PAUSE_MS, LONGEST_PAUSE_MS, type Wake } from "../feed";
+import type { Host } from "../host";
+import { fromExecution } from "./entries";
+import type { ChatEntry, Settled } from "./model";
+import { RecordReader } from "./record";
+import { Store } from "./store";
+
+/** The header knows whole seconds only; less than two are no difference. */
+const CLOCK_SLACK_MS = 2000;
+/** More than these never wait in one session: the oldest open one is among them. */
+const RUNS = 20;
+
+export class Chat {
+  readonly store = new Store();
+  readonly api: Api;
+  readonly host: Host;
+  readonly #wake: Wake | undefined;
+  #feed: Feed | null = null;
+  #reader: RecordReader | null = null;
+  #count = 0;
+  #closed = false;
+  #starts = 0;
+  #again: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(host: Host, wake?: Wake) {
+    this.host = host;
+    this.#wake = wake;
+    this.api = new Api(
+      host,
+      (time) => this.#heardTime(time),
+      () => this.#signedOut(),
+    );
+    this.store.onEvent = (event) => this.#beside(event);
+  }
+
+  /** The server's clock, in milliseconds. */
+  readonly now = (): number => Date.now() + this.store.get().serverAhead;
+
+  /** Begins: who is asking, which project, which session. `wanted` undefined: the newest one. */
+  async start(wantedProject: string | null, wanted: string | null | undefined): Promise<void> {
+    try {
+      const [me, { projects }] = await Promise.all([this.api.me(), this.api.projects()]);
+      const known = projects.length > 0 ? projects : [await this.api.createProject("default")];
+      this.store.do({ type: "me", me, projects: known });
+      const remembered = wantedProject ?? this.host.recall("project");
+      const project = known.find((each) => each.project_id === remembered) ?? known[0];
+      if (project) await this.openProject(project.project_id, wanted);
+    } catch (error) {
+      this.store.do({ type: "record-failed", sessionId: null });
+      const passing = error instanceof Problem && (error.status === 0 || error.status >= 500);
+      if (!passing || this.#closed) return this.complain(error);
+      // The server is not there yet, or not any more: it is tried again until it is.
+      this.store.do({ type: "link", link: "down" });
+      const pause = Math.min(FIRST_PAUSE_MS * 2 ** this.#starts, LONGEST_PAUSE_MS);
+      this.#starts += 1;
+      this.#again = setTimeout(() => void this.start(wantedProject, wanted), pause);
+    }
+  }
+
+  async openProject(projectId: string, wanted?: string | null): Promise<void> {
+    this.#feed?.end();
+    this.store.forget();
+    this.host.remember("project", projectId);
+    this.store.do({ type: "project", projectId });
+    await this.store.holding(async () => {
+      // Listening begins before the record is read, so that nothing falls between the two.
+      await this.#listen(projectId);
+      await Promise.all([this.#loadAround(projectId), this.#openWanted(projectId, wanted)]);
+    });
+  }
+
+  async openSession(sessionId: string | null): Promise<void> {
+    const { projectId } = this.store.get();
+    if (projectId === null) return;
+    this.store.do({ type: "opening", sessionId });
+    this.host.remember(`session ${projectId}`, sessionId);
+    this.#reader = null;
+    if (sessionId === null) return;
+    const reader = new RecordReader(this.api, projectId, sessionId);
+    const asked = this.store.get().runId;
+    await this.store.holding(async () => {
+      try {
+        const [{ entries, more }, runs] = await Promise.all([
+          reader.older(),
+          // Without them the conversation is read all the same; that somebody works is then seen when they go on.
+          this.api.runs(projectId, sessionId, RUNS).catch(() => null),
+          this.#loadApprovals(projectId),
+        ]);
+        this.#reader = this.store.get().sessionId === sessionId ? reader : this.#reader;
+        this.store.do({ type: "record", sessionId, entries, older: more, fresh: true });
+        if (runs) this.store.do({ type: "runs", sessionId, runs: runs.runs, asked });
+      } catch (error) {
+        // Of what is no longer open nobody needs to know.
+        const now = this.store.get();
+        if (now.projectId !== projectId || now.sessionId !== sessionId) return;
+        this.store.do({ type: "record-failed", sessionId });
+        this.complain(error);
+      }
+    });
+  }
+
+  async loadOlder(): Promise<void> {
+    const { sessionId, older, loadingOlder } = this.store.get();
+    const reader = this.#reader;
+    if (!reader || !older || loadingOlder || sessionId === null) return;
+    this.store.do({ type: "loading-older", on: true });
+    try {
+      const { entries, more } = await reader.older();
+      if (this.#reader === reader) this.store.do({ type: "record", sessionId, entries, older: more, fresh: false });
+    } catch (error) {
+      if (this.#reader === reader) this.store.do({ type: "loading-older", on: false });
+      this.complain(error);
+    }
+  }
+
+  /** Sends a message. Rejects with the reason when it was not accepted: the composer keeps it. */
+  async post(content: string): Promise<void> {
+    const { projectId, sessionId, agent, modes } = this.store.get();
+    if (projectId === null) throw new Problem("No project is open.", 0);
+    this.#count += 1;
+    const entry: ChatEntry = {
+      kind: "message",
+      id: `local ${this.#count}`,
+      role: "user",
+      content,
+      runId: null,
+      at: this.now(),
+      pending: true,
+    };
+    this.store.do({ type: "posting", entry });
+    try {
+      const accepted = await this.api.post(projectId, {
+        content,
+        session_id: sessionId,
+        ...(agent ? { agent, mode: modes[agent] ?? null } : {}),
+      });
+      const now = this.store.get();
+      // The person went elsewhere meanwhile: the record has it.
+      if (now.projectId !== projectId || now.sessionId !== sessionId) return;
+      this.store.do({ type: "posted", localId: entry.id, accepted });
+      if (sessionId === null) await this.#begun(accepted.session_id);
+    } catch (error) {
+      this.store.do({ type: "post-failed", localId: entry.id });
+      throw error;
+    }
+  }
+
+  async stop(): Promise<void> {
+    const { projectId, runId } = this.store.get();
+    if (projectId === null || runId === null) return;
+    try {
+      await this.api.stopRun(projectId, runId);
+    } catch (error) {
+      // It was over already.
+      if (error instanceof Problem && (error.status === 409 || error.status === 404)) {
+        this.store.do({ type: "run-over", runId });
+      } else this.complain(error);
+    }
+  }
+
+  readonly decided = (settled: Settled): void => this.store.do({ type: "settled", settled });
+  readonly dismiss = (approvalId: string): void => this.store.do({ type: "dismissed", approvalId });
+
+  pickAgent(agent: string): void {
+    this.store.do({ type: "agent", agent });
+  }
+
+  setMode(agent: string, mode: AgentMode): void {
+    this.store.do({ type: "mode", agent, mode });
+  }
+
+  async signOut(): Promise<void> {
+    try {
+      await this.host.signOut?.();
+      this.#signedOut();
+    } catch {
+      this.complain(
+        new Problem("Signing out did not work: the server cannot be reached.", 0, "Try again in a moment."),
+      );
+    }
+  }
+
+  readonly complain = (error: unknown): void => {
+    if (error instanceof Problem && error.status === 401) return; // the screen says it
+    const text = error instanceof Error ? error.message : String(error);
+    this.#count += 1;
+    const hint = error instanceof Problem ? error.hint : null;
+    this.store.do({ type: "notice", notice: { id: this.#count, text, hint } });
+  };
+
+  close(): void {
+    this.#closed = true;
+    clearTimeout(this.#again);
+    this.#feed?.end();
+  }
+
+  /** Waits for the first answer of the stream, good or bad, so that the record is read after listening began. */
+  #listen(projectId: string): Promise<void> {
+    return new Promise((resolve) => {
+      if (this.#closed) return resolve();
+      this.#feed = new Feed(
+        this.host,
+        projectId,
+        {
+          event: (event) => this.store.hear(event),
+          up: () => {
+            this.store.do({ type: "link", link: "up" });
+            resolve();
+          },
+          down: () => {
+            this.store.do({ type: "link", link: "down" });
+            resolve();
+          },
+          signedOut: () => {
+            this.#signedOut();
+            resolve();
+          },
+          gap: () => void this.#readAgain(projectId),
+        },
+        this.#wake,
+      );
+    });
+  }
+
+  async #openWanted(projectId: string, wanted: string | null | undefined): Promise<void> {
+    // With a session known by its name the list need not be waited for.
+    if (wanted === null) return this.#openNone(projectId);
+    const remembered = wanted ?? this.host.recall(`session ${projectId}`);
+    if (wanted) {
+      void this.#loadSessions(projectId);
+      return this.openSession(wanted);
+    }
+    const sessions = await this.#loadSessions(projectId);
+    // The person chose another project meanwhile: its sessions are not these.
+    if (this.store.get().projectId !== projectId) return;
+    const session = sessions.find((each) => each.session_id === remembered) ?? sessions[0];
+    return session ? this.openSession(session.session_id) : this.#openNone(projectId);
+  }
+
+  async #openNone(projectId: string): Promise<void> {
+    await Promise.all([
+      this.openSession(null),
+      this.#loadSessions(projectId),
+      this.#quietly(this.#loadApprovals(projectId)),
+    ]);
+  }
+
+  async #loadAround(projectId: string): Promise<void> {
+    const { api, store } = this;
+    const here = () => store.get().projectId === projectId;
+    await Promise.all([
+      this.#quietly(api.grants(projectId).then(({ grants }) => here() && store.do({ type: "grants", grants }))),
+      this.#quietly(api.machines(projectId).then(({ machines }) => here() && store.do({ type: "machines", machines }))),
+      this.#quietly(api.agents(projectId).then(({ agents }) => here() && store.do({ type: "agents", agents }))),
+    ]);
+  }
+
+  async #loadApprovals(projectId: string): Promise<void> {
+    const { approvals } = await this.api.approvals(projectId);
+    if (this.store.get().projectId === projectId) this.store.do({ type: "approvals", approvals });
+  }
+
+  async #loadSessions(projectId: string) {
+    try {
+      const { sessions } = await this.api.sessions(projectId);
+      if (this.store.get().projectId === projectId) this.store.do({ type: "sessions", sessions });
+      return sessions;
+    } catch (error) {
+      this.complain(error);
+      return [];
+    }
+  }
+
+  /** A new session has a title and events of its first moments that were not ours yet: the record has both. */
+  async #begun(sessionId: string): Promise<void> {
+    const { projectId } = this.store.get();
+    if (projectId) await Promise.all([this.openSession(sessionId), this.#loadSessions(projectId)]);
+  }
+
+  async #readAgain(projectId: string): Promise<void> {
+    const { sessionId } = this.store.get();
+    await this.store.holding(async () => {
+      await Promise.all([
+        this.#loadAround(projectId),
+        this.#loadSessions(projectId),
+        sessionId === null ? this.#quietly(this.#loadApprovals(projectId)) : this.openSession(sessionId),
+      ]);
+    });
+  }
+
+  /** What an event asks for beside the conversation. */
+  #beside(event: FeedEvent): void {
+    const { projectId, sessions, sessionId, entries } = this.store.get();
+    if (projectId === null) return;
+    if (event.kind === "chat.message" && !sessions.some((each) => each.session_id === event.session_id)) {
+      void this.#loadSessions(projectId);
+    }
+    if (event.kind === "tool.finished" && event.session_id === sessionId) {
+      const known = entries.some((entry) => entry.kind === "tool" && entry.id === event.tool_id);
+      if (!known) void this.#quietly(this.#fetchCall(event.tool_id, sessionId));
+    }
+  }
+
+  async #fetchCall(toolId: string, sessionId: string): Promise<void> {
+    const call = fromExecution(await this.api.execution(toolId));
+    this.store.do({ type: "record", sessionId, entries: [call], older: this.store.get().older, fresh: false });
+  }
+
+  /** What is not there yet, or not open to this token, is no reason to stop: it stays empty, and is said. */
+  async #quietly(work: Promise<unknown>): Promise<void> {
+    try {
+      await work;
+    } catch (error) {
+      this.complain(error);
+    }
+  }
+
+  #heardTime(time: number): void {
+    const ahead = time - Date.now();
+    const before = this.store.get().serverAhead;
+    const next = Math.abs(ahead) < CLOCK_SLACK_MS ? 0 : ahead;
+    if (Math.abs(next - before) >= CLOCK_SLACK_MS || next === 0) this.store.do({ type: "clock", ahead: next });
+  }
+
+  #signedOut(): void {
+    this.#feed?.end();
+    this.#feed = null;
+    this.store.forget();
+    this.store.do({ type: "signed-out" });
+  }
+}

@@ -1,0 +1,189 @@
+// How calls, outcomes and times read. Only makes text, all of it safe to show: what came from elsewhere passes visible().
+
+import type { ErrorType, ExecutionStatus, Grant } from "@protocol";
+import { oneLine, shortened, visible } from "./visible";
+
+const LONGEST_SUMMARY = 300;
+
+type Params = Record<string, unknown>;
+
+const VERBS: Record<string, string> = {
+  read_file: "Read",
+  write_file: "Write",
+  list_directory: "List",
+  search_files: "Search",
+  execute_command: "Run",
+  search_web: "Search the web",
+};
+
+/** What a tool does, as a verb; its name where it is none of ours. */
+export function verb(toolName: string): string {
+  return VERBS[toolName] ?? shortened(oneLine(toolName), 60);
+}
+
+// A word of a command line: as it is where that cannot be misread, else between quotes.
+const word = (text: string) => (/^[\w@%+=:,./-]+$/.test(text) ? text : JSON.stringify(text));
+
+/** What a call does it to, on one line: the command line, the path, the words looked for. */
+export function callSummary(toolName: string, params: Params): string {
+  return shortened(oneLine(summary(toolName, params)), LONGEST_SUMMARY);
+}
+
+function summary(toolName: string, params: Params): string {
+  const path = typeof params.path === "string" ? params.path : "";
+  switch (toolName) {
+    case "execute_command": {
+      const args: unknown[] = Array.isArray(params.args) ? params.args : [];
+      return [params.command, ...args].map((each) => word(shortened(String(each), LONGEST_SUMMARY))).join(" ");
+    }
+    case "search_files":
+      return `${word(String(params.pattern))} in ${path || "."}`;
+    case "read_file": {
+      const first = params.start_line;
+      const last = params.end_line;
+      if (typeof first !== "number" && typeof last !== "number") return path;
+      return `${path}, lines ${Number(first ?? 1)} to ${typeof last === "number" ? last : "the last"}`;
+    }
+    case "write_file":
+      return params.mode === "append" ? `${path} (at its end)` : path;
+    case "list_directory":
+      return `${path || "."}${params.recursive === true ? " and all below" : ""}`;
+    case "search_web":
+      return String(params.query ?? "");
+    default:
+      return path || (Object.keys(params).length === 0 ? "" : String(JSON.stringify(params)));
+  }
+}
+
+const STATUS: Record<ExecutionStatus, string> = {
+  PENDING: "starting…",
+  AWAITING_APPROVAL: "waits for your decision",
+  APPROVED: "allowed, waiting for your machine…",
+  EXECUTING: "running…",
+  COMPLETED: "done",
+  REJECTED: "denied",
+  TIMEOUT: "nobody answered in time",
+  FAILED: "failed",
+};
+
+const FAILURE: Partial<Record<ErrorType, string>> = {
+  invalid: "not a valid call",
+  refused: "refused",
+  rejected: "denied",
+  approval_timeout: "nobody answered in time",
+  no_client: "no machine was connected",
+  drifted: "changed since it was approved",
+  cancelled: "cancelled",
+  interrupted: "interrupted",
+  execution_timeout: "ran too long",
+  tool_error: "failed",
+  internal: "failed inside Assent",
+};
+
+const ADVICE: Partial<Record<ErrorType, string>> = {
+  refused: "The rules of this project never let it run. See Policy for which one and why.",
+  no_client: "Start `assent connect` in the workspace, then ask the agent to try again.",
+  drifted: "Nothing ran. What was shown is no longer there; the agent has to ask again.",
+  interrupted: "See whether it had its effect before it is tried again.",
+  execution_timeout: "It was ended. What it had printed by then is below.",
+};
+
+/** How a call stands, with how long it took where it ran. */
+export function outcome(
+  status: ExecutionStatus,
+  errorType: ErrorType | null,
+  milliseconds: number | null | undefined,
+): string {
+  const said = (status === "FAILED" && errorType && FAILURE[errorType]) || STATUS[status] || String(status);
+  if (typeof milliseconds !== "number") return said;
+  if (status === "COMPLETED") return `${said} in ${duration(milliseconds)}`;
+  const ran = status === "FAILED" && (errorType === "tool_error" || errorType === "execution_timeout");
+  return ran ? `${said} after ${duration(milliseconds)}` : said;
+}
+
+/** What a person could do about a failure; null where the error itself says it all. */
+export function advice(errorType: ErrorType | null): string | null {
+  return (errorType && ADVICE[errorType]) ?? null;
+}
+
+/** Who or what let a call run; nothing for what is LOW, which nobody is asked about. */
+export function letBy(actor: string | null, userId: string | null, grants: readonly Grant[]): string {
+  const [kind = "", ...rest] = (actor ?? "").split(":");
+  const raw = rest.join(":");
+  const name = oneLine(raw);
+  if (kind === "person") return raw === userId ? "by your answer" : `by ${name}`;
+  if (kind === "rule") return `by rule ${name}`;
+  if (kind === "mode") return `by mode ${name}, unasked`;
+  if (kind !== "grant") return "";
+  const grant = grants.find((each) => each.id === raw);
+  return grant ? `by your grant: ${oneLine(grant.text)}` : `by grant ${name}`;
+}
+
+/** Who denied a call, where that is known. */
+export function deniedBy(actor: string | null, userId: string | null): string {
+  return actor === null ? "" : `by ${whoIs(actor, userId)}`;
+}
+
+/** A person's name out of `person:alice`; "you" for oneself. */
+export function whoIs(actor: string | null, userId: string | null): string {
+  const [kind = "", ...rest] = (actor ?? "").split(":");
+  const name = kind === "person" ? rest.join(":") : (actor ?? "");
+  return name === userId ? "you" : oneLine(name);
+}
+
+/** A span in the largest unit that says it well. */
+export function span(seconds: number): string {
+  const all = Math.max(0, Math.round(seconds));
+  for (const [unit, name] of [
+    [3600, "hour"],
+    [60, "minute"],
+  ] as const) {
+    if (all >= 2 * unit || all === unit) return counted(Math.round(all / unit), name);
+  }
+  return counted(all, "second");
+}
+
+/** How long something took, short: 412 ms, 3.2 s, 2 min 5 s. */
+export function duration(milliseconds: number): string {
+  const all = Math.max(0, milliseconds);
+  if (all < 1000) return `${Math.round(all)} ms`;
+  if (all < 59_950) return `${(all / 1000).toFixed(1)} s`;
+  const seconds = Math.round(all / 1000);
+  return `${Math.floor(seconds / 60)} min${seconds % 60 ? ` ${seconds % 60} s` : ""}`;
+}
+
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+/** A moment in the person's own time: the time of day today, with the date before that. */
+export function moment(when: string | number, today: number = Date.now()): string {
+  const at = new Date(when);
+  if (Number.isNaN(at.getTime())) return visible(String(when));
+  const two = (value: number) => String(value).padStart(2, "0");
+  const time = `${two(at.getHours())}:${two(at.getMinutes())}`;
+  const now = new Date(today);
+  if (at.toDateString() === now.toDateString()) return `${time}:${two(at.getSeconds())}`;
+  const year = at.getFullYear() === now.getFullYear() ? "" : ` ${at.getFullYear()}`;
+  return `${at.getDate()} ${MONTHS[at.getMonth()]}${year}, ${time}`;
+}
+
+/** A size as people read it. */
+export function bytes(count: number): string {
+  if (count < 1000) return counted(count, "byte");
+  const units = ["kB", "MB", "GB", "TB"];
+  let value = count / 1000;
+  let unit = 0;
+  while (value >= 999.5 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${value < 10 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+}
+
+/** `1 line`, `2 lines`, `12,000 lines`. */
+export function counted(count: number, noun: string): string {
+  return `${thousands(count)} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+export function thousands(count: number): string {
+  return String(count).replace(/\B(?=(\d{3})+$)/g, ",");
+}

@@ -1,0 +1,510 @@
+import { act, cleanup, fireEvent, render, screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { Problem } from "../src/api";
+import { App } from "../src/app/App";
+import * as sample from "./state_samples";
+import { Refusal, TableHost } from "./state_samples";
+
+// jsdom lays nothing out: what is near the screen cannot be known there, so everything is.
+vi.mock("virtua", () => ({
+  Virtualizer: ({ data, children }: { data: unknown[]; children: (entry: unknown) => React.ReactNode }) => (
+    <ol>{data.map((entry) => children(entry))}</ol>
+  ),
+}));
+
+function Broken(): never {
+  throw new Error("chunk");
+}
+
+beforeEach(() => {
+  Element.prototype.scrollIntoView = () => {}; // jsdom has none
+  location.hash = "";
+});
+afterEach(() => {
+  cleanup();
+  vi.restoreAllMocks();
+});
+
+async function shown(host = new TableHost(), link = "Connected") {
+  const user = userEvent.setup();
+  const view = render(<App host={host} />);
+  if (link) await screen.findByText(link);
+  await waitFor(() => expect(screen.queryByText("Loading the conversation…")).toBeNull());
+  return { host, user, view };
+}
+
+const writing = () => screen.getByRole("textbox", { name: "Message" });
+const tell = (host: TableHost, ...events: Parameters<TableHost["tell"]>) => act(async () => host.tell(...events));
+
+describe("the frame", () => {
+  test("it has its landmarks, one heading, and a way to the content", async () => {
+    const { user } = await shown();
+    for (const role of ["banner", "main", "navigation"]) expect(screen.getAllByRole(role).length).toBeGreaterThan(0);
+    expect(screen.getAllByRole("heading", { level: 1 }).map((each) => each.textContent)).toEqual(["First"]);
+    await user.click(screen.getByText("Skip to the content"));
+    expect(document.activeElement).toBe(screen.getByRole("main"));
+  });
+
+  test("who is not signed in is told how to, and sees nothing else", async () => {
+    await shown(new TableHost({ "GET /my/me": new Refusal(401) }, "browser"), "");
+    expect(await screen.findByRole("heading", { name: "You are not signed in" })).toBeTruthy();
+    expect(screen.getByText("assent link")).toBeTruthy();
+    expect(screen.queryByRole("navigation")).toBeNull();
+    cleanup();
+    await shown(new TableHost({ "GET /my/me": new Refusal(401) }), "");
+    expect(await screen.findByText(/must give a new one/)).toBeTruthy();
+  });
+
+  test("a lost connection is said, and when it is back too", async () => {
+    const { host } = await shown();
+    await act(async () => host.stream.closed(0));
+    expect(screen.getByText("Connection lost, trying again…")).toBeTruthy();
+    await screen.findByText("Connected", {}, { timeout: 3000 });
+  });
+
+  test("what goes wrong is a notice that can be put away", async () => {
+    const { user } = await shown(
+      new TableHost({ "GET /my/grants": new Refusal(500, { detail: "Broke.", hint: "Wait." }) }),
+    );
+    const notice = await screen.findByRole("alert");
+    expect(notice.textContent).toContain("Broke.Wait.");
+    await user.click(within(notice).getByRole("button", { name: "Dismiss" }));
+    expect(screen.queryByRole("alert")).toBeNull();
+  });
+
+  test("the menu of a narrow screen opens and closes, also with Escape and beside it", async () => {
+    const { user, view } = await shown();
+    const button = screen.getByRole("button", { name: "Open the menu" });
+    await user.click(button);
+    expect(button.getAttribute("aria-expanded")).toBe("true");
+    act(() => screen.getByRole("link", { name: "Chat" }).focus());
+    await user.keyboard("{Escape}");
+    expect(button.getAttribute("aria-expanded")).toBe("false");
+    await user.click(button);
+    fireEvent.pointerDown(view.container.querySelector(".app-shade") as Element);
+    expect(button.getAttribute("aria-expanded")).toBe("false");
+  });
+
+  test("pages are reached by their links, the focus goes along, and the address is left alone where it is not ours", async () => {
+    const { user } = await shown();
+    await user.click(screen.getByRole("link", { name: "Sessions" }));
+    expect(await screen.findByRole("heading", { level: 1, name: "Sessions" }, { timeout: 10_000 })).toBeTruthy();
+    expect(document.activeElement).toBe(screen.getByRole("main"));
+    expect(location.hash).toBe("");
+    expect(screen.getByRole("link", { name: "Sessions" }).getAttribute("aria-current")).toBe("page");
+    await user.click(screen.getByRole("link", { name: "Chat" }));
+    expect(screen.getByRole("heading", { level: 1 }).textContent).toBe("First");
+  });
+
+  test("in a browser the address says where one is, and leads there", async () => {
+    location.hash = "#/grants";
+    const { user } = await shown(new TableHost({}, "browser"));
+    expect(screen.getByRole("link", { name: "Grants" }).getAttribute("aria-current")).toBe("page");
+    await user.click(screen.getByRole("link", { name: "Chat" }));
+    await waitFor(() => expect(location.hash).toBe("#/chat/s"));
+    await user.click(screen.getByRole("button", { name: "New conversation" }));
+    await screen.findByText("What should the agent do?");
+    expect(location.hash).toBe("#/chat");
+    location.hash = "#/chat/s";
+    await screen.findByRole("heading", { level: 1, name: "First" });
+  });
+
+  test("a link with a key held is the browser's business", async () => {
+    await shown();
+    const link = screen.getByRole("link", { name: "Sessions" });
+    fireEvent.click(link, { ctrlKey: true });
+    expect(screen.getByRole("link", { name: "Chat" }).getAttribute("aria-current")).toBe("page");
+  });
+
+  test("another project opens in place of the first", async () => {
+    const host = new TableHost();
+    host.table["GET /my/projects"] = {
+      projects: [
+        { project_id: "p", name: "demo", created_at: sample.at(0) },
+        { project_id: "p2", name: "other", created_at: sample.at(0) },
+      ],
+      total_count: 2,
+    };
+    host.table["GET /my/projects/p2/chat/sessions"] = { sessions: [], total_count: 0 };
+    for (const what of ["agents", "machines"])
+      host.table[`GET /my/projects/p2/${what}`] = host.table[`GET /my/projects/p/${what}`];
+    const { user } = await shown(host);
+    await user.selectOptions(screen.getByLabelText("Project"), "other");
+    expect(await screen.findByText("What should the agent do?")).toBeTruthy();
+  });
+
+  test("signing out goes through the host", async () => {
+    const host = new TableHost();
+    host.signOut = async () => {};
+    const { user } = await shown(host);
+    await user.click(screen.getByRole("button", { name: "Sign out alice" }));
+    expect(await screen.findByText("You are not signed in")).toBeTruthy();
+  });
+
+  test("a page that cannot be loaded says so and offers to reload", async () => {
+    vi.spyOn(console, "error").mockImplementation(() => {});
+    const { Boundary, PartFailed, EntryFailed } = await import("../src/app/Boundary");
+    render(
+      <Boundary instead={() => <PartFailed />}>
+        <Broken />
+      </Boundary>,
+    );
+    expect(screen.getByRole("button", { name: "Reload the page" })).toBeTruthy();
+    render(<EntryFailed />);
+    expect(screen.getByText(/could not be shown here/)).toBeTruthy();
+  });
+});
+
+describe("machines", () => {
+  const machines = (...list: object[]) => ({
+    "GET /my/projects/p/machines": { machines: list, total_count: list.length },
+  });
+  const machine = (isolation: string | null, id = "laptop") => ({
+    client_id: id,
+    workspace: "/w",
+    isolation,
+    next: true,
+  });
+
+  test("a machine and what isolates it are in sight, with what that means", async () => {
+    const { user } = await shown();
+    await user.click(screen.getByRole("button", { name: /isolated: bwrap/ }));
+    expect(screen.getByText(/Commands run isolated/)).toBeTruthy();
+    await user.keyboard("{Escape}");
+    expect(screen.queryByText(/Commands run isolated/)).toBeNull();
+    expect(document.activeElement?.textContent).toContain("isolated");
+  });
+
+  test.each([
+    ["none", /no isolation/, /can do whatever/],
+    [null, /isolation unknown/, /did not say/],
+    ["other", /isolated: other/, /held by other/],
+  ])("isolation %s is said", async (isolation, label, words) => {
+    const { user } = await shown(new TableHost(machines(machine(isolation))));
+    await user.click(screen.getByRole("button", { name: label }));
+    expect(screen.getByText(words)).toBeTruthy();
+    await user.click(document.body);
+    expect(screen.queryByText(words)).toBeNull();
+  });
+
+  test("several are counted, and the next is named", async () => {
+    const { user } = await shown(
+      new TableHost(machines(machine("bwrap"), { ...machine("none", "b"), next: false, workspace: null })),
+    );
+    await user.click(screen.getByRole("button", { name: /2 machines, no isolation/ }));
+    expect(screen.getByText("next call runs here")).toBeTruthy();
+  });
+
+  test("with none it says how to connect one", async () => {
+    await shown(new TableHost(machines()));
+    expect(screen.getByText(/assent connect --project p/)).toBeTruthy();
+    expect(screen.getByRole("button", { name: /no machine/ })).toBeTruthy();
+  });
+});
+
+describe("the conversation", () => {
+  test("messages, calls and remarks are shown in order, and examples go into the field", async () => {
+    const { host, user } = await shown();
+    await user.click(screen.getByRole("button", { name: "list src" }));
+    expect((writing() as HTMLTextAreaElement).value).toBe("list src");
+    expect(document.activeElement).toBe(writing());
+    await tell(
+      host,
+      sample.said("m", 1, { role: "user", content: "do it" }),
+      sample.started("t", 2),
+      sample.text("I am at it", 3),
+      {
+        kind: "chat.error",
+        session_id: "s",
+        run_id: "other",
+        message: "Broke.",
+        hint: "Again.",
+        timestamp: sample.at(4),
+      },
+    );
+    expect(await screen.findByText("I am at it")).toBeTruthy();
+    expect(screen.getByText("do it")).toBeTruthy();
+    expect(screen.getByText("writing…")).toBeTruthy();
+    expect(screen.getByText("Broke.")).toBeTruthy();
+    await tell(host, sample.said("a", 5, { content: "It is done." }));
+    expect(screen.getByText("The agent says: It is done.")).toBeTruthy();
+  });
+
+  test("what was there when the page opened is not announced", async () => {
+    const host = new TableHost({
+      "GET /my/projects/p/chat/messages": {
+        messages: [sample.message("old", 1, { role: "agent" })],
+        total_count: 1,
+        more: false,
+      },
+    });
+    const { view } = await shown(host);
+    expect(view.container.querySelector("[aria-live=polite]")?.textContent).toBe("");
+  });
+
+  test("older entries are asked for when the person comes near the first", async () => {
+    const pages = [
+      { messages: [sample.message("m2", 2)], total_count: 1, more: true },
+      { messages: [sample.message("m1", 1)], total_count: 1, more: false },
+    ];
+    let asked = 0;
+    const host = new TableHost({ "GET /my/projects/p/chat/messages": () => pages[asked++] });
+    await shown(host);
+    await screen.findByText("m1");
+    expect(asked).toBe(2);
+  });
+
+  test("it follows the newest unless the person went up, and then says that there is more", async () => {
+    const { host, user, view } = await shown();
+    await tell(host, sample.said("a", 1));
+    const scroller = view.container.querySelector("section.app-scroll") as HTMLElement;
+    const size = { scrollHeight: 1000, clientHeight: 100 };
+    for (const [name, value] of Object.entries(size))
+      Object.defineProperty(scroller, name, { value, configurable: true });
+    scroller.scrollTop = 900;
+    fireEvent.scroll(scroller);
+    scroller.scrollTop = 300;
+    fireEvent.scroll(scroller);
+    expect(screen.getByRole("button", { name: /To the newest/ })).toBeTruthy();
+    await tell(host, sample.said("b", 2, { run_id: "r2" }));
+    expect(scroller.scrollTop).toBe(300);
+    await user.click(screen.getByRole("button", { name: /New below/ }));
+    expect(scroller.scrollTop).toBe(1000);
+    expect(screen.queryByRole("button", { name: /New below/ })).toBeNull();
+    await tell(host, sample.said("c", 3, { run_id: "r3" }));
+    expect(scroller.scrollTop).toBe(1000);
+  });
+});
+
+describe("what waits", () => {
+  test("it is counted, told to the host, and reached from another page", async () => {
+    const { host, user } = await shown();
+    expect((screen.getByRole("button", { name: "Nothing waits" }) as HTMLButtonElement).disabled).toBe(true);
+    await tell(host, sample.asked("a", 1), sample.asked("b", 2, { session_id: "x" }));
+    expect(host.told.at(-1)).toEqual({ count: 2, headline: "Write b" });
+    expect(screen.getByText("A question waits: Write b")).toBeTruthy();
+    await user.click(screen.getByRole("link", { name: "Sessions" }));
+    await user.click(screen.getByRole("button", { name: "2 wait for you" }));
+    const region = screen.getByRole("region", { name: "Waiting for your decision" });
+    await waitFor(() => expect(document.activeElement).toBe(region));
+    const cards = within(region).getAllByRole("article");
+    expect(cards.map((card) => card.getAttribute("aria-label"))).toEqual(["Question: Write a", "Question: Write b"]);
+    expect(cards[1]?.textContent).toContain("another conversation");
+  });
+
+  test("a question takes no focus from who is writing, and stays in its place when it is settled", async () => {
+    const { host, user } = await shown();
+    await user.click(writing());
+    await tell(host, sample.asked("a", 1), sample.asked("b", 2));
+    expect(document.activeElement).toBe(writing());
+    await tell(host, sample.decided("a"));
+    const cards = within(screen.getByRole("region", { name: "Waiting for your decision" })).getAllByRole("article");
+    expect(cards.map((card) => card.getAttribute("data-approval"))).toEqual(["a", "b"]);
+    await user.click(within(cards[0] as HTMLElement).getByRole("button", { name: "Dismiss" }));
+    expect(screen.getByRole("button", { name: "1 waits for you" })).toBeTruthy();
+  });
+
+  test("that everything is allowed is never out of sight", async () => {
+    const { user } = await shown(
+      new TableHost({ "GET /my/grants": { grants: [sample.grant("g", { scope: "session" })], total_count: 1 } }),
+    );
+    expect(screen.getByText("Everything in this conversation is allowed")).toBeTruthy();
+    await user.click(screen.getByRole("button", { name: "See and revoke" }));
+    expect(screen.getByRole("link", { name: /Grants/ }).getAttribute("aria-current")).toBe("page");
+  });
+});
+
+describe("the composer", () => {
+  const accepted = { message_id: "m", session_id: "s", run_id: "r" };
+
+  test("Enter sends, Shift+Enter begins a line, and keys of an input method send nothing", async () => {
+    const { host, user } = await shown(new TableHost({ "POST /my/projects/p/chat/messages": accepted }));
+    await user.type(writing(), "one{Shift>}{Enter}{/Shift}two");
+    fireEvent.keyDown(writing(), { key: "Enter", isComposing: true });
+    fireEvent.keyDown(writing(), { key: "Enter", keyCode: 229 });
+    fireEvent.keyDown(writing(), { key: "Enter", repeat: true });
+    expect(host.asked.filter((each) => each.method === "POST")).toEqual([]);
+    await user.keyboard("{Enter}");
+    expect(host.asked.at(-1)?.body).toMatchObject({ content: "one\ntwo" });
+    expect((writing() as HTMLTextAreaElement).value).toBe("");
+    expect(await screen.findByText("Working…")).toBeTruthy();
+    await user.keyboard("{Enter}");
+    expect(host.asked.filter((each) => each.method === "POST")).toHaveLength(1);
+  });
+
+  test("what was not sent comes back with the reason, before what was typed since", async () => {
+    let refuse: (value: unknown) => void = () => {};
+    const { user } = await shown(
+      new TableHost({ "POST /my/projects/p/chat/messages": () => new Promise((resolve) => (refuse = resolve)) }),
+    );
+    await user.type(writing(), "first");
+    await user.click(screen.getByRole("button", { name: "Send" }));
+    await user.type(writing(), "second");
+    await act(async () => refuse(new Refusal(413, { detail: "Too long.", hint: "Shorter." })));
+    expect((writing() as HTMLTextAreaElement).value).toBe("first\n\nsecond");
+    const alert = screen.getByRole("alert");
+    expect(alert.textContent).toContain("Not sent: Too long.Shorter.");
+    await user.click(within(alert).getByRole("button", { name: "Dismiss" }));
+    expect(screen.queryByRole("alert")).toBeNull();
+  });
+
+  test("a draft is kept for each session, over a reload too", async () => {
+    const host = new TableHost({
+      "GET /my/projects/p/chat/sessions": {
+        sessions: [sample.session("s", "First"), sample.session("x", "Second")],
+        total_count: 2,
+      },
+    });
+    const { user } = await shown(host);
+    await user.type(writing(), "for the first");
+    await user.click(screen.getByRole("link", { name: "Second" }));
+    expect((writing() as HTMLTextAreaElement).value).toBe("");
+    await user.type(writing(), "for the second");
+    await user.click(screen.getByRole("link", { name: "First" }));
+    expect((writing() as HTMLTextAreaElement).value).toBe("for the first");
+    cleanup();
+    await shown(host);
+    expect((writing() as HTMLTextAreaElement).value).toBe("for the first");
+  });
+
+  test("what is typed while the first message is on its way goes on in the new session", async () => {
+    const host = new TableHost({ "GET /my/projects/p/chat/sessions": { sessions: [], total_count: 0 } });
+    let accept: (value: unknown) => void = () => {};
+    host.table["POST /my/projects/p/chat/messages"] = () => new Promise((resolve) => (accept = resolve));
+    const { user } = await shown(host);
+    await user.type(writing(), "hello{Enter}next");
+    host.table["GET /my/projects/p/chat/sessions"] = { sessions: [sample.session("s", "hello")], total_count: 1 };
+    await act(async () => accept(accepted));
+    await screen.findByRole("heading", { level: 1, name: "hello" });
+    expect((writing() as HTMLTextAreaElement).value).toBe("next");
+    expect(host.kept.get("draft p s")).toBe("next");
+    expect(host.kept.has("draft p new")).toBe(false);
+  });
+
+  test("stop is there while a run works, here and on other pages", async () => {
+    const host = new TableHost({ "POST /my/projects/p/chat/runs/r/cancel": { success: true, message: "" } });
+    const { user } = await shown(host);
+    await tell(host, sample.run("RUNNING"), {
+      kind: "chat.usage",
+      session_id: "s",
+      run_id: "r",
+      requests: 1,
+      input_tokens: 1200,
+      output_tokens: 30,
+      timestamp: sample.at(1),
+    });
+    expect(screen.getByText(/tokens in/)).toBeTruthy();
+    await user.click(screen.getByRole("button", { name: "Stop" }));
+    await user.click(screen.getByRole("link", { name: "Sessions" }));
+    await user.click(document.querySelector(".app-top .app-stop") as Element);
+    expect(host.asked.filter((each) => each.path.endsWith("/cancel"))).toHaveLength(2);
+    await user.click(screen.getByRole("link", { name: "Chat" }));
+    await tell(host, sample.asked("q", 2));
+    expect(screen.getByText("Waits for your decision")).toBeTruthy();
+  });
+
+  test("a server without agents says that there is nobody to write to", async () => {
+    await shown(new TableHost({ "GET /my/me": { ...sample.me, chat: false } }));
+    expect(screen.getByText(/no agent that works on messages/)).toBeTruthy();
+    expect(screen.queryByRole("textbox", { name: "Message" })).toBeNull();
+  });
+});
+
+describe("agents and modes", () => {
+  const agents = (...list: object[]) => ({ "GET /my/projects/p/agents": { agents: list, total_count: list.length } });
+
+  test("full mode takes a second step that says what it means", async () => {
+    const { user } = await shown();
+    await user.click(screen.getByRole("button", { name: "Mode: sandbox" }));
+    await user.click(screen.getByRole("button", { name: "Switch to full…" }));
+    await user.click(screen.getByRole("button", { name: "Stay in sandbox" }));
+    await user.click(screen.getByRole("button", { name: "Switch to full…" }));
+    expect(screen.getByRole("alert").textContent).toContain("without a question");
+    await user.click(screen.getByRole("button", { name: "Yes, work in full mode" }));
+    await user.click(screen.getByRole("button", { name: "Mode: full" }));
+    await user.click(screen.getByRole("button", { name: "Back to sandbox" }));
+    expect(screen.getByRole("button", { name: "Mode: sandbox" })).toBeTruthy();
+  });
+
+  test("it is refused to an agent that may not have it, and to who may not approve", async () => {
+    const { user } = await shown(new TableHost(agents({ ...sample.agent, widest_mode: "sandbox" })));
+    await user.click(screen.getByRole("button", { name: "Mode: sandbox" }));
+    expect(screen.getByText("The agent chat works in sandbox mode only.")).toBeTruthy();
+    expect(screen.queryByRole("button", { name: "Switch to full…" })).toBeNull();
+    cleanup();
+    await shown(new TableHost({ "GET /my/me": { ...sample.me, scopes: ["chat"] } }));
+    await user.click(screen.getByRole("button", { name: "Mode: sandbox" }));
+    expect(screen.getByText(/you may not/)).toBeTruthy();
+  });
+
+  test("one of several agents is picked for the next message", async () => {
+    const host = new TableHost({
+      ...agents(sample.agent, { ...sample.agent, name: "careful" }),
+      "POST /my/projects/p/chat/messages": { message_id: "m", session_id: "s", run_id: "r" },
+    });
+    const { user } = await shown(host);
+    await user.selectOptions(screen.getByLabelText("Agent"), "careful");
+    await user.type(writing(), "hi{Enter}");
+    expect(host.asked.at(-1)?.body).toMatchObject({ agent: "careful", mode: "sandbox" });
+  });
+});
+
+describe("this browser", () => {
+  test("a link for another device is made only when asked for, and says what it is", async () => {
+    const host = new TableHost({ "POST /my/signin": { path: "/signin?code=abc", expires_in_seconds: 600 } }, "browser");
+    const { user } = await shown(host);
+    const copied = vi.spyOn(navigator.clipboard, "writeText").mockResolvedValue();
+    await user.click(screen.getByRole("button", { name: "Open on another device…" }));
+    expect(screen.getByText(/Whoever opens it first is in/)).toBeTruthy();
+    expect(host.asked.some((each) => each.path === "/my/signin")).toBe(false);
+    await user.click(screen.getByRole("button", { name: "Make a link" }));
+    const link = await screen.findByRole<HTMLInputElement>("textbox", { name: "Sign-in link" });
+    expect(link.value).toBe(`${location.origin}/signin?code=abc`);
+    await user.click(link);
+    await user.click(screen.getByRole("button", { name: "Copy" }));
+    expect(copied).toHaveBeenCalledWith(link.value);
+    expect(await screen.findByText(/Copied/)).toBeTruthy();
+    host.table["POST /my/signin"] = new Refusal(500, { detail: "Broke." });
+    await user.click(screen.getByRole("button", { name: "Make another" }));
+    expect((await screen.findByRole("alert")).textContent).toContain("Broke.");
+  });
+
+  test("notifications and sounds are off until they are turned on, and a refusal is said", async () => {
+    const host = new TableHost() as TableHost & { alerts: object };
+    const sounds = vi.fn();
+    let refusal: string | null = "Not allowed.";
+    host.alerts = { notifies: () => false, sounds: () => false, setNotifies: async () => refusal, setSounds: sounds };
+    const { user } = await shown(host);
+    const notify = screen.getByRole<HTMLInputElement>("checkbox", { name: "Show a notification" });
+    const sound = screen.getByRole<HTMLInputElement>("checkbox", { name: "Play a sound" });
+    expect([notify.checked, sound.checked]).toEqual([false, false]);
+    await user.click(notify);
+    expect((await screen.findByRole("alert")).textContent).toContain("Not allowed.");
+    expect(notify.checked).toBe(false);
+    refusal = null;
+    await user.click(notify);
+    expect(notify.checked).toBe(true);
+    await user.click(sound);
+    expect(sounds).toHaveBeenCalledWith(true);
+  });
+});
+
+test("a chat inside another page is mounted and taken away again", async () => {
+  const { mountAssent } = await import("../src/embed");
+  vi.stubGlobal("fetch", async () => new Response("{}", { status: 401 }));
+  const place = document.createElement("div");
+  document.body.append(place);
+  const unmount = await act(async () => mountAssent(place, { server: "https://a.example/", token: "t" }));
+  const again = await act(async () => mountAssent(place, { server: "https://a.example", token: "t", styles: false }));
+  await within(place).findAllByText("You are not signed in");
+  expect(document.querySelectorAll('link[href="https://a.example/page/assent.css"]')).toHaveLength(1);
+  await act(async () => {
+    unmount();
+    again();
+  });
+  expect(place.childElementCount).toBe(0);
+  place.remove();
+  vi.unstubAllGlobals();
+  expect(new Problem("x", 0).hint).toBeNull();
+});

@@ -1,0 +1,400 @@
+import { act, cleanup, fireEvent, screen } from "@testing-library/react";
+import { describe, expect, it, vi } from "vitest";
+import { Problem } from "../src/api";
+import { WARNING } from "../src/cards/EverythingPanel";
+import { digestNote } from "../src/cards/WriteShown";
+import { isOff, open, press, user, wait, withoutRealTime } from "./cards_asking";
+import { api, button, buttons, question, writeChange } from "./cards_samples";
+
+withoutRealTime();
+
+describe("answers", () => {
+  it("allows once what was shown, by its digest", async () => {
+    const approve = vi.fn(async () => ({}));
+    const { props } = open({ api: api({ approve }) });
+    await wait(700);
+    await press(button("Allow once"));
+    expect(approve).toHaveBeenCalledWith("proj_1", "appr_1", { decision: "approved", digest: "d".repeat(64) });
+    expect(props.onDecided).toHaveBeenCalledWith({
+      question: props.question,
+      status: "approved",
+      by: "person:alice",
+      reason: null,
+      here: true,
+    });
+  });
+  it("denies with a reason by Enter in its field, and without one by the button", async () => {
+    const reject = vi.fn(async () => ({}));
+    const first = open({ api: api({ reject }) });
+    await wait(700);
+    await user.type(screen.getByRole("textbox"), "  use tabs ");
+    fireEvent.keyDown(screen.getByRole("textbox"), { key: "Enter", repeat: true });
+    expect(reject).not.toHaveBeenCalled();
+    await user.keyboard("{Enter}");
+    expect(reject).toHaveBeenCalledWith("proj_1", "appr_1", "use tabs");
+    expect(first.props.onDecided).toHaveBeenCalledWith(
+      expect.objectContaining({ status: "rejected", reason: "use tabs" }),
+    );
+    cleanup();
+    open({ api: api({ reject }) });
+    await wait(700);
+    await press(button("Deny"));
+    expect(reject).toHaveBeenLastCalledWith("proj_1", "appr_1", null);
+  });
+  it("keeps the question when the server cannot be reached, and lets one try again", async () => {
+    const approve = vi
+      .fn()
+      .mockRejectedValueOnce(new Problem("The server cannot be reached.", 0, "See whether it runs."))
+      .mockRejectedValueOnce(new Problem("Wrong.", 400))
+      .mockRejectedValueOnce(new Error("odd"))
+      .mockRejectedValueOnce("odder")
+      .mockResolvedValueOnce({});
+    const { props } = open({ api: api({ approve }) });
+    await wait(700);
+    const alert = () => document.querySelector("[role=alert]")?.textContent;
+    await press(button("Allow once"));
+    expect(alert()).toBe("The server cannot be reached. See whether it runs.");
+    expect(props.onDecided).not.toHaveBeenCalled();
+    await press(button("Allow once"));
+    expect(alert()).toBe("Wrong. ");
+    await press(button("Allow once"));
+    expect(alert()).toBe("odd Nothing was decided here; try again.");
+    await press(button("Allow once"));
+    expect(alert()).toContain("The answer could not be sent.");
+    await press(button("Allow once"));
+    expect(props.onDecided).toHaveBeenCalledTimes(1);
+  });
+  it("says who was first when an answer came second", async () => {
+    const cases = [
+      ["This approval was rejected already, by bob.", "rejected", "person:bob"],
+      ["This approval was approved already, by grant:g1.", "approved", "grant:g1"],
+      ["This approval ran out of time; nothing was run.", "timeout", null],
+    ] as const;
+    for (const [message, state, by] of cases) {
+      const approve = vi.fn().mockRejectedValue(new Problem(message, 409, null, state));
+      const { props, again, container } = open({ api: api({ approve }) });
+      await wait(700);
+      await press(button("Allow once"));
+      const settled = { question: props.question, status: state, by, reason: null, here: false };
+      expect(props.onDecided).toHaveBeenCalledWith(settled);
+      expect(isOff("Allow once")).toBe(true);
+      again({ settled });
+      expect(container.textContent).toContain(`Your answer came second: ${message}`);
+      cleanup();
+    }
+  });
+  it("keeps waiting when what waits is another call than the one shown", async () => {
+    const approve = vi.fn().mockRejectedValue(new Problem("Not what was shown.", 409, "Look again.", "pending"));
+    const { props } = open({ api: api({ approve }) });
+    await wait(700);
+    await press(button("Allow once"));
+    expect(document.querySelector("[role=alert]")?.textContent).toBe("Not what was shown. Look again.");
+    expect(props.onDecided).not.toHaveBeenCalled();
+  });
+});
+
+describe("a HIGH call", () => {
+  const high = question({ risk_level: "HIGH", network: true });
+
+  it("takes a second press, on another button that says what will happen", async () => {
+    const approve = vi.fn(async () => ({}));
+    const { container } = open({ question: high, api: api({ approve }) });
+    await wait(700);
+    expect(buttons("Allow similar…").length).toBe(0);
+    await user.dblClick(button("Allow once…"));
+    expect(approve).not.toHaveBeenCalled();
+    expect(container.textContent).toContain(
+      "This is HIGH. It will happen at once, with the network: Run git commit -m hello",
+    );
+    await press(button("Yes, allow it once"));
+    expect(approve).not.toHaveBeenCalled();
+    await wait(700);
+    await press(button("Yes, allow it once"));
+    expect(approve).toHaveBeenCalledWith("proj_1", "appr_1", { decision: "approved", digest: high.digest });
+  });
+  it("forgets the first press after ten seconds, on going back, and when the person turns away", async () => {
+    open({ question: { ...high, network: false } });
+    await wait(700);
+    await press(button("Allow once…"));
+    await wait(9000);
+    expect(buttons("Yes, allow it once").length).toBe(1);
+    await wait(1100);
+    expect(buttons("Yes, allow it once").length).toBe(0);
+    await press(button("Allow once…"));
+    await press(button("Back"));
+    expect(buttons("Yes, allow it once").length).toBe(0);
+    await wait(700);
+    await press(button("Allow once…"));
+    await user.tab();
+    expect(buttons("Yes, allow it once").length).toBe(1);
+    act(() => (document.activeElement as HTMLElement).blur());
+    expect(buttons("Yes, allow it once").length).toBe(0);
+  });
+});
+
+describe("allowing similar calls", () => {
+  const preview = (more = {}) => ({
+    rule: { tool: "execute_command" },
+    text: "git commit with anything",
+    widest: "any git commit",
+    problem: null,
+    looked_at: 200,
+    covered: 2,
+    refused: [],
+    examples: [],
+    sentence: "It would have covered 2 of your last 200 calls.",
+    ...more,
+  });
+
+  it("chooses nothing by itself, shows what a rule would have covered, and saves exactly that rule", async () => {
+    const approve = vi.fn(async () => ({}));
+    const previewGrant = vi.fn(async () => preview());
+    const { container } = open({ api: api({ approve, previewGrant }) });
+    await wait(700);
+    await press(button("Allow similar…"));
+    await wait(700);
+    expect(container.querySelectorAll("input[type=radio]:checked").length).toBe(0);
+    expect(isOff("Allow this")).toBe(true);
+    await press(screen.getAllByRole("radio")[0] as HTMLElement);
+    expect(previewGrant).toHaveBeenCalledWith("proj_1", {
+      tool: "execute_command",
+      command: ["git", "commit"],
+      exact: false,
+    });
+    expect(container.textContent).toContain("It would have covered 2 of your last 200 calls.");
+    await user.selectOptions(screen.getByLabelText("For"), "30 minutes");
+    await user.type(screen.getByLabelText("At most so many times"), "3");
+    await press(button("Allow this"));
+    expect(approve).toHaveBeenCalledWith("proj_1", "appr_1", {
+      decision: "approved",
+      digest: "d".repeat(64),
+      scope: "class",
+      terms: {
+        rule: { tool: "execute_command", command: ["git", "commit"], exact: false },
+        expires_in_seconds: 1800,
+        max_uses: 3,
+      },
+    });
+  });
+  it("has the server read an edited rule before it can be saved, and shows what was refused once", async () => {
+    const approve = vi.fn(async () => ({}));
+    const call = {
+      tool_id: "t1",
+      description: "Run git push",
+      risk_level: "MEDIUM",
+      status: "REJECTED",
+      created_at: "",
+    };
+    const previewGrant = vi
+      .fn()
+      .mockResolvedValueOnce(preview())
+      .mockResolvedValueOnce(
+        preview({
+          text: "git exactly",
+          refused: [call],
+          examples: [{ ...call, tool_id: "t2" }],
+          sentence: "Among them 1 you refused.",
+        }),
+      )
+      .mockResolvedValueOnce(preview({ problem: "It is too wide." }))
+      .mockRejectedValueOnce(new Problem("No.", 400));
+    const { container } = open({ api: api({ approve, previewGrant }) });
+    await wait(700);
+    await press(button("Allow similar…"));
+    await press(screen.getAllByRole("radio")[0] as HTMLElement);
+    const rule = screen.getByLabelText(/^The rule/);
+    const edit = (value: string) => fireEvent.change(rule, { target: { value } });
+    edit("git 'two words'");
+    expect(isOff("Allow this")).toBe(true);
+    await wait(350);
+    expect(previewGrant).toHaveBeenLastCalledWith("proj_1", {
+      tool: "execute_command",
+      command: ["git", "two words"],
+      exact: true,
+    });
+    expect(container.textContent).toContain("Changed: git exactly");
+    expect(container.textContent).toContain("You refused: Run git push");
+    expect(container.textContent).toContain("Calls it would have covered");
+    await wait(700);
+    expect(isOff("Allow this")).toBe(false);
+    edit("git ...");
+    await wait(350);
+    expect(container.textContent).toContain("This cannot be allowed: It is too wide.");
+    expect(isOff("Allow this")).toBe(true);
+    edit("git x");
+    await wait(350);
+    expect(container.textContent).toContain("No.");
+    for (const [line, problem] of [
+      ["git 'open", "A quotation mark is not closed."],
+      ["git a\u202Eb", "The line holds characters that cannot be seen."],
+      ["  ", "A rule needs at least one word."],
+    ] as const) {
+      edit(line);
+      await wait(350);
+      expect(container.textContent).toContain(problem);
+    }
+    expect(previewGrant).toHaveBeenCalledTimes(4);
+    await user.type(rule, "{Enter}");
+    expect(approve).not.toHaveBeenCalled();
+  });
+  it("counts only the answer to the last question", async () => {
+    const answers: ((found: unknown) => void)[] = [];
+    const previewGrant = vi.fn(() => new Promise((done) => answers.push(done)));
+    const { container } = open({ api: api({ previewGrant }) });
+    await wait(700);
+    await press(button("Allow similar…"));
+    await press(screen.getAllByRole("radio")[0] as HTMLElement);
+    await press(screen.getAllByRole("radio")[1] as HTMLElement);
+    expect(container.textContent).toContain("Looking at your last calls…");
+    await act(async () => answers[1]?.(preview({ sentence: "second" })));
+    await act(async () => answers[0]?.(preview({ sentence: "first" })));
+    expect(container.textContent).toContain("second");
+    expect(container.textContent).not.toContain("first");
+  });
+  it("takes only a sensible number of uses", async () => {
+    const { container } = open({ api: api({ previewGrant: vi.fn(async () => preview()) }) });
+    await wait(700);
+    await press(button("Allow similar…"));
+    await press(screen.getAllByRole("radio")[1] as HTMLElement);
+    await wait(700);
+    for (const [typed, off] of [
+      ["0", true],
+      ["1e3", true],
+      ["10001", true],
+      ["10000", false],
+      ["", false],
+    ] as const) {
+      fireEvent.change(screen.getByLabelText("At most so many times"), { target: { value: typed } });
+      expect(isOff("Allow this")).toBe(off);
+    }
+    expect(container.textContent).not.toContain("How many times");
+  });
+  it("edits patterns of paths, and shows no line for a rule that has none", async () => {
+    const previewGrant = vi.fn(async () => preview());
+    const suggestions = [
+      { rule: { tool: "write_file", paths: ["src/**", "a b"] }, text: "writes below src", widest: "all of src" },
+      { rule: { tool: "search_web" }, text: "all searches", widest: "any" },
+    ];
+    open({ question: question({ suggestions }), api: api({ previewGrant }) });
+    await wait(700);
+    await press(button("Allow similar…"));
+    await press(screen.getAllByRole("radio")[0] as HTMLElement);
+    const rule = screen.getByLabelText<HTMLInputElement>(/^The rule/);
+    expect(rule.value).toBe("src/** 'a b'");
+    fireEvent.change(rule, { target: { value: 'src/*"x y" b' } });
+    await wait(350);
+    expect(previewGrant).toHaveBeenLastCalledWith("proj_1", { tool: "write_file", paths: ["src/*x y", "b"] });
+    await press(screen.getAllByRole("radio")[1] as HTMLElement);
+    expect(screen.queryByLabelText(/^The rule/)).toBeNull();
+    expect(previewGrant).toHaveBeenLastCalledWith("proj_1", { tool: "search_web" });
+  });
+  it("is not offered without suggestions, without a session, or for what always asks", () => {
+    const finding = { level: "MEDIUM", reason: "r", rule: "x", instead: null, always_asks: true } as const;
+    for (const more of [{ suggestions: [] }, { session_id: null }, { findings: [finding] }]) {
+      open({ question: question(more) });
+      expect(buttons("Allow similar…").length).toBe(0);
+      expect(buttons("Allow all in this session…").length).toBe("session_id" in more ? 0 : 1);
+      cleanup();
+    }
+  });
+});
+
+describe("allowing everything", () => {
+  it("needs the warning to be read", async () => {
+    const approve = vi.fn(async () => ({}));
+    const { container } = open({ api: api({ approve }) });
+    await wait(700);
+    await press(button("Allow all in this session…"));
+    expect(button("Allow all in this session…").getAttribute("aria-expanded")).toBe("true");
+    expect(container.textContent).toContain(WARNING);
+    await wait(700);
+    await press(button("Allow everything"));
+    expect(approve).not.toHaveBeenCalled();
+    await press(screen.getByRole("checkbox"));
+    await user.selectOptions(screen.getByLabelText("For"), "2 hours");
+    await press(button("Allow everything"));
+    expect(approve).toHaveBeenCalledWith("proj_1", "appr_1", {
+      decision: "approved",
+      digest: "d".repeat(64),
+      scope: "session",
+      terms: { warned: true, expires_in_seconds: 7200 },
+    });
+  });
+  it("closes its panel by the same button", async () => {
+    open();
+    await wait(700);
+    await press(button("Allow all in this session…"));
+    await wait(700);
+    await press(button("Allow all in this session…"));
+    expect(buttons("Allow everything").length).toBe(0);
+  });
+});
+
+describe("a write that waits", () => {
+  const write = question({
+    tool_name: "write_file",
+    tool_params: { path: "a.txt", content: "one\nthree\n" },
+    description: 'Write a.txt\nContent: "one"',
+  });
+
+  it("shows the difference against the file as it is, and locks the buttons while that appears", async () => {
+    let give: (change: unknown) => void = () => {};
+    const change = vi.fn(() => new Promise((done) => (give = done)));
+    const { container } = open({ question: write, api: api({ change }) });
+    expect(container.textContent).toContain("Asking the machine what this would change…");
+    expect(container.textContent).not.toContain("Content:");
+    await wait(700);
+    expect(isOff("Allow once")).toBe(false);
+    await act(async () => give(writeChange()));
+    expect(isOff("Allow once")).toBe(true);
+    expect(container.querySelector(".card-diff")?.textContent).toContain("removed: two");
+    expect(container.textContent).toContain("sha256 aaaaaaaaaaaa…; a change before it runs stops it.");
+    expect(container.textContent).toContain("shown below");
+  });
+  it("falls back to all of the content when there is no difference to be had", async () => {
+    const change = vi.fn().mockRejectedValue(new Problem("No machine is connected.", 503, "Connect one."));
+    const { container } = open({ question: write, api: api({ change }) });
+    await wait(0);
+    expect(container.textContent).toContain(
+      "What this would change cannot be shown: No machine is connected. Connect one.",
+    );
+    expect(container.querySelector("pre")?.textContent).toBe("one\nthree\n");
+  });
+  it("never shows the difference of another call", async () => {
+    const { container } = open({ question: write, api: api({ change: async () => writeChange({ digest: "x" }) }) });
+    await wait(0);
+    expect(container.querySelector(".card-diff")).toBeNull();
+    expect(container.textContent).toContain("belongs to another call");
+  });
+  it("loads all of a content that was shortened, and says when that fails", async () => {
+    const whole = vi.fn().mockRejectedValueOnce(new Error("gone")).mockResolvedValueOnce({ text: "all of it" });
+    const change = { path: "a.txt", kind: "change", before: "x", after: null, note: "It is too large." } as const;
+    const long = { ...write, tool_params: { path: "a.txt", content: "one …", content_size: 99_999 } };
+    const { container } = open({ question: long, api: api({ change: async () => writeChange({ change }), whole }) });
+    await wait(700);
+    expect(container.textContent).toContain("It is too large.");
+    await press(button("Show all of it"));
+    expect(container.textContent).toContain("gone");
+    await press(button("Show all of it"));
+    expect(container.textContent).toContain("all of it");
+    expect(buttons("Show all of it").length).toBe(0);
+  });
+  it("says when the question does not hold the content", async () => {
+    const bare = { ...write, tool_params: { path: "a.txt" } };
+    const { container } = open({ question: bare, api: api({ change: vi.fn().mockRejectedValue("x") }) });
+    await wait(0);
+    expect(container.textContent).toContain("It did not work.");
+    expect(container.textContent).toContain("The question does not hold it.");
+  });
+  it("does nothing with a difference that comes when the card is gone", async () => {
+    let give: (change: unknown) => void = () => {};
+    const { unmount } = open({ question: write, api: api({ change: () => new Promise((done) => (give = done)) }) });
+    unmount();
+    await act(async () => give(writeChange()));
+    expect(document.body.textContent).toBe("");
+  });
+  it("says what the difference was read from", () => {
+    expect(digestNote(writeChange({ before_sha256: null }))).toContain("No machine has looked");
+    expect(digestNote(writeChange({ before_sha256: "missing", seen_at: null }))).toContain("there is no such file");
+  });
+});

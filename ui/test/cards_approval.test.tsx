@@ -1,0 +1,246 @@
+import { act, cleanup, fireEvent, screen } from "@testing-library/react";
+import { describe, expect, it, vi } from "vitest";
+import { settledWords } from "../src/cards/SettledLine";
+import { isOff, open, press, user, wait, withoutRealTime } from "./cards_asking";
+import { api, button, buttons, question } from "./cards_samples";
+
+withoutRealTime();
+
+describe("what a question shows", () => {
+  it("says what will happen, why it asks, with what, and who asks", () => {
+    const { container } = open({
+      elsewhere: "Fix the build",
+      question: question({
+        tool_ids: ["a", "b"],
+        network: true,
+        findings: [
+          {
+            level: "HIGH",
+            reason: "It sends things away.",
+            rule: "commands.git.push",
+            instead: "Use a branch.",
+            always_asks: true,
+          },
+        ],
+      }),
+    });
+    const said = container.textContent ?? "";
+    expect(screen.getByRole("heading", { level: 2 }).textContent).toBe("Run git commit -m hello");
+    expect(said).toContain("MEDIUM risk");
+    expect(said).toContain("It sends things away. commands.git.push");
+    expect(said).toContain("It asks every time.");
+    expect(said).toContain("Instead: Use a branch.");
+    expect(said).toContain("It may use the network.");
+    expect(said).toContain("Asked by agent chat, elsewhere: Fix the build.");
+    expect(said).toContain("2 identical calls wait for this one answer.");
+    expect(said).toContain("Note: look twice.");
+  });
+  it("leaves out of its words what has a place of its own", () => {
+    const { container } = open({ elsewhere: "another conversation", question: question({ agent_id: null }) });
+    expect(container.textContent?.split("It records changes.").length).toBe(2);
+    expect(container.textContent).toContain("It gets no network.");
+    expect(container.textContent).toContain("Asked by an agent, elsewhere: another conversation.");
+  });
+  it("shows each argument in a box of its own, also one that is empty or blank", () => {
+    const { container } = open({
+      question: question({ tool_params: { command: "git", args: ["a b", "", "  ", " x", "c\u202Ed\n"], timeout: 5 } }),
+    });
+    expect([...container.querySelectorAll(".card-argv li")].map((each) => each.textContent)).toEqual([
+      "git",
+      "a b",
+      "empty",
+      "␣␣",
+      "␣x",
+      "c\\u{202e}d\\n",
+    ]);
+    expect(container.textContent).toContain("timeout5");
+  });
+  it("shows what will run, with its digest and what is not known of it", () => {
+    const file = {
+      path: "run.py",
+      sha256: "e".repeat(64),
+      size: 12,
+      text: "import os\n<b>x</b>\u202E",
+      shortened: true,
+    };
+    const { container } = open({
+      question: question({
+        inspection: {
+          files: [
+            { ...file, modified_at: "2026-01-01T00:00:00.000Z" },
+            { path: "gone.py", sha256: "missing" },
+            { path: "empty.py", sha256: "f".repeat(64), size: 0 },
+            { path: "bin", sha256: "f".repeat(64), size: 9 },
+            { path: "old", role: "replaces", sha256: "f".repeat(64) },
+          ],
+          problem: "The machine said no.",
+        },
+      }),
+    });
+    const said = container.textContent ?? "";
+    expect(said).toContain("This will run: run.py");
+    expect(said).toContain("sha256 eeeeeeeeeeee…; a change before it runs stops it.");
+    expect(said).toContain("<b>x</b>\\u{202e}");
+    expect(said).toContain("Only its beginning is here");
+    expect(said).toContain("It is not there. Should it appear before this runs, nothing runs.");
+    expect(said).toContain("It is empty.");
+    expect(said).toContain("Its content is not text.");
+    expect(said).toContain("This will be replaced: old");
+    expect(said).toContain("What would run could not be looked at: The machine said no.");
+    expect(container.querySelector("b")).toBeNull();
+  });
+});
+
+describe("time to answer", () => {
+  it("counts down by the server's clock and is said aloud at 60 and 10 seconds only", async () => {
+    const { container } = open();
+    const aloud = () => container.querySelector(".card-countdown [role=status]")?.textContent;
+    expect(container.querySelector(".card-left")?.textContent).toBe("5:00 left");
+    await wait(239_000);
+    expect(aloud()).toBe("");
+    await wait(1000);
+    expect(aloud()).toBe("1 minute left to answer.");
+    await wait(30_000);
+    expect(container.querySelector("[data-soon]")).toBeTruthy();
+    expect(aloud()).toBe("1 minute left to answer.");
+    await wait(20_000);
+    expect(aloud()).toBe("10 seconds left to answer.");
+    expect(container.querySelector("progress")?.value).toBe(10);
+  });
+  it("ends with the deadline: it says so and nothing can be answered", async () => {
+    const approve = vi.fn();
+    const reject = vi.fn();
+    const { container } = open({ api: api({ approve, reject }) });
+    await wait(300_500);
+    expect(container.querySelector(".card-left")?.textContent).toBe("time is up, nothing runs");
+    await press(button("Allow once"));
+    await press(button("Deny"));
+    await user.type(screen.getByRole("textbox"), "no{Enter}");
+    expect([approve.mock.calls.length, reject.mock.calls.length]).toEqual([0, 0]);
+  });
+  it("is over at once when the deadline cannot be read", () => {
+    const { container } = open({ question: question({ deadline: "never" }) });
+    expect(container.textContent).toContain("time is up");
+  });
+});
+
+describe("presses that do not count", () => {
+  it("takes no focus when it appears", () => {
+    open();
+    expect(document.activeElement).toBe(document.body);
+  });
+  it("ignores every press until it has stood still for a moment", async () => {
+    const approve = vi.fn(async () => ({}));
+    open({ api: api({ approve }) });
+    expect(isOff("Allow once")).toBe(true);
+    await press(button("Allow once"));
+    await wait(500);
+    await press(button("Allow once"));
+    expect(approve).not.toHaveBeenCalled();
+    await wait(150);
+    expect(isOff("Allow once")).toBe(false);
+    await press(button("Allow once"));
+    expect(approve).toHaveBeenCalledTimes(1);
+  });
+  it("ignores a key that is held, and one that was pressed elsewhere", async () => {
+    const approve = vi.fn(async () => ({}));
+    open({ api: api({ approve }) });
+    await wait(700);
+    const allow = button("Allow once");
+    allow.focus();
+    // Held: the browser sends repeats, whose click is prevented.
+    expect(fireEvent.keyDown(allow, { key: "Enter", repeat: true })).toBe(false);
+    expect(fireEvent.keyDown(allow, { key: "x", repeat: true })).toBe(true);
+    // Pressed in another field and still down while the focus is here.
+    fireEvent.keyDown(document.body, { key: "Enter" });
+    fireEvent.click(allow, { detail: 0 });
+    expect(fireEvent.keyUp(allow, { key: " " })).toBe(false);
+    expect(approve).not.toHaveBeenCalled();
+    await user.keyboard("{Enter}");
+    expect(approve).toHaveBeenCalledTimes(1);
+  });
+  it("takes a press without a key again once the window was left with one down", async () => {
+    const approve = vi.fn(async () => ({}));
+    open({ api: api({ approve }) });
+    await wait(700);
+    fireEvent.keyDown(document.body, { key: "Enter" });
+    fireEvent.blur(window);
+    // As a screen reader presses it.
+    fireEvent.click(button("Allow once"), { detail: 0 });
+    expect(approve).toHaveBeenCalledTimes(1);
+  });
+  it("ignores a click after it moved under a resting pointer, and takes one of a pointer that came", async () => {
+    const approve = vi.fn(async () => ({}));
+    open({ api: api({ approve }) });
+    await wait(700);
+    const allow = button("Allow once");
+    const at = { screenX: 50, screenY: 60 };
+    const pointer = (type: string, target: Element, where = at) =>
+      fireEvent(target, Object.assign(new MouseEvent(type, { bubbles: true, ...where }), { pointerType: "mouse" }));
+    pointer("pointermove", document.body);
+    pointer("pointerover", allow);
+    fireEvent.click(allow, { detail: 1 });
+    expect(approve).not.toHaveBeenCalled();
+    await wait(700);
+    pointer("pointerout", allow);
+    pointer("pointerover", allow, { screenX: 51, screenY: 60 });
+    fireEvent.click(allow, { detail: 1 });
+    expect(approve).toHaveBeenCalledTimes(1);
+  });
+  it("sends one answer for two presses", async () => {
+    const approve = vi.fn(() => new Promise(() => {}));
+    open({ api: api({ approve }) });
+    await wait(700);
+    const allow = button("Allow once");
+    act(() => {
+      allow.click();
+      allow.click();
+    });
+    expect(approve).toHaveBeenCalledTimes(1);
+    expect(button("Sending…").getAttribute("aria-disabled")).toBe("true");
+    expect(isOff("Deny")).toBe(true);
+  });
+});
+
+describe("a question that is settled", () => {
+  const base = { question: question(), reason: null, here: false } as const;
+
+  it("says by whom and where", () => {
+    expect(settledWords({ ...base, status: "approved", by: "person:alice", here: true })).toBe("Allowed by you here.");
+    expect(settledWords({ ...base, status: "approved", by: "person:alice" })).toBe(
+      "Allowed by you, in the terminal or elsewhere.",
+    );
+    expect(settledWords({ ...base, status: "rejected", by: "person:bob" })).toBe(
+      "Denied by bob, in the terminal or elsewhere.",
+    );
+    expect(settledWords({ ...base, status: "approved", by: "grant:g1" })).toBe("Allowed by grant g1.");
+    expect(settledWords({ ...base, status: "approved", by: null })).toBe("Allowed, elsewhere.");
+    expect(settledWords({ ...base, status: "approved", by: "server" })).toBe("Allowed by server, elsewhere.");
+    expect(settledWords({ ...base, status: "timeout", by: null })).toBe("Nobody answered in time; nothing ran.");
+    expect(settledWords({ ...base, status: "cancelled", by: null })).toContain("Withdrawn");
+  });
+  it("stays where it was with its reason, has no buttons to answer, and goes on the person's word", async () => {
+    const settled = { ...base, status: "rejected", by: "person:bob", reason: "no\u202E" } as const;
+    const { container, props } = open({ settled });
+    expect(container.textContent).toContain("Reason: no\\u{202e}");
+    expect(buttons(/Allow|Deny/).length).toBe(0);
+    expect(container.querySelector(".card-countdown")).toBeNull();
+    await press(button("Dismiss"));
+    expect(props.onDismiss).toHaveBeenCalledTimes(1);
+  });
+  it("takes the keyboard along when it was in what went away, and leaves a pointer's alone", async () => {
+    const settled = { ...base, status: "approved", by: "person:alice", here: true } as const;
+    const first = open({ api: api({ approve: vi.fn(async () => ({})) }) });
+    await wait(700);
+    button("Allow once").focus();
+    await user.keyboard("{Enter}");
+    first.again({ settled });
+    expect((document.activeElement as HTMLElement).className).toBe("card-settled");
+    cleanup();
+    const second = open({ api: api({ approve: vi.fn(async () => ({})) }) });
+    await wait(700);
+    await press(button("Allow once"));
+    second.again({ settled });
+    expect(document.activeElement).toBe(document.body);
+  });
+});

@@ -1,0 +1,459 @@
+// @vitest-environment node
+import type { ExecutionPage, MessageList } from "@protocol";
+import { afterEach, describe, expect, test, vi } from "vitest";
+import { Problem } from "../src/api";
+import { Chat } from "../src/state/chat";
+import { PAGE } from "../src/state/record";
+import { GATHER_MS } from "../src/state/store";
+import * as sample from "./state_samples";
+import { Refusal, TableHost } from "./state_samples";
+
+const noWake = () => () => {};
+afterEach(() => void vi.useRealTimers());
+
+async function open(host: TableHost, session: string | null | undefined = undefined) {
+  const chat = new Chat(host, noWake);
+  await chat.start(null, session);
+  return chat;
+}
+
+const state = (chat: Chat) => chat.store.get();
+const ids = (chat: Chat) => state(chat).entries.map((entry) => entry.id);
+const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
+
+describe("opening", () => {
+  test("the newest session opens, with everything around it", async () => {
+    const host = new TableHost({
+      "GET /my/projects/p/chat/messages": { messages: [sample.message("m", 1)], total_count: 1, more: false },
+      "GET /my/tools/history": { executions: [sample.execution("t", 2)], total_count: 1, next_cursor: null },
+      "GET /my/approvals": { approvals: [sample.approval("q", 3)], total_count: 1 },
+      "GET /my/grants": { grants: [sample.grant("g")], total_count: 1 },
+    });
+    const chat = await open(host);
+    expect(state(chat)).toMatchObject({ link: "up", projectId: "p", sessionId: "s", loading: false, agent: "chat" });
+    expect(ids(chat)).toEqual(["m", "t"]);
+    expect(state(chat).questions).toHaveLength(1);
+    expect(state(chat).grants).toHaveLength(1);
+    expect(state(chat).machines).toHaveLength(1);
+    chat.close();
+    expect(host.streams[0]?.closed).toBe(true);
+  });
+
+  test("the session that was open before a reload opens again", async () => {
+    const host = new TableHost({
+      "GET /my/projects/p/chat/sessions": { sessions: [sample.session("new"), sample.session("old")], total_count: 2 },
+    });
+    host.remember("session p", "old");
+    expect(state(await open(host)).sessionId).toBe("old");
+    expect(state(await open(host, "new")).sessionId).toBe("new");
+    expect(state(await open(host, null)).sessionId).toBeNull();
+  });
+
+  test("without a session there is room for a new one, and without a project one is made", async () => {
+    const host = new TableHost({
+      "GET /my/projects": { projects: [], total_count: 0 },
+      "POST /my/projects": { project_id: "p", name: "default", created_at: sample.at(0) },
+      "GET /my/projects/p/chat/sessions": { sessions: [], total_count: 0 },
+    });
+    const chat = await open(host);
+    expect(state(chat)).toMatchObject({ sessionId: null, loading: false, projectId: "p" });
+  });
+
+  test("events that come while the record loads are told after it", async () => {
+    const host = new TableHost({
+      "GET /my/tools/history": async () => {
+        host.tell(sample.finished("t", 3), sample.said("answer", 4), sample.asked("q", 5));
+        return {
+          executions: [sample.execution("t", 2, { status: "EXECUTING", result: null })],
+          total_count: 1,
+          next_cursor: null,
+        };
+      },
+    });
+    const chat = await open(host);
+    expect(ids(chat)).toEqual(["t", "answer"]);
+    expect(state(chat).entries[0]).toMatchObject({ status: "COMPLETED" });
+    expect(state(chat).questions).toHaveLength(1);
+  });
+
+  test("what cannot be loaded is said, and the rest is there", async () => {
+    const host = new TableHost({
+      "GET /my/projects/p/agents": new Refusal(503, { detail: "No agent.", hint: "Install one." }),
+    });
+    const chat = await open(host);
+    expect(state(chat).notices).toMatchObject([{ text: "No agent.", hint: "Install one." }]);
+    expect(state(chat).sessionId).toBe("s");
+  });
+
+  test("a record or a list that cannot be read is said", async () => {
+    const host = new TableHost({
+      "GET /my/projects/p/chat/messages": new Refusal(404, { detail: "No session." }),
+      "GET /my/projects/p/chat/sessions": new Refusal(500, { detail: "No list." }),
+    });
+    const chat = await open(host, "gone");
+    await settled();
+    expect(state(chat).loading).toBe(false);
+    expect(
+      state(chat)
+        .notices.map((each) => each.text)
+        .sort(),
+    ).toEqual(["No list.", "No session."]);
+  });
+
+  test("a server that is not there is tried again until it is", async () => {
+    vi.useFakeTimers();
+    let there = false;
+    const host = new TableHost();
+    const real = host.request.bind(host);
+    host.request = (...given) => (there ? real(...given) : Promise.reject(new Error("refused")));
+    const chat = new Chat(host, noWake);
+    await chat.start(null, undefined);
+    expect(state(chat)).toMatchObject({ link: "down", notices: [] });
+    there = true;
+    await vi.advanceTimersByTimeAsync(600);
+    expect(state(chat)).toMatchObject({ link: "up", sessionId: "s" });
+  });
+
+  test("what else goes wrong at the start is said", async () => {
+    const chat = await open(new TableHost({ "GET /my/me": new Refusal(403, { detail: "Not for you." }) }));
+    expect(state(chat).notices).toMatchObject([{ text: "Not for you." }]);
+  });
+
+  test("who is not signed in sees nothing, at the start and at any later request", async () => {
+    const out = await open(new TableHost({ "GET /my/me": new Refusal(401), "GET /my/projects": new Refusal(401) }));
+    expect(state(out)).toMatchObject({ link: "signed-out", notices: [] });
+    const host = new TableHost({ "POST /my/projects/p/chat/messages": new Refusal(401) });
+    const chat = await open(host);
+    await expect(chat.post("hi")).rejects.toThrow();
+    expect(state(chat)).toMatchObject({ link: "signed-out", me: null, entries: [] });
+    expect(host.streams[0]?.closed).toBe(true);
+  });
+
+  test("a stream that is refused for want of a sign-in signs out", async () => {
+    const host = new TableHost();
+    const chat = await open(host);
+    host.stream.closed(401);
+    expect(state(chat).link).toBe("signed-out");
+  });
+
+  test("a stream that cannot be opened does not keep the record from being read", async () => {
+    const host = new TableHost();
+    host.feed = (_path, _last, listener) => {
+      listener.closed(0);
+      return () => {};
+    };
+    const chat = await open(host);
+    expect(state(chat)).toMatchObject({ link: "down", sessionId: "s", loading: false });
+    chat.close();
+  });
+
+  test("after a gap the record is read again", async () => {
+    vi.useFakeTimers();
+    const host = new TableHost();
+    const chat = await open(host);
+    host.table["GET /my/projects/p/chat/messages"] = {
+      messages: [sample.message("missed", 1)],
+      total_count: 1,
+      more: false,
+    };
+    host.table["GET /my/approvals"] = { approvals: [sample.approval("q", 3)], total_count: 1 };
+    host.stream.closed(0);
+    expect(state(chat).link).toBe("down");
+    await vi.advanceTimersByTimeAsync(600);
+    expect(ids(chat)).toEqual(["missed"]);
+    expect(state(chat).questions).toHaveLength(1);
+    await chat.openSession(null);
+    host.stream.closed(0);
+    await vi.advanceTimersByTimeAsync(600);
+    expect(state(chat).sessionId).toBeNull();
+  });
+
+  test("another project is opened with nothing of the first", async () => {
+    const host = new TableHost();
+    for (const what of ["chat/sessions", "chat/messages", "agents", "machines"]) {
+      host.table[`GET /my/projects/p2/${what}`] = host.table[`GET /my/projects/p/${what}`];
+    }
+    const chat = await open(host);
+    const first = host.stream;
+    host.tell(sample.asked("q", 1));
+    await chat.openProject("p2");
+    first.frame(sample.frame(sample.asked("late", 1), 99));
+    expect(state(chat)).toMatchObject({ projectId: "p2", questions: [] });
+    expect(host.kept.get("project")).toBe("p2");
+  });
+});
+
+test("a project chosen while the first one still loads gets nothing of the first", async () => {
+  let list: (value: unknown) => void = () => {};
+  const host = new TableHost({ "GET /my/projects/p/chat/sessions": () => new Promise((resolve) => (list = resolve)) });
+  for (const what of ["chat/messages", "agents", "machines"]) {
+    host.table[`GET /my/projects/p2/${what}`] = host.table[`GET /my/projects/p/${what}`];
+  }
+  host.table["GET /my/projects/p2/chat/sessions"] = { sessions: [], total_count: 0 };
+  const chat = new Chat(host, noWake);
+  const starting = chat.start(null, undefined);
+  await vi.waitFor(() => expect(host.asked.some((each) => each.path.endsWith("p/chat/sessions"))).toBe(true));
+  const other = chat.openProject("p2");
+  list({ sessions: [sample.session("s")], total_count: 1 });
+  await Promise.all([starting, other]);
+  expect(state(chat)).toMatchObject({ projectId: "p2", sessionId: null, sessions: [], notices: [] });
+});
+
+test("a record that fails after the person went elsewhere is not complained about", async () => {
+  let refuse: (value: unknown) => void = () => {};
+  const host = new TableHost();
+  const chat = await open(host, null);
+  host.table["GET /my/projects/p/chat/messages"] = () => new Promise((resolve) => (refuse = resolve));
+  const opening = chat.openSession("gone");
+  await settled();
+  await chat.openSession(null);
+  refuse(new Refusal(404));
+  await opening;
+  expect(state(chat)).toMatchObject({ sessionId: null, notices: [] });
+});
+
+describe("older entries", () => {
+  /** Messages at even seconds and calls at odd ones, or as `when` says; both lists page as the server does. */
+  function long(messages: number, calls: number, callAt = (index: number) => index * 2 + 1) {
+    const said = Array.from({ length: messages }, (_, index) => sample.message(`m${index}`, index * 2));
+    const done = Array.from({ length: calls }, (_, index) => sample.execution(`t${index}`, callAt(index))).reverse();
+    return new TableHost({
+      "GET /my/projects/p/chat/messages": (_: unknown, path: string): MessageList => {
+        const query = new URLSearchParams(path.split("?")[1]);
+        const before = query.get("before");
+        const end = before === null ? said.length : said.findIndex((each) => each.message_id === before);
+        const page = said.slice(Math.max(0, end - Number(query.get("limit"))), end);
+        return { messages: page, total_count: page.length, more: end - page.length > 0 };
+      },
+      "GET /my/tools/history": (_: unknown, path: string): ExecutionPage => {
+        const query = new URLSearchParams(path.split("?")[1]);
+        const from = Number(query.get("cursor") ?? 0);
+        const to = from + Number(query.get("limit"));
+        return {
+          executions: done.slice(from, to),
+          total_count: done.length,
+          next_cursor: to < done.length ? String(to) : null,
+        };
+      },
+    });
+  }
+
+  test("pages of messages and calls come together in order, to the very first, none twice", async () => {
+    const chat = await open(long(200, 130));
+    const first = ids(chat);
+    expect(first.length).toBeLessThan(2 * PAGE + 1);
+    while (state(chat).older) {
+      const before = ids(chat);
+      await chat.loadOlder();
+      // What is there stays where it is: everything new comes in front.
+      expect(ids(chat).slice(-before.length)).toEqual(before);
+    }
+    const times = state(chat).entries.map((entry) => entry.at);
+    expect(times).toEqual([...times].sort((one, other) => one - other));
+    expect(new Set(ids(chat)).size).toBe(330);
+  });
+
+  test("calls that are all younger than the messages do not hide them", async () => {
+    const chat = await open(long(100, 300, (index) => 1000 + index));
+    while (state(chat).older) await chat.loadOlder();
+    expect(ids(chat)).toHaveLength(400);
+    expect(ids(chat)[0]).toBe("m0");
+  });
+
+  test("a page that cannot be read is said, and can be asked for again", async () => {
+    const host = long(100, 0);
+    const chat = await open(host);
+    const good = host.table["GET /my/projects/p/chat/messages"];
+    host.table["GET /my/projects/p/chat/messages"] = new Refusal(500, { detail: "Later." });
+    await chat.loadOlder();
+    expect(state(chat)).toMatchObject({ loadingOlder: false, older: true, notices: [{ text: "Later." }] });
+    host.table["GET /my/projects/p/chat/messages"] = good;
+    await chat.loadOlder();
+    expect(ids(chat)).toHaveLength(100);
+    await chat.loadOlder();
+    expect(ids(chat)).toHaveLength(100);
+  });
+});
+
+describe("sending and stopping", () => {
+  const accepted = { message_id: "m", session_id: "s", run_id: "r" };
+
+  test("a message goes with its agent and mode, into the session that is open", async () => {
+    const host = new TableHost({ "POST /my/projects/p/chat/messages": accepted });
+    const chat = await open(host);
+    chat.setMode("chat", "full");
+    await chat.post("hi");
+    expect(host.asked.at(-1)?.body).toEqual({ content: "hi", session_id: "s", agent: "chat", mode: "full" });
+    expect(state(chat)).toMatchObject({ runId: "r", entries: [{ id: "m", pending: false }] });
+  });
+
+  test("without agents neither agent nor mode is sent", async () => {
+    const host = new TableHost({
+      "POST /my/projects/p/chat/messages": accepted,
+      "GET /my/projects/p/agents": { agents: [], total_count: 0 },
+    });
+    const chat = await open(host);
+    await chat.post("hi");
+    expect(host.asked.at(-1)?.body).toEqual({ content: "hi", session_id: "s" });
+  });
+
+  test("the first message opens its session, with what happened before we knew its name", async () => {
+    const host = new TableHost({
+      "GET /my/projects/p/chat/sessions": { sessions: [], total_count: 0 },
+      "POST /my/projects/p/chat/messages": () => {
+        host.tell(sample.started("early", 2));
+        return accepted;
+      },
+      "GET /my/tools/history": { executions: [sample.execution("early", 2)], total_count: 1, next_cursor: null },
+    });
+    const chat = await open(host, null);
+    host.table["GET /my/projects/p/chat/sessions"] = { sessions: [sample.session("s", "hi")], total_count: 1 };
+    host.table["GET /my/projects/p/chat/messages"] = {
+      messages: [sample.message("m", 1)],
+      total_count: 1,
+      more: false,
+    };
+    await chat.post("hi");
+    expect(state(chat).sessionId).toBe("s");
+    expect(ids(chat)).toEqual(["m", "early"]);
+    expect(state(chat).sessions).toHaveLength(1);
+  });
+
+  test("what is refused is thrown with its reason and leaves the conversation", async () => {
+    const host = new TableHost({
+      "POST /my/projects/p/chat/messages": new Refusal(413, { detail: "Too long.", hint: "Shorter." }),
+    });
+    const chat = await open(host);
+    await expect(chat.post("hi")).rejects.toMatchObject({ message: "Too long.", hint: "Shorter.", status: 413 });
+    expect(ids(chat)).toEqual([]);
+    await expect(new Chat(host, noWake).post("hi")).rejects.toBeInstanceOf(Problem);
+  });
+
+  test("an answer that comes after the person went elsewhere changes nothing there", async () => {
+    let answer: (value: unknown) => void = () => {};
+    const host = new TableHost({
+      "POST /my/projects/p/chat/messages": () => new Promise((resolve) => (answer = resolve)),
+    });
+    const chat = await open(host);
+    const posting = chat.post("hi");
+    await settled();
+    await chat.openSession(null);
+    answer(accepted);
+    await posting;
+    expect(state(chat)).toMatchObject({ sessionId: null, entries: [], runId: null });
+  });
+
+  test("stop stops the run, and a run that is over already is no error", async () => {
+    const host = new TableHost({ "POST /my/projects/p/chat/runs/r/cancel": { success: true, message: "" } });
+    const chat = await open(host);
+    await chat.stop();
+    host.tell(sample.run("RUNNING"));
+    await chat.stop();
+    expect(host.asked.filter((each) => each.path.endsWith("/cancel"))).toHaveLength(1);
+    host.table["POST /my/projects/p/chat/runs/r/cancel"] = new Refusal(409);
+    await chat.stop();
+    expect(state(chat)).toMatchObject({ runId: null, notices: [] });
+    host.tell(sample.run("RUNNING"));
+    host.table["POST /my/projects/p/chat/runs/r/cancel"] = new Refusal(500, { detail: "Broke." });
+    await chat.stop();
+    expect(state(chat).notices).toMatchObject([{ text: "Broke." }]);
+  });
+});
+
+describe("beside the conversation", () => {
+  test("a message of a session nobody knows brings the list anew", async () => {
+    const host = new TableHost();
+    const chat = await open(host);
+    host.table["GET /my/projects/p/chat/sessions"] = {
+      sessions: [sample.session("s"), sample.session("x")],
+      total_count: 2,
+    };
+    host.tell(sample.said("m", 1, { session_id: "x" }));
+    await settled();
+    expect(state(chat).sessions).toHaveLength(2);
+  });
+
+  test("a call that ends without having begun here is fetched", async () => {
+    const host = new TableHost({ "GET /my/tools/t": sample.execution("t", 1) });
+    const chat = await open(host);
+    host.tell(sample.finished("t", 2));
+    await settled();
+    expect(ids(chat)).toEqual(["t"]);
+    host.tell(sample.finished("t", 2));
+    await settled();
+    expect(host.asked.filter((each) => each.path === "/my/tools/t")).toHaveLength(1);
+  });
+
+  test("text is gathered for a moment and shown at once when something else happens", async () => {
+    const host = new TableHost();
+    const chat = await open(host);
+    vi.useFakeTimers();
+    let drawn = 0;
+    const off = chat.store.subscribe(() => {
+      drawn += 1;
+    });
+    for (const piece of ["a", "b", "c"]) host.tell(sample.text(piece, 1));
+    expect(drawn).toBe(0);
+    await vi.advanceTimersByTimeAsync(GATHER_MS);
+    expect(drawn).toBe(1);
+    expect(state(chat).entries).toMatchObject([{ content: "abc" }]);
+    host.tell(
+      sample.text("d", 1),
+      sample.started("t", 2),
+      sample.output("t", "x"),
+      sample.output("t", "y"),
+      sample.output("t", "z", "stderr"),
+    );
+    await vi.advanceTimersByTimeAsync(GATHER_MS);
+    expect(state(chat).entries).toMatchObject([{ output: [{ text: "xy" }, { text: "z" }] }, { content: "abcd" }]);
+    off();
+  });
+
+  test("the server's clock counts, when it differs by seconds", async () => {
+    const host = new TableHost();
+    const chat = await open(host);
+    const asking = vi.spyOn(host, "request");
+    const hour = 3_600_000;
+    asking.mockResolvedValue({ status: 200, body: { grants: [] }, serverTime: Date.now() + hour });
+    await chat.api.grants("p");
+    expect(Math.abs(chat.now() - Date.now() - hour)).toBeLessThan(1000);
+    asking.mockResolvedValue({ status: 200, body: {}, serverTime: Date.now() + 900 });
+    await chat.api.grants("p");
+    expect(state(chat).serverAhead).toBe(0);
+  });
+
+  test("a card's answer and its dismissal are kept", async () => {
+    const host = new TableHost({ "GET /my/approvals": { approvals: [sample.approval("q", 1)], total_count: 1 } });
+    const chat = await open(host);
+    chat.decided({
+      question: sample.approval("q", 1),
+      status: "approved",
+      by: "person:alice",
+      reason: null,
+      here: true,
+    });
+    expect(state(chat)).toMatchObject({ questions: [], settled: [{ here: true }] });
+    chat.dismiss("q");
+    expect(state(chat).settled).toEqual([]);
+    chat.pickAgent("nobody");
+    expect(state(chat).agent).toBe("chat");
+    chat.complain("odd");
+    expect(state(chat).notices).toMatchObject([{ text: "odd", hint: null }]);
+  });
+
+  test("signing out empties the page; when it fails the person is told", async () => {
+    const host = new TableHost();
+    host.signOut = async () => {};
+    const chat = await open(host);
+    await chat.signOut();
+    expect(state(chat).link).toBe("signed-out");
+    const stuck = new TableHost();
+    stuck.signOut = async () => {
+      throw new Error("unreachable");
+    };
+    const other = await open(stuck);
+    await other.signOut();
+    expect(state(other).notices).toHaveLength(1);
+    expect(state(other).link).toBe("up");
+  });
+});

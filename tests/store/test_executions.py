@@ -406,6 +406,15 @@ async def test_questions_do_not_pile_up_without_end(records: Records, monkeypatc
     assert (fourth.status, fourth.error_type) == ("FAILED", "refused")
 
 
+async def test_history_keeps_what_a_command_changed_and_leaves_out_its_output(records: Records) -> None:
+    running = await records.store.executions.begin(records.call(tool_name="execute_command"), LOW, client_id="c1")
+    told = {"stdout": "x" * 100_000, "stderr": "", "exit_code": 0, "changed_count": 1, "warnings": ["it runs later"]}
+    await settle(records, running.id, result=json.dumps(told))
+    (row,), _, _ = await records.store.executions.page(HistoryFilter("alice"))
+    kept = {"exit_code": 0, "changed_count": 1, "warnings": ["it runs later"], "shortened": True}
+    assert json.loads(row.result or "") == kept
+
+
 async def test_history_leaves_out_what_is_as_long_as_a_file(records: Records) -> None:
     running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
     await settle(records, running.id, result=json.dumps({"content": "x" * 100_000}))

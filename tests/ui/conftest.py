@@ -11,7 +11,16 @@ from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Locator,
+    Page,
+    Request,
+    async_playwright,
+    expect,
+)
 
 from harness.household import Household, open_household
 
@@ -121,3 +130,48 @@ async def page(open_page: OpenPage) -> Page:
 
 def sign_in_link(home: Household, user: str = "alice") -> str:
     return f"{home.url}/signin?code={home.listening.parts.sign_in.new_code(user)}"
+
+
+async def open_signed_out(page: Page, faults: Faults) -> Page:
+    """A page in another browser's place: no cookie, no storage."""
+    browser = page.context.browser
+    assert browser is not None
+    context = await browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, reduced_motion="reduce")
+    context.on("page", faults.watch)
+    return await context.new_page()
+
+
+async def say(page: Page, message: str, *, first: bool = True) -> None:
+    """Write a message and send it as a person would; when the agent still works on another, after that."""
+    field = page.get_by_label("Message", exact=True)
+    if not first:
+        await expect(page.locator(".app-working")).to_have_count(0)
+    await field.fill(message)
+    await field.press("Enter")
+
+
+def cards(page: Page) -> Locator:
+    return page.locator(".card-tool")
+
+
+def card(page: Page) -> Locator:
+    return cards(page).last
+
+
+def question(page: Page) -> Locator:
+    """The question that waits; there must be one."""
+    return page.locator(".card-question:not([data-settled])")
+
+
+def answer(page: Page, number: int = 0) -> Locator:
+    """What the agent said in the end, counted from the first."""
+    return page.locator(".app-said:not(.app-said-mine)[aria-busy=false]").nth(number)
+
+
+def beside(page: Page) -> Locator:
+    """The page that is shown in place of the conversation."""
+    return page.locator(".page")
+
+
+async def shot(page: Page, name: str) -> None:
+    await page.screenshot(path=SHOTS / f"{name}.png")

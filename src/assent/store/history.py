@@ -12,9 +12,13 @@ from .database import Transaction
 from .records import ExecutionRow, execution_row
 
 LONGEST_RESULT = 64 * 1024
+LONGEST_PARSED = 4 * 1024**2
 PAGE_COLUMNS = moves.EXECUTION_COLUMNS.replace("true_params", "NULL AS true_params").replace(
     " result,",
     f" CASE WHEN length(result) <= {LONGEST_RESULT} THEN result WHEN result IS NULL THEN NULL "
+    # What a command changed and what to know of it is short, and must not get lost with its output.
+    f"WHEN tool_name = 'execute_command' AND length(result) <= {LONGEST_PARSED} "
+    "THEN json_set(json_remove(result, '$.stdout', '$.stderr'), '$.shortened', json('true')) "
     """ELSE '{"shortened":true}' END AS result,""",
 )
 """A page of whole files would be too much: a long result is left out, and found with the execution itself."""

@@ -1,0 +1,210 @@
+"""Questions in a real browser: what is shown before a person decides, what is a decision, and what never is one."""
+
+import pytest
+from playwright.async_api import Page, expect
+
+from harness.household import Household
+
+from .conftest import OpenPage, answer, beside, card, question, say, shot
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.mark.promise("U", "A3", "R4")
+async def test_a_write_is_seen_as_a_difference_and_allowed(page: Page, home: Household) -> None:
+    (home.workspace / "notes.md").write_text("# Notes\n\nbuy bread\nbuy milk\n")
+    await say(page, "write notes.md: # Notes\n\nbuy bread\nbuy oat milk\ncall Ada")
+    asked = question(page)
+    await expect(asked).to_contain_text("as read on the machine", ignore_case=True)
+    await expect(asked.get_by_text("buy oat milk").first).to_be_visible()
+    await asked.get_by_role("button", name="Unified").click()
+    await expect(asked.get_by_role("button", name="Side by side")).to_be_visible()
+    await asked.get_by_role("button", name="Side by side").click()
+    await expect(page).to_have_title("(1) Assent")
+    await shot(page, "write-waits")
+    await asked.get_by_role("button", name="Allow once").click()
+    await expect(answer(page)).to_contain_text("notes.md")
+    await expect(page).to_have_title("Assent")
+    assert (home.workspace / "notes.md").read_text().endswith("buy oat milk\ncall Ada")
+
+
+@pytest.mark.promise("A3", "S")
+async def test_a_file_that_changes_before_it_is_written_is_drift_and_left_alone(page: Page, home: Household) -> None:
+    target = home.workspace / "notes.md"
+    target.write_text("one\n")
+    await say(page, "write notes.md: two")
+    await expect(question(page)).to_contain_text("sha256")
+    target.write_text("mine\n")
+    await question(page).get_by_role("button", name="Allow once").click()
+    await expect(card(page)).to_contain_text("changed since")
+    assert target.read_text() == "mine\n"
+
+
+@pytest.mark.promise("U", "A3", "R5")
+async def test_a_question_takes_no_focus_survives_a_reload_and_a_no_reaches_the_agent(
+    page: Page, home: Household
+) -> None:
+    await say(page, 'write notes.md: <img src="x" id="evil"><b>bold</b>')
+    await expect(question(page)).to_be_visible()
+    field = page.get_by_label("Message", exact=True)
+    await expect(field).to_be_focused()
+    await field.press_sequentially("1 y a ")
+    await page.keyboard.press("Enter")
+    await expect(question(page)).to_be_visible()
+    await page.reload()
+    asked = question(page)
+    for told in ("MEDIUM", "notes.md", '<img src="x" id="evil">', "Writes a text file.", "left", "no network"):
+        await expect(asked).to_contain_text(told)
+    assert await page.locator("#evil, .card-question b").count() == 0, "what an agent wrote is text"
+    await asked.get_by_label("Reason to deny, told to the agent; Enter denies").fill("not in this directory")
+    await asked.get_by_role("button", name="Deny").click()
+    await expect(answer(page)).to_contain_text("not in this directory")
+    await expect(card(page)).to_contain_text("denied", ignore_case=True)
+    assert not (home.workspace / "notes.md").exists()
+
+
+@pytest.mark.promise("U")
+async def test_the_keyboard_alone_reaches_every_answer(page: Page, home: Household) -> None:
+    await say(page, "write notes.md: milk")
+    await expect(question(page)).to_contain_text("there is no such file")
+    await page.get_by_role("button", name="1 waits for you").focus()
+    await page.keyboard.press("Enter")
+    for _ in range(40):
+        await page.keyboard.press("Tab")
+        if await page.evaluate("document.activeElement?.textContent") == "Allow once":
+            break
+    allow = question(page).get_by_role("button", name="Allow once")
+    await expect(allow).to_be_focused()
+    await expect(allow).to_be_enabled()  # it is inert for a moment after what stands above it has moved
+    await page.keyboard.press("Enter")
+    await expect(answer(page)).to_be_visible()
+    assert (home.workspace / "notes.md").exists()
+
+
+@pytest.mark.promise("U", "R4")
+async def test_high_takes_a_second_step_before_it_can_be_allowed(page: Page, home: Household) -> None:
+    await say(page, "write deploy.sh: echo hi")
+    asked = question(page)
+    await expect(asked).to_contain_text("HIGH")
+    assert await asked.get_by_role("button", name="Allow similar…").count() == 0, "no class is offered from HIGH"
+    await asked.get_by_role("button", name="Allow once…").dblclick()
+    await expect(asked).to_contain_text("This is HIGH.")
+    assert not (home.workspace / "deploy.sh").exists(), "a double click is one step"
+    await shot(page, "high-armed")
+    await asked.get_by_role("button", name="Yes, allow it once").click()
+    await expect(answer(page)).to_contain_text("deploy.sh")
+    assert (home.workspace / "deploy.sh").read_text().strip() == "echo hi"
+
+
+@pytest.mark.promise("G8", "U")
+async def test_similar_writes_run_unasked_by_the_grant_until_it_is_revoked(page: Page, home: Household) -> None:
+    await say(page, "write src/a.md: one")
+    asked = question(page)
+    await asked.get_by_role("button", name="Allow similar…").click()
+    await expect(asked.get_by_role("button", name="Allow this")).to_be_disabled()
+    await asked.get_by_text("Write text files below 'src'.").click()
+    await expect(asked).to_contain_text("would have covered")
+    await expect(asked.get_by_label("The rule; change it if you like")).to_have_value("src/**")
+    await shot(page, "similar")
+    await asked.get_by_role("button", name="Allow this").click()
+    await expect(answer(page)).to_be_visible()
+
+    await say(page, "write src/b.md: two")
+    await expect(answer(page, 1)).to_be_visible()
+    await expect(card(page)).to_contain_text("by your grant: Write text files below 'src'.")
+    assert (home.workspace / "src" / "b.md").read_text() == "two"
+
+    await page.get_by_role("link", name="Grants").click()
+    await expect(beside(page)).to_contain_text("Write text files below 'src'.")
+    await shot(page, "grants")
+    await page.get_by_role("button", name="Revoke").first.click()
+    await page.get_by_role("button", name="Revoke").last.click()
+    await expect(beside(page)).to_contain_text("taken back by you")
+    await page.get_by_role("link", name="Chat").click()
+    await say(page, "write src/c.md: three")
+    await expect(question(page)).to_be_visible()
+    assert not (home.workspace / "src" / "c.md").exists()
+
+
+@pytest.mark.promise("G8")
+async def test_a_rule_can_be_narrowed_and_one_that_reaches_too_far_cannot_be_allowed(page: Page) -> None:
+    await say(page, "write src/a.md: one")
+    asked = question(page)
+    await asked.get_by_role("button", name="Allow similar…").click()
+    await asked.locator(".card-choice input").first.check()
+    rule, allow = asked.get_by_label("The rule; change it if you like"), asked.get_by_role("button", name="Allow this")
+    await rule.fill("**")
+    await expect(asked).to_contain_text("covers the whole workspace")
+    await expect(allow).to_be_disabled()
+    await rule.fill("'src/*.md")
+    await expect(asked).to_contain_text("quotation mark")
+    await rule.fill("src/*.md")
+    await expect(asked).to_contain_text("'*.md' files directly in 'src'")
+    await asked.get_by_label("At most so many times").fill("1")
+    await allow.click()
+    await expect(answer(page)).to_be_visible()
+    await page.get_by_role("link", name="Grants").click()
+    await expect(beside(page)).to_contain_text("1 ")
+
+
+@pytest.mark.promise("G8")
+async def test_everything_in_a_session_takes_its_warning_to_be_read(page: Page, home: Household) -> None:
+    await say(page, "write a.md: one")
+    asked = question(page)
+    await asked.get_by_role("button", name="Allow all in this session…").click()
+    await expect(asked).to_contain_text("without asking")
+    await expect(asked.get_by_role("button", name="Allow everything")).to_be_disabled()
+    await asked.get_by_label("I have read this.").check()
+    await asked.get_by_role("button", name="Allow everything").click()
+    await expect(answer(page)).to_be_visible()
+    await expect(page.locator(".app-banner-high")).to_contain_text("Everything in this conversation is allowed")
+    await say(page, "write deploy.sh: echo hi")
+    await expect(answer(page, 1)).to_be_visible()
+    assert (home.workspace / "deploy.sh").exists()
+    await expect(card(page)).to_contain_text("by your grant")
+
+
+@pytest.mark.promise("G8", "U", "T3")
+async def test_what_a_script_holds_is_shown_before_it_runs_and_what_it_changed_after(
+    page: Page, home: Household
+) -> None:
+    (home.workspace / "src" / "app.py").write_text(
+        "print('<b>hello</b>')\nfor name in ('Makefile', 'b, c <img id=evil>\\x1b'):\n    open(name, 'w').close()\n"
+        "print('x' * 70_000)\nprint(6 * 7)\n"
+    )
+    await say(page, "run python src/app.py")
+    asked = question(page)
+    for told in ("This will run", "src/app.py", "print('<b>hello</b>')", "sha256"):
+        await expect(asked).to_contain_text(told)
+    await asked.get_by_role("button", name="Allow once").click()
+    for _ in range(2):
+        await expect(card(page)).to_contain_text("make runs the commands in it")
+        await expect(card(page)).to_contain_text(r"b, c <img id=evil>\x1b")
+        assert await page.locator("#evil").count() == 0
+        await expect(answer(page)).to_be_visible()
+        await page.reload()
+
+
+@pytest.mark.promise("U", "A", "R9")
+async def test_a_decision_in_one_tab_is_seen_in_the_other_at_once(
+    page: Page, open_page: OpenPage, home: Household
+) -> None:
+    await say(page, "write notes.md: milk")
+    other = await open_page()
+    await expect(question(other)).to_contain_text("notes.md")
+    await expect(question(page)).to_contain_text("notes.md")
+    await question(page).get_by_role("button", name="Allow once").click()
+    await expect(other.locator(".card-question[data-settled=approved]")).to_contain_text("Allowed by you")
+    await expect(other.get_by_role("button", name="Nothing waits")).to_be_visible()
+    await shot(other, "decided-elsewhere")
+    await expect(page.locator(".card-question[data-settled=approved]")).to_contain_text("Allowed by you here.")
+
+
+@pytest.mark.promise("U", "W7")
+async def test_a_question_nobody_answers_says_so_and_runs_nothing(page: Page, home: Household) -> None:
+    object.__setattr__(home.settings, "medium_approval_seconds", 2)  # frozen; the server reads them each time
+    await say(page, "write notes.md: milk")
+    await expect(question(page)).to_contain_text("left")
+    await expect(page.locator(".card-question[data-settled=timeout]")).to_contain_text("Nobody answered in time")
+    await expect(answer(page)).to_be_visible()
+    assert not (home.workspace / "notes.md").exists()

@@ -9,10 +9,13 @@ BIN := .venv/bin
 # Two workers: what a small CI machine has. `make test WORKERS=8` on a bigger one.
 WORKERS ?= 2
 MINUTES ?= 3
+VSCODE := $(shell find vscode/src vscode/media -type f 2>/dev/null) vscode/package.json vscode/esbuild.mjs
 UI := $(shell find ui/src ui/public -type f 2>/dev/null) ui/index.html ui/vite.config.ts ui/tsconfig.json
 UV = $(shell uv --version >/dev/null 2>&1 && echo uv || echo .venv/.tools/bin/uv)
 
-.PHONY: help setup ui up test test-ui check fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking clean
+NODE = export PATH="$(CURDIR)/$(BIN):$$PATH"
+
+.PHONY: help setup ui vsix up test test-ui test-vscode check check-lint check-types check-web fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,33 +35,67 @@ ui: src/assent/server/page/index.html ## build the chat page into the package
 	@touch $@
 
 src/assent/server/page/index.html: ui/node_modules/.ready schema/types.ts $(UI)
-	@cd ui && PATH="$$OLDPWD/$(BIN):$$PATH" npx --no-install vite build --logLevel warn
+	@$(NODE); cd ui && npx --no-install vite build --logLevel error
+	@touch $@
+
+vsix: dist/assent.vsix ## pack the VS Code extension into dist/
+	@:
+
+dist/assent.vsix: vscode/node_modules/.ready ui/node_modules/.ready schema/types.ts $(UI) $(VSCODE) scripts/vsix
+	@scripts/vsix
 	@touch $@
 
 up: setup ui ## start server, client, agent and chat for DIR (make up DIR=~/code/app)
 	@# A job of its own has the terminal to itself: Ctrl-C stops Assent in order, and not make, which would end with 130.
 	@set -m; $(BIN)/assent up "$(DIR)"; :
 
-test: check ## everything CI runs: check, all tests on WORKERS cores, coverage above 90 % in each package
+test: check ui vsix ## everything CI runs: check, all tests on WORKERS cores, coverage above 90 % in each part
 	@scripts/setup-tests
+	@scripts/setup-vscode-host
+	@$(NODE); cd ui && npx --no-install vitest run --coverage --silent
+	@$(NODE); cd vscode && npx --no-install vitest run --coverage --silent
 	@$(BIN)/coverage erase
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --cov --cov-branch --cov-report=
 	@$(BIN)/python scripts/coverage_table.py
 
-check: setup schema/node_modules/.ready ## ruff, pyright, import layers, lock file and generated files
+test-ui: setup ui ## the page only: its units, and every flow in a real Chromium
+	@scripts/setup-tests
+	@$(NODE); cd ui && npx --no-install vitest run --coverage
+	@$(BIN)/pytest tests/ui -n $(WORKERS) --dist worksteal
+
+test-vscode: setup ui vsix ## the extension only: its units, and the packed .vsix in a real VS Code
+	@scripts/setup-tests
+	@scripts/setup-vscode-host
+	@$(NODE); cd vscode && npx --no-install vitest run --coverage
+	@$(BIN)/pytest tests/vscode
+
+check: setup schema/node_modules/.ready ui/node_modules/.ready vscode/node_modules/.ready ## linters, types, import layers, lock file and generated files
+	@$(MAKE) --no-print-directory -j 2 check-types check-lint check-web
+
+check-lint:
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/pyright src tests bench scripts
+	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python scripts/check_lock.py
 	@$(BIN)/python scripts/schema.py --check
+	@$(BIN)/python scripts/gate_tables.py --check
+	@$(BIN)/python scripts/vectors.py --check
+
+check-types:
+	@$(BIN)/pyright src tests bench scripts
+
+check-web:
+	@$(NODE); cd ui && npx --no-install tsc --noEmit && npx --no-install biome check --error-on-warnings .
+	@$(NODE); cd vscode && npx --no-install tsc --noEmit && npx --no-install biome check --error-on-warnings .
 
 fix: setup ## format, and mend what ruff can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-schema: setup schema/node_modules/.ready ## write schema/ and docs/settings.md from the models
+schema: setup schema/node_modules/.ready ## write every generated file: schema/, docs/settings.md, the extension's tables and vectors
 	@$(BIN)/python scripts/schema.py
+	@$(BIN)/python scripts/gate_tables.py
+	@$(BIN)/python scripts/vectors.py
 
 lock: setup ## pin all dependencies again after a change in pyproject.toml
 	@$(UV) pip compile pyproject.toml --all-extras --group dev --universal --generate-hashes \
@@ -87,5 +124,5 @@ bench-asking: setup ## how often a person would be asked, over what real agents 
 	@$(BIN)/python -m bench.asking
 
 clean: ## remove what the targets above made, .venv included
-	rm -rf .venv schema/node_modules .coverage .coverage.* htmlcov dist build
+	rm -rf .venv .vscode-host schema/node_modules ui/node_modules vscode/node_modules src/assent/server/page vscode/dist .coverage .coverage.* htmlcov dist build
 	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,220 @@
+"""The packed extension in a real VS Code: a person signs in, chats, looks at differences, answers, loses the server.
+
+The server, the offline agent, the editor, its extension host and the browser are real; the extension is the only client
+that executes. One window serves all tests, each of which leaves nothing waiting.
+"""
+
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Locator, expect
+
+from harness.processes import Process, Site, User
+
+from .conftest import Workbench, open_editor, open_window
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
+
+
+@dataclass
+class Desk:
+    """A person at an editor that is signed in and connected, and what lies around."""
+
+    window: Workbench
+    site: Site
+    user: User
+    project_id: str
+
+    @property
+    def workspace(self) -> Path:
+        return self.site.workspace
+
+    @property
+    def question(self) -> Locator:
+        """The card of the question that waits."""
+        return self.window.chat.locator(".card-question:not([data-settled])")
+
+    async def begin(self) -> None:
+        """A conversation of its own, in sight."""
+        await self.window.open_chat()
+        await self.window.chat.get_by_role("button", name="Open the menu").click()
+        await self.window.chat.get_by_role("button", name="New conversation").click()
+
+    async def machines(self) -> list[str]:
+        """The workspaces of the machines that would execute."""
+        listed = (await self.user.get(f"/my/projects/{self.project_id}/machines")).body["machines"]
+        return [machine["workspace"] for machine in listed]
+
+    async def call(self, command: str, *args: str, timeout: int = 30) -> str:
+        """A command of an agent that runs elsewhere; its tool_id."""
+        params: dict[str, object] = {"command": command, "args": list(args), "timeout": timeout}
+        answer = await self.user.execute(self.project_id, "execute_command", **params)
+        return str(answer["tool_id"])
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def desk(browser: Browser, site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
+    root = tmp_path_factory.mktemp("editor")
+    user = User(site.url, site.token("alice"))
+    async with open_editor(root) as url, open_window(browser, url, site.workspace) as window:
+        await expect(window.status).to_have_text(re.compile("Assent: sign in"))
+        await window.open_chat()
+        await expect(window.chat.get_by_role("button", name="Sign in")).to_be_visible()
+        await window.shot("1-sign-in")
+        await window.sign_in(site.url, site.token("alice"))
+        # A folder that nobody trusts has a chat, and is no place to execute in.
+        await expect(window.status).to_have_text("Assent: not trusted")
+        (project,) = (await user.get("/my/projects")).body["projects"]
+        desk = Desk(window, site, user, project["project_id"])
+        assert await desk.machines() == []
+        await window.trust_the_folder()
+        await expect(window.status).to_have_text("Assent")
+        yield desk
+    await user.close()
+
+
+@pytest.mark.promise("C-vscode", "C1")
+async def test_the_agent_reads_a_file_of_the_open_folder(desk: Desk) -> None:
+    await desk.begin()
+    await desk.window.say("read package.json and tell me the version")
+    await expect(desk.window.chat.get_by_text("3.2.1", exact=True)).to_be_visible()
+    assert await desk.machines() == [str(desk.workspace)]
+    await desk.window.shot("2-read")
+
+
+@pytest.mark.promise("C-vscode", "A3")
+async def test_a_write_is_seen_as_a_difference_and_happens_when_it_is_allowed(desk: Desk) -> None:
+    notes = desk.workspace / "notes.md"
+    notes.write_text("# Notes\n\nbuy bread\n")
+    await desk.begin()
+    await desk.window.say("write notes.md: buy milk")
+    await expect(desk.window.status).to_have_text("Assent: 1 waiting")
+    await desk.question.get_by_role("button", name="Open as a difference").click()
+    viewer = desk.window.page.locator(".monaco-diff-editor")
+    await expect(viewer.locator(".editor.original")).to_contain_text("bread")
+    await expect(viewer.locator(".editor.modified")).to_contain_text("milk")
+    await desk.window.shot("3-difference")
+    # The file itself opens from its name.
+    await desk.question.get_by_role("button", name="notes.md", exact=True).click()
+    await expect(desk.window.page.locator(".monaco-breadcrumbs")).to_contain_text("notes.md")
+    assert "bread" in notes.read_text()
+    await desk.question.get_by_role("button", name="Allow once").click()
+    await expect(desk.window.chat.get_by_text("Wrote notes.md")).to_be_visible()
+    assert notes.read_text().strip() == "buy milk"
+    await expect(desk.window.status).to_have_text("Assent")
+    await desk.window.shot("4-written")
+
+
+@pytest.mark.promise("C-vscode", "A3")
+async def test_a_command_that_is_denied_does_not_run_and_the_agent_hears_why(desk: Desk) -> None:
+    (desk.workspace / "package.json").write_text(
+        '{"name": "demo", "version": "3.2.1", "scripts": {"test": "touch ran"}}\n'
+    )
+    await desk.begin()
+    await desk.window.say("run npm test")
+    await desk.question.get_by_role("textbox", name="Reason to deny").fill("not before lunch")
+    await desk.window.shot("5-command")
+    await desk.question.get_by_role("button", name="Deny", exact=True).click()
+    await expect(desk.window.chat.get_by_text("not before lunch").last).to_be_visible()
+    assert not (desk.workspace / "ran").exists()
+
+
+@pytest.mark.promise("C-vscode", "C2")
+async def test_a_question_is_told_while_the_chat_is_hidden_and_a_late_command_is_ended(desk: Desk) -> None:
+    window = desk.window
+    await window.command("View: Show Explorer")
+    tool_id = await desk.call("python3", "-c", "import time; time.sleep(60)", timeout=1)
+    toast = window.toast("Assent asks (HIGH)")
+    await expect(toast).to_be_visible()
+    await window.shot("6-notification")
+    await toast.get_by_role("button", name="Allow…").click()
+    await expect(window.dialog).to_contain_text("time.sleep(60)")
+    # Enter must never allow: the button that has the focus is another.
+    await expect(window.dialog.get_by_role("button", name="Deny")).to_be_focused()
+    await window.shot("7-dialog")
+    await window.dialog.get_by_role("button", name="Allow once").click()
+    await expect(window.dialog).to_contain_text("This is HIGH")
+    await window.dialog.get_by_role("button", name="Run it", exact=True).click()
+    await expect(window.toast("python3 ran longer than 1 s and was ended.")).to_be_visible()
+    await window.shot("8-timeout")
+    ended = await desk.user.end_of(tool_id)
+    assert (ended["status"], ended["error_type"]) == ("FAILED", "execution_timeout")
+    await window.clear_notifications()
+
+
+@pytest.mark.promise("C-vscode", "G8")
+async def test_full_mode_writes_without_a_question_and_sandbox_mode_asks(desk: Desk) -> None:
+    await desk.begin()
+    chat = desk.window.chat
+    await chat.get_by_role("button", name="Mode: sandbox").click()
+    await chat.get_by_role("button", name="Switch to full…").click()
+    await chat.get_by_role("button", name="Yes, work in full mode").click()
+    await desk.window.say("write full.md: unasked")
+    await expect(chat.get_by_text("Wrote full.md")).to_be_visible()
+    assert (desk.workspace / "full.md").read_text().strip() == "unasked"
+    await desk.window.shot("9-full")
+    await chat.get_by_role("button", name="Mode: full").click()
+    await chat.get_by_role("button", name="Back to sandbox").click()
+    await desk.window.say("write asked.md: asked")
+    await desk.question.get_by_role("button", name="Deny", exact=True).click()
+    await expect(desk.window.status).to_have_text("Assent")
+    assert not (desk.workspace / "asked.md").exists()
+
+
+@pytest.mark.promise("C-vscode", "A3")
+async def test_an_answer_in_the_browser_runs_it_in_the_editor(desk: Desk, browser: Browser) -> None:
+    await desk.begin()
+    await desk.window.say("write browser.md: from the page")
+    await expect(desk.question).to_be_visible()
+    link = (await desk.user.post("/my/signin")).body["path"]
+    async with contextlib.AsyncExitStack() as ends:
+        context = await browser.new_context(viewport={"width": 1100, "height": 800})
+        ends.push_async_callback(context.close)
+        page = await context.new_page()
+        await page.goto(desk.site.url + link)
+        await page.locator(".card-question").get_by_role("button", name="Allow once").click()
+        await expect(desk.window.chat.get_by_text("Wrote browser.md")).to_be_visible()
+    assert (desk.workspace / "browser.md").read_text().strip() == "from the page"
+    await expect(desk.window.status).to_have_text("Assent")
+
+
+@pytest.mark.promise("C-vscode", "L4")
+async def test_a_command_outlives_a_restart_of_the_server(desk: Desk) -> None:
+    code = "import time, pathlib; pathlib.Path('began').touch(); time.sleep(2); print('survived')"
+    await desk.window.open_chat()
+    tool_id = await desk.call("python3", "-c", code)
+    await desk.question.get_by_role("button", name="Allow once…").click()
+    await desk.question.get_by_role("button", name="Yes, allow it once").click()
+    await _exists(desk, desk.workspace / "began")
+    await _server(desk).kill()
+    await expect(desk.window.status).to_have_text("Assent: reconnecting")
+    await desk.window.shot("a-server-gone")
+    await desk.site.serve()
+    await expect(desk.window.status).to_have_text("Assent")
+    ended = await desk.user.end_of(tool_id)
+    assert ended["status"] == "COMPLETED", ended
+    result: dict[str, Any] = ended["result"]
+    assert result["stdout"] == "survived\n"
+    await desk.begin()
+    await desk.window.say("read package.json and tell me the version")
+    await expect(desk.window.chat.get_by_text("3.2.1", exact=True)).to_be_visible()
+    await desk.window.shot("b-server-back")
+
+
+def _server(desk: Desk) -> Process:
+    return desk.site.processes[-1]
+
+
+async def _exists(desk: Desk, path: Path) -> None:
+    """Wait until a command has made a file; the page's clock paces the looking."""
+    for _ in range(200):
+        if path.exists():
+            return
+        await desk.window.page.wait_for_timeout(50)
+    raise AssertionError(f"{path.name} was not made")

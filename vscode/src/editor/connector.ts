@@ -1,0 +1,256 @@
+// The one that connects: folder, server, token, project, then the watch over the project and the client that executes in
+// the folder. One attempt at a time; a newer one ends the older. In a folder that is not trusted nothing is executed.
+
+import * as vscode from "vscode";
+import { Api, Problem } from "../../../ui/src/api.js";
+import { oneLine } from "../../../ui/src/text/visible.js";
+import type { StartExecuting } from "../host/executing.js";
+import { NodeHost } from "../host/node_host.js";
+import type { Log } from "../tools/ports.js";
+import type { ChatView } from "../webview/view.js";
+import { findFolder, forgetFolder } from "./folder.js";
+import type { LivePorts } from "./live.js";
+import { LiveProject } from "./live.js";
+import type { Projects } from "./projects.js";
+import type { Tokens } from "./secrets.js";
+import { readSettings } from "./settings.js";
+import { unfit } from "./sign_in.js";
+import { placeOf, type Standing, statusOf } from "./standing.js";
+import type { StatusBar } from "./status.js";
+
+const FIRST_PAUSE_MS = 1000;
+const LONGEST_PAUSE_MS = 15_000;
+const OUTAGE_MS = 15_000;
+/** In the folder's memory while the person has disconnected it: then it is not connected by itself. */
+const OFF = "disconnected";
+
+export interface ConnectorPorts {
+  readonly memory: vscode.Memento;
+  readonly tokens: Tokens;
+  readonly projects: Projects;
+  readonly log: Log;
+  readonly view: ChatView;
+  readonly status: StatusBar;
+  readonly live: LivePorts;
+  readonly startExecuting: StartExecuting;
+  /** How long a break lasts before it is told. */
+  readonly outageMs?: number;
+}
+
+export class Connector {
+  readonly #ports: ConnectorPorts;
+  #standing: Standing = { at: "disconnected" };
+  #live: LiveProject | null = null;
+  #round = 0;
+  #tries = 0;
+  #retry: ReturnType<typeof setTimeout> | undefined;
+  #outage: ReturnType<typeof setTimeout> | undefined;
+  #told = false;
+
+  constructor(ports: ConnectorPorts) {
+    this.#ports = ports;
+    this.#become(this.#standing);
+  }
+
+  get standing(): Standing {
+    return this.#standing;
+  }
+
+  get live(): LiveProject | null {
+    return this.#live;
+  }
+
+  /** At the start of the window: only a folder that was connected before is connected again by itself. */
+  async start(): Promise<void> {
+    const found = await findFolder(this.#ports.memory, false);
+    const { origin, connectAtStart } = readSettings();
+    if (found.kind !== "folder") return this.#become({ at: at(found.kind) });
+    if (origin === null) return this.#become({ at: "bad-address" });
+    if ((await this.#ports.tokens.read(origin)) === null) return this.#become({ at: "signed-out", why: null });
+    if (this.#ports.memory.get(OFF) === true) return this.#become({ at: "disconnected" });
+    if (connectAtStart && this.#ports.projects.known(origin, found.folder) !== null) await this.connect(false);
+  }
+
+  /** `ask`: the person wants it now and may be asked. */
+  async connect(ask: boolean): Promise<void> {
+    const round = ++this.#round;
+    await this.#end();
+    if (ask) await this.#ports.memory.update(OFF, undefined);
+    const found = await findFolder(this.#ports.memory, ask);
+    if (round !== this.#round) return;
+    if (found.kind !== "folder") {
+      this.#become({ at: at(found.kind) });
+      if (ask) this.#tellNoFolder(found.kind);
+      return;
+    }
+    const { origin } = readSettings();
+    if (origin === null) return this.#become({ at: "bad-address" });
+    const token = await this.#ports.tokens.read(origin);
+    if (round !== this.#round) return;
+    if (token === null) return this.#become({ at: "signed-out", why: null });
+    this.#become({ at: "connecting" });
+    try {
+      const host = new NodeHost({ origin, token });
+      const api = new Api(host);
+      const problem = unfit(await api.me());
+      if (round !== this.#round) return;
+      if (problem !== null) return this.#become({ at: "refused", why: problem });
+      const project = await this.#ports.projects.find(api, origin, found.folder);
+      if (round !== this.#round) return;
+      if (project === null) return this.#become({ at: "disconnected" });
+      this.#tries = 0;
+      this.#told = false;
+      await this.#open(host, api, project.project_id, found.folder);
+    } catch (error) {
+      if (round === this.#round) this.#failed(origin, error);
+    }
+  }
+
+  async disconnect(): Promise<void> {
+    this.#round += 1;
+    await this.#end();
+    await forgetFolder(this.#ports.memory);
+    await this.#ports.memory.update(OFF, true);
+    this.#become({ at: "disconnected" });
+  }
+
+  async signOut(why: string | null = null): Promise<void> {
+    const { origin } = readSettings();
+    this.#round += 1;
+    await this.#end();
+    if (origin !== null) await this.#ports.tokens.forget(origin);
+    this.#become({ at: "signed-out", why });
+  }
+
+  /** The window has other folders now: what runs in one that is still there goes on. */
+  async foldersChanged(): Promise<void> {
+    const live = this.#live;
+    const folders = vscode.workspace.workspaceFolders ?? [];
+    if (live && folders.some((folder) => folder.uri.fsPath === live.folder)) return;
+    await this.#startAgain();
+  }
+
+  /** The settings name another server, or one at last. */
+  async serverChanged(): Promise<void> {
+    const { at } = this.#standing;
+    const moved = this.#live !== null && this.#live.origin !== readSettings().origin;
+    if (moved || at === "bad-address" || at === "unreachable") await this.#startAgain();
+  }
+
+  /** The folder is trusted now: what could not be executed can be. */
+  async trusted(): Promise<void> {
+    await this.#live?.execute(this.#ports.startExecuting);
+  }
+
+  async dispose(): Promise<void> {
+    this.#round += 1;
+    await this.#end();
+  }
+
+  async #startAgain(): Promise<void> {
+    this.#round += 1;
+    await this.#end();
+    this.#become({ at: "disconnected" });
+    await this.start();
+  }
+
+  async #open(host: NodeHost, api: Api, projectId: string, folder: vscode.WorkspaceFolder): Promise<void> {
+    const live = new LiveProject({ host, api, projectId, folder: folder.uri.fsPath }, this.#ports.live, () =>
+      this.#changed(live),
+    );
+    this.#live = live;
+    this.#become({ at: "connected", projectId, folder: oneLine(folder.name) });
+    if (vscode.workspace.isTrusted) await live.execute(this.#ports.startExecuting);
+  }
+
+  #changed(live: LiveProject): void {
+    if (this.#live !== live) return;
+    if (live.link === "signed-out") {
+      void this.signOut("The server no longer takes your token: it expired, or its secret changed. Paste a new one.");
+      return;
+    }
+    this.#watchOutage(live);
+    this.#showStatus();
+  }
+
+  /** A short break mends itself and is told by the status bar alone; a long one is worth a word. */
+  #watchOutage(live: LiveProject): void {
+    if (live.link !== "down") {
+      clearTimeout(this.#outage);
+      this.#outage = undefined;
+      return;
+    }
+    this.#outage ??= setTimeout(() => void this.#tellUnreachable(live.origin), this.#ports.outageMs ?? OUTAGE_MS);
+  }
+
+  #failed(origin: string, error: unknown): void {
+    if (!(error instanceof Problem)) throw error;
+    this.#ports.log.warn("not connected", { origin, status: error.status, error: error.message });
+    if (error.status === 401) {
+      void this.signOut(`The server did not take your token: ${oneLine(error.message)} Paste a new one.`);
+      return;
+    }
+    if (error.status !== 0 && error.status < 500) {
+      this.#become({ at: "refused", why: oneLine(`${error.message}${error.hint === null ? "" : ` ${error.hint}`}`) });
+      return;
+    }
+    this.#become({ at: "unreachable", origin });
+    const pause = Math.min(FIRST_PAUSE_MS * 2 ** this.#tries, LONGEST_PAUSE_MS);
+    this.#tries += 1;
+    this.#retry = setTimeout(() => void this.connect(false), pause);
+    void this.#tellUnreachable(origin);
+  }
+
+  async #tellUnreachable(origin: string): Promise<void> {
+    if (this.#told) return;
+    this.#told = true;
+    const said = await vscode.window.showWarningMessage(
+      `Assent: nothing answers at ${origin}. It is tried again by itself; what runs here goes on and is reported then.`,
+      "Start a local server",
+      "Show the log",
+    );
+    if (said === "Start a local server") await vscode.commands.executeCommand("assent.startServer");
+    if (said === "Show the log") await vscode.commands.executeCommand("assent.showLog");
+  }
+
+  #tellNoFolder(kind: "none" | "virtual" | "unchosen"): void {
+    if (kind === "unchosen") return;
+    const place = placeOf({ at: at(kind) });
+    if (place.state === "away") void vscode.window.showWarningMessage(`Assent: ${place.title}. ${place.text}`);
+  }
+
+  #become(standing: Standing): void {
+    this.#standing = standing;
+    this.#ports.view.show(placeOf(standing), this.#live?.host ?? null);
+    void vscode.commands.executeCommand("setContext", "assent.connected", standing.at === "connected");
+    this.#showStatus();
+  }
+
+  #showStatus(): void {
+    const live = this.#live;
+    const waiting = live?.waiting.length ?? 0;
+    this.#ports.status.show(
+      statusOf(this.#standing, {
+        waiting,
+        up: live?.link === "up",
+        trusted: vscode.workspace.isTrusted,
+        isolation: live?.executing?.isolation ?? null,
+        executes: live?.executing !== null && live?.executing?.ended === null,
+      }),
+    );
+    this.#ports.view.badge(waiting);
+  }
+
+  async #end(): Promise<void> {
+    clearTimeout(this.#retry);
+    clearTimeout(this.#outage);
+    this.#outage = undefined;
+    const live = this.#live;
+    this.#live = null;
+    await live?.end();
+  }
+}
+
+function at(kind: "none" | "virtual" | "unchosen"): "no-folder" | "virtual" | "unchosen" {
+  return kind === "none" ? "no-folder" : kind;
+}

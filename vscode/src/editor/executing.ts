@@ -1,0 +1,53 @@
+// The client that executes, started in the editor's way: with its settings, its log and a place of its own on the disk.
+// It asks nobody by itself: questions are put by the chat and by notifications, and it executes what was approved.
+
+import type { ConnectionState } from "../connection/index.js";
+import { connectWorkspace } from "../connection/index.js";
+import type { ExecutingState, StartExecuting } from "../host/executing.js";
+import { DEFAULT_SETTINGS, type Log } from "../tools/ports.js";
+import { readSettings } from "./settings.js";
+
+export interface ExecutingPlace {
+  /** Where the extension may keep files of its own. */
+  readonly storage: string;
+  /** The bundle of the thread that searches where there is no ripgrep. */
+  readonly scanWorker: string;
+}
+
+export function executingIn({ storage, scanWorker }: ExecutingPlace, log: Log): StartExecuting {
+  return async ({ access, projectId, folder, changed }) => {
+    let state: ExecutingState = { connected: false, isolation: null, ended: null };
+    const become = (more: Partial<ExecutingState>) => {
+      state = { ...state, ...more };
+      changed();
+    };
+    const { connection, workspace } = await connectWorkspace({
+      serverUrl: access.origin,
+      token: access.token,
+      projectId,
+      folder,
+      storage,
+      scanWorker,
+      settings: { ...DEFAULT_SETTINGS, sandbox: readSettings().sandbox },
+      log,
+      onState: (now) => become({ connected: now.kind === "connected", ended: endOf(now) }),
+    });
+    void connection.run();
+    void workspace.isolation().then(
+      ({ backend }) => become({ isolation: backend }),
+      (error: unknown) => log.error("isolation unknown", { error: String(error) }),
+    );
+    return {
+      get state() {
+        return state;
+      },
+      dispose: () => connection.close(),
+    };
+  };
+}
+
+/** Why it ended for good. A sign-in that is over is seen by the watch too, which says what to do. */
+function endOf(state: ConnectionState): string | null {
+  if (state.kind !== "ended" || state.signedOut) return null;
+  return state.hint === null ? state.why : `${state.why} ${state.hint}`;
+}

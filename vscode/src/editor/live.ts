@@ -1,0 +1,175 @@
+// A project that is connected: the watch over it, the client that executes in the folder, and what a person is told while
+// the chat is not in sight. Ends as one.
+
+import type { FeedEvent } from "@protocol";
+import * as vscode from "vscode";
+import type { Api } from "../../../ui/src/api.js";
+import { oneLine, shortened } from "../../../ui/src/text/visible.js";
+import { advice } from "../../../ui/src/text/words.js";
+import type { Executing, ExecutingState, StartExecuting } from "../host/executing.js";
+import type { NodeHost } from "../host/node_host.js";
+import { type Asked, type Link, Watch } from "../host/watch.js";
+import { AssentError } from "../tools/errors.js";
+import type { Log } from "../tools/ports.js";
+import type { Differences } from "./diffs.js";
+import type { OutputTerminal } from "./output.js";
+import { askNatively, type QuestionPorts, showChange } from "./questions.js";
+import { readSettings } from "./settings.js";
+
+const QUIET_TRIES = 2;
+const AGAIN_MS = 2000;
+
+export interface LivePorts {
+  readonly log: Log;
+  readonly differences: Differences;
+  readonly output: OutputTerminal;
+  /** How long to wait before the client is started again. */
+  readonly againMs?: number;
+  chatVisible(): boolean;
+  openWaiting(): void;
+}
+
+export interface Connected {
+  readonly host: NodeHost;
+  readonly api: Api;
+  readonly projectId: string;
+  readonly folder: string;
+}
+
+export class LiveProject {
+  readonly #connected: Connected;
+  readonly #ports: LivePorts;
+  readonly #changed: () => void;
+  readonly #watch: Watch;
+  readonly #questions: QuestionPorts;
+  #executing: Executing | null = null;
+  #starting = false;
+  #tries = 0;
+  #again: ReturnType<typeof setTimeout> | undefined;
+  #ended = false;
+
+  constructor(connected: Connected, ports: LivePorts, changed: () => void) {
+    this.#connected = connected;
+    this.#ports = ports;
+    this.#changed = changed;
+    this.#questions = {
+      api: connected.api,
+      projectId: connected.projectId,
+      differences: ports.differences,
+      stillWaits: (id) => this.#watch.isWaiting(id),
+      openWaiting: () => ports.openWaiting(),
+    };
+    this.#watch = new Watch(
+      connected.host,
+      connected.api,
+      connected.projectId,
+      {
+        changed,
+        asked: (question) => this.#asked(question),
+        over: (question, status, by) => ports.log.info("question over", { id: question.id, status, by }),
+        event: (event) => this.#heard(event),
+      },
+      wakeOfWindow,
+    );
+  }
+
+  get host(): NodeHost {
+    return this.#connected.host;
+  }
+
+  get origin(): string {
+    return this.#connected.host.access.origin;
+  }
+
+  get folder(): string {
+    return this.#connected.folder;
+  }
+
+  get link(): Link {
+    return this.#watch.link;
+  }
+
+  get waiting(): readonly Asked[] {
+    return this.#watch.waiting;
+  }
+
+  /** How the executing client stands; null when there is none. */
+  get executing(): ExecutingState | null {
+    return this.#executing?.state ?? null;
+  }
+
+  /** Starts the client that executes, once. */
+  async execute(start: StartExecuting): Promise<void> {
+    if (this.#starting || this.#ended) return;
+    this.#starting = true;
+    const { host, projectId, folder } = this.#connected;
+    try {
+      const executing = await start({ access: host.access, projectId, folder, changed: () => this.#moved() });
+      if (this.#ended) await executing.dispose();
+      else this.#executing = executing;
+      this.#changed();
+    } catch (error) {
+      // A boundary: whatever keeps the client from starting, the chat stays and the person is told.
+      this.#starting = false;
+      this.#notStarted(start, error);
+    }
+  }
+
+  async end(): Promise<void> {
+    this.#ended = true;
+    clearTimeout(this.#again);
+    this.#watch.end();
+    const executing = this.#executing;
+    this.#executing = null;
+    await executing?.dispose();
+  }
+
+  /** A window that was just closed may still be ending in this folder: it is tried again before anybody is told. */
+  #notStarted(start: StartExecuting, error: unknown): void {
+    const sentence = oneLine(error instanceof Error ? error.message : String(error));
+    const hint = error instanceof AssentError && error.hint !== null ? ` ${oneLine(error.hint)}` : "";
+    this.#ports.log.error("nothing can be executed here", { error: sentence });
+    if (this.#ended) return;
+    if (this.#tries < QUIET_TRIES) {
+      this.#tries += 1;
+      this.#again = setTimeout(() => void this.execute(start), this.#ports.againMs ?? AGAIN_MS);
+      return;
+    }
+    this.#changed();
+    const words = `Assent: nothing can be executed in this folder: ${sentence}${hint}`;
+    void vscode.window.showErrorMessage(words, "Try again").then((said) => {
+      if (said === "Try again") void this.execute(start);
+    });
+  }
+
+  #moved(): void {
+    const ended = this.#executing?.state.ended ?? null;
+    if (ended !== null && !this.#ended) void vscode.window.showErrorMessage(`Assent: ${oneLine(ended)}`);
+    this.#changed();
+  }
+
+  #asked(question: Asked): void {
+    this.#ports.log.info("question", { id: question.id, tool: question.toolName, risk: question.risk });
+    const { notify, openDiffs } = readSettings();
+    if (openDiffs) void showChange(question, this.#questions, true);
+    if (notify && !this.#ports.chatVisible()) void askNatively(question, this.#questions);
+  }
+
+  #heard(event: FeedEvent): void {
+    this.#ports.output.hear(event);
+    if (event.kind !== "tool.finished" || event.error === null || this.#ports.chatVisible()) return;
+    if (event.error_type !== "approval_timeout" && event.error_type !== "execution_timeout") return;
+    // What to do may follow on a line of its own, after "hint:".
+    const [what = "", hint] = event.error.split("\nhint: ");
+    const todo = hint ?? advice(event.error_type) ?? "";
+    void vscode.window.showWarningMessage(`Assent: ${shortened(oneLine(what), 200)} ${shortened(oneLine(todo), 200)}`);
+  }
+}
+
+/** The person is back at this window: worth trying at once. */
+function wakeOfWindow(listener: () => void): () => void {
+  const heard = vscode.window.onDidChangeWindowState((state) => {
+    if (state.focused) listener();
+  });
+  return () => heard.dispose();
+}

@@ -1,0 +1,38 @@
+// The log: the editor's own channel for it, with the levels people can choose there. Fields follow as JSON; tokens and
+// the content of files are never among them.
+
+import * as vscode from "vscode";
+import { visible } from "../../../ui/src/text/visible.js";
+import type { Fields, Log } from "../tools/ports.js";
+
+export class ChannelLog implements Log, vscode.Disposable {
+  readonly #channel = vscode.window.createOutputChannel("Assent", { log: true });
+
+  debug(message: string, fields?: Fields): void {
+    this.#channel.debug(line(message, fields));
+  }
+
+  info(message: string, fields?: Fields): void {
+    this.#channel.info(line(message, fields));
+  }
+
+  warn(message: string, fields?: Fields): void {
+    this.#channel.warn(line(message, fields));
+  }
+
+  error(message: string, fields?: Fields): void {
+    this.#channel.error(line(message, fields));
+  }
+
+  show(): void {
+    this.#channel.show(true);
+  }
+
+  dispose(): void {
+    this.#channel.dispose();
+  }
+}
+
+function line(message: string, fields?: Fields): string {
+  return visible(fields && Object.keys(fields).length > 0 ? `${message} ${JSON.stringify(fields)}` : message);
+}

@@ -1,0 +1,127 @@
+// Questions while the chat is not in sight: a notification for each, where a person can deny, look at it in the chat, or
+// go on to a dialog that says exactly what would happen. Only there can it be allowed, never by the button that has the
+// focus, and HIGH takes a second step. What files belong to is seen in the chat alone. The answer carries the digest of
+// what was shown.
+
+import * as vscode from "vscode";
+import { type Api, Problem } from "../../../ui/src/api.js";
+import { oneLine, shortened, visible } from "../../../ui/src/text/visible.js";
+import { callSummary } from "../../../ui/src/text/words.js";
+import type { Asked } from "../host/watch.js";
+import type { Differences } from "./diffs.js";
+
+const ALLOW = "Allow…";
+const DENY = "Deny";
+const SHOW = "Show";
+const MOST_SHOWN = 4000;
+
+export interface QuestionPorts {
+  readonly api: Api;
+  readonly projectId: string;
+  readonly differences: Differences;
+  stillWaits(id: string): boolean;
+  openWaiting(): void;
+}
+
+/** Puts one question; resolves when the person did something about it, or let it be. */
+export async function askNatively(question: Asked, ports: QuestionPorts): Promise<void> {
+  const head = `Assent asks (${question.risk}): ${shortened(summary(question), 180)}`;
+  const put = question.risk === "HIGH" ? vscode.window.showErrorMessage : vscode.window.showWarningMessage;
+  // A dialog cannot show what a file holds, or how it would change.
+  const buttons = question.inspected ? [SHOW, DENY] : [ALLOW, DENY, SHOW];
+  const said = await put(head, ...buttons);
+  if (said === undefined) return;
+  if (!ports.stillWaits(question.id)) {
+    await vscode.window.showInformationMessage("This question is over: it was answered elsewhere, or its time was up.");
+    return;
+  }
+  if (said === SHOW) return show(question, ports);
+  if (said === DENY) return deny(question, ports);
+  await allow(question, ports);
+}
+
+async function show(question: Asked, ports: QuestionPorts): Promise<void> {
+  ports.openWaiting();
+  await showChange(question, ports, true);
+}
+
+/** The difference of a write in the editor's viewer; nothing for other calls. */
+export async function showChange(question: Asked, ports: QuestionPorts, preserveFocus: boolean): Promise<void> {
+  if (question.toolName !== "write_file") return;
+  const told = await ports.api.change(question.id).catch(() => null);
+  // Another digest belongs to another question: showing it would mislead.
+  if (told === null || told.digest !== question.digest) return;
+  const { path, before, after } = told.change;
+  if (before === null && after === null) return;
+  await ports.differences.show(path, before ?? "", after ?? "", preserveFocus);
+}
+
+async function deny(question: Asked, ports: QuestionPorts): Promise<void> {
+  const reason = await vscode.window.showInputBox({
+    title: "Assent: deny",
+    prompt: "Why? The agent is told. Leave it empty for no reason; Escape goes back.",
+    ignoreFocusOut: true,
+  });
+  if (reason === undefined) return;
+  await decided(() => ports.api.reject(ports.projectId, question.id, reason.trim().slice(0, 1000) || null));
+}
+
+async function allow(question: Asked, ports: QuestionPorts): Promise<void> {
+  const whole = await ports.api.whole(question.id).then(
+    (told) => told.text,
+    () => question.description,
+  );
+  if (whole.length > MOST_SHOWN) {
+    await vscode.window.showInformationMessage("There is too much to show in a dialog: it is in the chat.");
+    return show(question, ports);
+  }
+  // The first button has the focus: it is never the one that allows.
+  const said = await vscode.window.showWarningMessage(
+    `${question.risk}: allow this once?`,
+    { modal: true, detail: detail(question, whole) },
+    DENY,
+    "Allow once",
+  );
+  if (said === DENY) return deny(question, ports);
+  if (said !== "Allow once") return;
+  if (question.risk === "HIGH" && !(await sure(question))) return;
+  await decided(() =>
+    ports.api.approve(ports.projectId, question.id, { decision: "approved", digest: question.digest }),
+  );
+}
+
+function summary(question: Asked): string {
+  return shortened(oneLine(callSummary(question.toolName, question.params)), 500);
+}
+
+function detail(question: Asked, whole: string): string {
+  const parts = [summary(question), visible(whole), why(question)];
+  if (question.network) parts.push("It may use the network.");
+  return parts.filter((part) => part !== "").join("\n\n");
+}
+
+function why(question: Asked): string {
+  return question.reasons.map((reason) => `• ${oneLine(reason)}`).join("\n");
+}
+
+async function sure(question: Asked): Promise<boolean> {
+  const said = await vscode.window.showWarningMessage(
+    "This is HIGH. Run it all the same?",
+    { modal: true, detail: [summary(question), why(question)].join("\n\n") },
+    "Do not run it",
+    "Run it",
+  );
+  return said === "Run it";
+}
+
+async function decided(send: () => Promise<unknown>): Promise<void> {
+  try {
+    await send();
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    const hint = error.hint === null ? "" : ` ${error.hint}`;
+    await vscode.window.showWarningMessage(
+      error.status === 409 ? `Somebody was faster: ${oneLine(error.message)}` : oneLine(`${error.message}${hint}`),
+    );
+  }
+}

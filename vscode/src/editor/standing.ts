@@ -1,0 +1,127 @@
+// Where the extension stands, and the words for it: in the view when there is no chat to show, and in the status bar. The
+// words say what happened and what to do; nothing is done here.
+
+import type { Action, Place } from "../../../ui/src/vscode_messages.js";
+
+export type Standing =
+  | { readonly at: "no-folder" | "virtual" | "unchosen" | "bad-address" | "disconnected" | "connecting" }
+  | { readonly at: "signed-out"; readonly why: string | null }
+  | { readonly at: "unreachable"; readonly origin: string }
+  | { readonly at: "refused"; readonly why: string }
+  | { readonly at: "connected"; readonly projectId: string; readonly folder: string };
+
+const SIGN_IN: Action = { command: "assent.signIn", label: "Sign in" };
+const START: Action = { command: "assent.startServer", label: "Start a local server" };
+const CONNECT: Action = { command: "assent.connect", label: "Connect this folder" };
+const SETTINGS: Action = { command: "assent.openSettings", label: "Open the settings" };
+
+export function placeOf(standing: Standing): Place {
+  if (standing.at === "connected") return { state: "ready", projectId: standing.projectId };
+  const [title, text, actions] = words(standing);
+  return { state: "away", title, text, busy: standing.at === "connecting", actions };
+}
+
+function words(standing: Exclude<Standing, { at: "connected" }>): [string, string, Action[]] {
+  switch (standing.at) {
+    case "no-folder":
+      return [
+        "No folder is open",
+        "Agents work in one folder and see nothing outside it. Open the folder first.",
+        [{ command: "assent.openFolder", label: "Open a folder" }],
+      ];
+    case "virtual":
+      return [
+        "This folder is not on a disk",
+        "Assent runs commands and changes files where they are. It cannot do that in a virtual workspace: open a folder of this machine, or one over SSH, WSL or a container.",
+        [{ command: "assent.openFolder", label: "Open a folder" }],
+      ];
+    case "unchosen":
+      return [
+        "Which folder?",
+        "This window has several folders. Choose the one agents may work in; they see nothing of the others.",
+        [{ command: "assent.connect", label: "Choose a folder" }],
+      ];
+    case "bad-address":
+      return [
+        "The server's address is wrong",
+        "The setting assent.serverUrl must be an address such as http://127.0.0.1:8477, without a path.",
+        [SETTINGS],
+      ];
+    case "disconnected":
+      return [
+        "Not connected",
+        "Agents cannot work in this folder now. Nothing runs here until you connect it.",
+        [CONNECT, { command: "assent.signOut", label: "Sign out" }],
+      ];
+    case "connecting":
+      return ["Connecting…", "Looking for the server and this folder's project.", []];
+    case "signed-out":
+      return [
+        "Sign in to Assent",
+        standing.why ?? "Paste a token of your server, or start a server on this machine.",
+        [SIGN_IN, START],
+      ];
+    case "unreachable":
+      return [
+        "The server does not answer",
+        `Nothing answers at ${standing.origin}. Start it with assent serve, or let the editor start one. It is tried again by itself.`,
+        [{ command: "assent.connect", label: "Try again now" }, START, SETTINGS],
+      ];
+    case "refused":
+      return ["The server refused", standing.why, [CONNECT, SIGN_IN]];
+  }
+}
+
+/** What the status bar shows. */
+export interface Shown {
+  readonly text: string;
+  readonly tooltip: string;
+  readonly alarm: boolean;
+}
+
+export interface Facts {
+  readonly waiting: number;
+  /** Whether the feed is open. */
+  readonly up: boolean;
+  readonly trusted: boolean;
+  /** What holds commands; null while it is not known, or when nothing executes here. */
+  readonly isolation: string | null;
+  readonly executes: boolean;
+}
+
+export function statusOf(standing: Standing, facts: Facts): Shown {
+  if (standing.at === "connecting") return shown("$(sync~spin) Assent", "Assent is connecting.");
+  if (standing.at === "unreachable") {
+    return shown("$(warning) Assent: no server", `Nothing answers at ${standing.origin}. It is tried again by itself.`);
+  }
+  if (standing.at === "signed-out") return shown("$(key) Assent: sign in", "Nobody is signed in to Assent.");
+  if (standing.at !== "connected") {
+    return shown("$(circle-slash) Assent", `${words(standing)[0]}. Nothing runs in this folder.`);
+  }
+  if (!facts.up)
+    return shown("$(sync~spin) Assent: reconnecting", "The connection was lost. It is tried again by itself.");
+  if (facts.waiting > 0) {
+    const many = facts.waiting === 1 ? "1 question waits" : `${facts.waiting} questions wait`;
+    return { text: `$(bell-dot) Assent: ${facts.waiting} waiting`, tooltip: `${many} for your answer.`, alarm: true };
+  }
+  if (!facts.trusted) {
+    return shown(
+      "$(shield) Assent: not trusted",
+      "This folder is not trusted, so nothing is executed in it. The chat works.",
+    );
+  }
+  if (!facts.executes)
+    return shown("$(warning) Assent: not executing", "Connected, but nothing can be executed here: see the log.");
+  if (facts.isolation === "none") {
+    return shown(
+      "$(unlock) Assent: not isolated",
+      "Connected. There is no sandbox on this machine, so every command asks.",
+    );
+  }
+  const held = facts.isolation === null ? "" : ` Commands are held by ${facts.isolation}.`;
+  return shown("$(check) Assent", `Connected: agents may work in ${standing.folder}, as you allow it.${held}`);
+}
+
+function shown(text: string, tooltip: string): Shown {
+  return { text, tooltip, alarm: false };
+}

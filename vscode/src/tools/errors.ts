@@ -1,0 +1,121 @@
+// What can go wrong, by who can act. Every message stands alone as a sentence; `hint` says what to do next. `errorType` is
+// how it is recorded on the server. The names are those of the Python client and of the specification.
+
+import type { ErrorType, ExecuteCommandResult } from "@protocol";
+
+export class AssentError extends Error {
+  readonly errorType: ErrorType = "internal";
+  readonly hint: string | null;
+
+  constructor(message: string, hint: string | null = null) {
+    super(message);
+    this.name = new.target.name;
+    this.hint = hint;
+  }
+
+  /** The message and what to do, as it is reported. */
+  get sentence(): string {
+    return this.hint === null ? this.message : `${this.message}\nhint: ${this.hint}`;
+  }
+}
+
+/** The agent or who calls: fix the call. */
+export class CallerError extends AssentError {
+  override readonly errorType: ErrorType = "invalid";
+}
+
+/** No such tool, or an execution nobody announced. */
+export class ToolTypeError extends CallerError {}
+
+export class InvalidParameters extends CallerError {}
+
+export class NotFound extends CallerError {}
+
+/** A person or a rule says no; asking again changes nothing. */
+export class RefusedError extends AssentError {
+  override readonly errorType: ErrorType;
+
+  constructor(message: string, hint: string | null = null, errorType: ErrorType = "refused") {
+    super(message, hint);
+    this.errorType = errorType;
+  }
+}
+
+/** A path outside the workspace, or one never to be touched. */
+export class PathValidationError extends RefusedError {}
+
+export class CommandNotAllowed extends RefusedError {}
+
+/** What would run, or be replaced, is not what was approved. */
+export class DriftedError extends RefusedError {
+  constructor(message: string, hint: string | null = null) {
+    super(message, hint, "drifted");
+  }
+}
+
+/** Somebody was faster. */
+export class ConflictError extends AssentError {
+  override readonly errorType: ErrorType = "invalid";
+
+  constructor(
+    message: string,
+    readonly state: string,
+    hint: string | null = null,
+  ) {
+    super(message, hint);
+  }
+}
+
+/** The user's machine: no such file, no permission, disk full. */
+export class MachineError extends AssentError {
+  override readonly errorType: ErrorType = "tool_error";
+}
+
+/** The tool ran and failed. */
+export class ToolFailure extends MachineError {}
+
+export class ExecutionTimeout extends MachineError {
+  override readonly errorType = "execution_timeout";
+
+  constructor(
+    message: string,
+    hint: string | null = null,
+    /** What a command had printed until then. */
+    readonly partial: ExecuteCommandResult | null = null,
+  ) {
+    super(message, hint);
+  }
+}
+
+export class ExecutionCancelled extends MachineError {
+  override readonly errorType = "cancelled";
+}
+
+/** The queue is full. */
+export class ConcurrencyLimitError extends MachineError {}
+
+/** Nobody answered in time. */
+export class ToolApprovalTimeout extends AssentError {
+  override readonly errorType = "approval_timeout";
+}
+
+/** A setting is wrong or missing. */
+export class ConfigurationError extends AssentError {}
+
+/** The server cannot be reached; another try may help. */
+export class UnreachableError extends AssentError {}
+
+/** What the operating system says of a file. */
+export function osError(code: string): NodeJS.ErrnoException {
+  return Object.assign(new Error(code), { code });
+}
+
+export function codeOf(error: unknown): string | undefined {
+  const code = error instanceof Error && "code" in error ? error.code : undefined;
+  return typeof code === "string" ? code : undefined;
+}
+
+/** Whether it is an error of the operating system rather than one of ours or of the program. */
+export function isOsError(error: unknown): error is NodeJS.ErrnoException {
+  return !(error instanceof AssentError) && codeOf(error) !== undefined;
+}

@@ -1,0 +1,179 @@
+// Questions outside the chat: what each button does, what is shown before anything can be allowed.
+
+import { beforeEach, describe, expect, test, vi } from "vitest";
+import { type Api, Problem } from "../../../ui/src/api.js";
+import type { Differences } from "../../src/editor/diffs.js";
+import { askNatively, type QuestionPorts, showChange } from "../../src/editor/questions.js";
+import type { Asked } from "../../src/host/watch.js";
+import { answers, reset, shown } from "./fake_vscode.js";
+
+beforeEach(reset);
+
+const asked: Asked = {
+  id: "a",
+  toolName: "execute_command",
+  params: { command: "npm", args: ["test"] },
+  risk: "MEDIUM",
+  description: "Run npm test",
+  reasons: ["npm test runs scripts."],
+  network: true,
+  digest: "d",
+  inspected: false,
+};
+const write: Asked = { ...asked, toolName: "write_file", params: { path: "a.md", content: "x" } };
+
+function ports(more: Partial<Record<keyof Api, unknown>> = {}) {
+  const api = {
+    approve: vi.fn(async () => ({})),
+    reject: vi.fn(async () => ({})),
+    whole: vi.fn(async () => ({ approval_id: "a", text: "Run npm test\u202e exactly" })),
+    change: vi.fn(async () => ({ digest: "d", change: { path: "a.md", kind: "change", before: "b", after: "x" } })),
+    ...more,
+  };
+  const show = vi.fn(async () => {});
+  const openWaiting = vi.fn();
+  const made: QuestionPorts = {
+    api: api as unknown as Api,
+    projectId: "p",
+    differences: { show } as unknown as Differences,
+    stillWaits: () => true,
+    openWaiting,
+  };
+  return { made, api, show, openWaiting };
+}
+
+describe("a question while the chat is hidden", () => {
+  test("is told in one line with three ways on, and allows nothing by itself", async () => {
+    const { made, api } = ports();
+    await askNatively(asked, made);
+    expect(shown).toEqual([
+      { kind: "warning", text: "Assent asks (MEDIUM): npm test", items: ["Allow…", "Deny", "Show"] },
+    ]);
+    expect(api.approve).not.toHaveBeenCalled();
+  });
+
+  test("is allowed only in a dialog that says exactly what, with the digest that was shown", async () => {
+    const { made, api } = ports();
+    answers.set("Assent asks", "Allow…");
+    answers.set("allow this once", "Allow once");
+    await askNatively(asked, made);
+    expect(shown[1]).toEqual({
+      kind: "warning",
+      text: "MEDIUM: allow this once?",
+      detail: "npm test\n\nRun npm test\\u{202e} exactly\n\n• npm test runs scripts.\n\nIt may use the network.",
+      items: ["Deny", "Allow once"],
+    });
+    expect(api.approve).toHaveBeenCalledWith("p", "a", { decision: "approved", digest: "d" });
+  });
+
+  test("about files leads to the chat, where they are shown, and cannot be allowed by a dialog", async () => {
+    const { made, openWaiting } = ports();
+    answers.set("Assent asks", "Show");
+    await askNatively({ ...asked, inspected: true }, made);
+    expect(shown[0]?.items).toEqual(["Show", "Deny"]);
+    expect(openWaiting).toHaveBeenCalled();
+  });
+
+  test("HIGH takes a second step, whose first button does not run it", async () => {
+    const { made, api } = ports();
+    answers.set("Assent asks", "Allow…");
+    answers.set("allow this once", "Allow once");
+    await askNatively({ ...asked, risk: "HIGH" }, made);
+    expect(shown[0]?.kind).toBe("error");
+    expect(shown[2]?.items).toEqual(["Do not run it", "Run it"]);
+    expect(api.approve).not.toHaveBeenCalled();
+    answers.set("This is HIGH", "Run it");
+    await askNatively({ ...asked, risk: "HIGH", reasons: [] }, made);
+    expect(api.approve).toHaveBeenCalledTimes(1);
+  });
+
+  test("a dialog that is left, or denies, allows nothing", async () => {
+    const { made, api } = ports({ whole: async () => Promise.reject(new Problem("no", 500)) });
+    answers.set("Assent asks", "Allow…");
+    await askNatively({ ...asked, network: false }, made);
+    expect(shown[1]?.detail).toBe("npm test\n\nRun npm test\n\n• npm test runs scripts.");
+    answers.set("allow this once", "Deny");
+    answers.set("The agent is told", "no thanks");
+    await askNatively(asked, made);
+    expect(api.approve).not.toHaveBeenCalled();
+    expect(api.reject).toHaveBeenCalledWith("p", "a", "no thanks");
+  });
+
+  test("too long for a dialog is shown in the chat instead", async () => {
+    const { made, api, openWaiting } = ports({ whole: async () => ({ text: "x".repeat(5000) }) });
+    answers.set("Assent asks", "Allow…");
+    await askNatively(asked, made);
+    expect(openWaiting).toHaveBeenCalled();
+    expect(api.approve).not.toHaveBeenCalled();
+  });
+
+  test("is denied with a reason, without one, or not at all after Escape", async () => {
+    const { made, api } = ports();
+    answers.set("Assent asks", "Deny");
+    await askNatively(asked, made);
+    expect(api.reject).not.toHaveBeenCalled();
+    answers.set("The agent is told", " ");
+    await askNatively(asked, made);
+    expect(api.reject).toHaveBeenCalledWith("p", "a", null);
+  });
+
+  test("that is over says so and sends nothing", async () => {
+    const { made, api } = ports();
+    answers.set("Assent asks", "Deny");
+    await askNatively(asked, { ...made, stillWaits: () => false });
+    expect(shown[1]?.text).toContain("This question is over");
+    expect(api.reject).not.toHaveBeenCalled();
+  });
+
+  test.each([
+    [new Problem("It is approved.", 409), "Somebody was faster: It is approved."],
+    [new Problem("Refused.", 403, "Ask the owner."), "Refused. Ask the owner."],
+    [new Problem("Refused.", 403), "Refused."],
+  ])("what the server says against it is told", async (problem, text) => {
+    const { made } = ports({ reject: async () => Promise.reject(problem) });
+    answers.set("Assent asks", "Deny");
+    answers.set("The agent is told", "x");
+    await askNatively(asked, made);
+    expect(shown.at(-1)?.text).toBe(text);
+  });
+
+  test("a fault of ours is not hidden", async () => {
+    const { made } = ports({ reject: async () => Promise.reject(new TypeError("ours")) });
+    answers.set("Assent asks", "Deny");
+    answers.set("The agent is told", "x");
+    await expect(askNatively(asked, made)).rejects.toThrow("ours");
+  });
+});
+
+describe("the difference of a write", () => {
+  test("opens beside the chat when it is asked for", async () => {
+    const { made, show, openWaiting } = ports();
+    answers.set("Assent asks", "Show");
+    await askNatively(write, made);
+    expect(openWaiting).toHaveBeenCalled();
+    expect(show).toHaveBeenCalledWith("a.md", "b", "x", true);
+  });
+
+  test("is not shown when it belongs to another question, has no text, or cannot be had", async () => {
+    const { show, made } = ports({
+      change: async () => ({ digest: "other", change: { path: "a", before: "", after: "" } }),
+    });
+    await showChange(write, made, false);
+    await showChange(write, ports({ change: async () => Promise.reject(new Problem("no", 404)) }).made, false);
+    await showChange(
+      write,
+      ports({ change: async () => ({ digest: "d", change: { path: "a", before: null, after: null } }) }).made,
+      false,
+    );
+    await showChange(asked, made, false);
+    expect(show).not.toHaveBeenCalled();
+  });
+
+  test("of a new file begins with nothing", async () => {
+    const { show, made } = ports({
+      change: async () => ({ digest: "d", change: { path: "a", before: null, after: "x" } }),
+    });
+    await showChange(write, made, false);
+    expect(show).toHaveBeenCalledWith("a", "", "x", false);
+  });
+});

@@ -26,6 +26,7 @@ from assent.store.unseen import ANY_FILE, runs_code
 SHOWN_DIGITS = 12
 MOST_NAMED = 20
 MAX_NOTE = 400
+NOT_READ = "A rule denies reading it."
 MAX_TOLD_TEXT = 4096
 """The text of a file that would be replaced is told with the question up to this; else it is kept beside it."""
 
@@ -79,6 +80,20 @@ def question_after_inspection(
         replaced=replaced,
         along=_along(row.tool_name, params, workspace),
     )
+
+
+def readable(inspection: Inspection, may_read: Callable[[str], bool]) -> Inspection:
+    """What a machine saw, without the text of a file that would be replaced and that rules here deny every reader.
+
+    The machine leaves out what its owner denies; the organisation's rules it does not know.
+    """
+    files = [
+        file
+        if file.role is SeenRole.RUNS or file.text is None or may_read(file.path)
+        else file.model_copy(update={"text": None, "shortened": True, "note": NOT_READ})
+        for file in inspection.files
+    ]
+    return inspection.model_copy(update={"files": files})
 
 
 def problem_with_look(tool_name: str, inspection: Inspection, verdict: Verdict) -> str | None:

@@ -24,7 +24,7 @@ from typing import Any
 
 import structlog
 
-from assent.asking import problem_with_look, question_after_inspection, question_for
+from assent.asking import problem_with_look, question_after_inspection, question_for, readable
 from assent.bus import Bus, ConnectedClient, Presence
 from assent.gate import Gate, Judgement, mask_text, mask_value, shown_params
 from assent.machines import Machine, Machines, withheld
@@ -182,6 +182,7 @@ class ToolExecutor:
             heavy = size > HEAVY_CHARACTERS
             await self._store.executions.unseen(tool_id, mask_text(problem), error_type, heavy=heavy)
             return
+        inspection = readable(inspection, lambda path: not machine.judge("read_file", {"path": path}).verdict.refused)
         size += sum(len(file.text or "") for file in inspection.files)
         ask = partial(
             question_after_inspection,

@@ -184,6 +184,19 @@ async def test_binary_large_and_too_many_texts_are_noted(
     assert by_path(desk.look("exec_1"))["t1"].note == "not shown: there is too much in all"
 
 
+async def test_texts_that_take_long_to_mask_hold_up_no_call(
+    workspace: Workspace, desk: UndoDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Masking 100 such files took more than two minutes, in which no call could begin.
+    await python(workspace, "for n in range(3): open(f't{n}','w').write('token: ' * 100)")
+    masked: list[str] = []
+    monkeypatch.setattr(undo_plans, "TEXT_SECONDS", 0.0)
+    monkeypatch.setattr(undo_plans, "mask_text", lambda text: masked.append(text) or text)
+    plan = desk.look("exec_1")
+    assert {change.note for change in plan.files} == {"not shown: there is too much in all"}
+    assert masked == []
+
+
 async def test_many_paths_are_counted_and_those_shown_bounded(workspace: Workspace, desk: UndoDesk, root: Path) -> None:
     await python(workspace, "for n in range(250): open(f'f{n:03}\\n','w').write('x')")
     plan = desk.look("exec_1")

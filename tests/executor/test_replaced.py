@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from assent.executor import Caller
+from assent.gate import Gate, GateRules, Policy, parse_policy
 from assent.gate.changes import NOT_LOOKED
 from assent.protocol.changes import MAX_SHOWN_TEXT, ChangeKind
 from assent.protocol.digests import call_digest
 from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.grants import GrantRule, GrantTerms
 from assent.protocol.inspections import Inspection, SeenFile, SeenRole
+from assent.protocol.policies import Layer
 from assent.protocol.states import AgentMode, ApprovalScope, RiskLevel
 from assent.settings import ServerSettings
 from assent.store import replaced as replaced_module
@@ -260,6 +262,7 @@ async def test_what_is_kept_of_long_texts_is_bounded_and_ends(desk: Desk, monkey
         assert (await desk.approvals.change(two, "alice")).change.before == text
         assert (await desk.approvals.change(one, "alice")).change.before is None
         monkeypatch.setattr(replaced_module, "KEPT_SECONDS", -1)
+        assert (await desk.approvals.change(two, "alice")).change.before is None, "also before it is cleared away"
         await ask("5")
         assert await kept(desk) == 1
 
@@ -278,6 +281,23 @@ async def test_secrets_show_on_neither_side(desk: Desk) -> None:
     assert other not in told
     assert change.change.before == change.change.after
     assert "What changes is masked" in (change.change.note or "")
+
+
+@pytest.mark.promise("G9", "S")
+@pytest.mark.parametrize("path", ["a.txt", "hr/pay.txt"], ids=["behind-a-link", "by-name"])
+async def test_what_the_organisation_lets_nobody_read_is_not_shown(settings: ServerSettings, path: str) -> None:
+    rules = '[[rule]]\naction = "deny"\ntool = "read_file"\npaths = ["hr/**"]\n'
+    layer = parse_policy(rules, Layer.ORGANISATION, source="policy.toml")
+    look = there(path="hr/pay.txt", text="the pay of everybody")
+    async with open_desk(settings, Gate(GateRules(policy=Policy((layer,))))) as desk:
+        async with desk.client(lambda signal: completed(), replaces=lambda request: look):
+            await desk.executor.call("write_file", {"path": path, "content": "x"}, desk.session, until_asked=True)
+        approval = await desk.next_approval()
+        change = await desk.approvals.change(approval.id, "alice")
+        assert (change.before_sha256, change.change.before) == (DIGEST, None)
+        assert change.change.note == "What it holds now: A rule denies reading it."
+        events, _, _ = await desk.store.feed.after(desk.project.id, 0, client_id=None, limit=1000)
+        assert not [event for event in events if "everybody" in event.payload]
 
 
 async def test_a_long_write_shows_its_end_only_while_it_waits(desk: Desk) -> None:

@@ -123,10 +123,10 @@ class Desk:
 
 
 @asynccontextmanager
-async def open_desk(settings: ServerSettings) -> AsyncGenerator[Desk]:
+async def open_desk(settings: ServerSettings, gate: Gate | None = None) -> AsyncGenerator[Desk]:
     bus, presence = MemoryBus(), Presence()
     store = await Store.open(settings, on_commit=lambda hint: bus.publish(hint.topic, hint.fact))
-    executor = ToolExecutor(store, bus, presence, Gate(), settings)
+    executor = ToolExecutor(store, bus, presence, gate or Gate(), settings)
     approvals = ApprovalManager(store, bus, presence)
     projects = await store.chat.projects("alice")
     project = projects[0] if projects else await store.chat.create_project("alice", "demo")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from assent.bus import ConnectedClient
 from assent.protocol.states import Scope
 
 
@@ -132,3 +133,37 @@ async def test_agents_token_never_decides_whatever_else_it_carries(server: Any, 
         assert answer.status == 403
         assert "person" in answer.json["hint"]
     assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == "AWAITING_APPROVAL"
+
+
+@pytest.mark.promise("S")
+async def test_no_agent_reads_what_its_write_would_replace(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    leave = server.parts.presence.connect(ConnectedClient("laptop", project, declared=True, looks=True))
+    calling = asyncio.create_task(alice.execute(project, "write_file", {"path": "a.txt", "content": "x"}))
+    async with alice.feed(project, "client=laptop", last=0) as feed:
+        asked = await feed.until("tool.inspection_request")
+        seen = {"path": "a.txt", "role": "replaces", "sha256": "a" * 64, "size": 9, "text": "for eyes\n"}
+        told = f"/my/projects/{project}/tools/{asked.data['tool_id']}/inspection"
+        assert (await alice.post(told, {"files": [seen]})).status == 204
+        assert "for eyes" in str((await feed.until("tool.approval_request")).data)
+    leave()
+    call = (await calling).json
+    for scopes in ((Scope.AGENT,), (Scope.AGENT, Scope.CHAT), tuple(Scope)):
+        agent = server.user("alice", scopes)
+        assert (await agent.get(f"/my/approvals/{call['approval_id']}/change")).status == 403, scopes
+        [waiting] = (await agent.get("/my/approvals")).json["approvals"]
+        streams = [f"{agent.url}/my/tools/{call['tool_id']}/stream"]
+        if Scope.CHAT in scopes:
+            streams.append(f"{agent.url}/my/projects/{project}/chat/stream?execute=false")
+        found = [waiting["inspection"]]
+        for url in streams:
+            headers = {"Authorization": f"Bearer {agent.token}", "Last-Event-ID": "0"}
+            async with agent.session.get(url, headers=headers) as response:
+                event = await type(feed)(response).until("tool.approval_request")
+                found.append(event.data["inspection"])
+        for inspection in found:
+            [file] = inspection["files"]
+            assert (file["text"], file["shortened"], file["sha256"]) == (None, True, "a" * 64)
+    [waiting] = (await alice.get("/my/approvals")).json["approvals"]
+    assert waiting["inspection"]["files"][0]["text"] == "for eyes\n"

@@ -1,5 +1,6 @@
 """The page's check: what would happen if an agent made a call; and the rules it is judged by."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ pytestmark = pytest.mark.promise("L6")
 
 WRITE = {"tool_name": "write_file", "tool_params": {"path": "src/a.txt", "content": "x"}}
 READ = {"tool_name": "read_file", "tool_params": {"path": "a.txt"}}
+USER = ["-u", "alice:hunter2hunter2", "https://example.com/../x"]
 REMOVE = {"tool_name": "execute_command", "tool_params": {"command": "rm", "args": ["-rf", "/"]}}
 RULES = """
 [[rule]]
@@ -228,3 +230,26 @@ async def test_rules_that_can_no_longer_be_read_judge_nothing_and_are_not_shown(
         await server.parts.store.machines.declare(desk.project, "laptop", json.dumps(broken), digest="d")
         assert (await desk.user.get(f"/my/projects/{desk.project}/policy")).json["layers"] == []
         assert (await desk.check(READ))["decision"] == "runs"
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"command": "curl", "args": ["token: " * 140_000]},
+        {"command": "curl", "args": "token: " * 140_000},
+        {"command": "token: " * 140_000, "args": []},
+        {"command": "curl", "args": [f"--password=abcdefgh{number}" for number in range(30_000)]},
+    ],
+    ids=["one-argument", "no-list", "command", "many-arguments"],
+)
+async def test_endless_call_is_answered_soon_and_holds_up_nobody(desk: Desk, params: dict[str, Any]) -> None:
+    # Looking through it for secrets took up to 13 seconds, on the loop.
+    async with asyncio.timeout(3):
+        found = await desk.check({"tool_name": "execute_command", "tool_params": params})
+    assert found["decision"] == "refused"
+    assert "abcdefgh" not in json.dumps(found)
+
+
+async def test_secret_is_known_by_its_place_and_its_command(desk: Desk) -> None:
+    found = await desk.check({"tool_name": "execute_command", "tool_params": {"command": "curl", "args": USER}})
+    assert "hunter2hunter2" not in json.dumps(found)

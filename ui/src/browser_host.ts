@@ -4,6 +4,7 @@
 
 import { ask, readFeed, type Way } from "./fetching";
 import type { Alerts, Answer, FeedListener, Host, Waiting } from "./host";
+import { Tabs } from "./tabs";
 
 const SAME_ORIGIN: Way = { base: "", credentials: "same-origin", headers: async () => ({}) };
 const PREFIX = "assent.";
@@ -11,6 +12,7 @@ const PREFIX = "assent.";
 export class BrowserHost implements Host {
   readonly kind = "browser";
   readonly #store = storage();
+  readonly #tabs = new Tabs();
   #told: Waiting = { count: 0, headline: null };
   #sounds: AudioContext | null = null;
 
@@ -19,7 +21,7 @@ export class BrowserHost implements Host {
   }
 
   feed(path: string, lastEventId: string | null, listener: FeedListener): () => void {
-    return readFeed(SAME_ORIGIN, path, lastEventId, listener);
+    return this.#tabs.listen((heard) => readFeed(SAME_ORIGIN, path, lastEventId, heard), listener);
   }
 
   waiting(waiting: Waiting): void {

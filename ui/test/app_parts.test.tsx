@@ -119,3 +119,27 @@ test("settled cards leave after a while, but not while the person is at them", a
   expect(dismissed).toHaveBeenCalledWith("a");
   expect(dismissed).not.toHaveBeenCalledWith("b");
 });
+
+test("what is answered meanwhile is no reason for an earlier card to stay", async () => {
+  vi.useFakeTimers();
+  const dismissed = vi.fn();
+  const first = settledOf("a", true);
+  const view = render(panel([], [first], dismissed));
+  await act(() => vi.advanceTimersByTimeAsync(6000));
+  view.rerender(panel([], [first, settledOf("b", true)], dismissed));
+  await act(() => vi.advanceTimersByTimeAsync(5000));
+  expect(new Set(dismissed.mock.calls.flat())).toEqual(new Set(["a"])); // until it is really gone
+  view.rerender(panel([], [], dismissed));
+});
+
+test("a card that was answered by a click leaves, though the pressed button had the focus", async () => {
+  vi.useFakeTimers();
+  const dismissed = vi.fn();
+  const question = sample.approval("a", 1);
+  const view = render(panel([question], [], dismissed));
+  act(() => screen.getByText<HTMLElement>("Allow once").focus());
+  view.rerender(panel([], [settledOf("a", true)], dismissed));
+  expect(document.activeElement).toBe(document.body);
+  await act(() => vi.advanceTimersByTimeAsync(11_000));
+  expect(dismissed).toHaveBeenCalledWith("a");
+});

@@ -3,6 +3,7 @@ import userEvent from "@testing-library/user-event";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { Problem } from "../src/api";
 import { App } from "../src/app/App";
+import { reload } from "../src/app/reload";
 import * as sample from "./state_samples";
 import { Refusal, TableHost } from "./state_samples";
 
@@ -13,11 +14,14 @@ vi.mock("virtua", () => ({
   ),
 }));
 
+vi.mock("../src/app/reload", () => ({ reload: vi.fn() }));
+
 function Broken(): never {
   throw new Error("chunk");
 }
 
 beforeEach(() => {
+  vi.mocked(reload).mockClear();
   Element.prototype.scrollIntoView = () => {}; // jsdom has none
   location.hash = "";
 });
@@ -27,7 +31,7 @@ afterEach(() => {
 });
 
 async function shown(host = new TableHost(), link = "Connected") {
-  const user = userEvent.setup();
+  const user = userEvent.setup({ delay: null, pointerEventsCheck: 0 });
   const view = render(<App host={host} />);
   if (link) await screen.findByText(link);
   await waitFor(() => expect(screen.queryByText("Loading the conversation…")).toBeNull());
@@ -54,6 +58,8 @@ describe("the frame", () => {
     cleanup();
     await shown(new TableHost({ "GET /my/me": new Refusal(401) }), "");
     expect(await screen.findByText(/must give a new one/)).toBeTruthy();
+    fireEvent.click(screen.getByText("Try again"));
+    expect(reload).toHaveBeenCalledOnce();
   });
 
   test("a lost connection is said, and when it is back too", async () => {
@@ -150,7 +156,8 @@ describe("the frame", () => {
         <Broken />
       </Boundary>,
     );
-    expect(screen.getByRole("button", { name: "Reload the page" })).toBeTruthy();
+    fireEvent.click(screen.getByRole("button", { name: "Reload the page" }));
+    expect(reload).toHaveBeenCalledOnce();
     render(<EntryFailed />);
     expect(screen.getByText(/could not be shown here/)).toBeTruthy();
   });
@@ -174,6 +181,20 @@ describe("machines", () => {
     await user.keyboard("{Escape}");
     expect(screen.queryByText(/Commands run isolated/)).toBeNull();
     expect(document.activeElement?.textContent).toContain("isolated");
+    // Going on with the keyboard closes it, and the focus goes where the person went.
+    await user.keyboard("{Enter}");
+    expect(screen.getByText(/Commands run isolated/)).toBeTruthy();
+    await user.tab();
+    expect(screen.queryByText(/Commands run isolated/)).toBeNull();
+    expect(document.activeElement?.textContent).not.toContain("isolated");
+    // Other keys, and Escape while it is closed, are not its own.
+    const button = screen.getByRole("button", { name: /isolated: bwrap/ });
+    fireEvent.keyDown(button, { key: "Escape" });
+    fireEvent.click(button);
+    fireEvent.keyDown(button, { key: "a" });
+    expect(screen.getByText(/Commands run isolated/)).toBeTruthy();
+    fireEvent.click(button);
+    expect(screen.queryByText(/Commands run isolated/)).toBeNull();
   });
 
   test.each([
@@ -275,6 +296,14 @@ describe("the conversation", () => {
     await tell(host, sample.said("c", 3, { run_id: "r3" }));
     expect(scroller.scrollTop).toBe(1000);
   });
+});
+
+test("a reload in the middle of a run shows that it works, and the way to stop it", async () => {
+  await shown(
+    new TableHost({ "GET /my/projects/p/chat/runs": { runs: [sample.listed("r", "RUNNING", 1)], total_count: 1 } }),
+  );
+  expect(screen.getByText("Working…")).toBeTruthy();
+  expect(screen.getByRole("button", { name: "Stop" })).toBeTruthy();
 });
 
 describe("what waits", () => {
@@ -421,7 +450,11 @@ describe("agents and modes", () => {
     await user.click(screen.getByRole("button", { name: "Stay in sandbox" }));
     await user.click(screen.getByRole("button", { name: "Switch to full…" }));
     expect(screen.getByRole("alert").textContent).toContain("without a question");
-    await user.click(screen.getByRole("button", { name: "Yes, work in full mode" }));
+    const yes = screen.getByRole("button", { name: "Yes, work in full mode" });
+    await user.click(yes); // at once, as the second half of a double click would
+    expect(screen.getByRole("button", { name: "Mode: sandbox" })).toBeTruthy();
+    await waitFor(() => expect(yes.getAttribute("aria-disabled")).toBe("false"));
+    await user.click(yes);
     await user.click(screen.getByRole("button", { name: "Mode: full" }));
     await user.click(screen.getByRole("button", { name: "Back to sandbox" }));
     expect(screen.getByRole("button", { name: "Mode: sandbox" })).toBeTruthy();

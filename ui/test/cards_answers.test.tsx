@@ -349,7 +349,7 @@ describe("a write that waits", () => {
     expect(isOff("Allow once")).toBe(true);
     expect(container.querySelector(".card-diff")?.textContent).toContain("removed: two");
     expect(container.textContent).toContain("sha256 aaaaaaaaaaaa…; a change before it runs stops it.");
-    expect(container.textContent).toContain("shown below");
+    expect(container.textContent).toContain("shown above");
   });
   it("falls back to all of the content when there is no difference to be had", async () => {
     const change = vi.fn().mockRejectedValue(new Problem("No machine is connected.", 503, "Connect one."));

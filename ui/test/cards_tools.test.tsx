@@ -51,6 +51,25 @@ describe("a tool call", () => {
     toggle(container);
     expect(container.textContent).not.toContain("hello");
   });
+  it("stays as the person left it when it leaves the page and comes back", () => {
+    const place = host();
+    const first = open({ host: place });
+    toggle(first.container);
+    first.unmount();
+    const second = open({ host: place });
+    expect(second.container.querySelector(".card-toggle")?.getAttribute("aria-expanded")).toBe("true");
+    toggle(second.container);
+    second.unmount();
+    const third = open({ host: place });
+    expect(third.container.querySelector(".card-toggle")?.getAttribute("aria-expanded")).toBe("false");
+  });
+  it("says who denied it, where that is known", () => {
+    const denied = { status: "REJECTED", errorType: "rejected", approvedBy: null } as const;
+    const words = (deniedBy: string | null) => open({ call: call({ ...denied, deniedBy }) }).container.textContent;
+    expect(words("person:alice")).toContain("deniedby you");
+    expect(words("person:bob")).toContain("deniedby bob");
+    expect(words(null)).toMatch(/denied$/);
+  });
   it("shows hidden characters of names and parameters", () => {
     const { container } = open({ call: call({ toolName: "x\u202E", params: { "k\u202E": "v\u202E" } }) });
     toggle(container);

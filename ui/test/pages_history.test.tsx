@@ -79,7 +79,7 @@ it("each row says when, what, how risky, how it ended, by whom and how long", as
 
 it("a click that wants a new tab is left to the browser", async () => {
   const { go } = await showPage(HISTORY, hostWith(many({})));
-  const user = userEvent.setup();
+  const user = userEvent.setup({ delay: null, pointerEventsCheck: 0 });
   await user.keyboard("{Control>}");
   await user.click(screen.getByRole("link", { name: /README/ }));
   expect(go).not.toHaveBeenCalled();
@@ -88,7 +88,7 @@ it("a click that wants a new tab is left to the browser", async () => {
 it("filters are the server's, except for the text", async () => {
   const host = hostWith(many({}, { id: "exec_2", tool_params: { path: "src/app.py" }, error: "No such file." }));
   await showPage(HISTORY, host);
-  const user = userEvent.setup();
+  const user = userEvent.setup({ delay: null, pointerEventsCheck: 0 });
   await user.selectOptions(screen.getByLabelText("Tool"), "write_file");
   await user.selectOptions(screen.getByLabelText("State"), "FAILED");
   await user.selectOptions(screen.getByLabelText("Risk"), "HIGH");

@@ -21,6 +21,7 @@ import type { Route } from "../src/app/route";
 import type { Answer, Host } from "../src/host";
 import { Pages } from "../src/pages/Pages";
 import { EMPTY, type Question, type State, type ToolCall } from "../src/state/model";
+import { withRealStyles } from "./quick_styles";
 
 // Names and roles are slow to compute here, and the machine may be busy.
 vi.setConfig({ testTimeout: 30_000 });
@@ -114,10 +115,12 @@ export async function write(field: Element, text: string): Promise<void> {
 
 /** Colours and sizes are for a real browser; names, roles and structure are checked here. */
 export async function expectAccessible(container: HTMLElement): Promise<void> {
-  const found = await axe.run(container, {
-    resultTypes: ["violations"],
-    rules: { "color-contrast": { enabled: false }, region: { enabled: false } },
-  });
+  const found = await withRealStyles(() =>
+    axe.run(container, {
+      resultTypes: ["violations"],
+      rules: { "color-contrast": { enabled: false }, region: { enabled: false } },
+    }),
+  );
   expect(found.violations.map((each) => `${each.id}: ${each.nodes[0]?.html}`)).toEqual([]);
 }
 

@@ -76,6 +76,35 @@ describe("opening", () => {
     expect(state(chat).questions).toHaveLength(1);
   });
 
+  test("a reload while an agent works shows that it works, and how the last one ended when none does", async () => {
+    const host = new TableHost({
+      "GET /my/projects/p/chat/runs": { runs: [sample.listed("r", "WAITING", 1)], total_count: 1 },
+    });
+    expect(state(await open(host)).runId).toBe("r");
+    host.table["GET /my/projects/p/chat/runs"] = { runs: [sample.listed("r", "FAILED", 1, "Broke.")], total_count: 1 };
+    const over = state(await open(host));
+    expect(over.runId).toBeNull();
+    expect(over.entries).toMatchObject([{ kind: "remark", text: "Broke." }]);
+    // A server that does not tell is no reason to show nothing.
+    host.table["GET /my/projects/p/chat/runs"] = new Refusal(404);
+    expect(state(await open(host))).toMatchObject({ runId: null, notices: [], loading: false });
+  });
+
+  test("an event newer than the list of runs wins", async () => {
+    const host = new TableHost({
+      "GET /my/projects/p/chat/runs": async () => {
+        host.tell(sample.run("DONE"));
+        return { runs: [sample.listed("r", "RUNNING", 1)], total_count: 1 };
+      },
+    });
+    expect(state(await open(host)).runId).toBeNull();
+    host.table["GET /my/projects/p/chat/runs"] = async () => {
+      host.tell(sample.run("RUNNING"));
+      return { runs: [], total_count: 0 };
+    };
+    expect(state(await open(host)).runId).toBe("r");
+  });
+
   test("what cannot be loaded is said, and the rest is there", async () => {
     const host = new TableHost({
       "GET /my/projects/p/agents": new Refusal(503, { detail: "No agent.", hint: "Install one." }),

@@ -461,3 +461,69 @@ describe("the rest", () => {
     expect([state.sessions.length, state.grants.length]).toEqual([1, 1]);
   });
 });
+
+describe("runs of the session", () => {
+  const runs = (list: ReturnType<typeof sample.listed>[], asked: string | null = null): Action => ({
+    type: "runs",
+    sessionId: "s",
+    runs: list,
+    asked,
+  });
+
+  test("one that is open works; of several the oldest, since they go in order", () => {
+    const list = [sample.listed("c", "READY", 3), sample.listed("b", "WAITING", 2), sample.listed("a", "DONE", 1)];
+    expect(told(OPEN, runs(list)).runId).toBe("b");
+    expect(told(OPEN, { ...runs(list), sessionId: "x" } as Action)).toBe(OPEN);
+  });
+
+  test("one that ended while nobody listened works no more, and what it said streams no more", () => {
+    const before = told(OPEN, sample.text("half", 1));
+    const after = told(before, runs([sample.listed("r", "FAILED", 1, "Broke.")], "r"));
+    expect(after.runId).toBeNull();
+    expect(after.entries).toMatchObject([
+      { kind: "message", content: "half", pending: false },
+      { kind: "remark", tone: "error", text: "Broke." },
+    ]);
+  });
+
+  test("a message sent since they were asked for has a run that is newer", () => {
+    const sent = { ...OPEN, runId: "new" };
+    expect(told(sent, runs([sample.listed("old", "DONE", 1)])).runId).toBe("new");
+    // What is over is over, also when it began since.
+    expect(told(sent, runs([sample.listed("new", "DONE", 1)])).runId).toBeNull();
+  });
+
+  test("why the last one failed is said once, the feed's words first, and not when more was said since", () => {
+    const failed = runs([sample.listed("r", "FAILED", 5, "Broke.")]);
+    const error: FeedEvent = {
+      kind: "chat.error",
+      session_id: "s",
+      run_id: "r",
+      message: "Broke.",
+      hint: "Again.",
+      timestamp: sample.at(6),
+    };
+    for (const state of [told(OPEN, failed, failed, error), told(OPEN, error, failed)]) {
+      expect(state.entries).toMatchObject([{ kind: "remark", text: "Broke.", hint: "Again." }]);
+    }
+    expect(told(OPEN, sample.said("m", 9), failed).entries).toHaveLength(1);
+    expect(told(OPEN, runs([sample.listed("r", "DONE", 5)])).entries).toEqual([]);
+    const anonymous = { ...error, run_id: null };
+    expect(told(OPEN, failed, anonymous).entries).toHaveLength(2);
+  });
+
+  test("that a person stopped it is said plainly, and the same after a reload", () => {
+    const remark = { kind: "remark", tone: "plain", text: "Stopped by the user." };
+    expect(told(OPEN, sample.run("RUNNING"), sample.run("FAILED")).entries).toMatchObject([remark]);
+    const record = runs([sample.listed("r", "FAILED", 1, "Stopped by the user.")]);
+    expect(told(OPEN, record, sample.run("FAILED")).entries).toMatchObject([remark]);
+  });
+});
+
+test("a call that was denied knows by whom", () => {
+  const state = told(OPEN, sample.started("tool-q", 1), sample.asked("q", 2));
+  const denied = told(state, sample.decided("q", { status: "rejected" }));
+  expect(tool(denied, "tool-q").deniedBy).toBe("person:bob");
+  const late = told(state, sample.decided("q", { status: "timeout", decided_by: null }));
+  expect(tool(late, "tool-q")).toMatchObject({ deniedBy: null });
+});

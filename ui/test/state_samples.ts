@@ -11,6 +11,7 @@ import type {
   Grant,
   Me,
   Message,
+  Run,
   Session,
   ToolFinished,
   ToolStarted,
@@ -181,6 +182,21 @@ export function approval(id: string, second: number, changes: Partial<ApprovalRe
   };
 }
 
+/** A run of the session as the server lists it. */
+export function listed(id: string, state: Run["state"], second: number, error: string | null = null): Run {
+  return {
+    run_id: id,
+    project_id: "p",
+    session_id: "s",
+    agent: "chat",
+    state,
+    mode: "sandbox",
+    error,
+    created_at: at(second),
+    updated_at: at(second + 1),
+  };
+}
+
 export function decided(id: string, changes: Partial<ApprovalDecided> = {}): ApprovalDecided {
   return {
     kind: "tool.approval_decided",
@@ -245,6 +261,7 @@ export class TableHost implements Host {
         machines: [{ client_id: "laptop", workspace: "/w", isolation: "bwrap", next: true }],
         total_count: 1,
       },
+      "GET /my/projects/p/chat/runs": { runs: [], total_count: 0 },
       "GET /my/tools/history": { executions: [], total_count: 0, next_cursor: null },
       "GET /my/approvals": { approvals: [], total_count: 0 },
       "GET /my/grants": { grants: [], total_count: 0 },

@@ -191,7 +191,7 @@ describe("lines of text", () => {
     expect(container.querySelector("pre")?.tabIndex).toBe(-1);
   });
   it("are shown in pages of bounded size", () => {
-    const text = Array.from({ length: 2501 }, (_, index) => `l${index}`).join("\n");
+    const text = Array.from({ length: 1501 }, (_, index) => `l${index}`).join("\n");
     const { container } = render(<Lines text={text} label="x" />);
     const count = () => container.querySelectorAll(".text-line").length;
     expect(count()).toBe(200);
@@ -199,12 +199,11 @@ describe("lines of text", () => {
     fireEvent.click(button("Show more", container));
     expect(count()).toBe(1000);
     fireEvent.click(button("Show those after", container));
-    fireEvent.click(button("Show those after", container));
     expect(count()).toBe(501);
-    expect(container.textContent).toContain("2,001–2,501 of 2,501 lines");
+    expect(container.textContent).toContain("1,001–1,501 of 1,501 lines");
     expect(buttons("Show those after", container).length).toBe(0);
     fireEvent.click(button("Show those before", container));
-    expect(container.textContent).toContain("1,001–2,000 of");
+    expect(container.textContent).toContain("1–1,000 of");
   });
   it("are shown by head and tail where they are long, more on asking", () => {
     const { container } = render(<div>{long("x".repeat(30_000))}</div>);

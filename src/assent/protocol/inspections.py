@@ -65,3 +65,11 @@ class Inspection(Word):
     def bound(self) -> dict[str, str]:
         """What the approval is bound to: the digest of each file."""
         return {file.path: file.sha256 for file in self.files}
+
+    def without_texts(self) -> Self:
+        """The same for an agent: what files hold it learns by reading them, under the rules for that."""
+        files = [
+            file if file.text is None else file.model_copy(update={"text": None, "shortened": True})
+            for file in self.files
+        ]
+        return self.model_copy(update={"files": files})

@@ -16,7 +16,7 @@ from assent.protocol.values import Identifier, Word
 from .bodies import read_body, read_query
 from .isolation import no_project
 from .refusals import WrongForm
-from .routing import ANY_SCOPE, APPROVE, JsonAnswer, Route, parts_of, principal_of
+from .routing import ANY_SCOPE, APPROVE, PEOPLE, JsonAnswer, Route, parts_of, principal_of
 
 
 class ApprovalsQuery(Word):
@@ -59,6 +59,11 @@ async def list_approvals(request: Request) -> Response:
     if query.project_id is not None and not await parts.store.chat.owns(user_id, query.project_id):
         raise no_project(query.project_id)
     waiting = await parts.approvals.get_pending_approvals(user_id, query.project_id)
+    if Scope.AGENT in principal_of(request).scopes:
+        waiting = [
+            one if one.inspection is None else one.model_copy(update={"inspection": one.inspection.without_texts()})
+            for one in waiting
+        ]
     return JsonAnswer(ApprovalList(approvals=waiting, total_count=len(waiting)))
 
 
@@ -171,7 +176,8 @@ ROUTES = (
         "The file as it is on the machine and as it would be, secrets masked on both sides. The approval is bound to "
         "what the machine read: another content when it is written is drift, and refused. 404 where it is no write.",
         "approvals",
-        frozenset({Scope.CHAT, Scope.APPROVE}),
+        PEOPLE,
+        people_only=True,
         answer="WriteChange",
         errors=(404,),
     ),

@@ -5,6 +5,7 @@ refusals. Nothing is recorded, run or counted as a use, and no agent may ask: it
 like a secret in the given parameters is masked in everything that comes back.
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -22,6 +23,7 @@ from assent.protocol.errors import NotFound
 from assent.protocol.overview import CheckAnswer, CheckBody, CheckDecision, RuleLayer, RuleLayers
 from assent.protocol.policies import Layer, PolicyText
 from assent.protocol.states import AgentMode, ErrorType
+from assent.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
 from assent.protocol.values import JsonObject
 from assent.protocol.verdicts import Finding, Verdict, VerdictLevel
 from assent.settings import ServerSettings
@@ -36,6 +38,8 @@ from .routing import PEOPLE, JsonAnswer, Route, parts_of, principal_of
 
 UNSEEN = "unseen"
 """Stands for the digest of a file that no machine was asked about."""
+MOST_MASKED = MAX_ARGUMENT_BYTES + MAX_ARGUMENTS
+"""Characters of a command that are looked through for secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,9 @@ async def check(request: Request) -> Response:
     outcome = outcome_of(judgement.verdict, machine, body.mode)
     if outcome.decision is CheckDecision.ASKS and session is not None:
         outcome = await _in_session(parts, session, judgement, machine, outcome)
-    return JsonAnswer(_answer(judgement, outcome, machine.gate, body.tool_params, parts.settings))
+    # Beside the loop: looking for secrets in long arguments takes a while.
+    answer = await asyncio.to_thread(_answer, judgement, outcome, machine.gate, body.tool_params, parts.settings)
+    return JsonAnswer(answer)
 
 
 async def policy(request: Request) -> Response:
@@ -203,12 +209,18 @@ class Hidden:
     """Takes out of a text what looks like a secret, also where only its place among the arguments shows that it is."""
 
     def __init__(self, name: str, params: JsonObject) -> None:
-        shown = shown_params(name, params)
         self.masked: JsonObject | None = None
         """A command's parameters with its secrets masked; None when there are none."""
         self._pairs: list[tuple[str, str]] = []
         self._withheld = False
-        given, masked = _texts(params.get("args")), _texts(shown.get("args"))
+        # Nothing but a command: what else a call has, such as a content, is never quoted.
+        command = {key: params[key] for key in ("command", "args") if key in params}
+        given = _texts(command.get("args"))
+        if len(str(command.get("command"))) + sum(map(len, given)) + len(given) > MOST_MASKED:
+            # No command is so long, so it never runs; and looking through all of it would take many seconds.
+            self._withheld = True
+            return
+        masked = _texts(shown_params(name, command).get("args")) if given else []
         if given != masked:
             self.masked = {**params, "args": masked}
             one_by_one = list(zip(given, masked, strict=False))

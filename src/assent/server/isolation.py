@@ -213,11 +213,11 @@ def _cookie(header: str) -> str | None:
 
 
 def _check_scopes(principal: Principal, route: Route) -> None:
+    if route.people_only and ScopeName.AGENT in principal.scopes:
+        raise RefusedError("An agent's token can never do this.", hint="Use a person's token, without `agent`.")
     wanted = route.scopes or frozenset()
     for scopes in (frozenset({scope}) for scope in sorted(wanted)) if route.needs_all else (wanted,):
         principal.require(scopes)
-    if route.people_only and ScopeName.AGENT in principal.scopes:
-        raise RefusedError("An agent's token can never do this.", hint="Use a person's token, without `agent`.")
 
 
 def _check_same_origin(headers: Headers, method: str, host: str, *, needs_json: bool = True) -> None:

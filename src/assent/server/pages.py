@@ -6,6 +6,7 @@ here, a person is asked first: a link can be anybody's, and who follows it must 
 """
 
 import asyncio
+import re
 from http import HTTPStatus
 from urllib.parse import quote
 
@@ -26,6 +27,7 @@ from .signin import COOKIE, Code
 
 FOREVER = "public, max-age=31536000, immutable"
 ANEW = "no-cache"
+NO_WEIGHT = re.compile(r"q=0(\.0*)?")
 
 
 class SignInQuery(Word):
@@ -80,7 +82,7 @@ def _takes_gzip(header: str) -> bool:
     for coding in header.lower().split(","):
         name, _, weight = coding.strip().partition(";")
         if name.strip() == "gzip":
-            return weight.replace(" ", "").rstrip("0").rstrip(".") != "q="
+            return NO_WEIGHT.fullmatch(weight.replace(" ", "")) is None
     return False
 
 
@@ -101,9 +103,12 @@ async def sign_in(request: Request) -> Response:
 
 
 def _led_here(request: Request) -> bool:
-    """Whether another page may have led here. A browser that does not say (over plain HTTP none does) may have been."""
+    """Whether another page may have led here. A browser that does not say (over plain HTTP none does) may have been;
+    also one that seems to want no page, since another page can have it ask for an image."""
     site = request.headers.get("sec-fetch-site")
-    return site != "none" if site is not None else reads_html(request)
+    if site is not None:
+        return site != "none"
+    return reads_html(request) or request.headers.get("user-agent", "").startswith("Mozilla/")
 
 
 async def confirm_sign_in(request: Request) -> Response:

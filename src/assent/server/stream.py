@@ -7,6 +7,7 @@ other only watches. However it ends, its reader is taken out of the list of thos
 import asyncio
 import contextlib
 import json
+from collections.abc import Callable
 from typing import Annotated
 
 import structlog
@@ -17,8 +18,9 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from assent.bus import ConnectedClient
+from assent.protocol.digests import plain_json
 from assent.protocol.errors import RefusedError
-from assent.protocol.inspections import LOOKS_AT_WRITES
+from assent.protocol.inspections import LOOKS_AT_WRITES, Inspection
 from assent.protocol.states import Scope
 from assent.protocol.values import Identifier, Word, new_id
 from assent.store import StoredEvent
@@ -94,7 +96,7 @@ async def stream(request: Request) -> Response:
     last = _last_event_id(request.headers.get("last-event-id") or query.last_event_id)
     looks = request.headers.get("assent-looks") == LOOKS_AT_WRITES
     client = _client(principal, query, project_id, looks=looks)
-    reader = Reader(principal.user_id, project_id, client, last)
+    reader = Reader(principal.user_id, project_id, client, last, told=_told(principal))
     return FeedResponse(await parts_of(request).streams.open(reader))
 
 
@@ -106,7 +108,8 @@ async def stream_tool(request: Request) -> Response:
     last = _last_event_id(request.headers.get("last-event-id") or query.last_event_id)
     if last is None:
         last = await parts.store.feed.before(row.project_id, row.created_at)
-    reader = Reader(principal.user_id, row.project_id, None, last, wanted=lambda event: tells_of(event, tool_id))
+    told = _told(principal)
+    reader = Reader(principal.user_id, row.project_id, None, last, lambda event: tells_of(event, tool_id), told)
     return FeedResponse(await parts.streams.open(reader))
 
 
@@ -116,6 +119,21 @@ def tells_of(event: StoredEvent, tool_id: str) -> bool:
         return False
     told = json.loads(event.payload)
     return told.get("tool_id") == tool_id or tool_id in told.get("tool_ids", ())
+
+
+def for_agents(event: StoredEvent) -> StoredEvent:
+    """An event without what files hold: an agent must not read by asking to write or to run."""
+    if event.kind != "tool.approval_request":
+        return event
+    told = json.loads(event.payload)
+    if not told.get("inspection"):
+        return event
+    seen = Inspection.model_validate(told["inspection"]).without_texts()
+    return event._replace(payload=plain_json({**told, "inspection": seen}))
+
+
+def _told(principal: Principal) -> Callable[[StoredEvent], StoredEvent] | None:
+    return for_agents if Scope.AGENT in principal.scopes else None
 
 
 async def _watch(receive: Receive, stream: FeedStream) -> None:

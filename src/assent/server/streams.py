@@ -8,7 +8,7 @@ forgets what it held and reads the store again at the reader's pace. Events for 
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import cast
 
@@ -45,6 +45,8 @@ class Reader:
     last_event_id: int | None
     wanted: "Callable[[StoredEvent], bool] | None" = None
     """Which of the events are for this reader; None: all it may see."""
+    told: "Callable[[StoredEvent], StoredEvent] | None" = None
+    """What of an event this reader is told; None: all of it."""
 
 
 class FeedStream:
@@ -57,8 +59,10 @@ class FeedStream:
         client_id: str | None,
         heartbeat: float,
         wanted: Callable[[StoredEvent], bool] | None = None,
+        told: Callable[[StoredEvent], StoredEvent] | None = None,
     ) -> None:
         self._store = store
+        self._told = told
         self._wanted = wanted
         self.of_a_call = wanted is not None
         self._project_id = project_id
@@ -107,7 +111,7 @@ class FeedStream:
             if self._behind:
                 found = await self._read_store()
                 if found:
-                    return _frames(found)
+                    return self._framed(found)
                 continue
             left = beat_at - loop.time()
             if left <= 0:
@@ -137,7 +141,7 @@ class FeedStream:
         self._behind = self._news = True
 
     def _drain(self) -> bytes:
-        frames = _frames(self._buffer)
+        frames = self._framed(self._buffer)
         self._buffer.clear()
         self._characters = 0
         self._sent = self._tail
@@ -152,6 +156,9 @@ class FeedStream:
         self._behind = self._news or more
         self._sent = self._tail = seen
         return [event for event in events if self._wants(event)]
+
+    def _framed(self, events: Iterable[StoredEvent]) -> bytes:
+        return _frames(events if self._told is None else map(self._told, events))
 
     def _wants(self, event: StoredEvent) -> bool:
         return self._wanted is None or self._wanted(event)
@@ -201,7 +208,7 @@ class StreamManager:
                 f"You have {STREAMS_PER_USER} streams open already.", hint="Close one: a page, an editor, a client."
             )
         client_id = reader.client.client_id if reader.client else None
-        stream = FeedStream(self._store, reader.project_id, client_id, self._heartbeat, reader.wanted)
+        stream = FeedStream(self._store, reader.project_id, client_id, self._heartbeat, reader.wanted, reader.told)
         mine.add(stream)
         stream.on_close.append(lambda: self._forget(reader.user_id, stream))
         with contextlib.ExitStack() as undo:
@@ -245,7 +252,7 @@ class StreamManager:
                 del self._streams[user_id]
 
 
-def _frames(events: "deque[StoredEvent] | list[StoredEvent]") -> bytes:
+def _frames(events: Iterable[StoredEvent]) -> bytes:
     return "".join(f"id: {event.seq}\nevent: {event.kind}\ndata: {event.payload}\n\n" for event in events).encode(
         "utf-8"
     )

@@ -223,6 +223,7 @@ ROUTES = (
         "call; else 409, and nothing was changed. Safe to repeat: what is undone is not undone twice.",
         "tools",
         APPROVE,
+        people_only=True,
         body="UndoBody",
         answer="UndoAnswer",
         errors=(400, 404, 409, 413, 415, 429, 503),

@@ -42,7 +42,10 @@ def keep(transaction: Transaction, approval_id: str, user_id: str, text: str) ->
 
 def text_of(transaction: Transaction, approval_id: str) -> str | None:
     """The text a question is about, while it is kept."""
-    row = transaction.one("SELECT text FROM replaced_texts WHERE approval_id = :id", {"id": approval_id})
+    row = transaction.one(
+        "SELECT text FROM replaced_texts WHERE approval_id = :id AND created_at >= :since",
+        {"id": approval_id, "since": later(transaction.now, -KEPT_SECONDS)},
+    )
     return row["text"] if row else None
 
 

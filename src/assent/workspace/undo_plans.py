@@ -40,6 +40,8 @@ from .undo_words import (
 
 MAX_PLAN_TEXT = 2 * 1024 * 1024
 """Most characters of all texts in one plan."""
+TEXT_SECONDS = 2.0
+"""Texts that are not ready by then are not shown."""
 PATIENCE_SECONDS = 3.0
 """How long the end of a call that runs is waited for: a write is over soon, a command need not be."""
 _PAUSE = 0.05
@@ -149,8 +151,11 @@ class UndoDesk:
         entry = plan.entry
         steps = sorted(plan.steps, key=_path_of)[:MAX_UNDO_FILES]
         room = MAX_PLAN_TEXT if texts else 0
+        until = time.monotonic() + TEXT_SECONDS
         files: list[ShownChange] = []
         for step in steps:
+            # No call runs meanwhile, and texts can be made so that masking takes long.
+            room = room if time.monotonic() < until else 0
             change = self._shown(history, step, room) if texts else _outlined(step)
             room -= len(change.before or "") + len(change.after or "")
             files.append(change)

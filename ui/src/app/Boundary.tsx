@@ -2,6 +2,7 @@
 // could not be fetched because the server was updated meanwhile.
 
 import { Component, type ReactNode } from "react";
+import { reload } from "./reload";
 
 interface Props {
   /** What to say instead; gets what went wrong. */
@@ -25,7 +26,7 @@ export function PartFailed() {
   return (
     <div className="app-failed" role="alert">
       <p>This part of the page could not be loaded. The server may have been updated or may not be reachable.</p>
-      <button type="button" className="app-button" onClick={() => location.reload()}>
+      <button type="button" className="app-button" onClick={reload}>
         Reload the page
       </button>
     </div>

@@ -3,6 +3,7 @@
 
 import type { AgentInfo, AgentMode } from "@protocol";
 import { useState } from "react";
+import { Deliberate } from "../pages/Deliberate";
 import { Popover } from "./Popover";
 
 interface Props {
@@ -76,9 +77,9 @@ function Choice({ agent, mode, mayApprove, choose }: Props) {
               From the next message on, <strong>{agent.name}</strong> changes files and runs programs on your machine
               without a question. It counts for this page until you switch back or reload.
             </p>
-            <button type="button" className="app-button app-button-bad" onClick={() => choose("full")}>
+            <Deliberate className="app-button app-button-bad" onPress={() => choose("full")}>
               Yes, work in full mode
-            </button>
+            </Deliberate>
             <button type="button" className="app-button" onClick={() => setSure(false)}>
               Stay in sandbox
             </button>

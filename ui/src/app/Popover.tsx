@@ -36,6 +36,10 @@ export function Popover({ label, name, title, className = "", children }: Props)
     <div
       className={`app-popover ${className}`}
       ref={whole}
+      // Who goes on with the keyboard leaves it: it must not stay open over what comes next.
+      onBlur={(event) => {
+        if (event.relatedTarget !== null && !event.currentTarget.contains(event.relatedTarget)) setOpen(false);
+      }}
       onKeyDown={(event) => {
         if (open && event.key === "Escape") {
           event.stopPropagation();

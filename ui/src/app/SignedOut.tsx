@@ -1,6 +1,7 @@
 // What is shown to somebody who is not signed in: nothing of anybody, and how to get in.
 
 import type { Host } from "../host";
+import { reload } from "./reload";
 
 export function SignedOut({ kind }: { kind: Host["kind"] }) {
   return (
@@ -27,7 +28,7 @@ export function SignedOut({ kind }: { kind: Host["kind"] }) {
         ) : (
           <p>The token was not accepted. The page around this chat must give a new one.</p>
         )}
-        <button type="button" className="app-button app-button-main" onClick={() => location.reload()}>
+        <button type="button" className="app-button app-button-main" onClick={reload}>
           Try again
         </button>
       </div>

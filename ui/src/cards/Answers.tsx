@@ -47,8 +47,14 @@ export function Answers({ question, projectId, api, guard, deciding, expired }: 
     event.preventDefault();
     if (!event.repeat && !off && guard.open) deny();
   };
+  const tall = panel === "similar" || panel === "everything" ? panel : undefined;
+  const opened = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    // What the person asked for comes into sight.
+    if (tall) opened.current?.scrollIntoView?.({ block: "nearest" });
+  }, [tall]);
   return (
-    <div className="card-answers" {...leave}>
+    <div className="card-answers" data-panel={tall} {...leave}>
       {/* biome-ignore lint/a11y/useSemanticElements: buttons are no set of fields */}
       <div className="card-row" role="group" aria-label="Your answer">
         <button
@@ -76,7 +82,7 @@ export function Answers({ question, projectId, api, guard, deciding, expired }: 
           />
         </span>
       </div>
-      <div id={`${id}-panel`}>
+      <div id={`${id}-panel`} ref={opened}>
         {panel === "armed" && !off && (
           <Armed question={question} guard={guard} confirm={() => deciding.approve({})} back={() => setPanel(null)} />
         )}

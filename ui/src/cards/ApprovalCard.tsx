@@ -77,17 +77,17 @@ export function ApprovalCard(props: ApprovalCardProps) {
           </p>
         ))}
         <Why question={question} />
+        {isWrite && <WriteShown question={question} api={api} host={host} moved={guard.lock} />}
         <Asker question={question} elsewhere={elsewhere} />
         <section className="card-part">
           <p className="card-part-title">Parameters, exactly</p>
           <Parameters
             toolName={question.tool_name}
             params={question.tool_params}
-            elsewhere={isWrite ? { content: "shown below" } : {}}
+            elsewhere={isWrite ? { content: "shown above" } : {}}
           />
         </section>
-        <Inspected inspection={question.inspection} />
-        {isWrite && <WriteShown question={question} api={api} host={host} moved={guard.lock} />}
+        <Inspected inspection={question.inspection} folded={isWrite} />
       </div>
       {settled === null ? (
         <Answers

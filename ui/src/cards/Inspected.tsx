@@ -7,13 +7,19 @@ import { oneLine, visible } from "../text/visible";
 import { bytes, moment } from "../text/words";
 import { quoted } from "./effects";
 
-export function Inspected({ inspection }: { inspection: Inspection | null }) {
+interface InspectedProps {
+  inspection: Inspection | null;
+  /** A difference shows already what would be replaced: the whole of it is there when asked for. */
+  folded?: boolean;
+}
+
+export function Inspected({ inspection, folded = false }: InspectedProps) {
   if (!inspection) return null;
   const files: readonly SeenFile[] = inspection.files;
   return (
     <>
       {files.map((file) => (
-        <Seen key={file.path} file={file} />
+        <Seen key={file.path} file={file} folded={folded && file.role === "replaces"} />
       ))}
       {inspection.problem && (
         <p className="card-caution">What would run could not be looked at: {visible(inspection.problem)}</p>
@@ -22,15 +28,34 @@ export function Inspected({ inspection }: { inspection: Inspection | null }) {
   );
 }
 
-function Seen({ file }: { file: SeenFile }) {
-  const missing = file.sha256 === "missing";
-  const replaced = file.role === "replaces";
+function Seen({ file, folded }: { file: SeenFile; folded: boolean }) {
+  const title = (
+    <>
+      {file.role === "replaces" ? "This will be replaced: " : "This will run: "}
+      <bdi className="card-path">{quoted(file.path)}</bdi>
+    </>
+  );
+  if (folded && file.sha256 === "missing") return null; // then there is nothing, and the difference says so
+  if (folded) {
+    return (
+      <details className="card-part card-fold">
+        <summary className="card-part-title">{title}</summary>
+        <Content file={file} />
+      </details>
+    );
+  }
   return (
     <section className="card-part">
-      <p className="card-part-title">
-        {replaced ? "This will be replaced: " : "This will run: "}
-        <bdi className="card-path">{quoted(file.path)}</bdi>
-      </p>
+      <p className="card-part-title">{title}</p>
+      <Content file={file} />
+    </section>
+  );
+}
+
+function Content({ file }: { file: SeenFile }) {
+  const missing = file.sha256 === "missing";
+  return (
+    <>
       <p className="card-aside">
         {missing ? "It is not there. Should it appear before this runs, nothing runs." : <Facts file={file} />}
       </p>
@@ -40,7 +65,7 @@ function Seen({ file }: { file: SeenFile }) {
           Only its beginning is here; the whole file is on the machine, and its digest covers all of it.
         </p>
       )}
-    </section>
+    </>
   );
 }
 

@@ -2,12 +2,13 @@
 // next begins, and one that is empty or blank, can be seen. Nothing is interpreted, nothing is hidden.
 
 import { Lines, long } from "../text/Lines";
-import { oneLine } from "../text/visible";
+import { oneLine, pieces } from "../text/visible";
 import { counted } from "../text/words";
 import { type Fields, json } from "./reading";
 
 const MOST_ARGUMENTS = 500;
 const SHORT = 200;
+const MOST_MARKED = 3000;
 
 interface ParametersProps {
   toolName: string;
@@ -83,15 +84,23 @@ function Arguments({ words }: { words: unknown[] }) {
   );
 }
 
-// Blanks at the ends of a word would not be seen.
+// Blanks at the ends of a word would not be seen, and an escape that was made here would pass for one that was written.
 function Blanks({ text }: { text: string }) {
-  const line = oneLine(text);
-  const [, before = "", middle = "", after = ""] = /^( *)(.*?)( *)$/s.exec(line) ?? [];
-  if (line.length > SHORT) return long(line);
+  if (text.length > MOST_MARKED) return long(oneLine(text));
+  const [, before = "", middle = "", after = ""] = /^( *)(.*?)( *)$/s.exec(text) ?? [];
   return (
     <>
       {before && <Marked blanks={before.length} />}
-      {middle}
+      {pieces(middle).map((piece, index) =>
+        index % 2 === 0 ? (
+          piece
+        ) : (
+          // biome-ignore lint/suspicious/noArrayIndexKey: a piece is known by its place
+          <span key={index} className="card-blank" title="one character that would not be seen">
+            {piece}
+          </span>
+        ),
+      )}
       {after && <Marked blanks={after.length} />}
     </>
   );

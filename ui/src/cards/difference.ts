@@ -3,6 +3,7 @@
 // first, and what is too long or too different is shown as removed and added, unmatched.
 
 import { diffArrays, diffWordsWithSpace } from "diff";
+import { whole } from "../text/visible";
 
 const MOST_LINES = 20_000;
 const MOST_CHARACTERS = 1_048_576;
@@ -146,7 +147,8 @@ function middle(rows: Row[], before: string[], after: string[], head: number): s
     const partners = found ? Math.min(gone.length, come.length) : 0;
     for (let index = 0; index < partners; index += 1) {
       const [old, young] = [gone[index] as string, come[index] as string];
-      const words = worded < MOST_WORDED ? intraline(old, young) : null;
+      const words =
+        Math.max(old.length, young.length) > LONGEST_WORDED + 1 ? edges(old, young) : wordsOf(worded, old, young);
       worded += 1;
       rows.push({
         kind: "changed",
@@ -166,10 +168,32 @@ function middle(rows: Row[], before: string[], after: string[], head: number): s
 const numbered = (lines: string[], from: number, offset: number): Numbered[] =>
   lines.slice(from).map((line, index) => ({ line, number: offset + from + index + 1 }));
 
+const wordsOf = (count: number, before: string, after: string) =>
+  count < MOST_WORDED ? intraline(before, after) : null;
+
+/** Of long lines all between what they begin and end with alike: what changes must not hide in the middle of them. */
+function edges(before: string, after: string): { before: Part[]; after: Part[] } {
+  const [old, young] = [before.replace(/\n$/, ""), after.replace(/\n$/, "")];
+  const most = Math.min(old.length, young.length);
+  let head = 0;
+  while (head < most && old[head] === young[head]) head += 1;
+  head = Math.min(whole(old, head), whole(young, head));
+  let tail = 0;
+  while (tail < most - head && old[old.length - 1 - tail] === young[young.length - 1 - tail]) tail += 1;
+  if (tail > 0 && whole(old, old.length - tail) !== old.length - tail) tail -= 1;
+  const parts = (text: string): Part[] =>
+    [
+      { text: text.slice(0, head), changed: false },
+      { text: text.slice(head, text.length - tail), changed: true },
+      { text: text.slice(text.length - tail), changed: false },
+    ].filter((part) => part.text !== "");
+  return { before: parts(old), after: parts(young) };
+}
+
 /** Which words of a changed line changed; null where marking them would say nothing or cost too much. */
 function intraline(before: string, after: string): { before: Part[]; after: Part[] } | null {
   const [old, young] = [before.replace(/\n$/, ""), after.replace(/\n$/, "")];
-  if (old.length > LONGEST_WORDED || young.length > LONGEST_WORDED || old === young) return null;
+  if (old === young) return null;
   const changes = diffWordsWithSpace(old, young, { maxEditLength: MOST_WORD_EDITS });
   if (!changes) return null;
   const alike = changes.reduce((sum, each) => (each.added || each.removed ? sum : sum + each.value.trim().length), 0);

@@ -5,6 +5,7 @@ import {
   type KeyboardEvent,
   type MouseEvent,
   type PointerEvent,
+  type RefCallback,
   useCallback,
   useEffect,
   useRef,
@@ -12,6 +13,8 @@ import {
 } from "react";
 
 export const SETTLE_MILLISECONDS = 600;
+const LOOK_MILLISECONDS = 100;
+const STILL_PIXELS = 2;
 
 // Where the pointer last was, and which key is down since when and where: only the document knows.
 let lastPointer: { x: number; y: number } | null = null;
@@ -49,6 +52,40 @@ function cameByItself(event: PointerEvent): boolean {
   return lastPointer === null || lastPointer.x !== event.screenX || lastPointer.y !== event.screenY;
 }
 
+/** Where a button stands on the screen, and in what it scrolls with. */
+interface Place {
+  x: number;
+  y: number;
+  scrolledX: number;
+  scrolledY: number;
+}
+
+interface Scrolled {
+  x: number;
+  y: number;
+}
+
+function scrolledAround(element: Element): Scrolled {
+  const scrolled = { x: 0, y: 0 };
+  for (let around = element.parentElement; around; around = around.parentElement) {
+    scrolled.x += around.scrollLeft;
+    scrolled.y += around.scrollTop;
+  }
+  return scrolled;
+}
+
+function placeOf(element: Element, scrolled: Scrolled): Place {
+  const { left, top } = element.getBoundingClientRect();
+  return { x: left, y: top, scrolledX: left + scrolled.x, scrolledY: top + scrolled.y };
+}
+
+/** Whether it went elsewhere by itself. What the person scrolled is theirs; what the browser held in its place stayed. */
+function hasMoved(before: Place, now: Place): boolean {
+  const far = (one: number, other: number) => Math.abs(one - other) > STILL_PIXELS;
+  const onScreen = far(before.x, now.x) || far(before.y, now.y);
+  return onScreen && (far(before.scrolledX, now.scrolledX) || far(before.scrolledY, now.scrolledY));
+}
+
 export interface Guard {
   /** Whether presses count now. */
   open: boolean;
@@ -65,6 +102,8 @@ export interface GuardedButton {
   onKeyDown: (event: KeyboardEvent) => void;
   onKeyUp: (event: KeyboardEvent) => void;
   onPointerEnter: (event: PointerEvent) => void;
+  onPointerDown: () => void;
+  ref: RefCallback<HTMLButtonElement>;
 }
 
 /** Presses count once nothing has moved for a while. Disabled is said, not taken out of the way of the keyboard. */
@@ -79,18 +118,44 @@ export function useGuard(): Guard {
     clearTimeout(timer.current);
     timer.current = setTimeout(() => setOpen(true), SETTLE_MILLISECONDS);
   }, []);
+  // Whether the pointer went down while presses did not count: then its click does not either, however long it is held.
+  const early = useRef(false);
+  const places = useRef(new Map<Element, Place>());
+  // However a pointer or a finger comes to it: what just moved may not be what was aimed at.
+  const look = useCallback(() => {
+    let moved = false;
+    // The buttons of one card scroll together.
+    let scrolled: Scrolled | null = null;
+    for (const [element, before] of places.current) {
+      scrolled ??= scrolledAround(element);
+      const now = placeOf(element, scrolled);
+      moved ||= hasMoved(before, now);
+      places.current.set(element, now);
+    }
+    if (moved) lock();
+  }, [lock]);
+  const track = useCallback((element: HTMLButtonElement | null) => {
+    if (!element) return;
+    places.current.set(element, placeOf(element, scrolledAround(element)));
+    return () => void places.current.delete(element);
+  }, []);
   useEffect(() => {
     watch();
     lock();
-    return () => clearTimeout(timer.current);
-  }, [lock]);
+    const looking = setInterval(look, LOOK_MILLISECONDS);
+    return () => {
+      clearTimeout(timer.current);
+      clearInterval(looking);
+    };
+  }, [lock, look]);
   const button = (press: () => void, disabled = false): GuardedButton => ({
     type: "button",
     "aria-disabled": disabled || !open,
     onClick: (event) => {
       event.preventDefault();
-      const elsewhere = event.detail === 0 && isPress(heldKey?.key) && heldKey?.target !== event.currentTarget;
-      if (disabled || !open || elsewhere || performance.now() < until.current) return;
+      const byKey = event.detail === 0;
+      const elsewhere = byKey && isPress(heldKey?.key) && heldKey?.target !== event.currentTarget;
+      if (disabled || !open || elsewhere || performance.now() < until.current || (!byKey && early.current)) return;
       press();
     },
     onKeyDown: (event) => {
@@ -102,6 +167,11 @@ export function useGuard(): Guard {
     onPointerEnter: (event) => {
       if (!cameByItself(event)) lock();
     },
+    onPointerDown: () => {
+      look();
+      early.current = performance.now() < until.current;
+    },
+    ref: track,
   });
   return { open, lock, button };
 }

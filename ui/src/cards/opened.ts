@@ -4,7 +4,7 @@
 import { useEffect, useState } from "react";
 import type { Host } from "../host";
 
-const MOST = 1000;
+const MOST = 300;
 /** For as long as the page around it lives. */
 const byHost = new WeakMap<Host, Map<string, boolean>>();
 

@@ -86,7 +86,7 @@ function Detail(props: DetailProps) {
       {undoing && <UndoPanel {...props} toolId={row.id} clientId={row.client_id} close={() => setUndoing(false)} />}
       {row.error && (
         <section className="page-section">
-          <h2>What went wrong</h2>
+          <h2>{row.status === "REJECTED" ? "Why it did not run" : "What went wrong"}</h2>
           <Lines start={null} text={row.error} label="What went wrong" />
           {advice(row.error_type) && <p>{advice(row.error_type)}</p>}
         </section>

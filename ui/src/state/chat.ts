@@ -21,6 +21,8 @@ export class Chat {
   readonly host: Host;
   readonly #wake: Wake | undefined;
   #feed: Feed | null = null;
+  /** Ends the wait for a stream that is not wanted any more: it would never answer. */
+  #unlisten: () => void = () => {};
   #reader: RecordReader | null = null;
   #count = 0;
   #closed = false;
@@ -64,12 +66,15 @@ export class Chat {
 
   async openProject(projectId: string, wanted?: string | null): Promise<void> {
     this.#feed?.end();
+    this.#unlisten();
     this.store.forget();
     this.host.remember("project", projectId);
     this.store.do({ type: "project", projectId });
     await this.store.holding(async () => {
       // Listening begins before the record is read, so that nothing falls between the two.
       await this.#listen(projectId);
+      // The person chose another one meanwhile: nothing of this one is to be opened in it.
+      if (this.store.get().projectId !== projectId) return;
       await Promise.all([this.#loadAround(projectId), this.#openWanted(projectId, wanted)]);
     });
   }
@@ -203,6 +208,7 @@ export class Chat {
   #listen(projectId: string): Promise<void> {
     return new Promise((resolve) => {
       if (this.#closed) return resolve();
+      this.#unlisten = resolve;
       this.#feed = new Feed(
         this.host,
         projectId,

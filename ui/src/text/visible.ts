@@ -13,23 +13,37 @@ const HIDDEN_IN_PROSE =
   // biome-ignore lint/suspicious/noControlCharactersInRegex: controls are what it looks for
   /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u202a-\u202e\u2060-\u2064\u206a-\u206f\ufff0-\ufffb\u{e0000}-\u{e0fff}]/gu;
 
+// Blanks that are not the keyboard's: one in a name or a word makes it look like another.
+const BLANKS = /[\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]/g;
+
+// No language puts so many marks on one letter; a tower of them paints over the lines around it.
+const TOWER = /\p{M}(?<=\p{M}{9})/gu;
+
 function escaped(found: string): string {
   return `\\u{${(found.codePointAt(0) ?? 0).toString(16)}}`;
 }
 
 /** Text with nothing hidden in it; newline and tab stay as they are. */
 export function visible(text: string): string {
-  return String(text).replace(HIDDEN, escaped);
+  return String(text).replace(HIDDEN, escaped).replace(TOWER, escaped);
 }
 
-/** The same on one line: newline and tab are written as `\n` and `\t`. */
+/** The same on one line: newline and tab are written as `\n` and `\t`, and so is every blank that is not the keyboard's. */
 export function oneLine(text: string): string {
-  return visible(text).replace(/[\n\t]/g, (found) => (found === "\n" ? "\\n" : "\\t"));
+  return visible(text)
+    .replace(/[\n\t]/g, (found) => (found === "\n" ? "\\n" : "\\t"))
+    .replace(BLANKS, escaped);
+}
+
+/** The same in pieces, every second one an escape: one that was made here must not look like one that was written so. */
+export function pieces(text: string): string[] {
+  const made = new RegExp(`((?:${HIDDEN.source})|${BLANKS.source}|[\\n\\t])`, "u");
+  return text.split(made).map(oneLine);
 }
 
 /** Words of a conversation: controls and overrides are shown, joiners and selectors keep their meaning. */
 export function prose(text: string): string {
-  return text.replace(/\r\n?/g, "\n").replace(HIDDEN_IN_PROSE, escaped);
+  return text.replace(/\r\n?/g, "\n").replace(HIDDEN_IN_PROSE, escaped).replace(TOWER, escaped);
 }
 
 /** The lines of a text; a newline at its end opens no further one. */

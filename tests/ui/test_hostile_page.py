@@ -1,0 +1,81 @@
+"""The page against accidents and tricks: what must never be a decision, must never hide, must never be lost."""
+
+import pytest
+from playwright.async_api import Locator, Page, expect
+
+from harness.household import Household
+
+from .conftest import OpenPage, answer, question, say
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def middle(button: Locator) -> tuple[float, float]:
+    box = await button.bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+@pytest.mark.promise("U")
+async def test_a_button_that_just_moved_takes_no_press_of_a_hand_that_trembles(page: Page, home: Household) -> None:
+    await say(page, "write notes.md: milk")
+    allow = question(page).get_by_role("button", name="Allow once")
+    await expect(question(page)).to_contain_text("there is no such file")
+    await expect(allow).to_have_attribute("aria-disabled", "false")
+    x, y = await middle(allow)
+    await page.mouse.move(x, y - 200)
+    # What is below grows: everything above it moves up, the button to where the hand is on its way to.
+    await page.evaluate("document.querySelector('.app-composer').style.paddingTop = '70px'")
+    x, y = await middle(allow)
+    await page.mouse.click(x, y)
+    await expect(allow).to_have_attribute("aria-disabled", "true")
+    await expect(allow).to_have_text("Allow once")
+    assert not (home.workspace / "notes.md").exists()
+    # The same button counts again once it has stood still.
+    await allow.click()
+    await expect(answer(page)).to_be_visible()
+    assert (home.workspace / "notes.md").exists()
+
+
+@pytest.mark.promise("U", "G8")
+async def test_a_double_click_never_switches_to_full_mode(page: Page) -> None:
+    mode = page.get_by_role("button", name="Mode:")
+    await mode.click()
+    switch = page.get_by_role("button", name="Switch to full…")
+    x, y = await middle(switch)
+    await page.mouse.move(x, y)
+    for count in (1, 2, 3):
+        await page.mouse.down(click_count=count)
+        await page.mouse.up(click_count=count)
+    # Wherever in the panel a hurried press lands, also on the button that is there now.
+    confirm = page.get_by_role("button", name="Yes, work in full mode")
+    x, y = await middle(confirm)
+    await page.mouse.click(x, y)
+    await expect(mode).to_have_text("Mode: sandbox")
+    await expect(confirm).to_be_visible()
+
+
+HIDDEN = """() => {
+  Object.defineProperty(document, "visibilityState", { configurable: true, get: () => "hidden" });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+SEEN = HIDDEN.replace('"hidden"', '"visible"')
+
+
+@pytest.mark.promise("U", "R5")
+async def test_the_eighth_tab_answers_as_the_first_would(open_page: OpenPage, home: Household) -> None:
+    # A browser opens six connections to a server: seven streams would leave none for an answer.
+    first = await open_page()
+    for _ in range(6):
+        await first.evaluate(HIDDEN)
+        last = await open_page()
+        await last.evaluate(HIDDEN)
+    page = await open_page()
+    await say(page, "write notes.md: milk")
+    # What a tab missed while nobody looked at it is there when somebody does.
+    await expect(question(page)).to_be_visible()
+    await first.evaluate(SEEN)
+    await expect(question(first)).to_be_visible()
+    await question(page).get_by_role("button", name="Allow once").click()
+    await expect(answer(page)).to_contain_text("notes.md")
+    await expect(question(first)).to_have_count(0)

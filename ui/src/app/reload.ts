@@ -1,0 +1,5 @@
+// Reads the page anew, where nothing less helps.
+
+export function reload(): void {
+  location.reload();
+}

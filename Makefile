@@ -80,6 +80,7 @@ check-lint:
 	@$(BIN)/python scripts/schema.py --check
 	@$(BIN)/python scripts/gate_tables.py --check
 	@$(BIN)/python scripts/vectors.py --check
+	@$(BIN)/python scripts/machine_tables.py --check
 
 check-types:
 	@$(BIN)/pyright src tests bench scripts
@@ -96,6 +97,7 @@ schema: setup schema/node_modules/.ready ## write every generated file: schema/,
 	@$(BIN)/python scripts/schema.py
 	@$(BIN)/python scripts/gate_tables.py
 	@$(BIN)/python scripts/vectors.py
+	@$(BIN)/python scripts/machine_tables.py
 
 lock: setup ## pin all dependencies again after a change in pyproject.toml
 	@$(UV) pip compile pyproject.toml --all-extras --group dev --universal --generate-hashes \

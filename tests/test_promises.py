@@ -12,7 +12,7 @@ import pytest
 
 TESTS = Path(__file__).resolve().parent
 MILESTONES = ("spine", "gate", "hands", "agents", "chat", "vscode")
-LANDED = ("spine", "gate", "hands", "agents")
+LANDED = ("spine", "gate", "hands", "agents", "chat", "vscode")
 
 
 def promises() -> dict[str, dict[str, str]]:

@@ -130,7 +130,7 @@ async def _answers(url: str, running: asyncio.subprocess.Process) -> None:
                     if answer.status == 200:
                         return
             assert running.returncode is None, "VS Code's server ended"
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.05)
 
 
 @dataclass

@@ -2,6 +2,7 @@ import { act, cleanup, render, screen } from "@testing-library/react";
 import { afterEach, expect, test, vi } from "vitest";
 import { Api } from "../src/api";
 import { EntryView, undoHref } from "../src/app/EntryView";
+import { HowToConnect } from "../src/app/Machines";
 import { inOrder, Questions, whose } from "../src/app/Questions";
 import { readRoute, routeHash } from "../src/app/route";
 import { finished, fromExecution } from "../src/state/entries";
@@ -142,4 +143,10 @@ test("a card that was answered by a click leaves, though the pressed button had 
   expect(document.activeElement).toBe(document.body);
   await act(() => vi.advanceTimersByTimeAsync(11_000));
   expect(dismissed).toHaveBeenCalledWith("a");
+});
+
+test("in the editor, who has no machine is told to connect the folder and not to use a terminal", () => {
+  const { container } = render(<HowToConnect projectId="p1" kind="vscode" />);
+  expect(container.textContent).toContain("Assent: Connect This Folder");
+  expect(container.textContent).not.toContain("assent connect");
 });

@@ -106,6 +106,7 @@ function Frame({ chat }: { chat: Chat }) {
       {menuOpen && <div className="app-shade" aria-hidden="true" onPointerDown={() => setMenuOpen(false)} />}
       <div className="app-body">
         <TopBar
+          kind={host.kind}
           state={state}
           route={route}
           menuOpen={menuOpen}

@@ -39,7 +39,7 @@ export function ChatPane({ chat, state, now, showGrants }: Props) {
       <Everything state={state} now={now} showGrants={showGrants} />
       {state.machinesKnown && state.machines.length === 0 && projectId !== null && (
         <div className="app-banner">
-          <HowToConnect projectId={projectId} />
+          <HowToConnect projectId={projectId} kind={host.kind} />
         </div>
       )}
       <Conversation

@@ -2,6 +2,7 @@
 // connected it says how to connect one.
 
 import type { Machine } from "@protocol";
+import type { Host } from "../host";
 import { visible } from "../text/visible";
 import { Popover } from "./Popover";
 
@@ -21,7 +22,14 @@ function means({ isolation }: Machine): string {
   return HELD[isolation] ?? `Commands are held by ${visible(isolation)}.`;
 }
 
-export function Machines({ machines, projectId, known }: { machines: Machine[]; projectId: string; known: boolean }) {
+interface Props {
+  machines: Machine[];
+  projectId: string;
+  known: boolean;
+  kind: Host["kind"];
+}
+
+export function Machines({ machines, projectId, known, kind }: Props) {
   const bare = machines.some((machine) => !isIsolated(machine));
   const state = machines.length === 0 ? (known ? "none" : "wait") : bare ? "bare" : "good";
   const held =
@@ -46,7 +54,7 @@ export function Machines({ machines, projectId, known }: { machines: Machine[]; 
       {() => (
         <>
           <h2>Machines</h2>
-          {machines.length === 0 && <HowToConnect projectId={projectId} />}
+          {machines.length === 0 && <HowToConnect projectId={projectId} kind={kind} />}
           <ul className="app-machine-list">
             {machines.map((machine) => (
               <li key={machine.client_id}>
@@ -69,7 +77,15 @@ function summary(machines: Machine[], state: string): string {
   return machines.some((machine) => machine.isolation === "none") ? "no isolation" : "isolation unknown";
 }
 
-export function HowToConnect({ projectId }: { projectId: string }) {
+export function HowToConnect({ projectId, kind }: { projectId: string; kind: Host["kind"] }) {
+  if (kind === "vscode") {
+    return (
+      <p>
+        No machine is connected, so nothing can run. This editor is one when a folder is open and you trust it: open a
+        folder, and choose <strong>Assent: Connect This Folder</strong> in the command palette.
+      </p>
+    );
+  }
   return (
     <>
       <p>No machine is connected, so nothing can run. On the machine with the files, start:</p>

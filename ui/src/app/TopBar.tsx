@@ -1,12 +1,14 @@
 // The top of every page: what is open, whether the server is there, which machines are connected, and how many questions
 // wait, with a way to them.
 
+import type { Host } from "../host";
 import type { AppState, Link } from "../state/model";
 import { visible } from "../text/visible";
 import { Machines } from "./Machines";
 import type { Route } from "./route";
 
 interface Props {
+  kind: Host["kind"];
   state: AppState;
   route: Route;
   menuOpen: boolean;
@@ -21,7 +23,7 @@ const LINK: Record<Exclude<Link, "signed-out">, string> = {
   down: "Connection lost, trying again…",
 };
 
-export function TopBar({ state, route, menuOpen, toggleMenu, showWaiting, stop }: Props) {
+export function TopBar({ kind, state, route, menuOpen, toggleMenu, showWaiting, stop }: Props) {
   const { projectId, link } = state;
   const count = state.questions.length;
   return (
@@ -42,7 +44,9 @@ export function TopBar({ state, route, menuOpen, toggleMenu, showWaiting, stop }
           <span className="app-dot" aria-hidden="true" />
           <span className="app-link-text">{link === "signed-out" ? "" : LINK[link]}</span>
         </span>
-        {projectId !== null && <Machines machines={state.machines} projectId={projectId} known={state.machinesKnown} />}
+        {projectId !== null && (
+          <Machines machines={state.machines} projectId={projectId} known={state.machinesKnown} kind={kind} />
+        )}
         {route.page !== "chat" && state.runId !== null && (
           <button type="button" className="app-button app-stop" onClick={stop}>
             Stop

@@ -66,6 +66,7 @@ export function activate(context: vscode.ExtensionContext): void {
     vscode.workspace.onDidChangeWorkspaceFolders(() => void connector.foldersChanged()),
     vscode.workspace.onDidChangeConfiguration((change) => {
       if (change.affectsConfiguration("assent.serverUrl")) void connector.serverChanged();
+      if (change.affectsConfiguration("assent.sandbox")) void connector.sandboxChanged();
     }),
   );
   void connector.start();

@@ -137,6 +137,11 @@ export class Connector {
     if (moved || at === "bad-address" || at === "unreachable") await this.#startAgain();
   }
 
+  /** The settings name another sandbox: whoever asked for a stronger one must not be left with the weaker. */
+  async sandboxChanged(): Promise<void> {
+    if (this.#live !== null) await this.connect(false);
+  }
+
   /** The folder is trusted now: what could not be executed can be. */
   async trusted(): Promise<void> {
     await this.#live?.execute(this.#ports.startExecuting);

@@ -5,9 +5,10 @@ import { realpath } from "node:fs/promises";
 import { isAbsolute, join, relative, sep } from "node:path";
 import * as vscode from "vscode";
 import { oneLine } from "../../../ui/src/text/visible.js";
+import { notice } from "./notices.js";
 
 export async function openFile(folder: string, path: string, line: number | null): Promise<void> {
-  const name = oneLine(path);
+  const name = notice(oneLine(path));
   let real: string;
   try {
     const root = await realpath(folder);
@@ -24,7 +25,7 @@ export async function openFile(folder: string, path: string, line: number | null
       shown.revealRange(new vscode.Range(at, at), vscode.TextEditorRevealType.InCenter);
     }
   } catch (error) {
-    await vscode.window.showWarningMessage(problem(name, error));
+    await vscode.window.showWarningMessage(notice(problem(name, error)));
   }
 }
 

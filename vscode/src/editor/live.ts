@@ -12,6 +12,7 @@ import { type Asked, type Link, Watch } from "../host/watch.js";
 import { AssentError } from "../tools/errors.js";
 import type { Log } from "../tools/ports.js";
 import type { Differences } from "./diffs.js";
+import { notice } from "./notices.js";
 import type { OutputTerminal } from "./output.js";
 import { askNatively, type QuestionPorts, showChange } from "./questions.js";
 import { readSettings } from "./settings.js";
@@ -136,7 +137,7 @@ export class LiveProject {
       return;
     }
     this.#changed();
-    const words = `Assent: nothing can be executed in this folder: ${sentence}${hint}`;
+    const words = notice(`Assent: nothing can be executed in this folder: ${sentence}${hint}`);
     void vscode.window.showErrorMessage(words, "Try again").then((said) => {
       if (said === "Try again") void this.execute(start);
     });
@@ -144,7 +145,7 @@ export class LiveProject {
 
   #moved(): void {
     const ended = this.#executing?.state.ended ?? null;
-    if (ended !== null && !this.#ended) void vscode.window.showErrorMessage(`Assent: ${oneLine(ended)}`);
+    if (ended !== null && !this.#ended) void vscode.window.showErrorMessage(notice(`Assent: ${oneLine(ended)}`));
     this.#changed();
   }
 
@@ -162,7 +163,8 @@ export class LiveProject {
     // What to do may follow on a line of its own, after "hint:".
     const [what = "", hint] = event.error.split("\nhint: ");
     const todo = hint ?? advice(event.error_type) ?? "";
-    void vscode.window.showWarningMessage(`Assent: ${shortened(oneLine(what), 200)} ${shortened(oneLine(todo), 200)}`);
+    const words = `Assent: ${shortened(oneLine(what), 200)} ${shortened(oneLine(todo), 200)}`;
+    void vscode.window.showWarningMessage(notice(words));
   }
 }
 

@@ -8,6 +8,7 @@ import * as vscode from "vscode";
 import { oneLine } from "../../../ui/src/text/visible.js";
 import { isLoopback } from "../host/address.js";
 import type { Log } from "../tools/ports.js";
+import { notice } from "./notices.js";
 import { readSettings } from "./settings.js";
 
 const READY_MS = 60_000;
@@ -102,7 +103,7 @@ export class LocalServer implements vscode.Disposable {
     const sentence = missing
       ? `There is no program ${oneLine(command)}. Install Assent with \`pipx install assent\`, or say where it is in the setting assent.serverCommand.`
       : `The server did not start: ${oneLine(error instanceof Error ? error.message : String(error))}`;
-    const said = await vscode.window.showErrorMessage(sentence, "Open the settings", "Show the log");
+    const said = await vscode.window.showErrorMessage(notice(sentence), "Open the settings", "Show the log");
     if (said === "Open the settings") await vscode.commands.executeCommand("assent.openSettings");
     if (said === "Show the log") await vscode.commands.executeCommand("assent.showLog");
   }

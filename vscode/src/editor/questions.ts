@@ -9,11 +9,15 @@ import { oneLine, shortened, visible } from "../../../ui/src/text/visible.js";
 import { callSummary } from "../../../ui/src/text/words.js";
 import type { Asked } from "../host/watch.js";
 import type { Differences } from "./diffs.js";
+import { notice } from "./notices.js";
 
 const ALLOW = "Allow…";
 const DENY = "Deny";
 const SHOW = "Show";
 const MOST_SHOWN = 4000;
+/** What a dialog has room for; below its end nobody looks. */
+const MOST_ROWS = 60;
+const ROW = 80;
 
 export interface QuestionPorts {
   readonly api: Api;
@@ -25,7 +29,7 @@ export interface QuestionPorts {
 
 /** Puts one question; resolves when the person did something about it, or let it be. */
 export async function askNatively(question: Asked, ports: QuestionPorts): Promise<void> {
-  const head = `Assent asks (${question.risk}): ${shortened(summary(question), 180)}`;
+  const head = notice(`Assent asks (${question.risk}): ${shortened(summary(question), 180)}`);
   const put = question.risk === "HIGH" ? vscode.window.showErrorMessage : vscode.window.showWarningMessage;
   // A dialog cannot show what a file holds, or how it would change.
   const buttons = question.inspected ? [SHOW, DENY] : [ALLOW, DENY, SHOW];
@@ -68,17 +72,18 @@ async function deny(question: Asked, ports: QuestionPorts): Promise<void> {
 
 async function allow(question: Asked, ports: QuestionPorts): Promise<void> {
   const whole = await ports.api.whole(question.id).then(
-    (told) => told.text,
-    () => question.description,
+    (told) => detail(question, told.text),
+    () => null,
   );
-  if (whole.length > MOST_SHOWN) {
-    await vscode.window.showInformationMessage("There is too much to show in a dialog: it is in the chat.");
+  if (whole === null || isTooMuch(whole)) {
+    const why = whole === null ? "It cannot be shown whole now" : "There is too much to show in a dialog";
+    await vscode.window.showInformationMessage(`${why}: it is in the chat.`);
     return show(question, ports);
   }
   // The first button has the focus: it is never the one that allows.
   const said = await vscode.window.showWarningMessage(
     `${question.risk}: allow this once?`,
-    { modal: true, detail: detail(question, whole) },
+    { modal: true, detail: whole },
     DENY,
     "Allow once",
   );
@@ -88,6 +93,12 @@ async function allow(question: Asked, ports: QuestionPorts): Promise<void> {
   await decided(() =>
     ports.api.approve(ports.projectId, question.id, { decision: "approved", digest: question.digest }),
   );
+}
+
+/** Measured as it is shown: blanks and newlines take room too, and what is made visible grows. */
+function isTooMuch(shown: string): boolean {
+  const rows = shown.split("\n").reduce((sum, line) => sum + Math.max(1, Math.ceil(line.length / ROW)), 0);
+  return shown.length > MOST_SHOWN || rows > MOST_ROWS;
 }
 
 function summary(question: Asked): string {
@@ -121,7 +132,9 @@ async function decided(send: () => Promise<unknown>): Promise<void> {
     if (!(error instanceof Problem)) throw error;
     const hint = error.hint === null ? "" : ` ${error.hint}`;
     await vscode.window.showWarningMessage(
-      error.status === 409 ? `Somebody was faster: ${oneLine(error.message)}` : oneLine(`${error.message}${hint}`),
+      notice(
+        error.status === 409 ? `Somebody was faster: ${oneLine(error.message)}` : oneLine(`${error.message}${hint}`),
+      ),
     );
   }
 }

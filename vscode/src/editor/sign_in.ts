@@ -7,6 +7,7 @@ import { Api, Problem } from "../../../ui/src/api.js";
 import { oneLine } from "../../../ui/src/text/visible.js";
 import { isLoopback, originOf, tokenProblem } from "../host/address.js";
 import { NodeHost } from "../host/node_host.js";
+import { notice } from "./notices.js";
 import type { Tokens } from "./secrets.js";
 import { readSettings, saveServer } from "./settings.js";
 
@@ -35,7 +36,7 @@ export async function takeToken(tokens: Tokens, origin: string, token: string): 
       return false;
     }
   } catch (error) {
-    await vscode.window.showErrorMessage(failure(origin, error));
+    await vscode.window.showErrorMessage(notice(failure(origin, error)));
     return false;
   }
   await saveServer(origin);

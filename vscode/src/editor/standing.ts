@@ -115,7 +115,7 @@ export function statusOf(standing: Standing, facts: Facts): Shown {
   if (facts.isolation === "none") {
     return shown(
       "$(unlock) Assent: not isolated",
-      "Connected. There is no sandbox on this machine, so every command asks.",
+      "Connected. Nothing isolates commands here: they run only where the setting assent.sandbox is none, and every one asks.",
     );
   }
   const held = facts.isolation === null ? "" : ` Commands are held by ${facts.isolation}.`;

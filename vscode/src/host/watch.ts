@@ -18,7 +18,7 @@ export interface Asked {
   readonly reasons: readonly string[];
   readonly network: boolean;
   readonly digest: string;
-  /** Whether files belong to the question: what they hold must be seen before it is allowed. */
+  /** Whether files belong to the question: what they hold, or why nobody could look, must be seen before it is allowed. */
   readonly inspected: boolean;
 }
 
@@ -149,6 +149,6 @@ function asked(id: string, told: ApprovalRequest | ApprovalRequested): Asked {
     reasons: told.findings.filter((each) => each.level !== "LOW").map((each) => each.reason),
     network: told.network,
     digest: told.digest,
-    inspected: (told.inspection?.files.length ?? 0) > 0,
+    inspected: (told.inspection?.files.length ?? 0) > 0 || (told.inspection?.problem ?? null) !== null,
   };
 }

@@ -351,7 +351,9 @@ export class ToolHandler {
     signal.throwIfAborted();
     const live =
       tool === "execute_command" ? new LiveOutput(link, projectId, toolId, this.#clock, this.#log) : undefined;
-    const most = seconds * 1000 + OVERTIME;
+    // Past its deadline nobody wants it any more, and a server that is out of reach cannot call it off.
+    const left = Date.parse(event.deadline) - this.#clock.now() - this.serverAhead;
+    const most = Math.max(Math.min(seconds * 1000 + OVERTIME, left), 0);
     const late = new AbortController();
     const timer = this.#clock.after(most, () => late.abort());
     try {
@@ -363,7 +365,7 @@ export class ToolHandler {
         changes: changes && verdict.level !== "LOW",
       });
     } catch (error) {
-      throw late.signal.aborted ? new ExecutionTimeout(`It did not end within ${most / 1000} s.`) : error;
+      throw late.signal.aborted ? new ExecutionTimeout(`It did not end within ${Math.round(most / 1000)} s.`) : error;
     } finally {
       timer.cancel();
       if (live !== undefined) {

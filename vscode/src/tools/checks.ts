@@ -155,6 +155,9 @@ export function boundOf(event: ExecutionSignal): Readonly<Record<string, string>
 /** Whether the signal says who allowed it. What always asks is allowed by a person alone. */
 export function hasApproval(event: ExecutionSignal, verdict: Verdict): boolean {
   const at = event.approved_by.indexOf(":");
+  if (at < 0) {
+    return false; // a kind without a name
+  }
   const [kind, name] = [event.approved_by.slice(0, at), event.approved_by.slice(at + 1)];
   if (alwaysAsks(verdict) && kind !== "person") {
     return false;

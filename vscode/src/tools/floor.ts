@@ -3,7 +3,7 @@
 // a file tool opened under another name, and what the sandbox must cover so that no command can open it. Patterns mean what
 // they mean to the gate. Where it cannot look everywhere it says so and nothing runs.
 
-import { closeSync, constants, readdirSync, realpathSync } from "node:fs";
+import { closeSync, constants, lstatSync, readdirSync, realpathSync } from "node:fs";
 import { directoryOf } from "../gate/globs.js";
 import { type Policy, pathFitsCarelessly, type Rule } from "../gate/index.js";
 import { PathValidationError, RefusedError } from "./errors.js";
@@ -79,7 +79,11 @@ export class Floor {
           throw tooMuch(first);
         }
         const real = here.real === "." ? entry.name : `${here.real}/${entry.name}`;
-        if (this.forbids(real, COMMANDS)) {
+        const forbidden = this.forbids(real, COMMANDS);
+        if ((forbidden || entry.isDirectory()) && isMangled(here, entry.name)) {
+          throw unspeakable(first, real);
+        }
+        if (forbidden) {
           this.#cover(paths, real, entry.isSymbolicLink(), found);
         } else if (entry.isDirectory()) {
           this.#descend(paths, here, entry.name, real, found, (child) => enter(child, depth + 1));
@@ -127,6 +131,18 @@ export class Floor {
       closeSync(child.fd);
     }
   }
+}
+
+/** Whether a name is no UTF-8: as a text it names nothing, so neither we nor the sandbox could reach what it stands for. */
+function isMangled(here: Opened, name: string): boolean {
+  return name.includes("\ufffd") && lstatSync(`${here.base}/${name}`, { throwIfNoEntry: false }) === undefined;
+}
+
+function unspeakable(rule: Rule, real: string): RefusedError {
+  return new RefusedError(
+    `The name ${repr(visibleName(real))} is not UTF-8, so what rule ${rule.name} denies there cannot be hidden from a command; nothing was run.`,
+    "rename it",
+  );
 }
 
 function tooMuch(rule: Rule): RefusedError {

@@ -16,6 +16,8 @@ type Entry = { readonly step: "acting" | "over" } | { readonly step: "done"; rea
 /** One client's memory of its executions. */
 export class Journal {
   readonly #taken = new Set<string>();
+  /** Reports the disk did not take: they are sent all the same. */
+  readonly #unwritten = new Map<string, string>();
   #kept = 0;
 
   private constructor(
@@ -55,13 +57,18 @@ export class Journal {
 
   /** The calls whose report the server does not have yet, oldest first. */
   get unsent(): string[] {
-    return [...this.memory.keys()]
+    const written = [...this.memory.keys()]
       .filter((key) => key.startsWith(PREFIX) && entryOf(this.memory.read(key)).step === "done")
       .map((key) => key.slice(PREFIX.length));
+    return [...new Set([...written, ...this.#unwritten.keys()])];
   }
 
   /** The report of a call as it will be posted; undefined when there is none to send. */
   report(toolId: string): string | undefined {
+    const unwritten = this.#unwritten.get(toolId);
+    if (unwritten !== undefined) {
+      return unwritten;
+    }
     const entry = entryOf(this.memory.read(PREFIX + toolId));
     return entry.step === "done" ? entry.report : undefined;
   }
@@ -82,13 +89,16 @@ export class Journal {
   async done(toolId: string, report: string, durable: boolean): Promise<void> {
     try {
       await this.#write(toolId, { step: "done", report }, durable);
+      this.#unwritten.delete(toolId);
     } catch (error) {
+      this.#unwritten.set(toolId, report);
       this.log.error("result not written to the journal", { tool_id: toolId, error: codeOf(error) });
     }
   }
 
   /** The server has the report, or wants none: forget it, remember the id. */
   async accepted(toolId: string): Promise<void> {
+    this.#unwritten.delete(toolId);
     try {
       await this.#write(toolId, { step: "over" }, false);
       await this.#forget();

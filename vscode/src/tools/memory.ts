@@ -12,6 +12,8 @@ import {
   openSync,
   readFileSync,
   renameSync,
+  rmSync,
+  statSync,
   unlinkSync,
   writeSync,
 } from "node:fs";
@@ -22,6 +24,8 @@ import type { Memory } from "./ports.js";
 import { repr } from "./words.js";
 
 const COMPACT_BYTES = 32 * 1024 * 1024;
+/** Taking a lock lasts no longer, in milliseconds. */
+const TAKING = 5_000;
 const KEY = /"k":"([^"\\]{1,300})"/;
 const syncing = promisify(fdatasync);
 const NOFOLLOW = constants.O_NOFOLLOW ?? 0;
@@ -85,7 +89,7 @@ export class FileMemory implements Memory {
     if (this.#file >= 0) {
       closeSync(this.#file);
       this.#file = -1;
-      unlinkSync(this.#lock);
+      rmSync(this.#lock, { force: true }); // somebody may have cleaned up: no reason to leave the rest open
     }
   }
 
@@ -108,36 +112,46 @@ export class FileMemory implements Memory {
     }
     this.#size += data.length;
     if (this.#size - this.#compacted > COMPACT_BYTES && this.#busy === 0) {
-      this.#compact();
+      this.#tryCompact();
     }
   }
 
-  /** Write anew what still matters, whole or not at all. */
+  /** The line is written: that there is no room to write all anew does not undo it. Tried again when it has grown more. */
+  #tryCompact(): void {
+    try {
+      this.#compact();
+    } catch {
+      this.#compacted = this.#size;
+    }
+  }
+
+  /** Write anew what still matters, whole or not at all. What is added from then on goes to the file that has the name. */
   #compact(): void {
     const draft = `${this.#path}.draft`;
     const content = Buffer.from([...this.#values].map(([key, value]) => lineOf(key, value)).join(""));
-    const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_TRUNC | NOFOLLOW;
-    const fd = openSync(draft, flags, 0o600);
-    try {
-      for (let at = 0; at < content.length; ) {
-        at += writeSync(fd, content, at);
-      }
-      fsyncSync(fd);
-    } finally {
-      closeSync(fd);
-    }
-    renameSync(draft, this.#path);
+    const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_TRUNC | constants.O_APPEND | NOFOLLOW;
     const directory = openSync(this.directory, constants.O_RDONLY);
     try {
+      const fresh = openSync(draft, flags, 0o600);
+      try {
+        for (let at = 0; at < content.length; ) {
+          at += writeSync(fresh, content, at);
+        }
+        fsyncSync(fresh);
+        renameSync(draft, this.#path);
+      } catch (error) {
+        closeSync(fresh);
+        unlinkSync(draft); // it would keep the room that is missing
+        throw error;
+      }
+      if (this.#file >= 0) {
+        closeSync(this.#file);
+      }
+      this.#file = fresh;
       fsyncSync(directory);
     } finally {
       closeSync(directory);
     }
-    const fresh = openSync(this.#path, constants.O_WRONLY | constants.O_APPEND | NOFOLLOW);
-    if (this.#file >= 0) {
-      closeSync(this.#file);
-    }
-    this.#file = fresh;
     this.#size = content.length;
     this.#compacted = content.length;
   }
@@ -198,23 +212,53 @@ function self(pid: number): string | undefined {
   }
 }
 
-function takeLock(path: string): void {
-  for (let tries = 0; tries < 5; tries += 1) {
-    try {
-      const fd = openSync(path, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | NOFOLLOW, 0o600);
-      writeSync(fd, self(process.pid) ?? "");
-      closeSync(fd);
-      return;
-    } catch (error) {
-      if (codeOf(error) !== "EEXIST") {
-        throw error;
-      }
+/** Whether a file with our own text is there now; false when another one is. */
+function isMade(path: string): boolean {
+  let fd: number;
+  try {
+    fd = openSync(path, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | NOFOLLOW, 0o600);
+  } catch (error) {
+    if (codeOf(error) === "EEXIST") {
+      return false;
     }
+    throw error;
+  }
+  writeSync(fd, self(process.pid) ?? "");
+  closeSync(fd);
+  return true;
+}
+
+/** Whose lock it is; undefined when it is nobody's any more. One without a name is just being taken, unless it is old. */
+function holderOf(path: string): string | undefined {
+  try {
     const holder = readFileSync(path, "utf8");
-    if (holder !== "" && self(Number(holder.split(" ")[0])) === holder) {
+    const young = Date.now() - statSync(path).mtimeMs < TAKING;
+    return (holder === "" ? young : self(Number(holder.split(" ")[0])) === holder) ? holder : undefined;
+  } catch {
+    return undefined; // it is gone
+  }
+}
+
+/** Two that find a lock left over must not each remove it: the second would remove the first one's own. */
+function takeLock(path: string): void {
+  const taking = `${path}.taking`;
+  for (let tries = 0; tries < 5 && holderOf(path) === undefined; tries += 1) {
+    if (isMade(taking)) {
+      try {
+        if (holderOf(path) === undefined) {
+          rmSync(path, { force: true });
+        }
+        if (isMade(path)) {
+          return;
+        }
+      } finally {
+        rmSync(taking, { force: true });
+      }
+    } else if (holderOf(taking) !== undefined) {
       break;
+    } else {
+      rmSync(taking, { force: true });
     }
-    unlinkSync(path); // its holder is gone
   }
   throw new ConfigurationError(
     "Another window already works on this folder for this project.",

@@ -4,7 +4,7 @@
 // process group is, and then all that carry the launch's mark. A child that keeps the pipes open holds nothing up.
 
 import { type ChildProcess, spawn } from "node:child_process";
-import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { closeSync, openSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { constants } from "node:os";
 import type { Readable } from "node:stream";
 import { codeOf, ExecutionCancelled, ToolFailure } from "./errors.js";
@@ -15,6 +15,8 @@ import type { Launch } from "./sandbox.js";
 const DRAIN = 2_000;
 const DEATH = 10_000;
 const POLL = 3;
+/** O_CLOEXEC, which Node has no name for. */
+const CLOSED_ON_EXEC = 0o2000000;
 
 /** How a process ended. */
 export interface Ended {
@@ -63,11 +65,13 @@ function started(launch: Launch): Promise<ChildProcess> {
           ? new ToolFailure("The arguments are too long for this machine.")
           : new ToolFailure(`The command could not be started: ${codeOf(error) ?? "unknown"}.`),
       );
+    const nothing = openSync("/dev/null", "r");
     try {
+      const extras = launch.extras.map((one) => (one === "status" ? ("pipe" as const) : one));
       const child = spawn(program, args, {
         env: { ...launch.env },
         cwd: launch.cwd,
-        stdio: ["ignore", "pipe", "pipe", ...launch.extras.map((one) => (one === "status" ? "pipe" : one))],
+        stdio: covered(["ignore", "pipe", "pipe", ...extras], nothing),
         detached: true,
         ...(launch.uid === undefined ? {} : { uid: launch.uid }),
         ...(launch.gid === undefined ? {} : { gid: launch.gid }),
@@ -76,8 +80,43 @@ function started(launch: Launch): Promise<ChildProcess> {
       child.once("spawn", () => resolve(child));
     } catch (error) {
       failed(error);
+    } finally {
+      closeSync(nothing);
     }
   });
+}
+
+/**
+ * What a child gets from number 0 on, with nothing in place of all it was not meant to get. Node closes no descriptor
+ * that its own process inherited, and an open directory of the editor would be a way out of any sandbox.
+ */
+function covered(given: readonly ("ignore" | "pipe" | number)[], nothing: number): ("ignore" | "pipe" | number)[] {
+  const all = [...given];
+  for (const stray of inherited().filter((fd) => fd >= given.length)) {
+    while (all.length < stray) {
+      all.push("ignore"); // leaves the number as it is
+    }
+    all[stray] = nothing;
+  }
+  return all;
+}
+
+/** The descriptors of this process that its children would get, whatever they are started with. */
+function inherited(): number[] {
+  if (process.platform !== "linux") {
+    return [];
+  }
+  return readdirSync("/proc/self/fd")
+    .map(Number)
+    .filter((fd) => {
+      try {
+        const flags = /^flags:\s*([0-7]+)/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "latin1"))?.[1] ?? "0";
+        return (Number.parseInt(flags, 8) & CLOSED_ON_EXEC) === 0;
+      } catch {
+        return false; // it was the one the list was read from
+      }
+    })
+    .sort((one, other) => one - other);
 }
 
 type Why = "exited" | "late" | "idle" | "cancelled";

@@ -1,5 +1,6 @@
 // The extension's end of the chat's messages: requests and feeds are carried out with the token, and their answers sent
-// back. Only the user's own routes are reached, a feed never executes, and nothing the chat says is taken on trust.
+// back. Only the routes the chat has a use for are reached: none that gives a way to sign in, none by which a machine
+// reports, no stream but a feed, and that never executes. Nothing the chat says is taken on trust.
 
 import type { FromChat, ToChat } from "../../../ui/src/vscode_messages.js";
 import type { NodeHost } from "../host/node_host.js";
@@ -13,7 +14,22 @@ export interface BridgePorts {
 }
 
 const FEED = /^\/my\/projects\/[^/?#]+\/chat\/stream\?execute=false$/;
-const PATH = /^\/my\/[^#\\]*$/;
+// Ids in it hold no `/`, written as such or not: a server would split the path at either.
+const ID = "(?:[\\w.~!*'()-]|%(?!2[Ff])[0-9A-Fa-f]{2})+";
+const ROUTES = {
+  GET: route(
+    "me|projects|grants|approvals",
+    "approvals/ID/(?:whole|change)",
+    "tools/ID(?:/undo)?",
+    "projects/ID/(?:agents|machines|policy|audit|audit/verify|tools/available|chat/(?:sessions|messages|runs))",
+  ),
+  POST: route(
+    "projects",
+    "grants/ID/revoke",
+    "tools/ID/(?:cancel|undo)",
+    "projects/ID/(?:check|grants/preview|chat/messages|chat/runs/ID/cancel|approvals/ID/(?:approve|reject))",
+  ),
+};
 const LONGEST = 10_000;
 const MOST_FEEDS = 8;
 
@@ -73,7 +89,7 @@ export class Bridge {
       this.#ports.post({ type: "unreachable", id });
       return;
     }
-    if ((method !== "GET" && method !== "POST") || !proper(path, PATH)) {
+    if ((method !== "GET" && method !== "POST") || !proper(path, ROUTES[method])) {
       const answer = { status: 400, body: { detail: "The chat asked for something it may not." }, serverTime: null };
       this.#ports.post({ type: "answer", id, answer });
       return;
@@ -95,6 +111,7 @@ export class Bridge {
       closed(host === null ? 0 : 400);
       return;
     }
+    this.#feeds.get(id)?.(); // nobody could close it any more
     const from = lastEventId !== null && /^\d{1,20}$/.test(lastEventId) ? lastEventId : null;
     const close = host.feed(path, from, {
       open: () => this.#ports.post({ type: "feed-open", id }),
@@ -103,6 +120,10 @@ export class Bridge {
     });
     this.#feeds.set(id, close);
   }
+}
+
+function route(...forms: string[]): RegExp {
+  return new RegExp(`^/my/(?:${forms.join("|").replaceAll("ID", ID)})(?:\\?[^#\\\\]*)?$`);
 }
 
 /** A path of the wanted form that stays what it is when it is resolved: no `..`, no second server. */

@@ -402,6 +402,16 @@ describe("while it is connected", () => {
     expect(disposed).toHaveBeenCalledTimes(1);
   });
 
+  test("another sandbox in the settings holds at once: the client is started again with it", async () => {
+    const { connector, disposed, startExecuting } = await connected();
+    await connector.sandboxChanged();
+    expect(disposed).toHaveBeenCalledTimes(1);
+    expect(startExecuting).toHaveBeenCalledTimes(2);
+    await connector.disconnect();
+    await connector.sandboxChanged();
+    expect(startExecuting).toHaveBeenCalledTimes(2);
+  });
+
   test("disconnecting ends what executes", async () => {
     const { connector, disposed } = await connected();
     await connector.disconnect();

@@ -88,7 +88,7 @@ describe("a question while the chat is hidden", () => {
   });
 
   test("a dialog that is left, or denies, allows nothing", async () => {
-    const { made, api } = ports({ whole: async () => Promise.reject(new Problem("no", 500)) });
+    const { made, api } = ports({ whole: async () => ({ approval_id: "a", text: "Run npm test" }) });
     answers.set("Assent asks", "Allow…");
     await askNatively({ ...asked, network: false }, made);
     expect(shown[1]?.detail).toBe("npm test\n\nRun npm test\n\n• npm test runs scripts.");

@@ -1,7 +1,7 @@
 // What must not be lost or run twice when the disk is full or another window wants the same folder, and approvals that
 // are none.
 
-import { mkdirSync, readFileSync, utimesSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import type { Verdict } from "../../src/gate/index.js";
@@ -49,6 +49,13 @@ describe("The lock of a folder", () => {
     expect(() => new FileMemory(directory)).toThrow("Another window");
     utimesSync(lock, 1, 1);
     new FileMemory(directory).close();
+  });
+
+  it("that somebody removed keeps nothing from being closed", () => {
+    const directory = temporary();
+    const memory = new FileMemory(directory);
+    rmSync(join(directory, "lock"));
+    expect(() => memory.close()).not.toThrow();
   });
 
   it("that is left over is taken by one alone", () => {

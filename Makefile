@@ -15,7 +15,7 @@ UV = $(shell uv --version >/dev/null 2>&1 && echo uv || echo .venv/.tools/bin/uv
 
 NODE = export PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help setup ui vsix up test test-ui test-vscode check check-lint check-types check-web fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking clean
+.PHONY: help setup ui vsix up test test-ui test-vscode units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,30 +49,33 @@ up: setup ui ## start server, client, agent and chat for DIR (make up DIR=~/code
 	@# A job of its own has the terminal to itself: Ctrl-C stops Assent in order, and not make, which would end with 130.
 	@set -m; $(BIN)/assent up "$(DIR)"; :
 
-test: check ui vsix ## everything CI runs: check, all tests on WORKERS cores, coverage above 90 % in each part
-	@scripts/setup-tests
-	@scripts/setup-vscode-host
-	@$(NODE); cd ui && npx --no-install vitest run --coverage --silent
-	@$(NODE); cd vscode && npx --no-install vitest run --coverage --silent
+test: setup ## everything CI runs: check, all tests on WORKERS cores, coverage above 90 % in each part
+	@$(MAKE) --no-print-directory -j 3 check-types check-lint check-web units-ui units-vscode tools
 	@$(BIN)/coverage erase
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --cov --cov-branch --cov-report=
 	@$(BIN)/python scripts/coverage_table.py
 
-test-ui: setup ui ## the page only: its units, and every flow in a real Chromium
-	@scripts/setup-tests
-	@$(NODE); cd ui && npx --no-install vitest run --coverage
-	@$(BIN)/pytest tests/ui -n $(WORKERS) --dist worksteal
+units-ui: ui/node_modules/.ready
+	@$(NODE); cd ui && npx --no-install vitest run --coverage --silent
 
-test-vscode: setup ui vsix ## the extension only: its units, and the packed .vsix in a real VS Code
+units-vscode: vscode/node_modules/.ready tools
+	@$(NODE); cd vscode && npx --no-install vitest run --coverage --silent
+
+tools: ui vsix
 	@scripts/setup-tests
 	@scripts/setup-vscode-host
-	@$(NODE); cd vscode && npx --no-install vitest run --coverage
+
+test-ui: setup ui units-ui ## the page only: its units, and every flow in a real Chromium
+	@scripts/setup-tests
+	@$(BIN)/pytest tests/ui -n $(WORKERS) --dist worksteal
+
+test-vscode: setup units-vscode ## the extension only: its units, and the packed .vsix in a real VS Code
 	@$(BIN)/pytest tests/vscode
 
-check: setup schema/node_modules/.ready ui/node_modules/.ready vscode/node_modules/.ready ## linters, types, import layers, lock file and generated files
+check: setup ## linters, types, import layers, lock file and generated files
 	@$(MAKE) --no-print-directory -j 2 check-types check-lint check-web
 
-check-lint:
+check-lint: schema/node_modules/.ready
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/lint-imports --no-logo
@@ -85,7 +88,7 @@ check-lint:
 check-types:
 	@$(BIN)/pyright src tests bench scripts
 
-check-web:
+check-web: ui/node_modules/.ready vscode/node_modules/.ready
 	@$(NODE); cd ui && npx --no-install tsc --noEmit && npx --no-install biome check --error-on-warnings .
 	@$(NODE); cd vscode && npx --no-install tsc --noEmit && npx --no-install biome check --error-on-warnings .
 

@@ -7,6 +7,24 @@ from pathlib import Path
 import pytest
 import structlog
 
+UNTRACED = (
+    "tests/bench/",
+    "tests/faults/",
+    "tests/gate/test_gate_fuzz.py",
+    "tests/gate/test_gate_properties.py",
+    "tests/gate/test_gate_secrets.py::test_hostile_text",
+    "tests/protocol/test_digests.py",
+    "tests/ui/",
+    "tests/vscode/",
+)
+"""Tests that cover nothing others do not, and that tracing makes twice as slow: CI has fifteen minutes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(UNTRACED):
+            item.add_marker(pytest.mark.no_cover)
+
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:  # pyright: ignore[reportUnusedFunction]

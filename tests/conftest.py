@@ -14,8 +14,6 @@ UNTRACED = (
     "tests/gate/test_gate_properties.py",
     "tests/gate/test_gate_secrets.py::test_hostile_text",
     "tests/protocol/test_digests.py",
-    "tests/ui/",
-    "tests/vscode/",
 )
 """Tests that cover nothing others do not, and that tracing makes twice as slow: CI has fifteen minutes."""
 

@@ -53,4 +53,4 @@ def test_link_without_a_server_or_with_an_agents_token_says_what_to_do(site: Any
     agent = site.program.here("token", "--user", "alice", "--scope", "agent").stdout.strip()
     refused = site.program.here("link", ASSENT_SERVER_URL=site.url, ASSENT_TOKEN=agent)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "scope" in refused.stderr
+    assert "without `agent`" in refused.stderr

@@ -6,6 +6,7 @@ for a time; a console error, a page error or a request to anywhere but the serve
 
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -166,6 +167,18 @@ def question(page: Page) -> Locator:
 def answer(page: Page, number: int = 0) -> Locator:
     """What the agent said in the end, counted from the first."""
     return page.locator(".app-said:not(.app-said-mine)[aria-busy=false]").nth(number)
+
+
+async def press(button: Locator, outcome: Locator) -> None:
+    """Press until it counts. One that has just moved, as when the test scrolls to it, takes no press; people see that."""
+    for _ in range(5):
+        await button.click()
+        with suppress(AssertionError):
+            await expect(outcome).to_be_visible(timeout=4000)
+            return
+        if not await button.is_visible():
+            break
+    await expect(outcome).to_be_visible()
 
 
 def beside(page: Page) -> Locator:

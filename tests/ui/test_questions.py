@@ -5,7 +5,7 @@ from playwright.async_api import Page, expect
 
 from harness.household import Household
 
-from .conftest import OpenPage, answer, beside, card, question, say, shot
+from .conftest import OpenPage, answer, beside, card, press, question, say, shot
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -106,8 +106,7 @@ async def test_similar_writes_run_unasked_by_the_grant_until_it_is_revoked(page:
     await expect(asked).to_contain_text("would have covered")
     await expect(asked.get_by_label("The rule; change it if you like")).to_have_value("src/**")
     await shot(page, "similar")
-    await asked.get_by_role("button", name="Allow this").click()
-    await expect(answer(page)).to_be_visible()
+    await press(asked.get_by_role("button", name="Allow this"), answer(page))
 
     await say(page, "write src/b.md: two")
     await expect(answer(page, 1)).to_be_visible()
@@ -141,8 +140,7 @@ async def test_a_rule_can_be_narrowed_and_one_that_reaches_too_far_cannot_be_all
     await rule.fill("src/*.md")
     await expect(asked).to_contain_text("'*.md' files directly in 'src'")
     await asked.get_by_label("At most so many times").fill("1")
-    await allow.click()
-    await expect(answer(page)).to_be_visible()
+    await press(allow, answer(page))
     await page.get_by_role("link", name="Grants").click()
     await expect(beside(page)).to_contain_text("1 ")
 
@@ -155,8 +153,7 @@ async def test_everything_in_a_session_takes_its_warning_to_be_read(page: Page, 
     await expect(asked).to_contain_text("without asking")
     await expect(asked.get_by_role("button", name="Allow everything")).to_be_disabled()
     await asked.get_by_label("I have read this.").check()
-    await asked.get_by_role("button", name="Allow everything").click()
-    await expect(answer(page)).to_be_visible()
+    await press(asked.get_by_role("button", name="Allow everything"), answer(page))
     await expect(page.locator(".app-banner-high")).to_contain_text("Everything in this conversation is allowed")
     await say(page, "write deploy.sh: echo hi")
     await expect(answer(page, 1)).to_be_visible()

@@ -169,7 +169,7 @@ def test_hiding_leaves_no_descriptor_open(
     for _ in range(3):
         with sandbox.launch([PYTHON], masked=["a"]):
             pass
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before  # fewer when one of an earlier test was collected meanwhile
 
 
 def test_no_sandbox_says_that_nothing_is_hidden(place: Place) -> None:

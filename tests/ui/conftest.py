@@ -170,7 +170,7 @@ def answer(page: Page, number: int = 0) -> Locator:
 
 
 async def press(button: Locator, outcome: Locator) -> None:
-    """Press until it counts. One that has just moved, as when the test scrolls to it, takes no press; people see that."""
+    """Press until it counts: one that has just moved, as when the test scrolls to it, takes no press."""
     for _ in range(5):
         await button.click()
         with suppress(AssertionError):

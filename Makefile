@@ -15,7 +15,7 @@ UV = $(shell uv --version >/dev/null 2>&1 && echo uv || echo .venv/.tools/bin/uv
 
 NODE = export PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help setup ui vsix up test test-ui test-vscode units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking clean
+.PHONY: help setup ui vsix up test test-ui test-vscode coverage units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,10 +49,14 @@ up: setup ui ## start server, client, agent and chat for DIR (make up DIR=~/code
 	@# A job of its own has the terminal to itself: Ctrl-C stops Assent in order, and not make, which would end with 130.
 	@set -m; $(BIN)/assent up "$(DIR)"; :
 
-test: setup ## everything CI runs: check, all tests on WORKERS cores, coverage above 90 % in each part
+test: setup ## everything CI runs: check, and all tests on WORKERS cores
 	@$(MAKE) --no-print-directory -j 3 check-types check-lint check-web units-ui units-vscode tools
 	@# Browsers apart: they keep descriptors and a loop of their own open, and cover nothing that others do not.
 	@$(BIN)/pytest tests/ui tests/vscode -n $(WORKERS) --dist worksteal
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/ui --ignore tests/vscode
+
+coverage: setup ui ## the Python tests again, traced: above 90 % in each part (apart from `test`, which has fifteen minutes)
+	@scripts/setup-tests
 	@$(BIN)/coverage erase
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/ui --ignore tests/vscode --cov --cov-branch --cov-report=
 	@$(BIN)/python scripts/coverage_table.py

@@ -113,6 +113,8 @@ class Forks:
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = dict(env)
         self._started: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+        # Tests start several from threads: two first starts must not make two parents, nor swap each other's answers.
+        self._one_at_a_time = threading.Lock()
 
     def start(
         self,
@@ -162,12 +164,13 @@ class Forks:
         *,
         own_terminal: bool,
     ) -> tuple[int, int]:
-        control = self._control()
         wanted = {"argv": arguments, "env": dict(env), "cwd": str(cwd or Path.cwd()), "terminal": own_terminal}
         status, status_end = os.pipe()
-        socket.send_fds(control, [json.dumps(wanted).encode()], [*streams, status_end])
-        os.close(status_end)
-        return _NUMBER.unpack(control.recv(_NUMBER.size))[0], status
+        with self._one_at_a_time:
+            control = self._control()
+            socket.send_fds(control, [json.dumps(wanted).encode()], [*streams, status_end])
+            os.close(status_end)
+            return _NUMBER.unpack(control.recv(_NUMBER.size))[0], status
 
     def _control(self) -> socket.socket:
         if self._started is None:

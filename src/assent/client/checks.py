@@ -25,6 +25,7 @@ from .outbox import Link
 STALE = timedelta(seconds=10)
 """A signal older than this may have ended meanwhile; before it changes anything the server is asked."""
 LARGE_CHARACTERS = 256 * 1024
+TOO_LATE = "Its time was up before it could be run; nothing was run."
 
 
 class GateRefusal(RefusedError):
@@ -50,11 +51,15 @@ class SignalChecks:
         self.server_ahead = timedelta()
         """How far the server's clock is ahead of ours; deadlines are on the server's."""
 
+    def ends_at(self, event: ExecutionSignal) -> float:
+        """A call's deadline on our clock, in seconds since 1970."""
+        return (moment(event.deadline) - self.server_ahead).timestamp()
+
     async def check(self, event: ExecutionSignal) -> Verdict:
         """The gate's verdict for a signal that may run; raises for any other."""
         server_now = datetime.now(UTC) + self.server_ahead
         if server_now >= moment(event.deadline):
-            raise ExecutionTimeout("Its time was up before it could be run; nothing was run.")
+            raise ExecutionTimeout(TOO_LATE)
         if TOOLS[event.tool_name].changes_things and server_now - moment(event.timestamp) > STALE:
             await self._check_still_wanted(event)
         await self._check_digest(event)

@@ -41,7 +41,7 @@ from assent.workspace import Workspace
 
 from .approvals import ApprovalDesk, PastApproval
 from .cache import ReadCache
-from .checks import SignalChecks, bound_of
+from .checks import TOO_LATE, SignalChecks, bound_of
 from .inspector import Inspector
 from .journal import Journal
 from .log import log, on_every_line
@@ -348,7 +348,11 @@ class ToolHandler:
         live = None
         if event.tool_name == "execute_command":
             live = LiveOutput(self._link, self._project_id, event.tool_id)
-        seconds = TOOLS[event.tool_name].timeout_seconds + OVERTIME_SECONDS
+        # Past its deadline nobody wants it any more, and a server that is out of reach cannot call it off.
+        until = self._checks.ends_at(event)
+        seconds = min(TOOLS[event.tool_name].timeout_seconds + OVERTIME_SECONDS, until - time.time())
+        if seconds <= 0:
+            raise ExecutionTimeout(TOO_LATE)
         try:
             isolation = self._workspace.isolation.backend if telemetry.on() else None
             with telemetry.span("assent.client.run", tool=event.tool_name, isolation=isolation):
@@ -361,9 +365,12 @@ class ToolHandler:
                         bound=bound_of(event),
                         # LOW is what the gate knows not to write: there is nothing to keep.
                         record_as=None if verdict.level is VerdictLevel.LOW else event.tool_id,
+                        until=until,
                     )
         except TimeoutError as error:
-            raise ExecutionTimeout(f"It did not end within {seconds:g} s.") from error
+            raise ExecutionTimeout(f"It did not end within {seconds:.3g} s.") from error
+        except ExecutionCancelled as error:
+            raise ExecutionTimeout(TOO_LATE) from error
         finally:
             rest = None if live is None else live.stop()
             if rest is not None:

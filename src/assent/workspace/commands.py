@@ -9,8 +9,10 @@ that a signal ended has 128 + the signal's number; None means that we ended it. 
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from assent.gate import CommandValidator
 from assent.gate.scripts import changes_what_it_runs
@@ -95,10 +97,12 @@ class CommandExecutor:
         network: bool = False,
         on_output: OnOutput | None = None,
         bound: Mapping[str, str] | None = None,
+        until: float | None = None,
     ) -> ExecuteCommandResult:
         """Run it to its end. Raises CommandTimeout (with the output so far) when time is up.
 
         `bound`: run only while these files have this content (SHA-256, or `missing`); else DriftedError.
+        `until`: not started after it (seconds since 1970).
         """
         if "\x00" in params.command or any("\x00" in argument for argument in params.args):
             raise ToolFailure("An argument holds a NUL character, which no program can be given.")
@@ -111,12 +115,12 @@ class CommandExecutor:
         began = time.monotonic()
         if bound:
             launch, ended = await self._run_bound(
-                params, argv, keeper, seconds, network=network, bound=bound, masked=masked
+                params, argv, keeper, seconds, network=network, bound=bound, masked=masked, until=until
             )
         else:
             with self._sandbox.launch(argv, network=network, masked=masked) as launch:
                 self._check_covered(launch, masked)
-                ended = await run_process(launch, keeper, seconds=seconds, idle_seconds=self._idle)
+                ended = await run_process(launch, keeper, seconds=seconds, idle_seconds=self._idle, until=until)
         result = _result(params.command, ended, keeper, launch, time.monotonic() - began)
         if not starts_nothing(argv):
             result = result.model_copy(update={"warnings": [*result.warnings, *await self._new_denied(masked)]})
@@ -169,6 +173,7 @@ class CommandExecutor:
         network: bool,
         bound: Mapping[str, str],
         masked: Sequence[str],
+        until: float | None,
     ) -> tuple[Launch, Ended]:
         if self._held is None:
             raise ToolFailure("What this command would run cannot be checked here; nothing was run.")
@@ -177,17 +182,15 @@ class CommandExecutor:
         async with self._held.hold(bound, watch=watch) as holding:
             with self._sandbox.launch(argv, network=network, pins=holding.pins, masked=masked) as launch:
                 self._check_covered(launch, masked)
-                return launch, await _run_held(launch, keeper, seconds, self._idle, holding)
+                run = partial(run_process, launch, keeper, seconds=seconds, idle_seconds=self._idle, until=until)
+                return launch, await _run_held(launch, run, holding)
 
 
-async def _run_held(
-    launch: Launch, keeper: OutputKeeper, seconds: float, idle: float | None, holding: Holding
-) -> Ended:
+async def _run_held(launch: Launch, run: Callable[[], Coroutine[Any, Any, Ended]], holding: Holding) -> Ended:
     """Run it while the watch stands: at a change it is ended, and what it said is withheld."""
     holding.covered = launch.covered
     holding.check()
-    running = run_process(launch, keeper, seconds=seconds, idle_seconds=idle)
-    work = asyncio.get_running_loop().create_task(running)
+    work = asyncio.get_running_loop().create_task(run())
     holding.begin(work.cancel)
     try:
         ended = await work

@@ -30,6 +30,7 @@ from .contents import count_lines, cut_lines, read_content
 from .disguises import refuse_hidden_secret
 from .listing import Listing
 from .paths import PathValidator, path_error
+from .stopping import Stop
 from .undo import KeptWrite
 from .writing import Replacing, write_beneath
 
@@ -60,10 +61,13 @@ class FileSystemExecutor:
         params: WriteFileParams,
         recording: AbstractContextManager[KeptWrite] | None = None,
         bound: Mapping[str, str] | None = None,
+        *,
+        until: float | None = None,
     ) -> WriteFileResult:
+        """`until`: nothing is written after it (seconds since 1970)."""
         if recording is None:
-            return await self._in_thread(lambda stop: self.write_now(params, stop, bound=bound))
-        return await self._in_thread(lambda stop: self._write_recorded(params, stop, recording, bound))
+            return await self._in_thread(lambda stop: self.write_now(params, stop, bound=bound), until)
+        return await self._in_thread(lambda stop: self._write_recorded(params, stop, recording, bound), until)
 
     def _write_recorded(
         self,
@@ -84,8 +88,8 @@ class FileSystemExecutor:
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    async def _in_thread(self, work: Callable[[threading.Event], T]) -> T:
-        stop = threading.Event()
+    async def _in_thread(self, work: Callable[[threading.Event], T], until: float | None = None) -> T:
+        stop = Stop(until)
         future = asyncio.get_running_loop().run_in_executor(self._pool, work, stop)
         try:
             return await asyncio.shield(future)

@@ -21,6 +21,7 @@ from assent.protocol.errors import ToolFailure
 from .limits import inner_process, parent_of
 from .output import OutputKeeper, StreamName
 from .sandbox import Launch
+from .stopping import refuse_late
 
 _CHUNK = 32768  # with what waited for its last byte still within one OutputChunk
 _DRAIN_SECONDS = 2.0
@@ -39,9 +40,18 @@ class Ended:
 
 
 async def run_process(
-    launch: Launch, keeper: OutputKeeper, *, seconds: float, idle_seconds: float | None = None
+    launch: Launch,
+    keeper: OutputKeeper,
+    *,
+    seconds: float,
+    idle_seconds: float | None = None,
+    until: float | None = None,
 ) -> Ended:
-    """Run to the end, until the time is up, until it has said nothing for too long, or to cancellation."""
+    """Run to the end, until the time is up, until it has said nothing for too long, or to cancellation.
+
+    `until`: not started after it (seconds since 1970).
+    """
+    refuse_late(until)
     process = _start(launch)
     tree = _Tree(process, launch)
     quiet = _Quiet(idle_seconds)

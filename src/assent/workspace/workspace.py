@@ -58,6 +58,7 @@ from .replaced import inspect_write
 from .sandbox import Isolation, NoSandbox, Sandbox
 from .sandboxes import sandboxes
 from .search import SearchExecutor
+from .stopping import refuse_late
 from .strays import end_strays
 from .undo import UndoRecorder
 from .undo_plans import UndoDesk
@@ -172,12 +173,14 @@ class Workspace:
         on_output: OnOutput | None = None,
         bound: Mapping[str, str] | None = None,
         record_as: str | None = None,
+        until: float | None = None,
     ) -> ToolResult:
         """Execute one gated call. A cancelled call ends its processes before it returns.
 
         `bound`: a command runs only while these files have this content (SHA-256, or `missing`), and a write replaces
         only the one it names (by its real path); else DriftedError.
         `record_as`: keep what a write or a command changes under this id, so that it can be undone.
+        `until`: nothing takes effect after it (seconds since 1970); ExecutionCancelled says that nothing did.
         """
         params = _read_params(tool_name, tool_params)
         await self._refuse_denied(tool_name, params)
@@ -188,14 +191,15 @@ class Workspace:
             case WriteFileParams():
                 await self._held.free(params.path)
                 if record_as is None:
-                    return await files.write_file(params, bound=bound)
+                    return await files.write_file(params, bound=bound, until=until)
                 recording = self._undo.writing(record_as, f"write_file {params.path}"[:_MAX_SUMMARY])
-                return await files.write_file(params, recording, bound)
+                return await files.write_file(params, recording, bound, until=until)
             case ListDirectoryParams():
                 return await files.list_directory(params)
             case SearchFilesParams():
                 return await self._search.search(params)
             case SearchWebParams():
+                refuse_late(until)
                 return await self._web.search(params)
             case _:
                 command = cast(ExecuteCommandParams, params)
@@ -203,7 +207,7 @@ class Workspace:
                 if self._own is not None:
                     await asyncio.to_thread(make_own, self.root, own_directories(self._settings))
                 executor = CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held, self._floor)
-                run = partial(executor.run, command, network=network, on_output=on_output, bound=bound)
+                run = partial(executor.run, command, network=network, on_output=on_output, bound=bound, until=until)
                 return await run() if record_as is None else await recorded(self._undo, record_as, command, run)
 
     async def _refuse_denied(self, tool_name: str, params: ToolParams) -> None:

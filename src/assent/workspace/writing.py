@@ -263,6 +263,7 @@ class _Writer:
                 write = Written(self._path, target.real, target.old_fd, fd, data, size if append else None)
                 self._check_bound(target, write, max_bytes)
             put = put_new if target.old is None else put_in_place
+            _check(stop)  # once more: keeping and comparing take their time
             put(fd, draft, target.dir_fd, target.name)
             self._written = True
         except FileExistsError:

@@ -2,11 +2,12 @@
 
 import hashlib
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from assent.gate import MASK_PREFIX, Gate, describe, mask_text, mask_value, safe_text, shown_params
@@ -229,14 +230,82 @@ def test_padding_in_lines_is_collapsed_and_indentation_is_not() -> None:
     assert "[5001 line ends]" in safe_text("a" + "\n\u200b" * 5000 + "\nb", lines=True)
 
 
-ARGUMENTS = st.lists(st.text(st.sampled_from("ab '\"\\-"), max_size=6), min_size=1, max_size=4)
+# What escapes are made of and what they stand for, so that near misses are common.
+PIECES = st.sampled_from(
+    [
+        *["a", "n", "t", "x1b", "u{202e}", " ", "'", '"', "-", "\\", "\n", "\t", "\r", "\x1b", "\u202e", "\u200b"],
+        *["\u00a0", "\u3000", "[24 spaces]", "[8 times \\n]", " " * 24, "\n" * 8, "\t" * 30, "\u00a0" * 24],
+    ]
+)
+TEXTS = st.lists(PIECES, max_size=5).map("".join)
+ARGUMENTS = st.lists(TEXTS, min_size=1, max_size=4)
+SPELLED = re.compile(
+    r"\\(?:(?P<itself>[\\'])|\[(?P<count>\d+) (?:(?P<spaces>spaces)|times (?P<what>\\[^\]]+))\]|(?P<short>[ntr])"
+    r"|x(?P<two>[0-9a-f]{2})|u\{(?P<point>[0-9a-f]+)\})|(?P<plain>[^\\'])"
+)
+
+
+def read_back(shown: str) -> str:
+    """What a quoted text stands for, by the rules a person is told."""
+    text, at = "", 0
+    while at < len(shown):
+        found = SPELLED.match(shown, at)
+        assert found is not None, shown
+        at = found.end()
+        many, one = int(found["count"] or 1), found["itself"] or found["plain"]
+        if found["spaces"]:
+            one = " "
+        elif found["what"]:
+            one = read_back(found["what"])
+        elif found["short"]:
+            one = {"n": "\n", "t": "\t", "r": "\r"}[found["short"]]
+        elif one is None:
+            one = chr(int(found["two"] or found["point"], 16))
+        text += one * many
+    return text
+
+
+@settings(deadline=None)
+@given(TEXTS)
+@example("\n")
+@example("\\n")
+@example("a\\")
+def test_quoted_text_says_exactly_what_it_stands_for(text: str) -> None:
+    shown = quote(text)
+    assert hidden_in(shown) is None
+    if "blank or hidden characters, SHA-256" not in shown:
+        assert (shown[0], read_back(shown[1:-1]), shown[-1]) == ("'", text, "'")
 
 
 @settings(deadline=None)
 @given(ARGUMENTS, ARGUMENTS)
+@example(["print(1)\nx"], ["print(1)\\nx"])
+@example(["a" + " " * 24], ["a [24 blanks] "])
+@example([" " * 24], ["\u00a0" * 24])
+@example([" \t" * 24], ["\t " * 24])
+@example(["a b"], ["a\u00a0b"])
+@example(["\x1b"], ["\\x1b"])
 def test_two_different_argument_lists_never_look_the_same(one: list[str], other: list[str]) -> None:
     if one != other:
         assert " ".join(map(quote, one)) != " ".join(map(quote, other))
+
+
+@pytest.mark.parametrize(
+    ("tool", "one", "other"),
+    [
+        (
+            "execute_command",
+            {"command": "python", "args": ["-c", "# x\nimport os"]},
+            {"command": "python", "args": ["-c", "# x\\nimport os"]},
+        ),
+        ("search_files", {"pattern": "a\\nb"}, {"pattern": "a\nb"}),
+        ("search_files", {"pattern": "x"}, {"pattern": "x", "case_sensitive": False}),
+        ("search_files", {"pattern": "x"}, {"pattern": "x", "max_results": 1}),
+        ("search_web", {"query": "x"}, {"query": "x", "max_results": 20}),
+    ],
+)
+def test_calls_that_differ_are_described_differently(tool: str, one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert described(tool, one).split("\n")[0] != described(tool, other).split("\n")[0]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +316,7 @@ def test_two_different_argument_lists_never_look_the_same(one: list[str], other:
         (["a' 'b"], "'git' 'a\\' \\'b'"),
         (["a\\", "b"], "'git' 'a\\\\' 'b'"),
         (["a\\", "' 'b"], "'git' 'a\\\\' '\\' \\'b'"),
-        (["a\\d+"], "'git' 'a\\d+'"),
+        (["a\\d+"], "'git' 'a\\\\d+'"),
         ([""], "'git' ''"),
     ],
 )

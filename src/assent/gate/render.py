@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any, cast
 
+from assent.protocol.tools import MAX_MATCHES, WEB_RESULTS
 from assent.protocol.values import JsonObject
 from assent.protocol.verdicts import Verdict, VerdictLevel
 
@@ -24,7 +25,8 @@ _MASK_WHOLE = 256 * 1024
 MAX_REASONS = 5
 MAX_TOLD_CONTENT = 300
 
-_BLANKS = " \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
+_OTHER_BLANKS = "\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
+_BLANKS = f" {_OTHER_BLANKS}"
 _MUCH = 24
 _PADDING = re.compile(rf"[{_BLANKS}]{{{_MUCH},}}")
 # Indentation hides nothing until it leaves the screen.
@@ -32,6 +34,9 @@ _PADDING_IN_LINES = re.compile(rf"(?<![{_BLANKS}\n])[{_BLANKS}]{{{_MUCH},}}|[{_B
 _UNSEEN = re.compile(rf"[{_BLANKS}{HIDDEN_CLASS}]{{{_MUCH},}}", re.DOTALL)
 _EMPTY_LINES = re.compile(rf"\n(?:(?:(?!\n)[{_BLANKS}{HIDDEN_CLASS}])*+\n){{7,}}", re.DOTALL)
 _REPEATED = re.compile(rf"([{HIDDEN_CLASS}])\1{{7,}}", re.DOTALL)
+# Within quotes. A blank that is not the keyboard's looks like one that is.
+_LONG_RUN = re.compile(rf"[{_BLANKS}{HIDDEN_CLASS}]{{{_MUCH},}}|([{HIDDEN_CLASS}])\1{{7,}}", re.DOTALL)
+_SPELLED_OUT = re.compile(f"[{_OTHER_BLANKS}{HIDDEN_CLASS}]")
 _HIDDEN_IN_LINES = re.compile(rf"(?![\n\t])[{HIDDEN_CLASS}]")
 # What has no business in a file of text. Joiners and variation selectors have: emoji and some scripts need them.
 _TRICK = re.compile(
@@ -58,19 +63,33 @@ def _blanks(found: re.Match[str]) -> str:
 
 
 def quote(text: str) -> str:
-    """One argument between quotes, so that its ends are visible; secrets masked."""
-    shown = safe_text(mask_text(text))
-    if "'" in shown or shown.endswith("\\"):
-        # Only here a backslash could make one argument look like two.
-        shown = shown.replace("\\", "\\\\").replace("'", "\\'")
+    r"""One argument between quotes, so that its ends are visible; secrets masked.
+
+    Beside those, two different texts never look the same: a backslash that was written is always doubled, so that one
+    alone says that something is spelled out: `\n` is a line end, `\\n` a backslash and an n. Long runs of what nobody
+    sees are told as `\[2000 spaces]`.
+    """
+    shown = mask_text(text).replace("\\", "\\\\").replace("'", "\\'")
+    if not (shown.isascii() and shown.isprintable() and " " * _MUCH not in shown):
+        shown = _LONG_RUN.sub(lambda found: f"\\[{_run(found.group())}]", shown)
+        shown = _SPELLED_OUT.sub(lambda found: escaped(found.group()), shown)
     return f"'{shown}'"
+
+
+def _run(unseen: str) -> str:
+    if unseen.count(unseen[0]) == len(unseen):
+        return f"{len(unseen)} spaces" if unseen[0] == " " else f"{len(unseen)} times {escaped(unseen[0])}"
+    # Of which kinds, and in which order, would be as long as the run itself.
+    digest = hashlib.sha256(unseen.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{len(unseen)} blank or hidden characters, SHA-256 {digest}"
 
 
 def describe(tool_name: str, params: JsonObject | None, verdict: Verdict) -> str:
     """What would happen, in one to a few lines, safe to print."""
     describer = _DESCRIBERS.get(tool_name)
     if describer is None or params is None:
-        lines = [f"A call of {quote(tool_name)} that cannot be read."]
+        # The gate has spelled such a name out already.
+        lines = [f"A call of '{safe_text(mask_text(tool_name))}' that cannot be read."]
     else:
         lines = [describer(params), *_content(tool_name, params, verdict), *_notes(tool_name, params)]
     reasons = [finding.reason for finding in verdict.findings if finding.level is not VerdictLevel.LOW]
@@ -161,11 +180,18 @@ def _describe_list(params: JsonObject) -> str:
 def _describe_search(params: JsonObject) -> str:
     what = "the regular expression" if params.get("regex") else "the text"
     only = f", only files like {quote(params['glob'])}" if params.get("glob") else ""
-    return f"Search {quote(params['path'])} for {what} {quote(params['pattern'])}{only}"
+    case = "" if params.get("case_sensitive", True) else ", upper and lower case alike"
+    most = _at_most(params, MAX_MATCHES)
+    return f"Search {quote(params['path'])} for {what} {quote(params['pattern'])}{case}{only}{most}"
 
 
 def _describe_web(params: JsonObject) -> str:
-    return f"Search the web for {quote(params['query'])}"
+    return f"Search the web for {quote(params['query'])}{_at_most(params, WEB_RESULTS)}"
+
+
+def _at_most(params: JsonObject, usual: int) -> str:
+    most = params.get("max_results", usual)
+    return "" if most == usual else f", at most {_counted(most, 'result')}"
 
 
 _DESCRIBERS: dict[str, Callable[[JsonObject], str]] = {

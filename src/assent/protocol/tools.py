@@ -21,6 +21,7 @@ MAX_PATTERN_CHARACTERS = 1000
 MAX_ARGUMENTS = 256
 MAX_ARGUMENT_BYTES = 128 * 1024
 MAX_QUERY_CHARACTERS = 400
+WEB_RESULTS = 5
 MAX_CHANGES = 200
 
 WorkspacePath = Annotated[
@@ -94,7 +95,7 @@ class SearchFilesParams(ToolParams):
 
 class SearchWebParams(ToolParams):
     query: str = Field(min_length=1, max_length=MAX_QUERY_CHARACTERS, description="What to search the web for.")
-    max_results: int = Field(default=5, ge=1, le=20, description="How many results to return.")
+    max_results: int = Field(default=WEB_RESULTS, ge=1, le=20, description="How many results to return.")
 
 
 class ToolResult(Word):

@@ -20,6 +20,8 @@ const PADDING_IN_LINES = pattern("render.PADDING_IN_LINES");
 const UNSEEN = pattern("render.UNSEEN");
 const EMPTY_LINES = pattern("render.EMPTY_LINES");
 const REPEATED = pattern("render.REPEATED");
+const LONG_RUN = pattern("render.LONG_RUN");
+const SPELLED_OUT = pattern("render.SPELLED_OUT");
 const HIDDEN_IN_LINES = pattern("render.HIDDEN_IN_LINES");
 
 /** Text that shows all it holds and moves no cursor, on one line. */
@@ -41,12 +43,24 @@ function blanks(found: Match): string {
   return ` [${length(found.text)} blanks] `;
 }
 
-/** One argument between quotes, so that its ends are visible; secrets masked. */
+/**
+ * One argument between quotes, so that its ends are visible; secrets masked. Two different texts never look the same: a
+ * backslash that was written is doubled, so that one alone says that something is spelled out.
+ */
 export function quote(text: string): string {
-  const shown = safeText(maskText(text));
-  // Only where there is a quote a backslash could make one argument look like two.
-  const doubtful = shown.includes("'") || shown.endsWith("\\");
-  return `'${doubtful ? shown.replaceAll("\\", "\\\\").replaceAll("'", "\\'") : shown}'`;
+  const doubled = maskText(text).replaceAll("\\", "\\\\").replaceAll("'", "\\'");
+  const counted = LONG_RUN.sub(doubled, (found) => `\\[${run(found.text)}]`);
+  return `'${SPELLED_OUT.sub(counted, (found) => escaped(found.text))}'`;
+}
+
+function run(unseen: string): string {
+  const [one = "", ...others] = unseen;
+  if (others.every((other) => other === one)) {
+    return one === " " ? `${length(unseen)} spaces` : `${length(unseen)} times ${escaped(one)}`;
+  }
+  // Of which kinds, and in which order, would be as long as the run itself.
+  const digest = createHash("sha256").update(unseen, "utf8").digest("hex").slice(0, 16);
+  return `${length(unseen)} blank or hidden characters, SHA-256 ${digest}`;
 }
 
 /** The whole call, nothing left out: every parameter, every argument, every line; secrets masked, safe to print. */

@@ -69,6 +69,10 @@ export type ErrorType =
  */
 export type ApprovalScope2 = "once" | "class" | "session";
 /**
+ * What a token lets its bearer do. An `agent` token never approves, whatever else it carries.
+ */
+export type Scope = "chat" | "approve" | "execute" | "agent";
+/**
  * Where an execution stands.
  */
 export type ExecutionStatus =
@@ -101,10 +105,6 @@ export type RunState = "READY" | "RUNNING" | "WAITING" | "DONE" | "FAILED";
  * Where a rule comes from.
  */
 export type Layer = "built-in" | "organisation" | "user" | "device" | "project";
-/**
- * What a token lets its bearer do. An `agent` token never approves, whatever else it carries.
- */
-export type Scope = "chat" | "approve" | "execute" | "agent";
 /**
  * What an agent is told of its call.
  */
@@ -652,6 +652,21 @@ export interface DirectoryEntry {
    * ISO 8601, UTC, milliseconds
    */
   modified: string;
+}
+/**
+ * The code of a one-time link, to be exchanged for a token.
+ */
+export interface ExchangeBody {
+  code: string;
+}
+/**
+ * A program's own token.
+ */
+export interface ExchangedToken {
+  token: string;
+  user_id: string;
+  scopes: Scope[];
+  expires_in_seconds: number;
 }
 export interface ExecuteCommandParams {
   /**
@@ -1280,6 +1295,19 @@ export interface ProjectList {
   projects: Project[];
   total_count: number;
 }
+/**
+ * Are you the server that signed this token? The token's signature stays with the one who asks.
+ */
+export interface ProofBody {
+  /**
+   * The token up to its second dot.
+   */
+  claims: string;
+  /**
+   * Random, and new each time.
+   */
+  challenge: string;
+}
 export interface ReadFileParams {
   /**
    * Path inside the workspace, relative to it (or absolute below it).
@@ -1427,6 +1455,21 @@ export interface WebHit {
   title: string;
   url: string;
   snippet: string;
+}
+/**
+ * What only the one who can sign that token can say.
+ */
+export interface ServerProof {
+  /**
+   * The address this server was reached at, as it sees it itself.
+   */
+  host: string;
+  port: number;
+  /**
+   * HMAC-SHA256, in hex, over `assent server proof 1`, the challenge, the host and the port, each on a line of its
+   * own; the key is the token's signature.
+   */
+  proof: string;
 }
 export interface Session {
   session_id: string;

@@ -128,7 +128,9 @@ class UserIsolationMiddleware:
             await _check_project(scope["app"].state.parts, principal, scope["path_params"].get("project_id"))
         if scope["method"] in SAFE_METHODS:
             return receive
-        if not private and route is not None:
+        if route is not None and route.programs_only:
+            _check_no_page(headers)
+        elif not private and route is not None:
             # What a page posts without a token sets or clears its cookie: only our own pages may have that done.
             _check_same_origin(headers, scope["method"], host, needs_json=not route.plain_form)
         limit = self._file_bytes if route is not None and route.carries_file else self._ordinary_bytes
@@ -234,6 +236,12 @@ def _check_same_origin(headers: Headers, method: str, host: str, *, needs_json: 
         raise RefusedError("This request does not say which page made it.", hint=PAGE_HINT)
     if needs_json and _media_type(headers) != "application/json":
         raise WrongMediaType("A request with the page's cookie must be JSON.", hint=JSON_HINT)
+
+
+def _check_no_page(headers: Headers) -> None:
+    """A browser says which page posts, and brings the cookie; a program does neither."""
+    if headers.get(b"origin") or headers.get(b"cookie") or headers.get(b"sec-fetch-site") not in ("", "none"):
+        raise RefusedError("A page made this request; only programs may.", hint="Open the link in a browser instead.")
 
 
 async def _check_project(parts: Parts, principal: Principal, project_id: str | None) -> None:

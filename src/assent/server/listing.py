@@ -1,6 +1,6 @@
 """All routes of the server, the busiest first: the router looks through them in this order."""
 
-from . import approvals, chat, checking, grants, mcp, overview, pages, stream, tools, undoing
+from . import approvals, chat, checking, entering, grants, mcp, overview, pages, stream, tools, undoing
 from .routing import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -14,4 +14,5 @@ ROUTES: tuple[Route, ...] = (
     *overview.ROUTES,
     *checking.ROUTES,
     *pages.ROUTES,
+    *entering.ROUTES,
 )

@@ -86,7 +86,7 @@ async def verify(request: Request) -> Response:
 
 async def sign_in_link(request: Request) -> Response:
     principal = principal_of(request)
-    code = parts_of(request).sign_in.asked_for(principal.user_id, until=principal.expires_at)
+    code = parts_of(request).sign_in.asked_for(principal.user_id, until=principal.expires_at, scopes=principal.scopes)
     return JsonAnswer(SignInLink(path=f"/signin?code={quote(code)}", expires_in_seconds=round(CODE_SECONDS)))
 
 
@@ -189,7 +189,8 @@ ROUTES = (
         sign_in_link,
         "A link that signs a browser in",
         "Works once and for ten minutes, for chat and approve; what it signs in lasts no longer than the token or the "
-        "sign-in that asked. Needs both scopes. Too many at once are a 429.",
+        "sign-in that asked. A program may exchange it at `/signin/exchange` for a token that may do no more than what "
+        "asked. Needs both scopes. Too many at once are a 429.",
         "page",
         PEOPLE,
         needs_all=True,

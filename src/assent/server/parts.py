@@ -31,6 +31,7 @@ from assent.store.database import Hint
 
 from .attendance import Attendance
 from .auth import TokenVerifier, session_verifier
+from .keys import SharedSecret, server_secret
 from .page_files import PageFiles
 from .refusals import Unavailable
 from .signin import SignIn
@@ -76,6 +77,8 @@ class Parts:
     worker: Worker | None
     machines: Machines
     attendance: Attendance
+    signing: SharedSecret
+    """Signs what this server issues itself, and proves that it is this server."""
     own_rules: tuple[PolicyText, ...] = ()
     """The server's own layers, as they were written when it started."""
     page: PageFiles = field(default_factory=PageFiles)
@@ -167,6 +170,7 @@ async def open_parts(settings: ServerSettings) -> Parts:
         worker=worker,
         machines=Machines(store, bus, presence, gate),
         attendance=Attendance(store, presence),
+        signing=SharedSecret(server_secret(settings)),
         own_rules=own_rules,
         observer=observer,
     )

@@ -49,6 +49,8 @@ class Route:
     """Whether a body may be as large as a file."""
     plain_form: bool = False
     """Whether a button on one of our own pages may post it, without a body; else a post from a page is JSON."""
+    programs_only: bool = False
+    """Never open to a page, our own included: what a browser posts says so."""
     query: type[BaseModel] | None = None
     headers: tuple[tuple[str, str], ...] = ()
     """Request headers it reads, with what they mean."""

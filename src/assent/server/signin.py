@@ -1,8 +1,9 @@
 """One-time codes that turn a link on the terminal into a signed-in page.
 
 A code is random, works once and for ten minutes, and lives in memory only: whoever can read the terminal that printed
-it is the user. It never carries more than the page needs (chat and approve), and what it signs in never lasts longer
-than what asked for it: a link is no way to make a short token or a stolen sign-in last.
+it is the user. A page that it signs in gets what a page needs (chat and approve). A program may exchange it for a token
+of its own, which may do no more than what asked for the link. What it signs in never lasts longer than what asked for
+it: a link is no way to make a short token or a stolen sign-in last, or a page able to execute.
 """
 
 import hashlib
@@ -10,6 +11,8 @@ import secrets
 import time
 from collections.abc import Callable
 from typing import NamedTuple
+
+from assent.protocol.states import Scope
 
 from .refusals import TooMany
 
@@ -21,6 +24,12 @@ ASKING_SECONDS = 60.0
 MOST_ASKED = 10
 """Links one user may ask for within `ASKING_SECONDS`."""
 SESSION_SECONDS = 12 * 3600
+PROGRAM_SECONDS = 30 * 24 * 3600
+"""How long a token lasts that a program got for a link."""
+PROGRAM_SCOPES = frozenset({Scope.CHAT, Scope.APPROVE, Scope.EXECUTE})
+MOST_WRONG = 30
+"""Wrong codes within `ASKING_SECONDS` that are told they are wrong; the rest is told to wait. A right one always
+works: nobody can keep others out by guessing, and guessing 256 bits leads nowhere."""
 COOKIE = "assent_session"
 
 
@@ -32,11 +41,13 @@ class Code(NamedTuple):
     """By our clock."""
     session_until: float | None
     """When what it signs in must have ended, in seconds since 1970; None: nothing but its usual length."""
+    scopes: frozenset[Scope] = PROGRAM_SCOPES
+    """What a program may get by it: never more than what asked for it has."""
 
-    def session_seconds(self) -> int:
+    def session_seconds(self, longest: int = SESSION_SECONDS) -> int:
         """How long a sign-in by this link lasts."""
-        left = SESSION_SECONDS if self.session_until is None else self.session_until - time.time()
-        return max(1, min(SESSION_SECONDS, int(left)))
+        left = longest if self.session_until is None else self.session_until - time.time()
+        return max(1, min(longest, int(left)))
 
 
 class SignIn:
@@ -46,8 +57,9 @@ class SignIn:
         self._clock = clock
         self._codes: dict[str, Code] = {}
         self._asked: dict[str, list[float]] = {}
+        self._wrong: list[float] = []
 
-    def new_code(self, user: str, *, until: float | None = None) -> str:
+    def new_code(self, user: str, *, until: float | None = None, scopes: frozenset[Scope] = PROGRAM_SCOPES) -> str:
         """A code for this user, good once and for ten minutes. `until`: when its sign-in ends at the latest."""
         now = self._clock()
         self._codes = {key: code for key, code in self._codes.items() if code.good_until > now}
@@ -57,10 +69,10 @@ class SignIn:
         while len(self._codes) >= MOST_CODES:
             del self._codes[next(iter(self._codes))]
         code = secrets.token_urlsafe(32)
-        self._codes[_digest(code)] = Code(user, now + CODE_SECONDS, until)
+        self._codes[_digest(code)] = Code(user, now + CODE_SECONDS, until, scopes & PROGRAM_SCOPES)
         return code
 
-    def asked_for(self, user: str, *, until: float | None) -> str:
+    def asked_for(self, user: str, *, until: float | None, scopes: frozenset[Scope] = PROGRAM_SCOPES) -> str:
         """The same over the network: not more often than a person would ask."""
         now = self._clock()
         self._asked = {
@@ -74,7 +86,7 @@ class SignIn:
                 f"You asked for {MOST_ASKED} links within a minute.", hint="Use the last one, or wait a minute."
             )
         asked.append(now)
-        return self.new_code(user, until=until)
+        return self.new_code(user, until=until, scopes=scopes)
 
     def look_up(self, code: str) -> Code | None:
         """What a code stands for, without using it up; None when it is unknown, used or too old."""
@@ -86,6 +98,16 @@ class SignIn:
         found = self.look_up(code)
         self._codes.pop(_digest(code), None)
         return found
+
+    def count_wrong(self) -> None:
+        """Somebody tried a code that is none; TooMany when that happens too often."""
+        now = self._clock()
+        self._wrong = [moment for moment in self._wrong if moment > now - ASKING_SECONDS]
+        if len(self._wrong) >= MOST_WRONG:
+            raise TooMany(
+                "Too many wrong codes were tried within a minute.", hint="Wait a minute, then use a new link."
+            )
+        self._wrong.append(now)
 
 
 def _digest(code: str) -> str:

@@ -1,0 +1,167 @@
+"""Programs come in by a one-time link, and a server proves which one it is before anybody shows it a token."""
+
+import base64
+import hmac
+import json
+import secrets
+import time
+from typing import Any
+
+import pytest
+
+from assent.protocol.entering import proof_message
+from assent.protocol.states import Scope
+from assent.server import issue_token
+from assent.server.refusals import TooMany
+from assent.server.signin import ASKING_SECONDS, COOKIE, MOST_WRONG, PROGRAM_SECONDS, SignIn
+
+pytestmark = pytest.mark.promise("S")
+
+NOBODY = {"Authorization": ""}
+
+
+async def _exchanged(server: Any, code: str, **headers: str) -> Any:
+    return await server.bearer("").post("/signin/exchange", {"code": code}, headers={**NOBODY, **headers})
+
+
+async def test_link_is_exchanged_once_for_a_token_of_the_same_user(server: Any) -> None:
+    code = server.parts.sign_in.new_code("alice")
+    answer = await _exchanged(server, code)
+    assert (answer.status, answer.headers["Cache-Control"]) == (200, "no-store")
+    assert "Set-Cookie" not in answer.headers
+    told = answer.json
+    assert (told["user_id"], told["scopes"]) == ("alice", ["approve", "chat", "execute"])
+    assert told["expires_in_seconds"] == PROGRAM_SECONDS
+    me = (await server.bearer(told["token"]).get("/my/me")).json
+    assert (me["user_id"], sorted(me["scopes"])) == ("alice", ["approve", "chat", "execute"])
+    again = await _exchanged(server, code)
+    assert (again.status, "assent link" in again.json["hint"]) == (401, True)
+    assert "works once" in again.json["detail"]
+    assert (await server.bearer("").get(f"/signin?code={code}", headers=NOBODY)).status == 401, "in a browser neither"
+
+
+async def test_token_for_a_link_never_lasts_longer_or_may_more_than_what_asked_for_it(server: Any) -> None:
+    person = (Scope.CHAT, Scope.APPROVE, Scope.EXECUTE)
+    short = server.bearer(issue_token(server.settings, "alice", person, 100))
+    code = (await short.post("/my/signin")).json["path"].partition("code=")[2]
+    told = (await _exchanged(server, code)).json
+    assert 0 < told["expires_in_seconds"] <= 100
+    principal = await server.parts.verifier.verify(told["token"])
+    assert principal.expires_at <= time.time() + 101
+    page = server.bearer(issue_token(server.settings, "alice", (Scope.CHAT, Scope.APPROVE), 100))
+    link = (await page.post("/my/signin")).json["path"]
+    refused = await _exchanged(server, link.partition("code=")[2])
+    assert (refused.status, "assent link" in refused.json["hint"]) == (403, True)
+    assert (await page.get(link, headers=NOBODY)).status == 303, "it was not used up, and signs in a browser"
+
+
+async def test_cookie_of_a_page_makes_no_link_that_gives_a_token(server: Any) -> None:
+    visitor = server.bearer("")
+    signed = await visitor.get(f"/signin?code={server.parts.sign_in.new_code('alice')}", headers=NOBODY)
+    cookie = {**NOBODY, "Cookie": signed.headers["Set-Cookie"].partition(";")[0], "Sec-Fetch-Site": "same-origin"}
+    link = (await visitor.post("/my/signin", {}, headers=cookie)).json["path"]
+    assert (await _exchanged(server, link.partition("code=")[2])).status == 403
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-origin"},
+        {"Cookie": f"{COOKIE}=x"},
+    ],
+)
+async def test_no_page_exchanges_a_link_or_asks_for_a_proof(server: Any, page: dict[str, str]) -> None:
+    code = server.parts.sign_in.new_code("alice")
+    assert (await _exchanged(server, code, **page)).status == 403
+    own = {"Origin": server.url, **page}
+    assert (await _exchanged(server, code, **own)).status == 403, "our own page neither"
+    claims = server.user().token.rpartition(".")[0]
+    body = {"claims": claims, "challenge": secrets.token_urlsafe(32)}
+    assert (await server.bearer("").post("/proof", body, headers={**NOBODY, **page})).status == 403
+    assert (await _exchanged(server, code)).status == 200, "it was not used up"
+
+
+async def test_form_or_query_exchanges_nothing(server: Any) -> None:
+    code = server.parts.sign_in.new_code("alice")
+    visitor = server.bearer("")
+    form = {**NOBODY, "Content-Type": "application/x-www-form-urlencoded"}
+    assert (await visitor.ask("POST", "/signin/exchange", data=f"code={code}", headers=form)).status == 415
+    assert (await visitor.ask("POST", f"/signin/exchange?code={code}", headers=NOBODY)).status == 415
+    assert (await visitor.get(f"/signin/exchange?code={code}", headers=NOBODY)).status == 405
+    assert (await visitor.post("/signin/exchange", {"code": ""}, headers=NOBODY)).status == 400
+    options = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+    preflight = await visitor.ask("OPTIONS", "/signin/exchange", headers={**NOBODY, **options})
+    assert (preflight.status, "Access-Control-Allow-Origin" in preflight.headers) == (405, False)
+
+
+async def test_server_of_an_identity_provider_gives_no_token_and_keeps_the_link(start_server: Any) -> None:
+    server = await start_server(jwks_url="http://127.0.0.1:9/keys")
+    code = server.parts.sign_in.new_code("alice")
+    answer = await _exchanged(server, code)
+    assert (answer.status, "identity provider" in answer.json["detail"]) == (403, True)
+    assert server.parts.sign_in.look_up(code) is not None
+
+
+def test_wrong_codes_are_slowed_down_and_right_ones_never() -> None:
+    now = [0.0]
+    sign_in = SignIn(clock=lambda: now[0])
+    for _ in range(MOST_WRONG):
+        sign_in.count_wrong()
+    with pytest.raises(TooMany):
+        sign_in.count_wrong()
+    assert sign_in.use(sign_in.new_code("alice")) is not None
+    now[0] = ASKING_SECONDS + 1
+    sign_in.count_wrong()
+
+
+async def test_guessing_codes_is_429_before_long(server: Any) -> None:
+    statuses = [(await _exchanged(server, f"guess{number}")).status for number in range(MOST_WRONG + 1)]
+    assert statuses == [401] * MOST_WRONG + [429]
+    assert (await _exchanged(server, server.parts.sign_in.new_code("alice"))).status == 200
+
+
+# The proof
+
+
+def _signature(token: str) -> bytes:
+    text = token.rpartition(".")[2]
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+async def _proof(server: Any, claims: str, challenge: str) -> Any:
+    body = {"claims": claims, "challenge": challenge}
+    return await server.bearer("").post("/proof", body, headers=NOBODY)
+
+
+async def test_server_proves_itself_to_who_has_a_token_of_it_and_to_nobody_else(server: Any) -> None:
+    token, challenge = server.user().token, secrets.token_urlsafe(32)
+    told = (await _proof(server, token.rpartition(".")[0], challenge)).json
+    port = int(server.url.rpartition(":")[2])
+    assert (told["host"], told["port"]) == ("127.0.0.1", port)
+    right = hmac.digest(_signature(token), proof_message(challenge, "127.0.0.1", port), "sha256").hex()
+    assert told["proof"] == right
+    assert token.rpartition(".")[2] not in json.dumps(told), "the signature is never told"
+    other = (await _proof(server, token.rpartition(".")[0], secrets.token_urlsafe(32))).json
+    assert other["proof"] != right, "an old proof answers no new challenge"
+
+
+async def test_server_with_another_secret_proves_nothing(server: Any) -> None:
+    foreign = server.settings.model_copy(update={"secret": type(server.settings.secret)("x" * 40)})
+    token, challenge = issue_token(foreign, "alice", (Scope.CHAT,), 60), secrets.token_urlsafe(32)
+    told = (await _proof(server, token.rpartition(".")[0], challenge)).json
+    message = proof_message(challenge, told["host"], told["port"])
+    assert told["proof"] != hmac.digest(_signature(token), message, "sha256").hex()
+
+
+@pytest.mark.parametrize("header", ['{"alg":"RS256"}', '{"alg":"none"}', "[]", "{", "é"])
+async def test_only_what_this_server_could_have_signed_is_proven(server: Any, header: str) -> None:
+    claims = base64.urlsafe_b64encode(header.encode()).decode().rstrip("=") + ".e30"
+    assert (await _proof(server, claims, secrets.token_urlsafe(32))).status == 400
+
+
+@pytest.mark.parametrize(("claims", "challenge"), [("a.b.c", "x" * 43), ("a b.c", "x" * 43), ("a.b", "short")])
+async def test_proof_of_something_else_is_refused(server: Any, claims: str, challenge: str) -> None:
+    assert (await _proof(server, claims, challenge)).status == 400

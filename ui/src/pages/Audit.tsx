@@ -8,9 +8,9 @@ import { visible } from "../text/visible";
 import { counted, thousands } from "../text/words";
 import { Copyable, Facts, Plain, Values, When } from "./facts";
 import { Link } from "./Link";
-import { asProblem, Empty, Trouble, usePaged, Waiting } from "./loading";
+import { asProblem, Trouble, usePaged } from "./loading";
 import type { ProjectPageProps } from "./props";
-import { Title } from "./Title";
+import { RecordPage } from "./RecordPage";
 import { actionWords, actorWords } from "./words";
 
 const PAGE = 50;
@@ -22,55 +22,27 @@ export function Audit(props: ProjectPageProps) {
     return { items: page.entries, total: page.total_count, next: page.next_before?.toString() ?? null };
   }, projectId);
   return (
-    <>
-      <header className="page-head">
-        <Title>Audit</Title>
-        <button type="button" className="page-button" disabled={record.busy} onClick={record.again}>
-          Look again
-        </button>
-      </header>
+    <RecordPage
+      title="Audit"
+      record={record}
+      waiting="Reading the chain…"
+      shown={record.items ?? []}
+      keyOf={(entry) => entry.seq}
+      row={(entry) => <Row entry={entry} userId={state.me?.user_id ?? null} go={go} />}
+      columns={["Link", "When", "Who", "What", "About", "Hash"]}
+      caption={`${thousands(record.items?.length ?? 0)} of ${counted(record.total, "link")}, newest first`}
+      className="page-audit"
+      nothing={{
+        title: "Nothing is on record yet.",
+        words: <p>The first link is written with the first thing that happens in this project.</p>,
+      }}
+    >
       <p className="page-lead">
         Everything that happened in this project, one link after the other. Each link holds the hash of the one before,
         so a change anywhere shows.
       </p>
       <Verification {...props} />
-      {record.items === null && !record.problem && <Waiting what="Reading the chain…" />}
-      {record.items !== null && record.items.length === 0 && (
-        <Empty title="Nothing is on record yet.">
-          <p>The first link is written with the first thing that happens in this project.</p>
-        </Empty>
-      )}
-      {record.items !== null && record.items.length > 0 && (
-        <>
-          <table className="page-table" aria-busy={record.busy}>
-            <caption>
-              {record.items.length} of {counted(record.total, "link")}, newest first
-            </caption>
-            <thead>
-              <tr>
-                <th scope="col">Link</th>
-                <th scope="col">When</th>
-                <th scope="col">Who</th>
-                <th scope="col">What</th>
-                <th scope="col">About</th>
-                <th scope="col">Hash</th>
-              </tr>
-            </thead>
-            <tbody>
-              {record.items.map((entry) => (
-                <Row key={entry.seq} entry={entry} userId={state.me?.user_id ?? null} go={go} />
-              ))}
-            </tbody>
-          </table>
-          {record.more && (
-            <button type="button" className="page-button page-older" disabled={record.busy} onClick={record.older}>
-              {record.busy ? "Reading…" : "Older"}
-            </button>
-          )}
-        </>
-      )}
-      {record.problem && <Trouble problem={record.problem} again={record.again} />}
-    </>
+    </RecordPage>
   );
 }
 

@@ -7,10 +7,10 @@ import type { ToolCall } from "../state/model";
 import { callSummary, counted, deniedBy, duration, letBy, outcome, thousands, verb } from "../text/words";
 import { Plain, Risk, When } from "./facts";
 import { Link } from "./Link";
-import { Empty, Trouble, usePaged, Waiting } from "./loading";
+import { usePaged } from "./loading";
 import type { ProjectPageProps } from "./props";
+import { RecordPage } from "./RecordPage";
 import { asOfNow, type Filters, liveCalls, newCalls } from "./recent";
-import { Title } from "./Title";
 import { isEnded, RISKS, STATES, TOOLS } from "./words";
 
 const PAGE = 50;
@@ -45,13 +45,19 @@ export function History({ state, api, projectId, go, away }: ProjectPageProps & 
     setSought("");
   };
   return (
-    <>
-      <header className="page-head">
-        <Title away={away}>History</Title>
-        <button type="button" className="page-button" disabled={record.busy} onClick={record.again}>
-          Look again
-        </button>
-      </header>
+    <RecordPage
+      title="History"
+      away={away}
+      record={record}
+      waiting="Reading the record…"
+      shown={shown}
+      keyOf={(row) => row.id}
+      row={(row) => <Row row={row} state={state} go={go} call={calls.get(row.id)} />}
+      columns={["When", "What", "Risk", "Outcome", "Allowed", "Took"]}
+      caption={captionOf(shown.length, rows.length, record.total)}
+      className="page-history"
+      nothing={nothing(filtered, rows.length, clear)}
+    >
       <FilterBar
         filters={filters}
         change={setFilters}
@@ -66,37 +72,7 @@ export function History({ state, api, projectId, go, away }: ProjectPageProps & 
           </button>
         )}
       </div>
-      {record.items === null && !record.problem && <Waiting what="Reading the record…" />}
-      {record.items !== null && shown.length === 0 && (
-        <Nothing filtered={filtered} clear={clear} loaded={rows.length} />
-      )}
-      {shown.length > 0 && (
-        <table className="page-table page-history" aria-busy={record.busy}>
-          <caption>{captionOf(shown.length, rows.length, record.total)}</caption>
-          <thead>
-            <tr>
-              <th scope="col">When</th>
-              <th scope="col">What</th>
-              <th scope="col">Risk</th>
-              <th scope="col">Outcome</th>
-              <th scope="col">Allowed</th>
-              <th scope="col">Took</th>
-            </tr>
-          </thead>
-          <tbody>
-            {shown.map((row) => (
-              <Row key={row.id} row={row} state={state} go={go} call={calls.get(row.id)} />
-            ))}
-          </tbody>
-        </table>
-      )}
-      {record.more && (
-        <button type="button" className="page-button page-older" disabled={record.busy} onClick={record.older}>
-          {record.busy ? "Reading…" : "Older"}
-        </button>
-      )}
-      {record.problem && <Trouble problem={record.problem} again={record.again} />}
-    </>
+    </RecordPage>
   );
 }
 
@@ -113,21 +89,21 @@ function mentions(row: Execution, sought: string): boolean {
   return `${told.join("\n")}\n${JSON.stringify(row.tool_params)}`.toLowerCase().includes(wanted);
 }
 
-function Nothing({ filtered, clear, loaded }: { filtered: boolean; clear: () => void; loaded: number }) {
+function nothing(filtered: boolean, loaded: number, clear: () => void) {
   if (!filtered) {
-    return (
-      <Empty title="No call yet.">
-        <p>What an agent does, tries to do, or is refused appears here, and stays.</p>
-      </Empty>
-    );
+    return {
+      title: "No call yet.",
+      words: <p>What an agent does, tries to do, or is refused appears here, and stays.</p>,
+    };
   }
-  return (
-    <Empty title={loaded > 0 ? `None of the ${counted(loaded, "loaded call")} fits the text.` : "No call fits."}>
+  return {
+    title: loaded > 0 ? `None of the ${counted(loaded, "loaded call")} fits the text.` : "No call fits.",
+    words: (
       <button type="button" className="page-button" onClick={clear}>
         Clear the filters
       </button>
-    </Empty>
-  );
+    ),
+  };
 }
 
 interface BarProps {

@@ -16,7 +16,7 @@ import { type OnOutput, OutputKeeper } from "./output.js";
 import type { PathValidator } from "./PathValidator.js";
 import type { HeldFiles, Holding } from "./pins.js";
 import { type Clock, SYSTEM_CLOCK, type ToolSettings } from "./ports.js";
-import { type Ended, runProcess } from "./processes.js";
+import { type Ended, type ProcessOptions, runProcess } from "./processes.js";
 import { findProgram } from "./programs.js";
 import { drifted } from "./replacing.js";
 import type { Launch, Sandbox } from "./sandbox.js";
@@ -92,7 +92,7 @@ export class CommandExecutor {
     keeper: OutputKeeper,
     seconds: number,
     masked: readonly string[],
-    { bound = {}, network = false, signal }: CommandOptions,
+    { bound = {}, late, network = false, signal }: CommandOptions,
   ): Promise<{ ended: Ended; launch: Launch; created: string[] }> {
     let holding: Holding | undefined;
     if (Object.keys(bound).length > 0) {
@@ -105,7 +105,7 @@ export class CommandExecutor {
       try {
         this.#checkCovered(launch, masked);
         const idleSeconds = this.settings.commandIdleSeconds;
-        const limits = { seconds, idleSeconds, clock: this.clock };
+        const limits = { seconds, idleSeconds, late, clock: this.clock };
         const ended = holding
           ? await runHeld(launch, keeper, limits, holding, signal)
           : await runProcess(launch, keeper, { ...limits, signal });
@@ -153,7 +153,7 @@ export class CommandExecutor {
 async function runHeld(
   launch: Launch,
   keeper: OutputKeeper,
-  limits: { readonly seconds: number; readonly idleSeconds: number | null; readonly clock: Clock },
+  limits: Omit<ProcessOptions, "signal">,
   holding: Holding,
   signal: AbortSignal | undefined,
 ): Promise<Ended> {

@@ -11,7 +11,7 @@ import { readAll, refuseOddKind } from "./io.js";
 import { Listing, type ListParams } from "./listing.js";
 import { type PathValidator, READ, toldOf } from "./PathValidator.js";
 import { repr, TABLES } from "./words.js";
-import { writeBeneath } from "./writing.js";
+import { type WriteOrder, writeBeneath } from "./writing.js";
 
 export interface ReadParams {
   readonly path: string;
@@ -28,6 +28,8 @@ export interface WriteParams {
 /** How a call is run: until when, and bound to what. */
 export interface RunOptions {
   readonly signal?: AbortSignal;
+  /** Whether its time is up: asked right before it takes effect. */
+  readonly late?: () => boolean;
   readonly bound?: Readonly<Record<string, string>>;
 }
 
@@ -71,7 +73,8 @@ export class FileSystemExecutor {
     return new ToolFailure(`${repr(path)} is larger than ${this.maxFileBytes} bytes.`, hint);
   }
 
-  async writeFile(params: WriteParams, options: RunOptions = {}): Promise<WriteFileResult> {
+  /** `keep`: keeps what is about to be replaced, right before it is. */
+  async writeFile(params: WriteParams, options: RunOptions = {}, keep?: WriteOrder["keep"]): Promise<WriteFileResult> {
     if (LONE_SURROGATE.test(params.content)) {
       throw new InvalidParameters("The content holds half a surrogate pair, which is no text.");
     }
@@ -83,6 +86,8 @@ export class FileSystemExecutor {
       signal: options.signal ?? NEVER,
       bound: options.bound ?? {},
       forbidden: this.forbidden,
+      late: options.late,
+      keep,
     });
   }
 

@@ -17,7 +17,8 @@ import { type Gate, maskText } from "../gate/index.js";
 import { ApprovalDesk, type PastApproval } from "./approvals.js";
 import { ReadCache } from "./cache.js";
 import { boundOf, type Passed, SignalChecks } from "./checks.js";
-import { AssentError, ExecutionCancelled, ExecutionTimeout, ToolTypeError } from "./errors.js";
+import { Deadline } from "./deadline.js";
+import { AssentError, ExecutionCancelled, ToolTypeError } from "./errors.js";
 import { Inspector } from "./inspector.js";
 import type { Journal } from "./journal.js";
 import type { Link } from "./link.js";
@@ -349,25 +350,24 @@ export class ToolHandler {
     const { changes_things: changes, timeout_seconds: seconds } = TABLES.tools[tool as ToolName];
     await journal.acting(toolId, changes);
     signal.throwIfAborted();
+    // Past its deadline nobody wants it any more, and a server that is out of reach cannot call it off.
+    const until = Date.parse(event.deadline) - this.serverAhead;
+    const deadline = new Deadline(this.#clock, until, seconds * 1000 + OVERTIME);
     const live =
       tool === "execute_command" ? new LiveOutput(link, projectId, toolId, this.#clock, this.#log) : undefined;
-    // Past its deadline nobody wants it any more, and a server that is out of reach cannot call it off.
-    const left = Date.parse(event.deadline) - this.#clock.now() - this.serverAhead;
-    const most = Math.max(Math.min(seconds * 1000 + OVERTIME, left), 0);
-    const late = new AbortController();
-    const timer = this.#clock.after(most, () => late.abort());
     try {
       return await workspace.run(tool, params, {
         network: verdict.network && event.network,
-        signal: AbortSignal.any([signal, late.signal]),
+        signal: AbortSignal.any([signal, deadline.signal]),
+        late: deadline.late,
         bound: boundOf(event),
         onOutput: live?.take,
         changes: changes && verdict.level !== "LOW",
       });
     } catch (error) {
-      throw late.signal.aborted ? new ExecutionTimeout(`It did not end within ${Math.round(most / 1000)} s.`) : error;
+      throw deadline.told(error);
     } finally {
-      timer.cancel();
+      deadline.end();
       if (live !== undefined) {
         this.#track(live.stop());
       }

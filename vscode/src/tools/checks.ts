@@ -7,6 +7,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { ExecutionSignal } from "@protocol";
 import { alwaysAsks, type Gate, message, type Params, type Verdict } from "../gate/index.js";
 import { callDigest } from "../protocol/digests.js";
+import { TOO_LATE } from "./deadline.js";
 import { AssentError, DriftedError, ExecutionCancelled, ExecutionTimeout, NotFound, RefusedError } from "./errors.js";
 import type { Link } from "./link.js";
 import type { Clock, Log } from "./ports.js";
@@ -43,7 +44,7 @@ export class SignalChecks {
   async check(event: ExecutionSignal): Promise<Passed> {
     const now = this.parts.clock.now() + this.serverAhead;
     if (now >= Date.parse(event.deadline)) {
-      throw new ExecutionTimeout("Its time was up before it could be run; nothing was run.");
+      throw new ExecutionTimeout(TOO_LATE);
     }
     if (TABLES.tools[event.tool_name as ToolName].changes_things && now - Date.parse(event.timestamp) > STALE) {
       await this.#checkStillWanted(event);

@@ -7,7 +7,8 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, openSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { constants } from "node:os";
 import type { Readable } from "node:stream";
-import { codeOf, ExecutionCancelled, ToolFailure } from "./errors.js";
+import { TOO_LATE } from "./deadline.js";
+import { codeOf, ExecutionCancelled, ExecutionTimeout, ToolFailure } from "./errors.js";
 import type { Keeper, StreamName } from "./output.js";
 import { type Clock, SYSTEM_CLOCK, type Timer } from "./ports.js";
 import type { Launch } from "./sandbox.js";
@@ -31,11 +32,16 @@ export interface ProcessOptions {
   readonly seconds: number;
   readonly idleSeconds?: number | null;
   readonly signal?: AbortSignal | undefined;
+  /** Whether its time is up: then it is not started. */
+  readonly late?: (() => boolean) | undefined;
   readonly clock?: Clock;
 }
 
 /** Run to the end, until the time is up, until it has said nothing for too long, or until it is cancelled. */
 export async function runProcess(launch: Launch, keeper: Keeper, options: ProcessOptions): Promise<Ended> {
+  if (options.late?.()) {
+    throw new ExecutionTimeout(TOO_LATE);
+  }
   if (options.signal?.aborted) {
     throw new ExecutionCancelled("It was called off before it was started.");
   }

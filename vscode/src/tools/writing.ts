@@ -14,44 +14,23 @@ import {
   fstatSync,
   linkSync,
   lstatSync,
-  mkdirSync,
   openSync,
   renameSync,
-  rmdirSync,
   unlinkSync,
 } from "node:fs";
 import type { WriteFileResult } from "@protocol";
-import { refuseHiddenTarget, refuseProtected } from "./disguises.js";
-import {
-  codeOf,
-  DriftedError,
-  ExecutionCancelled,
-  isOsError,
-  osError,
-  PathValidationError,
-  ToolFailure,
-} from "./errors.js";
+import { TOO_LATE } from "./deadline.js";
+import { refuseProtected } from "./disguises.js";
+import { codeOf, ExecutionCancelled, ExecutionTimeout, isOsError, osError, ToolFailure } from "./errors.js";
 import { fsyncAsync, readAsync, writeAsync } from "./io.js";
-import { nameOf, O_DIRECTORY, O_PATH, type Opened, type PathValidator, pathError, READ } from "./PathValidator.js";
-import {
-  alone,
-  cut,
-  digestOf,
-  drifted,
-  isSame,
-  isUnchanged,
-  quietly,
-  refuseIrreplaceable,
-  syncDirectory,
-  type Target,
-} from "./replacing.js";
+import { nameOf, type PathValidator, pathError, READ } from "./PathValidator.js";
+import { alone, digestOf, drifted, isSame, isUnchanged, quietly, syncDirectory, type Target } from "./replacing.js";
+import { TargetFinder } from "./targets.js";
 import { repr, visibleName } from "./words.js";
 
 const CHUNK = 1 << 20;
 const PATIENCE = 10_000;
-const MAX_NEW_DIRECTORIES = 64;
 const MISSING = "missing";
-const DIRECTORY = O_PATH | O_DIRECTORY;
 const NOT_SYNCED = "The disk did not confirm that the new content will outlast a crash of the machine.";
 
 export interface WriteOrder {
@@ -63,6 +42,19 @@ export interface WriteOrder {
   /** The file that was shown (its real path) and its SHA-256, or `missing`. */
   readonly bound: Readonly<Record<string, string>>;
   readonly forbidden: (real: string) => boolean;
+  /** Whether its time is up. */
+  readonly late?: (() => boolean) | undefined;
+  /** Keeps what is about to be replaced; right before it is. */
+  readonly keep?: ((replacing: Replacing) => Promise<void>) | undefined;
+}
+
+/** A write right before its new name: what is there, and what takes its place. */
+export interface Replacing {
+  readonly real: string;
+  readonly old: Target["old"];
+  readonly fd: number;
+  /** Directories that were made for it. */
+  readonly made: readonly string[];
 }
 
 /** Replace or extend the file at a path. */
@@ -96,25 +88,24 @@ export async function writeBeneath(paths: PathValidator, order: WriteOrder): Pro
 /** One try. Closes what it opened; where it wrote nothing it also removes the directories it made. */
 class Writer {
   readonly #open: number[] = [];
-  readonly #made: { readonly parent: Opened; readonly name: string }[] = [];
+  readonly #finder: TargetFinder;
   #written = false;
 
   constructor(
     private readonly paths: PathValidator,
-    private readonly relative: string,
+    relative: string,
     private readonly order: WriteOrder,
-  ) {}
+  ) {
+    const { forbidden, path } = order;
+    this.#finder = new TargetFinder(paths, relative, { path, forbidden, bound: this.#bound !== undefined });
+  }
 
   get #bound(): [string, string] | undefined {
     return Object.entries(this.order.bound)[0];
   }
 
   close(): void {
-    if (!this.#written) {
-      for (const { parent, name } of this.#made.toReversed()) {
-        quietly(() => rmdirSync(`${parent.base}/${name}`)); // somebody else put something in it: then it stays
-      }
-    }
+    this.#finder.close(this.#written);
     for (const fd of this.#open) {
       closeSync(fd);
     }
@@ -122,115 +113,8 @@ class Writer {
 
   /** Undefined: it was replaced while we looked; try again. */
   async attempt(): Promise<WriteFileResult | undefined> {
-    const target = this.#found();
+    const target = this.#finder.find();
     return target && (await alone(`${this.paths.root}/${target.real}`, () => this.#replace(target)));
-  }
-
-  #opened(relative: string, flags: number): Opened {
-    const opened = this.paths.open(relative, flags);
-    this.#open.push(opened.fd);
-    return opened;
-  }
-
-  #found(): Target | undefined {
-    try {
-      return this.#find();
-    } catch (error) {
-      if (this.#bound === undefined) {
-        throw error;
-      }
-      // A look found a file that may be replaced: whatever speaks against it now came since.
-      const told = isOsError(error) ? pathError(this.order.path, error) : error;
-      if (isOsError(error) || told instanceof PathValidationError) {
-        throw new DriftedError(`${(told as Error).message} It is not what was shown; nothing was written.`);
-      }
-      throw error;
-    }
-  }
-
-  #find(): Target | undefined {
-    let found: Opened;
-    try {
-      found = this.#opened(this.relative, O_PATH);
-    } catch (error) {
-      if (codeOf(error) !== "ENOENT") {
-        throw error;
-      }
-      return this.#findNew();
-    }
-    const info = fstatSync(found.fd, { bigint: true });
-    const [parent, name] = cut(found.real);
-    const directory = this.#opened(parent, DIRECTORY);
-    const target = { directory, name, real: found.real, old: { fd: found.fd, info } };
-    if (!isSame(target)) {
-      return undefined;
-    }
-    refuseIrreplaceable(found, info, this.order.path);
-    this.#mayBeReal(found.real);
-    return target;
-  }
-
-  #mayBeReal(real: string): void {
-    refuseProtected(real, this.order.path);
-    refuseHiddenTarget(this.relative, real);
-    if (this.order.forbidden(real)) {
-      throw new PathValidationError(`${repr(this.order.path)} leads to ${repr(visibleName(real))}, which is denied.`);
-    }
-  }
-
-  #findNew(): Target | undefined {
-    const [parent, name] = cut(this.relative);
-    if (name === "..") {
-      throw osError("EISDIR");
-    }
-    const directory = this.#directory(parent, 0);
-    const real = directory.real === "." ? name : `${directory.real}/${name}`;
-    this.#mayBeReal(real);
-    const found = lstatSync(`${directory.base}/${name}`, { throwIfNoEntry: false });
-    if (found?.isSymbolicLink()) {
-      throw new PathValidationError(`${repr(this.order.path)} is a link to something that is not there.`);
-    }
-    // Somebody was faster, and it is there by now.
-    return found === undefined ? { directory, name, real, old: undefined } : undefined;
-  }
-
-  /** Open the parent, making what is missing. Each step is resolved from the workspace down, so none leaves it. */
-  #directory(parent: string, made: number): Opened {
-    try {
-      return this.#opened(parent, DIRECTORY);
-    } catch (error) {
-      const [above, name] = cut(parent);
-      if (codeOf(error) !== "ENOENT" || name === "..") {
-        throw error;
-      }
-      if (made === MAX_NEW_DIRECTORIES) {
-        throw new ToolFailure(
-          `${repr(this.order.path.slice(0, 60))}… would need more than ${MAX_NEW_DIRECTORIES} new directories, each in the other; nothing was written.`,
-        );
-      }
-      const place = this.#directory(above, made + 1);
-      refuseProtected(`${place.real}/${name}`, this.order.path);
-      this.#make(place, name);
-      return this.#opened(parent, DIRECTORY);
-    }
-  }
-
-  #make(place: Opened, name: string): void {
-    try {
-      mkdirSync(`${place.base}/${name}`, 0o777);
-    } catch (error) {
-      if (codeOf(error) === "EEXIST") {
-        return; // somebody was faster, or it is a link: opening it tells
-      }
-      throw error;
-    }
-    this.#made.push({ parent: place, name });
-    if (process.geteuid?.() === 0) {
-      const own = this.paths.child(place, name, constants.O_RDONLY | O_DIRECTORY);
-      this.#open.push(own.fd);
-      const owner = fstatSync(place.fd);
-      fchownSync(own.fd, owner.uid, owner.gid); // theirs, as what root writes is
-    }
   }
 
   async #replace(target: Target): Promise<WriteFileResult | undefined> {
@@ -255,7 +139,13 @@ class Writer {
     this.#open.push(fd);
     try {
       const copied = await this.#fill(target, fd);
-      if (copied === undefined) {
+      await this.order.keep?.({ real: target.real, old, fd, made: this.#finder.madeNames });
+      if (this.#bound !== undefined) {
+        await this.#checkBound(target, fd, copied, this.#bound);
+      }
+      // From here to the new name nothing waits any more.
+      this.#check();
+      if (!(this.order.append || this.order.keep ? isUnchanged(target) : isSame(target))) {
         return undefined;
       }
       if (old === undefined) {
@@ -264,7 +154,7 @@ class Writer {
         renameSync(draft, `${directory.base}/${name}`);
       }
       this.#written = true;
-      const synced = [directory, ...this.#made.map(({ parent }) => parent)].map(syncDirectory);
+      const synced = [directory, ...this.#finder.made.map(({ parent }) => parent)].map(syncDirectory);
       const warnings = synced.includes(false) ? [NOT_SYNCED] : [];
       const size = copied + this.order.data.length;
       return { success: true, error: null, path: visibleName(target.real), size, warnings };
@@ -295,26 +185,29 @@ class Writer {
     return this.#bound ? drifted(path, "nothing was written") : new ToolFailure(`${repr(path)} ${what}.`, "Try again.");
   }
 
-  /** Write all of the draft and look once more; how much of the old file it begins with, or undefined: try again. */
-  async #fill(target: Target, fd: number): Promise<number | undefined> {
-    const { append, data, maxBytes, path, signal } = this.order;
+  /** It was called off, or its time is up. A timer may come late: the clock itself is asked. */
+  #check(): void {
+    if (this.order.late?.()) {
+      throw new ExecutionTimeout(TOO_LATE);
+    }
+    if (this.order.signal.aborted) {
+      throw new ExecutionCancelled("The write was called off; nothing was changed.");
+    }
+  }
+
+  /** Write all of the draft; how much of the old file it begins with. */
+  async #fill(target: Target, fd: number): Promise<number> {
+    const { append, data, maxBytes, path } = this.order;
     const copied = append && target.old !== undefined ? await this.#copyOld(target.old.fd, target.real, fd) : 0;
     if (copied + data.length > maxBytes) {
       throw new ToolFailure(`${repr(path)} would become larger than ${maxBytes} bytes.`);
     }
     for (let at = 0; at < data.length; ) {
-      check(signal);
+      this.#check();
       at += await writeAsync(fd, data, at, Math.min(CHUNK, data.length - at), copied + at);
     }
     this.#takeOver(target, fd);
     await fsyncAsync(fd);
-    if (!(append ? isUnchanged(target) : isSame(target))) {
-      return undefined;
-    }
-    check(signal);
-    if (this.#bound !== undefined) {
-      await this.#checkBound(target, fd, copied, this.#bound);
-    }
     return copied;
   }
 
@@ -329,7 +222,7 @@ class Writer {
       if (count === 0) {
         return size;
       }
-      check(this.order.signal);
+      this.#check();
       for (let at = 0; at < count; ) {
         at += await writeAsync(fd, buffer, at, count - at, size + at);
       }
@@ -383,11 +276,5 @@ class Writer {
       : there === shown || there === createHash("sha256").update(data).digest("hex");
     const after = fstatSync(source, { bigint: true });
     return same && after.size === before.size && after.mtimeNs === before.mtimeNs;
-  }
-}
-
-function check(signal: AbortSignal): void {
-  if (signal.aborted) {
-    throw new ExecutionCancelled("The write was called off; nothing was changed.");
   }
 }

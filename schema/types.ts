@@ -1192,6 +1192,11 @@ export interface MessageBody {
    * Which of the project's agents works on it; left out: `chat`.
    */
   agent?: string | null;
+  /**
+   * The sender's own name for this message. Sent again under the same key, it is answered as it was the first time, and
+   * neither kept nor worked on twice; another message under the same key is a conflict.
+   */
+  client_key?: string | null;
 }
 export interface MessageList {
   messages: Message[];

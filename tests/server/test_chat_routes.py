@@ -1,5 +1,6 @@
 """Projects, messages, sessions and runs over HTTP (R0, R1)."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,52 @@ async def test_message_is_accepted_at_once_and_opens_a_session(server: Any) -> N
     assert [one["title"] for one in sessions["sessions"]] == ["hello there"]
     messages = (await alice.get(f"{path}/messages?session_id={session}")).json["messages"]
     assert [message["content"] for message in messages if message["role"] == "user"] == ["hello there", "and again"]
+
+
+@pytest.mark.promise("R1")
+async def test_message_that_is_sent_again_gets_the_same_answer_and_starts_nothing(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    path = f"/my/projects/{project}/chat"
+    body = {"content": "hello there", "client_key": "3f2c-1"}
+    answers = await asyncio.gather(*(alice.post(f"{path}/messages", body) for _ in range(4)))
+    assert {answer.status for answer in answers} == {202}
+    assert len({answer.text for answer in answers}) == 1
+    told = answers[0].json
+    again = await alice.post(f"{path}/messages", {**body, "session_id": told["session_id"]})
+    assert (again.status, again.json) == (202, told), "with the session it learned meanwhile"
+    session = told["session_id"]
+    messages = (await alice.get(f"{path}/messages?session_id={session}")).json["messages"]
+    assert [message["message_id"] for message in messages if message["role"] == "user"] == [told["message_id"]]
+    assert (await alice.get(f"{path}/runs?session_id={session}")).json["total_count"] == 1
+    assert (await alice.get(f"{path}/sessions")).json["total_count"] == 1
+
+
+@pytest.mark.promise("R1")
+@pytest.mark.parametrize("change", [{"content": "other"}, {"mode": "sandbox"}, {"agent": "chat"}])
+async def test_another_message_under_the_same_key_is_a_conflict(server: Any, change: dict[str, str]) -> None:
+    alice = server.user()
+    path = f"/my/projects/{await alice.project()}/chat/messages"
+    body = {"content": "hello", "client_key": "k"}
+    first = (await alice.post(path, body)).json
+    refused = await alice.post(path, {**body, **change})
+    assert (refused.status, refused.json["state"]) == (409, "sent")
+    assert "key of its own" in refused.json["hint"]
+    listed = await alice.get(f"{path}?session_id={first['session_id']}")
+    assert [one["content"] for one in listed.json["messages"] if one["role"] == "user"] == ["hello"]
+
+
+@pytest.mark.promise("R1")
+async def test_key_is_the_senders_own_in_one_project(server: Any) -> None:
+    alice, bob = server.user(), server.user("bob")
+    body = {"content": "hello", "client_key": "k"}
+    projects = [(alice, await alice.project()), (alice, await alice.project()), (bob, await bob.project())]
+    told = [await user.post(f"/my/projects/{project}/chat/messages", body) for user, project in projects]
+    assert [answer.status for answer in told] == [202] * 3
+    assert len({answer.json["message_id"] for answer in told}) == 3
+    other = (await alice.post(f"/my/projects/{projects[0][1]}/chat/messages", {"content": "x"})).json["session_id"]
+    elsewhere = await alice.post(f"/my/projects/{projects[0][1]}/chat/messages", {**body, "session_id": other})
+    assert elsewhere.status == 409, "into another session it is another message"
 
 
 @pytest.mark.promise("W13")

@@ -35,6 +35,9 @@ class MessageBody(Word):
     """How much the agent must ask in this run; left out: the agent's own mode. Never wider than the agent's widest."""
     agent: Identifier | None = None
     """Which of the project's agents works on it; left out: `chat`."""
+    client_key: Identifier | None = None
+    """The sender's own name for this message. Sent again under the same key, it is answered as it was the first time, and
+    neither kept nor worked on twice; another message under the same key is a conflict."""
 
 
 class MessageAccepted(Word):

@@ -24,6 +24,7 @@ from assent.protocol.chat import (
 from assent.protocol.errors import NotFound, RefusedError
 from assent.protocol.states import AgentMode, Scope
 from assent.protocol.values import Identifier, Word
+from assent.store.message_keys import MessageKey
 
 from .bodies import read_body, read_query
 from .parts import Parts
@@ -76,9 +77,18 @@ async def post_message(request: Request) -> Response:
         # Who may not approve does not open anything by leaving the mode out, either.
         mode=body.mode or (agent.mode if principal.may_approve else AgentMode.SANDBOX),
         agent=agent.name,
+        key=_key(body),
     )
     accepted = MessageAccepted(message_id=posted.message_id, session_id=posted.session_id, run_id=posted.run_id)
     return JsonAnswer(accepted, 202)
+
+
+def _key(body: MessageBody) -> MessageKey | None:
+    """What was sent, as it was sent: what is left out may mean something else the next time."""
+    if body.client_key is None:
+        return None
+    mode = None if body.mode is None else body.mode.value
+    return MessageKey.of(body.client_key, body.session_id, content=body.content, agent=body.agent, mode=mode)
 
 
 async def list_agents(request: Request) -> Response:
@@ -160,13 +170,14 @@ ROUTES = (
         "Post a message",
         "Stores the message and starts an agent on it in the background; the answer comes on the feed. Without "
         "`session_id` a new session is opened, without `agent` it is `chat`. `mode: full` needs a token that may "
-        "approve, and an agent that may have it.",
+        "approve, and an agent that may have it. With a `client_key`, a message that is sent again gets the same "
+        "answer and starts nothing; another one under the same key is a 409.",
         "chat",
         CHAT,
         body="MessageBody",
         answer="MessageAccepted",
         status=202,
-        errors=(400, 404, 413, 415, 503),
+        errors=(400, 404, 409, 413, 415, 503),
     ),
     Route(
         "GET",

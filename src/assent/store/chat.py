@@ -10,6 +10,7 @@ from assent.protocol.values import new_id
 
 from .database import Database, Transaction
 from .ledger import GENESIS, Ledger
+from .message_keys import MessageKey, remember, sent_before
 from .parking import RUNS_TOPIC
 from .records import (
     MessageRow,
@@ -176,10 +177,15 @@ class Chat:
         session_id: str | None,
         mode: AgentMode,
         agent: str = CHAT_AGENT,
+        key: MessageKey | None = None,
     ) -> Posted:
-        """A user's message: stored, announced, and a run made ready for it."""
+        """A user's message: stored, announced, and a run made ready for it. One that was sent before is answered with
+        what it became then."""
 
         def work(transaction: Transaction) -> Posted:
+            before = None if key is None else sent_before(transaction, user_id, project_id, key)
+            if before is not None:
+                return Posted(before["id"], before["session_id"], before["run_id"])
             if session_id is None:
                 title = " ".join(content.split())[:TITLE_CHARACTERS] or "Untitled"
                 session = _create_session(transaction, user_id, project_id, title)
@@ -193,6 +199,8 @@ class Chat:
                     transaction, ledger, project_id, session.id, run_id, role="user", content=content
                 )
                 _add_run(transaction, ledger, session, run_id, content, mode, agent)
+                if key is not None:
+                    remember(transaction, user_id, project_id, key, message_id)
                 ledger.audit("message", f"user:{user_id}", session=session.id, run=run_id, mode=mode.value, agent=agent)
             transaction.hint(RUNS_TOPIC)
             return Posted(message_id, session.id, run_id)

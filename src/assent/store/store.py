@@ -17,6 +17,7 @@ from .grants import Grants
 from .machines import Machines
 from .migrations import bring_up_to_date
 from .runs import Runs
+from .sign_ins import SignIns
 from .sqlite import SqliteDatabase, database_clock
 from .undos import Undos
 
@@ -42,6 +43,7 @@ class Store:
         self.feed = Feed(database)
         self.audit = Audit(database)
         self.undos = Undos(database)
+        self.sign_ins = SignIns(database)
 
     @classmethod
     async def open(

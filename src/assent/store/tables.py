@@ -152,6 +152,30 @@ messages = Table(
     UniqueConstraint("session_id", "position"),
 )
 
+message_keys = Table(
+    "message_keys",
+    metadata,
+    # What a sender calls its message, so that one whose answer was lost is not kept twice.
+    Column("project_id", String(64), nullable=False),
+    Column("user_id", String(200), nullable=False),
+    Column("client_key", String(64), nullable=False),
+    Column("digest", String(64), nullable=False),  # of what was sent
+    Column("session_id", String(64)),  # as it was sent; null asked for a new one
+    Column("message_id", String(64), ForeignKey("messages.id"), nullable=False),
+    PrimaryKeyConstraint("project_id", "user_id", "client_key"),
+)
+
+ended_sign_ins = Table(
+    "ended_sign_ins",
+    metadata,
+    # Somebody signed out: its cookies are good no more, also a copy of one.
+    Column("id", String(64), primary_key=True),
+    Column("user_id", String(200), nullable=False),
+    Column("ended_at", String(24), nullable=False),
+    Column("good_until", String(24), nullable=False),  # when the last of its cookies ends by itself
+    Index("ix_ended_sign_ins_good_until", "good_until"),
+)
+
 approvals = Table(
     "approvals",
     metadata,

@@ -3,7 +3,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0004');
+INSERT INTO "alembic_version" VALUES('0005');
 CREATE TABLE approvals (
 	id VARCHAR(64) NOT NULL, 
 	user_id VARCHAR(200) NOT NULL, 
@@ -39,6 +39,13 @@ CREATE TABLE audit (
 	previous_hash VARCHAR(64) NOT NULL, 
 	hash VARCHAR(64) NOT NULL, 
 	CONSTRAINT pk_audit PRIMARY KEY (project_id, seq)
+);
+CREATE TABLE ended_sign_ins (
+	id VARCHAR(64) NOT NULL, 
+	user_id VARCHAR(200) NOT NULL, 
+	ended_at VARCHAR(24) NOT NULL, 
+	good_until VARCHAR(24) NOT NULL, 
+	CONSTRAINT pk_ended_sign_ins PRIMARY KEY (id)
 );
 CREATE TABLE events (
 	project_id VARCHAR(64) NOT NULL, 
@@ -86,6 +93,16 @@ CREATE TABLE machines (
 	declared_at VARCHAR(24) NOT NULL, 
 	CONSTRAINT pk_machines PRIMARY KEY (project_id, client_id), 
 	CONSTRAINT fk_machines_project_id FOREIGN KEY(project_id) REFERENCES projects (id)
+);
+CREATE TABLE message_keys (
+	project_id VARCHAR(64) NOT NULL, 
+	user_id VARCHAR(200) NOT NULL, 
+	client_key VARCHAR(64) NOT NULL, 
+	digest VARCHAR(64) NOT NULL, 
+	session_id VARCHAR(64), 
+	message_id VARCHAR(64) NOT NULL, 
+	CONSTRAINT pk_message_keys PRIMARY KEY (project_id, user_id, client_key), 
+	CONSTRAINT fk_message_keys_message_id FOREIGN KEY(message_id) REFERENCES messages (id)
 );
 CREATE TABLE messages (
 	id VARCHAR(64) NOT NULL, 
@@ -201,4 +218,5 @@ CREATE INDEX ix_runs_order ON runs (session_id, position) WHERE state IN ('READY
 CREATE INDEX ix_replaced_texts_user ON replaced_texts (user_id, size);
 CREATE INDEX ix_replaced_texts_created ON replaced_texts (created_at);
 CREATE INDEX ix_approvals_rejected ON approvals (session_id) WHERE status = 'rejected';
+CREATE INDEX ix_ended_sign_ins_good_until ON ended_sign_ins (good_until);
 COMMIT;

@@ -1,19 +1,30 @@
 """The chat page: served safely, signed in by a link that works once, and safe from other pages."""
 
+import asyncio
 import time
 from http.cookies import SimpleCookie
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 
+from assent.protocol.errors import RefusedError
 from assent.protocol.states import Scope
-from assent.server import SignIn, issue_token
+from assent.server import SignIn, issue_token, server_secret
 from assent.server.auth import issue_session
 from assent.server.page_files import PageFile
 from assent.server.pages import FOREVER
 from assent.server.refusals import TooMany
-from assent.server.signin import ASKING_SECONDS, CODE_SECONDS, COOKIE, MOST_ASKED, MOST_CODES, MOST_CODES_OF_ONE
+from assent.server.signin import (
+    ASKING_SECONDS,
+    CODE_SECONDS,
+    COOKIE,
+    MOST_ASKED,
+    MOST_CODES,
+    MOST_CODES_OF_ONE,
+    MOST_LED,
+)
 
 JSON = {"Content-Type": "application/json"}
 
@@ -197,6 +208,81 @@ async def test_cookie_that_was_not_ours_is_401_and_signing_out_clears_it(server:
     out = await visitor.post("/signout", {}, headers=cookie)
     assert out.status == 204
     assert f'{COOKIE}=""' in out.headers["Set-Cookie"]
+
+
+async def test_copied_cookie_is_dead_after_signing_out_also_when_the_server_starts_again(start_server: Any) -> None:
+    server = await start_server()
+    visitor, cookie = await _signed_in(server)
+    _, other = await _signed_in(server)
+    link = (await visitor.post("/my/signin", {}, headers=cookie)).json["path"]
+    led = await visitor.get(link, headers={"Authorization": ""})
+    pair = f"{COOKIE}={SimpleCookie(led.headers['Set-Cookie'])[COOKIE].value}"
+    led_to = {**cookie, "Cookie": pair}
+    unused = (await visitor.post("/my/signin", {}, headers=led_to)).json["path"]
+    assert (await visitor.get("/my/me", headers=led_to)).status == 200
+    assert (await visitor.post("/signout", {}, headers={**cookie, "Cookie": f"{COOKIE}=x"})).status == 204
+    assert (await visitor.get("/my/me", headers=cookie)).status == 200, "nobody signed out of this one"
+    assert (await visitor.post("/signout", {}, headers=cookie)).status == 204
+    assert (await visitor.post("/signout", {}, headers=cookie)).status == 204, "twice does no harm"
+    late = await visitor.get(unused, headers={"Authorization": ""})
+    late_cookie = {**cookie, "Cookie": f"{COOKIE}={SimpleCookie(late.headers['Set-Cookie'])[COOKIE].value}"}
+    for dead in (cookie, led_to, late_cookie):
+        answer = await visitor.get("/my/me", headers=dead)
+        assert (answer.status, "assent link" in answer.json["hint"]) == (401, True)
+    assert (await visitor.get("/my/me", headers=other)).status == 200, "another sign-in of the same person"
+    server.listening.stop()
+    await server.task
+    again = await start_server()
+    assert (await again.bearer("").get("/my/me", headers=cookie)).status == 401
+    assert (await again.bearer("").get("/my/me", headers=other)).status == 200
+
+
+async def test_sign_in_that_was_led_to_ends_without_the_one_that_led_to_it(server: Any) -> None:
+    visitor, cookie = await _signed_in(server)
+    link = (await visitor.post("/my/signin", {}, headers=cookie)).json["path"]
+    led = await visitor.get(link, headers={"Authorization": ""})
+    pair = f"{COOKIE}={SimpleCookie(led.headers['Set-Cookie'])[COOKIE].value}"
+    assert (await visitor.post("/signout", {}, headers={**cookie, "Cookie": pair})).status == 204
+    assert (await visitor.get("/my/me", headers={**cookie, "Cookie": pair})).status == 401
+    assert (await visitor.get("/my/me", headers=cookie)).status == 200
+
+
+async def test_running_feeds_of_a_cookie_end_when_its_person_signs_out(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    visitor, cookie = await _signed_in(server)
+    stolen, (_, other) = dict(cookie), await _signed_in(server)
+    url = f"{server.url}/my/projects/{project}/chat/stream"
+    async with (
+        server.session.get(url, headers=stolen) as dead,
+        server.session.get(url, headers=other) as alive,
+        alice.feed(project) as bearer,
+    ):
+        assert (dead.status, alive.status) == (200, 200)
+        assert (await visitor.post("/signout", {}, headers=cookie)).status == 204
+        async with asyncio.timeout(10):
+            assert b"event:" not in await dead.content.read(), "it ended, and told nothing more"
+        await alice.question(project)
+        await bearer.until("tool.approval_request")
+        async with asyncio.timeout(10):
+            while b"tool.approval_request" not in await alive.content.readany():
+                pass
+    async with server.session.get(url, headers=stolen) as refused:
+        assert refused.status == 401
+
+
+async def test_sign_ins_cannot_be_handed_on_without_end(server: Any) -> None:
+    with pytest.raises(RefusedError, match="too many"):
+        server.parts.sign_in.asked_for("alice", until=None, led_by=("x",) * MOST_LED)
+
+
+async def test_cookie_that_could_not_be_ended_is_not_good(server: Any) -> None:
+    secret = server_secret(server.settings)
+    claims = jwt.decode(issue_session(server.settings, "alice", 60), secret, algorithms=["HS256"])
+    for change in ({"jti": None}, {"jti": ""}, {"led_by": [1]}):
+        old = {name: value for name, value in {**claims, **change}.items() if value is not None}
+        cookie = {"Authorization": "", "Cookie": f"{COOKIE}={jwt.encode(old, secret, algorithm='HS256')}"}
+        assert (await server.bearer("").get("/my/me", headers=cookie)).status == 401, change
 
 
 async def test_server_is_alive_and_ready(server: Any) -> None:

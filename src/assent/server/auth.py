@@ -6,8 +6,9 @@ are remembered by their digest until they expire.
 """
 
 import hashlib
+import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,8 @@ class Principal:
     token_id: str | None = None
     expires_at: float | None = None
     """When the token ends, in seconds since 1970."""
+    sign_ins: tuple[str, ...] = ()
+    """Of the page's cookie: its sign-in, then those whose links led to it. Whoever ends one of them ends this."""
 
     @property
     def may_approve(self) -> bool:
@@ -94,7 +97,7 @@ class TokenVerifier:
             del self._known[digest]
         key, algorithm = await self._source.key_for(token)
         claims = self._claims(token, key, algorithm)
-        principal = _principal(claims)
+        principal = _principal(claims, _sign_ins(claims) if self._session else ())
         if len(self._known) >= MOST_REMEMBERED:
             self._known.clear()
         self._known[digest] = (principal, float(claims["exp"]) + LEEWAY_SECONDS)
@@ -145,9 +148,10 @@ def issue_token(settings: ServerSettings, user: str, scopes: Iterable[Scope], se
     return jwt.encode(claims, server_secret(settings), algorithm="HS256")
 
 
-def issue_session(settings: ServerSettings, user: str, seconds: float) -> str:
-    """What the page's cookie holds: chat and approve, nothing else."""
+def issue_session(settings: ServerSettings, user: str, seconds: float, *, led_by: Sequence[str] = ()) -> str:
+    """What the page's cookie holds: chat and approve, nothing else. `led_by`: the sign-ins that asked for its link."""
     claims = _claims_for(user, PAGE_SCOPES, seconds) | {"use": SESSION_USE}
+    claims |= {"jti": secrets.token_hex(16), "led_by": list(led_by)}
     return jwt.encode(claims, server_secret(settings), algorithm="HS256")
 
 
@@ -165,7 +169,16 @@ def is_user_id(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= LONGEST_USER and value.isprintable() and value == value.strip()
 
 
-def _principal(claims: dict[str, Any]) -> Principal:
+def _sign_ins(claims: dict[str, Any]) -> tuple[str, ...]:
+    """One that could not be ended, such as one from before sign-ins could be, is not good."""
+    ids: list[object] = [claims.get("jti"), *(claims.get("led_by") or ())]
+    named = tuple(each for each in ids if isinstance(each, str) and each)
+    if len(named) < len(ids):
+        raise Unauthenticated("The sign-in has no name.", hint=TOKEN_HINT)
+    return named
+
+
+def _principal(claims: dict[str, Any], sign_ins: tuple[str, ...] = ()) -> Principal:
     user = claims["sub"]
     if not is_user_id(user):
         raise Unauthenticated("The token's `sub` cannot name a user.", hint=TOKEN_HINT)
@@ -176,4 +189,5 @@ def _principal(claims: dict[str, Any]) -> Principal:
     # Scopes of other systems may be in there too; they mean nothing here.
     scopes = frozenset(Scope(name) for name in names if isinstance(name, str) and name in Scope.__members__.values())
     token_id = claims.get("jti")
-    return Principal(user, scopes, token_id if isinstance(token_id, str) else None, float(claims["exp"]))
+    named = token_id if isinstance(token_id, str) else None
+    return Principal(user, scopes, named, float(claims["exp"]), sign_ins)

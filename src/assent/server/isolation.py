@@ -24,7 +24,7 @@ from .parts import Parts
 from .problems import problem_response
 from .refusals import MethodNotAllowed, Misdirected, TooLarge, Unauthenticated, WrongForm, WrongMediaType
 from .routing import Route, RouteTable
-from .signin import COOKIE
+from .signin import COOKIE, LINK_HINT
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -38,7 +38,6 @@ HOST = re.compile(r"(?:\[([^][]*)\]|([^][:]*))(?::[0-9]{0,5})?")
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 JSON_HINT = "Send Content-Type: application/json."
 PAGE_HINT = "Use the page this server serves, or a bearer token."
-LINK_HINT = "Open a new link: `assent link` prints one, and so does `assent up` when it starts."
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PRIVATE = ("/my", "/mcp")
 PRIVATE_BELOW = ("/my/", "/mcp/")

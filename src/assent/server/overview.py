@@ -86,7 +86,9 @@ async def verify(request: Request) -> Response:
 
 async def sign_in_link(request: Request) -> Response:
     principal = principal_of(request)
-    code = parts_of(request).sign_in.asked_for(principal.user_id, until=principal.expires_at, scopes=principal.scopes)
+    code = parts_of(request).sign_in.asked_for(
+        principal.user_id, until=principal.expires_at, scopes=principal.scopes, led_by=principal.sign_ins
+    )
     return JsonAnswer(SignInLink(path=f"/signin?code={quote(code)}", expires_in_seconds=round(CODE_SECONDS)))
 
 

@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from assent.protocol.errors import AssentError, NotFound, RefusedError
 from assent.protocol.values import Word
 
-from .auth import issue_session
+from .auth import Principal, issue_session
 from .bodies import read_query
 from .page_files import PageFile
 from .plain import named, plain_page, reads_html
@@ -125,7 +125,7 @@ def _signed_in(request: Request, code: str) -> Response:
     seconds = found.session_seconds()
     response.set_cookie(
         COOKIE,
-        issue_session(parts.settings, found.user, seconds),
+        issue_session(parts.settings, found.user, seconds, led_by=found.led_by),
         max_age=seconds,
         httponly=True,
         samesite="strict",
@@ -151,11 +151,17 @@ def _asked(request: Request, code: str, found: Code, other: str | None) -> Respo
 
 
 async def _signed_in_as(request: Request) -> str | None:
+    principal = await _principal(request)
+    return None if principal is None else principal.user_id
+
+
+async def _principal(request: Request) -> Principal | None:
+    """Whose cookie came along; None when there is none, or it is good no more."""
     cookie = request.cookies.get(COOKIE)
     if not cookie:
         return None
     try:
-        return (await parts_of(request).sessions.verify(cookie)).user_id
+        return await parts_of(request).sessions.verify(cookie)
     except AssentError:
         return None
 
@@ -176,6 +182,9 @@ def _over(request: Request) -> Response:
 
 
 async def sign_out(request: Request) -> Response:
+    principal = await _principal(request)
+    if principal is not None:
+        await parts_of(request).sessions.end(principal)
     response = Response(status_code=204)
     response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
     return response
@@ -246,9 +255,10 @@ ROUTES = (
         "/signout",
         sign_out,
         "Sign out of the page",
-        "Clears the cookie; only from a page of this server.",
+        "Ends the sign-in, those that links it asked for led to, and the feeds they read, and clears the cookie; only "
+        "from a page of this server.",
         "page",
         status=204,
-        errors=(403, 415),
+        errors=(403, 415, 503),
     ),
 )

@@ -34,6 +34,7 @@ from .auth import TokenVerifier, session_verifier
 from .keys import SharedSecret, server_secret
 from .page_files import PageFiles
 from .refusals import Unavailable
+from .sessions import PageSessions
 from .signin import SignIn
 from .streams import StreamManager
 
@@ -73,7 +74,7 @@ class Parts:
     approvals: ApprovalManager
     streams: StreamManager
     verifier: TokenVerifier
-    sessions: TokenVerifier
+    sessions: PageSessions
     worker: Worker | None
     machines: Machines
     attendance: Attendance
@@ -133,7 +134,7 @@ class Parts:
 
 async def open_parts(settings: ServerSettings) -> Parts:
     """Open everything the settings name; what is wrong with them is a ConfigurationError."""
-    verifier, sessions = TokenVerifier.of(settings), session_verifier(settings)
+    verifier, cookies = TokenVerifier.of(settings), session_verifier(settings)
     own_rules = _own_rules(settings)
     gate = _gate(settings, own_rules)
     bus, presence = MemoryBus(), Presence()
@@ -156,6 +157,7 @@ async def open_parts(settings: ServerSettings) -> Parts:
             undo.push_async_callback(observer.stop)
         worker = await _start_worker(store, bus, executor, settings)
         undo.pop_all()
+    streams = StreamManager(store, bus, presence, executor, settings)
     log.info("server opened", agent=worker is not None)
     return Parts(
         settings=settings,
@@ -164,9 +166,9 @@ async def open_parts(settings: ServerSettings) -> Parts:
         presence=presence,
         executor=executor,
         approvals=ApprovalManager(store, bus, presence),
-        streams=StreamManager(store, bus, presence, executor, settings),
+        streams=streams,
         verifier=verifier,
-        sessions=sessions,
+        sessions=PageSessions(cookies, store, streams),
         worker=worker,
         machines=Machines(store, bus, presence, gate),
         attendance=Attendance(store, presence),

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from assent.protocol.errors import RefusedError
 from assent.protocol.states import Scope
 
 from .refusals import TooMany
@@ -27,10 +28,13 @@ SESSION_SECONDS = 12 * 3600
 PROGRAM_SECONDS = 30 * 24 * 3600
 """How long a token lasts that a program got for a link."""
 PROGRAM_SCOPES = frozenset({Scope.CHAT, Scope.APPROVE, Scope.EXECUTE})
+MOST_LED = 8
+"""Sign-ins that may follow from one another by links."""
 MOST_WRONG = 30
 """Wrong codes within `ASKING_SECONDS` that are told they are wrong; the rest is told to wait. A right one always
 works: nobody can keep others out by guessing, and guessing 256 bits leads nowhere."""
 COOKIE = "assent_session"
+LINK_HINT = "Open a new link: `assent link` prints one, and so does `assent up` when it starts."
 
 
 class Code(NamedTuple):
@@ -43,6 +47,8 @@ class Code(NamedTuple):
     """When what it signs in must have ended, in seconds since 1970; None: nothing but its usual length."""
     scopes: frozenset[Scope] = PROGRAM_SCOPES
     """What a program may get by it: never more than what asked for it has."""
+    led_by: tuple[str, ...] = ()
+    """The sign-ins of the page that asked for it: what it signs in ends with them."""
 
     def session_seconds(self, longest: int = SESSION_SECONDS) -> int:
         """How long a sign-in by this link lasts."""
@@ -59,7 +65,14 @@ class SignIn:
         self._asked: dict[str, list[float]] = {}
         self._wrong: list[float] = []
 
-    def new_code(self, user: str, *, until: float | None = None, scopes: frozenset[Scope] = PROGRAM_SCOPES) -> str:
+    def new_code(
+        self,
+        user: str,
+        *,
+        until: float | None = None,
+        scopes: frozenset[Scope] = PROGRAM_SCOPES,
+        led_by: tuple[str, ...] = (),
+    ) -> str:
         """A code for this user, good once and for ten minutes. `until`: when its sign-in ends at the latest."""
         now = self._clock()
         self._codes = {key: code for key, code in self._codes.items() if code.good_until > now}
@@ -69,11 +82,22 @@ class SignIn:
         while len(self._codes) >= MOST_CODES:
             del self._codes[next(iter(self._codes))]
         code = secrets.token_urlsafe(32)
-        self._codes[_digest(code)] = Code(user, now + CODE_SECONDS, until, scopes & PROGRAM_SCOPES)
+        self._codes[_digest(code)] = Code(user, now + CODE_SECONDS, until, scopes & PROGRAM_SCOPES, led_by)
         return code
 
-    def asked_for(self, user: str, *, until: float | None, scopes: frozenset[Scope] = PROGRAM_SCOPES) -> str:
+    def asked_for(
+        self,
+        user: str,
+        *,
+        until: float | None,
+        scopes: frozenset[Scope] = PROGRAM_SCOPES,
+        led_by: tuple[str, ...] = (),
+    ) -> str:
         """The same over the network: not more often than a person would ask."""
+        if len(led_by) >= MOST_LED:
+            raise RefusedError(
+                "This sign-in is the last of too many that each asked for the next.", hint="Run `assent link` instead."
+            )
         now = self._clock()
         self._asked = {
             name: recent
@@ -86,7 +110,7 @@ class SignIn:
                 f"You asked for {MOST_ASKED} links within a minute.", hint="Use the last one, or wait a minute."
             )
         asked.append(now)
-        return self.new_code(user, until=until, scopes=scopes)
+        return self.new_code(user, until=until, scopes=scopes, led_by=led_by)
 
     def look_up(self, code: str) -> Code | None:
         """What a code stands for, without using it up; None when it is unknown, used or too old."""

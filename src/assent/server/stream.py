@@ -97,7 +97,7 @@ async def stream(request: Request) -> Response:
     looks = request.headers.get("assent-looks") == LOOKS_AT_WRITES
     client = _client(principal, query, project_id, looks=looks)
     reader = Reader(principal.user_id, project_id, client, last, told=_told(principal))
-    return FeedResponse(await parts_of(request).streams.open(reader))
+    return FeedResponse(await parts_of(request).sessions.open_feed(principal, reader))
 
 
 async def stream_tool(request: Request) -> Response:
@@ -110,7 +110,7 @@ async def stream_tool(request: Request) -> Response:
         last = await parts.store.feed.before(row.project_id, row.created_at)
     told = _told(principal)
     reader = Reader(principal.user_id, row.project_id, None, last, lambda event: tells_of(event, tool_id), told)
-    return FeedResponse(await parts.streams.open(reader))
+    return FeedResponse(await parts.sessions.open_feed(principal, reader))
 
 
 def tells_of(event: StoredEvent, tool_id: str) -> bool:

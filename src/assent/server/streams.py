@@ -79,6 +79,8 @@ class FeedStream:
         self._news = False
         self._waiter: asyncio.Future[None] | None = None
         self.closed = False
+        self.sign_ins: tuple[str, ...] = ()
+        """Of the page's cookie it is read with."""
         self.on_close: list[Callable[[], None]] = []
 
     def start_at(self, seq: int) -> None:
@@ -196,8 +198,8 @@ class StreamManager:
         self._streams: dict[str, set[FeedStream]] = {}
         self._closed = False
 
-    async def open(self, reader: Reader) -> FeedStream:
-        """A stream for this reader. It must be closed, whatever happens."""
+    async def open(self, reader: Reader, sign_ins: tuple[str, ...] = ()) -> FeedStream:
+        """A stream for this reader. It must be closed, whatever happens. `sign_ins`: what it ends with."""
         if self._closed:
             raise Unavailable("The server is shutting down.", hint="Connect again in a moment.")
         mine = self._streams.setdefault(reader.user_id, set())
@@ -209,6 +211,7 @@ class StreamManager:
             )
         client_id = reader.client.client_id if reader.client else None
         stream = FeedStream(self._store, reader.project_id, client_id, self._heartbeat, reader.wanted, reader.told)
+        stream.sign_ins = sign_ins
         mine.add(stream)
         stream.on_close.append(lambda: self._forget(reader.user_id, stream))
         with contextlib.ExitStack() as undo:
@@ -226,6 +229,13 @@ class StreamManager:
         for streams in list(self._streams.values()):
             for stream in list(streams):
                 stream.close()
+
+    def end(self, user_id: str, sign_in: str) -> int:
+        """End what is read with this sign-in of the page; how many that were."""
+        of_it = [stream for stream in self._streams.get(user_id, ()) if sign_in in stream.sign_ins]
+        for stream in of_it:
+            stream.close()
+        return len(of_it)
 
     def count(self) -> int:
         """How many streams are open."""

@@ -3,6 +3,8 @@
 Kept until the cookie would have ended anyway. Nothing here makes a sign-in; it only ever takes one away.
 """
 
+from collections.abc import Sequence
+
 from .database import Database, Transaction
 
 
@@ -25,10 +27,13 @@ class SignIns:
 
         await self._database.write(work)
 
-    async def ended(self, sign_in: str) -> bool:
-        """Whether somebody signed out of it."""
+    async def any_ended(self, sign_ins: Sequence[str]) -> bool:
+        """Whether somebody signed out of one of them."""
 
         def work(transaction: Transaction) -> bool:
-            return transaction.one("SELECT 1 FROM ended_sign_ins WHERE id = :id", {"id": sign_in}) is not None
+            return any(
+                transaction.one("SELECT 1 FROM ended_sign_ins WHERE id = :id", {"id": sign_in}) is not None
+                for sign_in in sign_ins
+            )
 
         return await self._database.read(work)

@@ -82,8 +82,8 @@ function Agent({ agent, chosen, current }: { agent: AgentInfo; chosen: AgentMode
             </code>,
           ],
           ["Mode now", <ModeWords key="mode" mode={chosen} />],
-          ["Unless you choose", agent.mode],
-          ["Widest it may have", agent.widest_mode],
+          ["Mode by default", agent.mode],
+          ["Widest mode", agent.widest_mode],
           ["Tools", <ToolNames key="tools" names={agent.tools} />],
         ]}
       />

@@ -86,7 +86,7 @@ function Detail(props: DetailProps) {
       {undoing && <UndoPanel {...props} toolId={row.id} clientId={row.client_id} close={() => setUndoing(false)} />}
       {row.error && (
         <section className="page-section">
-          <h2>{row.status === "REJECTED" ? "Why it did not run" : "What went wrong"}</h2>
+          <h2>{neverRan(row) ? "Why it did not run" : "What went wrong"}</h2>
           <Lines start={null} text={row.error} label="What went wrong" />
           {advice(row.error_type) && <p>{advice(row.error_type)}</p>}
         </section>
@@ -95,17 +95,7 @@ function Detail(props: DetailProps) {
         <h2>Parameters</h2>
         <Parameters toolName={row.tool_name} params={row.tool_params} />
       </section>
-      <section className="page-section">
-        <h2>Why {row.risk_level}</h2>
-        <ul className="page-reasons">
-          {row.reasons.map((reason) => (
-            <li key={reason}>
-              <Plain text={reason} />
-            </li>
-          ))}
-        </ul>
-        {row.reasons.length === 0 && <p className="page-note">No reason is on record.</p>}
-      </section>
+      <Reasons row={row} />
       {row.result !== null && (
         <section className="page-section">
           <h2>Result</h2>
@@ -118,6 +108,27 @@ function Detail(props: DetailProps) {
         <Facts facts={recordFacts(props)} />
       </section>
     </article>
+  );
+}
+
+const neverRan = ({ status, error_type }: Record_) => status === "REJECTED" || error_type === "refused";
+
+function Reasons({ row }: { row: Record_ }) {
+  // A refusal says its reason as what went wrong; nobody needs to read it twice.
+  const [first, ...others] = row.reasons;
+  if (others.length === 0 && first !== undefined && first === row.error) return null;
+  return (
+    <section className="page-section">
+      <h2>Why {row.risk_level}</h2>
+      <ul className="page-reasons">
+        {row.reasons.map((reason) => (
+          <li key={reason}>
+            <Plain text={reason} />
+          </li>
+        ))}
+      </ul>
+      {row.reasons.length === 0 && <p className="page-note">No reason is on record.</p>}
+    </section>
   );
 }
 

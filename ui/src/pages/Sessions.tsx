@@ -2,6 +2,7 @@
 
 import { useState } from "react";
 import { visible } from "../text/visible";
+import { counted } from "../text/words";
 import { Plain, When } from "./facts";
 import { Link } from "./Link";
 import { Empty } from "./loading";
@@ -41,7 +42,7 @@ export function Sessions({ state, go }: ProjectPageProps) {
             <input type="search" value={sought} onChange={(event) => setSought(event.target.value)} />
           </label>
           <p className="page-note" role="status">
-            {wanted === "" ? `${found.length} in all` : `${found.length} of ${state.sessions.length} fit`}
+            {wanted === "" ? counted(found.length, "conversation") : `${found.length} of ${state.sessions.length} fit`}
           </p>
           <ul className="page-list">
             {found.map((session) => (

@@ -8,7 +8,6 @@ import pty
 import re
 import select
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Generator
@@ -19,6 +18,7 @@ from unittest import mock
 import pytest
 
 from assent.cli.main import run
+from harness import ports
 from harness.forks import Forked, Forks
 
 PATIENCE = 30.0
@@ -209,12 +209,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def free_port() -> Callable[[], int]:
-    def find() -> int:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return probe.getsockname()[1]
-
-    return find
+    return ports.free_port
 
 
 class Site:

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import termios
 import threading
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, NoReturn, TextIO, cast
@@ -44,6 +45,9 @@ class Forked:
         self.stdout = stdout
         self.stderr = stderr
         self._status = status
+        # Closed with the object and not before: a number that is free again may be another's by the next look.
+        weakref.finalize(self, os.close, status)
+        self._reading = threading.Lock()
 
     def poll(self) -> int | None:
         return self._ended(0)
@@ -62,8 +66,11 @@ class Forked:
             with stream:
                 said[place] = stream.read()
 
-        streams = [stream for stream in (self.stdout, self.stderr) if stream is not None and not stream.closed]
-        readers = [threading.Thread(target=read, args=each, daemon=True) for each in enumerate(streams)]
+        readers = [
+            threading.Thread(target=read, args=(place, stream), daemon=True)
+            for place, stream in enumerate((self.stdout, self.stderr))
+            if stream is not None and not stream.closed
+        ]
         for reader in readers:
             reader.start()
         for reader in readers:
@@ -100,10 +107,14 @@ class Forked:
         return self.wait()
 
     def _ended(self, seconds: float | None) -> int | None:
-        if self.returncode is None and select.select([self._status], [], [], seconds)[0]:
-            data = os.read(self._status, _NUMBER.size)
-            self.returncode = _NUMBER.unpack(data)[0] if data else -signal.SIGKILL
-            os.close(self._status)
+        # poll, as select knows no number above 1023.
+        told = select.poll()
+        told.register(self._status, select.POLLIN)
+        if self.returncode is None and told.poll(None if seconds is None else seconds * 1000):
+            with self._reading:  # one of several threads that wait
+                if self.returncode is None:
+                    data = os.read(self._status, _NUMBER.size)
+                    self.returncode = _NUMBER.unpack(data)[0] if data else -signal.SIGKILL
         return self.returncode
 
 

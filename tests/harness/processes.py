@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -25,14 +24,9 @@ from assent.server import issue_token
 from assent.settings import ServerSettings
 
 from .forks import Forked, Forks
+from .ports import free_port
 
 LIMIT_SECONDS = 30
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def environment(home: Path, **extra: str) -> dict[str, str]:

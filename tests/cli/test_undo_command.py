@@ -32,7 +32,8 @@ def test_the_last_call_is_undone_and_the_difference_is_shown(assent: Any, worksp
     assert "\x1b" not in done.stdout
     assert (workspace / "a.txt").read_text() == "one\ntwo\n"
     again = assent.here("undo", "--workspace", str(workspace), "--yes")
-    assert (again.returncode, "nothing to undo" in again.stderr) == (1, True)
+    assert (again.returncode, f"nothing to undo in '{workspace}'" in again.stderr) == (1, True)
+    assert "--workspace" in again.stderr, "who stands in another directory is told how to name the right one"
 
 
 def test_a_person_is_asked_on_a_terminal(assent: Any, workspace: Path) -> None:

@@ -81,7 +81,10 @@ class UndoHistory:
         if tool_id is None:
             last = next((one for one in reversed(entries) if one.undoable and one.undoes is None), None)
             if last is None:
-                raise NotFound("There is nothing to undo in this workspace.")
+                raise NotFound(
+                    f"There is nothing to undo in {str(self._paths.root)!r}.",
+                    hint="name the directory that the agent works in: `assent undo --workspace DIR`",
+                )
             return last
         found = next((one for one in entries if one.id == tool_id), None)
         if found is None:

@@ -34,3 +34,14 @@ async def test_shared_results_are_what_this_client_gives() -> None:
 def test_tables_of_the_other_client_are_made_from_this_one() -> None:
     tables = _script("machine_tables")
     assert json.loads(tables.TARGET.read_text("utf-8")) == json.loads(json.dumps(tables.tables()))
+
+
+@pytest.mark.promise("T6", "S")
+async def test_shared_web_searches_are_what_this_client_makes_of_them() -> None:
+    vectors = _script("web_vectors")
+    kept = json.loads(vectors.TARGET.read_text("utf-8"))
+    made = json.loads(vectors.text_of(await vectors.build()))
+    assert kept.keys() == made.keys()
+    for name, cases in made.items():
+        for now, then in zip(cases, kept[name], strict=True):
+            assert now == then

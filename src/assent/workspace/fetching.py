@@ -95,7 +95,7 @@ class BoundedWeb:
             raise ToolFailure(f"{name} did not answer within {_SECONDS} s.", hint="Try again later.") from error
         except (aiohttp.ClientError, ValueError) as error:
             # Not the error's own text: it may quote the address or headers, and so a key.
-            raise ToolFailure(f"{name} at {where.host} could not be reached ({type(error).__name__}).") from None
+            raise ToolFailure(f"{name} at {where.raw_host} could not be reached ({type(error).__name__}).") from None
         try:
             answer: object = json.loads(data)
         except (ValueError, RecursionError):
@@ -166,7 +166,7 @@ def checked_url(name: str, setting: str, text: str, *, keyed: bool = False) -> U
         raise ConfigurationError(f"The address of {name} {wrong}.", hint=hint)
     if keyed and url.scheme != "https" and not _is_loopback(url):
         raise ConfigurationError(
-            f"The key for {name} would go to {url.host} unencrypted.",
+            f"The key for {name} would go to {url.raw_host} unencrypted.",
             hint=f"Let {setting} begin with https://.",
         )
     return url

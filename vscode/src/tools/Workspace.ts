@@ -11,7 +11,8 @@ import type { Inspection } from "@protocol";
 import { NO_POLICY, type Params, type Policy } from "../gate/index.js";
 import { workingBubblewrap } from "./bubblewrap.js";
 import { CommandExecutor, type CommandOptions, type CommandParams } from "./CommandExecutor.js";
-import { AssentError, ConfigurationError, ToolFailure, ToolTypeError } from "./errors.js";
+import { refuseLate } from "./deadline.js";
+import { AssentError, ConfigurationError, ToolTypeError } from "./errors.js";
 import { FileSystemExecutor, type ReadParams, type WriteParams } from "./FileSystemExecutor.js";
 import { Floor } from "./floor.js";
 import { inspectCommand, inspectWrite } from "./inspection.js";
@@ -24,6 +25,7 @@ import type { SearchParams } from "./ripgrep.js";
 import { SearchExecutor } from "./SearchExecutor.js";
 import { type Isolation, NoSandbox, type Sandbox } from "./sandbox.js";
 import { workingSeatbelt } from "./seatbelt.js";
+import { NO_WEB, searchWeb, type WebParams, type WebSettings } from "./web.js";
 import { repr } from "./words.js";
 
 const NOT_UNDOABLE = "VS Code keeps no copy of what this changed: it cannot be undone from there.";
@@ -42,6 +44,8 @@ export interface WorkspaceOptions {
   readonly ripgrep?: string | false;
   /** Where the bundle of `scan_worker.ts` lies. */
   readonly scanWorker?: string;
+  /** Who searches the web, read anew for each search; left out: nobody. */
+  readonly web?: () => Promise<WebSettings>;
   /** In place of the one that is found; for tests. */
   readonly sandbox?: Sandbox;
 }
@@ -218,11 +222,11 @@ export class Workspace {
         return this.#search.search(params as unknown as SearchParams, run.signal);
       case "execute_command":
         return this.#command(params as unknown as CommandParams, run);
-      case "search_web":
-        throw new ToolFailure(
-          "Nobody is configured here to search the web.",
-          "Connect this folder with `assent connect` and a search provider.",
-        );
+      case "search_web": {
+        const settings = (await this.options.web?.()) ?? NO_WEB;
+        refuseLate(run.late);
+        return searchWeb(settings, params as unknown as WebParams, run.signal);
+      }
       default:
         throw new ToolTypeError(`There is no tool ${repr(tool)}.`);
     }

@@ -6,6 +6,13 @@ import type { Clock, Timer } from "./ports.js";
 
 export const TOO_LATE = "Its time was up before it could be run; nothing was run.";
 
+/** Right before an effect: throws when its time is up, and then there was none. */
+export function refuseLate(late: (() => boolean) | undefined): void {
+  if (late?.()) {
+    throw new ExecutionTimeout(TOO_LATE);
+  }
+}
+
 export class Deadline {
   readonly #passed = new AbortController();
   readonly #timer: Timer;

@@ -7,8 +7,8 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, openSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { constants } from "node:os";
 import type { Readable } from "node:stream";
-import { TOO_LATE } from "./deadline.js";
-import { codeOf, ExecutionCancelled, ExecutionTimeout, ToolFailure } from "./errors.js";
+import { refuseLate } from "./deadline.js";
+import { codeOf, ExecutionCancelled, ToolFailure } from "./errors.js";
 import type { Keeper, StreamName } from "./output.js";
 import { type Clock, SYSTEM_CLOCK, type Timer } from "./ports.js";
 import type { Launch } from "./sandbox.js";
@@ -39,9 +39,7 @@ export interface ProcessOptions {
 
 /** Run to the end, until the time is up, until it has said nothing for too long, or until it is cancelled. */
 export async function runProcess(launch: Launch, keeper: Keeper, options: ProcessOptions): Promise<Ended> {
-  if (options.late?.()) {
-    throw new ExecutionTimeout(TOO_LATE);
-  }
+  refuseLate(options.late);
   if (options.signal?.aborted) {
     throw new ExecutionCancelled("It was called off before it was started.");
   }

@@ -19,9 +19,9 @@ import {
   unlinkSync,
 } from "node:fs";
 import type { WriteFileResult } from "@protocol";
-import { TOO_LATE } from "./deadline.js";
+import { refuseLate } from "./deadline.js";
 import { refuseProtected } from "./disguises.js";
-import { codeOf, ExecutionCancelled, ExecutionTimeout, isOsError, osError, ToolFailure } from "./errors.js";
+import { codeOf, ExecutionCancelled, isOsError, osError, ToolFailure } from "./errors.js";
 import { fsyncAsync, readAsync, writeAsync } from "./io.js";
 import { nameOf, type PathValidator, pathError, READ } from "./PathValidator.js";
 import { alone, digestOf, drifted, isSame, isUnchanged, quietly, syncDirectory, type Target } from "./replacing.js";
@@ -187,9 +187,7 @@ class Writer {
 
   /** It was called off, or its time is up. A timer may come late: the clock itself is asked. */
   #check(): void {
-    if (this.order.late?.()) {
-      throw new ExecutionTimeout(TOO_LATE);
-    }
+    refuseLate(this.order.late);
     if (this.order.signal.aborted) {
       throw new ExecutionCancelled("The write was called off; nothing was changed.");
     }

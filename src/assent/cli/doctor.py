@@ -18,6 +18,7 @@ from typing import Literal
 
 import aiohttp
 from rich.text import Text
+from yarl import URL
 
 from assent.client import ServerApi, load_token
 from assent.policies import load_policy
@@ -172,8 +173,12 @@ async def _server(settings: ClientSettings) -> AsyncGenerator[Check]:
 async def _reached(api: ServerApi, *, named: bool) -> AsyncGenerator[Check]:
     limit = aiohttp.ClientTimeout(total=_SERVER_SECONDS)
     try:
-        async with api.session.get(f"{api.server_url}/healthz", timeout=limit, allow_redirects=False) as answer:
+        health = await api.proven(URL(f"{api.server_url}/healthz"))
+        async with api.session.get(health, timeout=limit, allow_redirects=False) as answer:
             status, date = answer.status, answer.headers.get("Date")
+    except AssentError as error:
+        yield Check("server", "fail", error.message, error.hint)
+        return
     except (aiohttp.ClientError, TimeoutError) as error:
         if named:
             told = api.unreachable(error)

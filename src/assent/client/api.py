@@ -2,7 +2,8 @@
 
 Every answer that is not a success becomes one of the protocol's errors, so that callers decide by class: a caller's
 mistake, a refusal, somebody was faster, or `UnreachableError` for what another try may mend. The token is sent to the
-server it was given for and to no other: redirects are never followed. Bodies and headers are never logged.
+server it was given for and to no other: redirects are never followed, and what answers on this machine proves first
+that it is that server. Bodies and headers are never logged.
 """
 
 import io
@@ -57,6 +58,7 @@ from .addresses import is_loopback
 from .feed import CONNECT_SECONDS, BadFrame, FeedStream
 from .identity import TOKEN_HINT
 from .log import log
+from .proof import Proof
 
 ANSWER_SECONDS = 60.0
 KEEP_ALIVE_SECONDS = 4.0
@@ -81,6 +83,8 @@ class ServerApi:
             raise ConfigurationError("The token is empty or holds characters no token has.", hint=TOKEN_HINT)
         self.client_id = client_id
         self._proxy = _proxy_for(url)
+        # For as long as connections stay open: another server cannot have taken over one of those.
+        self._proof = Proof(url, token, lasts=KEEP_ALIVE_SECONDS)
         self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
         if client_id is not None:
             self._headers["Assent-Client"] = client_id
@@ -268,14 +272,21 @@ class ServerApi:
         body = io.BytesIO(data) if data is not None and len(data) > LARGE_BYTES else data
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         try:
+            url = await self.proven(self._url(path, query))
             async with self.session.request(
-                method, self._url(path, query), data=body, headers=headers, timeout=timeout, allow_redirects=False
+                method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
                 if response.status >= 300:
                     raise await self.problem(response)
-                return await response.read()
+                answer = await response.read()
+                self._proof.seen()
+                return answer
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self.unreachable(error) from error
+
+    async def proven(self, url: URL, *, anew: bool = False) -> URL:
+        """Where to send what is meant for `url`, once the server has proven itself; no token goes before that."""
+        return await self._proof.ensure(url, anew=anew)
 
     def _read(self, answer: type[Answer], body: bytes) -> Answer:
         try:
@@ -305,6 +316,7 @@ class ServerApi:
 
     def unreachable(self, error: BaseException) -> UnreachableError:
         """A failure below HTTP, in words a person can act on."""
+        self._proof.lost()
         log.debug("no answer", server=self.server_url, error=type(error).__name__)
         if isinstance(error, aiohttp.ClientSSLError):
             return UnreachableError(f"The server at {self.server_url} has no certificate this machine trusts.")

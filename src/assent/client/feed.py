@@ -37,6 +37,8 @@ class Server(Protocol):
     @property
     def session(self) -> aiohttp.ClientSession: ...
 
+    async def proven(self, url: URL, *, anew: bool = False) -> URL: ...
+
     def unreachable(self, error: BaseException) -> UnreachableError: ...
 
     async def problem(self, response: aiohttp.ClientResponse) -> AssentError: ...
@@ -57,9 +59,9 @@ class FeedStream:
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
         try:
-            response = await self._api.session.get(
-                self._url, headers=self._headers, timeout=timeout, allow_redirects=False
-            )
+            # Each time: a stream ends when its server does, and what answers then may be another.
+            url = await self._api.proven(self._url, anew=True)
+            response = await self._api.session.get(url, headers=self._headers, timeout=timeout, allow_redirects=False)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._api.unreachable(error) from error
         if response.status != 200:

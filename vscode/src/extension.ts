@@ -12,6 +12,7 @@ import { ChannelLog } from "./editor/log.js";
 import { OutputTerminal } from "./editor/output.js";
 import { Projects } from "./editor/projects.js";
 import { Tokens } from "./editor/secrets.js";
+import { OpenedLinks } from "./editor/sign_in.js";
 import { StatusBar } from "./editor/status.js";
 import { ChatView, VIEW } from "./webview/view.js";
 
@@ -61,6 +62,7 @@ export function activate(context: vscode.ExtensionContext): void {
     status,
     local,
     vscode.window.registerWebviewViewProvider(VIEW, view, { webviewOptions: { retainContextWhenHidden: true } }),
+    vscode.window.registerUriHandler(new OpenedLinks(tokens, () => connector.connect(true))),
     ...registerCommands({ connector, view, tokens, projects, local, log, output }),
     vscode.workspace.onDidGrantWorkspaceTrust(() => void connector.trusted()),
     vscode.workspace.onDidChangeWorkspaceFolders(() => void connector.foldersChanged()),

@@ -1,7 +1,7 @@
 // The server's routes as typed methods. Every answer that is not a success becomes one of the named errors, so that callers
 // decide by class: a caller's mistake, a refusal, somebody was faster, or `UnreachableError` for what another try may mend.
-// The token is sent to the server it was given for and to no other: redirects are never followed. Bodies and headers are
-// never logged.
+// The token is sent to the server it was given for and to no other: redirects are never followed, and what answers on this
+// machine proves first that it is that server. Bodies and headers are never logged.
 
 import type {
   AgentList,
@@ -39,6 +39,7 @@ import {
 } from "../tools/errors.js";
 import type { Link } from "../tools/link.js";
 import { repr } from "../tools/words.js";
+import { Proof } from "./proof.js";
 
 const ANSWER = 60_000;
 const TOKEN_HINT = "make a token with `assent token --user NAME`";
@@ -50,6 +51,7 @@ export class SignedOut extends ConfigurationError {}
 export class ServerApi implements Link {
   readonly serverUrl: string;
   readonly #headers: Readonly<Record<string, string>>;
+  readonly #proof: Proof;
 
   constructor(
     serverUrl: string,
@@ -67,6 +69,7 @@ export class ServerApi implements Link {
     if (!/^[!-~]+$/.test(token)) {
       throw new ConfigurationError("The token is empty or holds characters no token has.", TOKEN_HINT);
     }
+    this.#proof = new Proof(url.origin, token);
     this.#headers = {
       Authorization: `Bearer ${token}`,
       Accept: "application/json",
@@ -170,8 +173,9 @@ export class ServerApi implements Link {
     headers: HeadersInit,
     signal: AbortSignal,
   ): Promise<Response> {
-    const url = `${this.serverUrl}${project(projectId)}/chat/stream?${query}`;
-    const response = await this.#fetch(url, { headers: { ...this.#headers, ...headers }, signal });
+    const path = `${project(projectId)}/chat/stream?${query}`;
+    // Proven each time: a stream ends when its server does, and what answers then may be another.
+    const response = await this.#fetch(path, { headers: { ...this.#headers, ...headers }, signal }, true);
     const kind = response.headers.get("content-type") ?? "";
     if (!kind.startsWith("text/event-stream")) {
       await response.body?.cancel();
@@ -197,20 +201,23 @@ export class ServerApi implements Link {
     const signal = AbortSignal.timeout(ANSWER + Math.ceil((data?.length ?? 0) / 100));
     const headers = { ...this.#headers, ...(data === undefined ? {} : { "Content-Type": "application/json" }) };
     const given = data === undefined ? {} : { body: data };
-    const response = await this.#fetch(`${this.serverUrl}${path}`, { method, headers, signal, ...given });
+    const response = await this.#fetch(path, { method, headers, signal, ...given });
     try {
-      return await response.text();
+      const text = await response.text();
+      this.#proof.seen();
+      return text;
     } catch (error) {
       throw this.unreachable(error);
     }
   }
 
-  async #fetch(url: string, init: RequestInit): Promise<Response> {
+  async #fetch(path: string, init: RequestInit, anew = false): Promise<Response> {
     let response: Response;
     try {
-      response = await fetch(url, { ...init, redirect: "manual" });
+      const base = this.serverUrl.replace(/^https?:\/\/[^/]+/, await this.#proof.ensure(anew));
+      response = await fetch(`${base}${path}`, { ...init, redirect: "manual" });
     } catch (error) {
-      throw this.unreachable(error);
+      throw error instanceof ConfigurationError ? error : this.unreachable(error);
     }
     if (response.status < 200 || response.status >= 300) {
       throw await problem(response);
@@ -231,6 +238,7 @@ export class ServerApi implements Link {
 
   /** A failure below HTTP, in words a person can act on. */
   unreachable(error: unknown): UnreachableError {
+    this.#proof.lost();
     const cause = error instanceof Error && error.cause instanceof Error ? error.cause : undefined;
     if (/CERT|SSL|TLS|SELF_SIGNED/.test((cause as NodeJS.ErrnoException | undefined)?.code ?? "")) {
       return new UnreachableError(`The server at ${this.serverUrl} has no certificate this machine trusts.`);

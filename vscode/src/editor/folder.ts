@@ -2,6 +2,8 @@
 // not on this machine's disk is none: nothing could be executed in it.
 
 import * as vscode from "vscode";
+import { oneLine } from "../../../ui/src/text/visible.js";
+import { listed } from "./notices.js";
 
 export type Found =
   | { readonly kind: "folder"; readonly folder: vscode.WorkspaceFolder }
@@ -30,7 +32,11 @@ export async function forgetFolder(memory: vscode.Memento): Promise<void> {
 
 async function choose(folders: vscode.WorkspaceFolder[]): Promise<vscode.WorkspaceFolder | undefined> {
   const picked = await vscode.window.showQuickPick(
-    folders.map((folder) => ({ label: folder.name, description: folder.uri.fsPath, folder })),
+    folders.map((folder) => ({
+      label: listed(oneLine(folder.name)),
+      description: listed(oneLine(folder.uri.fsPath)),
+      folder,
+    })),
     { title: "Assent: in which folder may agents work?", placeHolder: "They see nothing outside it" },
   );
   return picked?.folder;

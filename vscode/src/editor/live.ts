@@ -14,8 +14,9 @@ import type { Log } from "../tools/ports.js";
 import type { Differences } from "./diffs.js";
 import { notice } from "./notices.js";
 import type { OutputTerminal } from "./output.js";
-import { askNatively, type QuestionPorts, showChange } from "./questions.js";
+import { type QuestionPorts, showChange } from "./questions.js";
 import { readSettings } from "./settings.js";
+import { Telling } from "./telling.js";
 
 const QUIET_TRIES = 2;
 const AGAIN_MS = 2000;
@@ -43,6 +44,7 @@ export class LiveProject {
   readonly #changed: () => void;
   readonly #watch: Watch;
   readonly #questions: QuestionPorts;
+  readonly #telling: Telling;
   #executing: Executing | null = null;
   #starting = false;
   #tries = 0;
@@ -60,6 +62,11 @@ export class LiveProject {
       stillWaits: (id) => this.#watch.isWaiting(id),
       openWaiting: () => ports.openWaiting(),
     };
+    this.#telling = new Telling({
+      ...this.#questions,
+      chatVisible: () => ports.chatVisible(),
+      waiting: () => this.#watch.waiting,
+    });
     this.#watch = new Watch(
       connected.host,
       connected.api,
@@ -67,7 +74,10 @@ export class LiveProject {
       {
         changed,
         asked: (question) => this.#asked(question),
-        over: (question, status, by) => ports.log.info("question over", { id: question.id, status, by }),
+        over: (question, status, by) => {
+          ports.log.info("question over", { id: question.id, status, by });
+          this.#telling.over(question.id);
+        },
         event: (event) => this.#heard(event),
       },
       wakeOfWindow,
@@ -120,6 +130,7 @@ export class LiveProject {
     this.#ended = true;
     clearTimeout(this.#again);
     this.#watch.end();
+    this.#telling.end();
     const executing = this.#executing;
     this.#executing = null;
     await executing?.dispose();
@@ -151,9 +162,8 @@ export class LiveProject {
 
   #asked(question: Asked): void {
     this.#ports.log.info("question", { id: question.id, tool: question.toolName, risk: question.risk });
-    const { notify, openDiffs } = readSettings();
-    if (openDiffs) void showChange(question, this.#questions, true);
-    if (notify && !this.#ports.chatVisible()) void askNatively(question, this.#questions);
+    if (readSettings().openDiffs) void showChange(question, this.#questions, true);
+    this.#telling.asked(question);
   }
 
   #heard(event: FeedEvent): void {

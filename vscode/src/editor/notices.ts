@@ -1,7 +1,13 @@
-// Text for a notification. The editor makes a link of `[words](address)` there, also of one to a command, which a click
-// would run. Words from elsewhere must be shown and never be a button, so the form is broken up.
+// Text for the editor's own surfaces, which make something of it: a notification makes a link of `[words](address)`, also
+// of one to a command, which a click would run; a list makes a picture of `$(name)`. Words from elsewhere must be shown and
+// be nothing else.
 
 /** The same words without a link in them. */
 export function notice(text: string): string {
   return text.replaceAll("](", "] (");
+}
+
+/** The same words in a list: every `$(name)` in them is text. */
+export function listed(text: string): string {
+  return text.replaceAll("$(", "\\$(");
 }

@@ -5,6 +5,7 @@ import type { Project } from "@protocol";
 import * as vscode from "vscode";
 import type { Api } from "../../../ui/src/api.js";
 import { oneLine } from "../../../ui/src/text/visible.js";
+import { listed } from "./notices.js";
 
 export class Projects {
   readonly #memory: vscode.Memento;
@@ -34,10 +35,10 @@ export class Projects {
 
 async function pick(api: Api, projects: Project[], folder: vscode.WorkspaceFolder): Promise<Project | null> {
   if (projects.length === 0) return await api.createProject(folder.name);
-  const made = { label: `$(add) New project "${oneLine(folder.name)}"`, project: null };
+  const made = { label: `$(add) New project "${listed(oneLine(folder.name))}"`, project: null };
   const items = projects.map((project) => ({
-    label: oneLine(project.name),
-    description: project.project_id,
+    label: listed(oneLine(project.name)),
+    description: listed(oneLine(project.project_id)),
     project,
   }));
   const picked = await vscode.window.showQuickPick([made, ...items], {

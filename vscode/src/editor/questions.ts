@@ -1,4 +1,4 @@
-// Questions while the chat is not in sight: a notification for each, where a person can deny, look at it in the chat, or
+// A question while the chat is not in sight: a notification, where a person can deny, look at it in the chat, or
 // go on to a dialog that says exactly what would happen. Only there can it be allowed, never by the button that has the
 // focus, and HIGH takes a second step. What files belong to is seen in the chat alone. The answer carries the digest of
 // what was shown.
@@ -27,9 +27,10 @@ export interface QuestionPorts {
   openWaiting(): void;
 }
 
-/** Puts one question; resolves when the person did something about it, or let it be. */
-export async function askNatively(question: Asked, ports: QuestionPorts): Promise<void> {
-  const head = notice(`Assent asks (${question.risk}): ${shortened(summary(question), 180)}`);
+/** Puts one question; resolves when the person did something about it, or let it be. `more`: how many wait beside it. */
+export async function askNatively(question: Asked, ports: QuestionPorts, more = 0): Promise<void> {
+  const beside = more === 0 ? "" : more === 1 ? " (1 more waits)" : ` (${more} more wait)`;
+  const head = notice(`Assent asks (${question.risk}): ${shortened(summary(question), 180)}${beside}`);
   const put = question.risk === "HIGH" ? vscode.window.showErrorMessage : vscode.window.showWarningMessage;
   // A dialog cannot show what a file holds, or how it would change.
   const buttons = question.inspected ? [SHOW, DENY] : [ALLOW, DENY, SHOW];

@@ -1,4 +1,5 @@
-// The extension's settings as values, read anew each time: a change counts from the next use on.
+// The extension's settings as values, read anew each time: a change counts from the next use on. Only what the person set
+// for this machine counts: a folder's own settings come with it from wherever it does, and have no say.
 
 import * as vscode from "vscode";
 import { originOf } from "../host/address.js";
@@ -18,15 +19,17 @@ export interface Settings {
 
 export function readSettings(): Settings {
   const kept = vscode.workspace.getConfiguration("assent");
-  const serverUrl = kept.get<string>("serverUrl") || DEFAULT_SERVER;
+  // Also where the editor should let one of a folder through.
+  const own = <T>(name: string) => kept.inspect<T>(name)?.globalValue;
+  const serverUrl = own<string>("serverUrl") || DEFAULT_SERVER;
   return {
     origin: originOf(serverUrl),
     serverUrl,
-    serverCommand: kept.get<string>("serverCommand") || "assent",
-    connectAtStart: kept.get<boolean>("connectAtStart") ?? true,
-    notify: kept.get<boolean>("notifications") ?? true,
-    openDiffs: kept.get<boolean>("openDiffs") ?? false,
-    sandbox: kept.get<string>("sandbox") === "none" ? "none" : "auto",
+    serverCommand: own<string>("serverCommand") || "assent",
+    connectAtStart: own<boolean>("connectAtStart") ?? true,
+    notify: own<boolean>("notifications") ?? true,
+    openDiffs: own<boolean>("openDiffs") ?? false,
+    sandbox: own<string>("sandbox") === "none" ? "none" : "auto",
   };
 }
 

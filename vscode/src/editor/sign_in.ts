@@ -1,29 +1,48 @@
-// Signing in: which server, and a token for it. The token is tried before it is kept, and what it may do is looked at: an
-// agent's token is never taken, for it must not answer questions.
+// Signing in: which server, and a token for it, or a one-time link that stands for both. The token is tried before it is
+// kept, and what it may do is looked at: an agent's token is never taken, for it must not answer questions. A link that
+// somebody else may have opened here is shown to the person first, with its server and its user.
 
 import type { Me } from "@protocol";
 import * as vscode from "vscode";
 import { Api, Problem } from "../../../ui/src/api.js";
 import { oneLine } from "../../../ui/src/text/visible.js";
-import { isLoopback, originOf, tokenProblem } from "../host/address.js";
+import { isLoopback, linkOf, originOf, type SignInLink, tokenProblem } from "../host/address.js";
+import { exchange } from "../host/exchange.js";
 import { NodeHost } from "../host/node_host.js";
 import { notice } from "./notices.js";
 import type { Tokens } from "./secrets.js";
 import { readSettings, saveServer } from "./settings.js";
 
-/** Asks for an address and a token. Whether somebody is signed in afterwards. */
+const UNENCRYPTED = "would go over the network unencrypted. Use https, unless you know that the way is safe.";
+
+/** Asks for a link, or for an address and a token. Whether somebody is signed in afterwards. */
 export async function signIn(tokens: Tokens): Promise<boolean> {
-  const origin = await askAddress();
-  if (origin === null) return false;
-  const token = await vscode.window.showInputBox({
-    title: "Assent: sign in (2 of 2)",
-    prompt: "A token of the server. On its machine, `assent token --user NAME` prints one.",
+  const typed = await vscode.window.showInputBox({
+    title: "Assent: sign in",
+    prompt: "The server's address, or a sign-in link: `assent link` prints one, and so does `assent up`.",
+    value: readSettings().serverUrl,
+    ignoreFocusOut: true,
+    validateInput: addressRemark,
+  });
+  if (typed === undefined) return false;
+  const link = linkOf(typed);
+  if (link !== null) return await takeLink(tokens, link);
+  const origin = originOf(typed);
+  return origin === null ? false : await askToken(tokens, origin);
+}
+
+async function askToken(tokens: Tokens, origin: string): Promise<boolean> {
+  const typed = await vscode.window.showInputBox({
+    title: `Assent: sign in to ${origin}`,
+    prompt: "A token of the server (`assent token --user NAME` prints one there), or a sign-in link.",
     password: true,
     ignoreFocusOut: true,
-    validateInput: (text) => tokenProblem(text.trim()),
+    validateInput: (text) => (linkOf(text) === null ? tokenProblem(text.trim()) : linkProblem(text, origin)),
   });
-  if (token === undefined) return false;
-  return await takeToken(tokens, origin, token.trim());
+  if (typed === undefined) return false;
+  const link = linkOf(typed);
+  if (link === null) return await takeToken(tokens, origin, typed.trim());
+  return link.origin === origin ? await takeLink(tokens, link) : false;
 }
 
 /** Tries a token, and keeps it when it is good for the editor. */
@@ -44,27 +63,92 @@ export async function takeToken(tokens: Tokens, origin: string, token: string): 
   return true;
 }
 
-async function askAddress(): Promise<string | null> {
-  const typed = await vscode.window.showInputBox({
-    title: "Assent: sign in (1 of 2)",
-    prompt: "The server's address.",
-    value: readSettings().serverUrl,
-    ignoreFocusOut: true,
-    validateInput: addressRemark,
-  });
-  return typed === undefined ? null : originOf(typed);
+/** Exchanges a link for a token. `agree` is asked with the user's name before the token is kept. */
+export async function takeLink(
+  tokens: Tokens,
+  link: SignInLink,
+  agree: (user: string) => Promise<boolean> = async () => true,
+): Promise<boolean> {
+  const found = await exchange(link);
+  if (found.kind === "problem") {
+    await vscode.window.showErrorMessage(notice(found.words));
+    return false;
+  }
+  if (!(await agree(found.user)) || !(await takeToken(tokens, link.origin, found.token))) return false;
+  void vscode.window.showInformationMessage(notice(`Assent: signed in to ${link.origin} as ${found.user}.`));
+  return true;
+}
+
+/**
+ * Links that were opened outside: `vscode://assent.assent/signin?link=…`. Any web page can have one opened, so nothing is
+ * sent before the person has agreed to the server, and nothing is kept before they have agreed to the user.
+ */
+export class OpenedLinks implements vscode.UriHandler {
+  #busy = false;
+
+  constructor(
+    private readonly tokens: Tokens,
+    private readonly signedIn: () => Promise<void>,
+  ) {}
+
+  async handleUri(uri: vscode.Uri): Promise<void> {
+    // One at a time: a page that opens many must not bury the person in dialogs.
+    if (this.#busy) return;
+    this.#busy = true;
+    try {
+      if (await this.#take(uri)) await this.signedIn();
+    } finally {
+      this.#busy = false;
+    }
+  }
+
+  async #take(uri: vscode.Uri): Promise<boolean> {
+    const link = uri.path === "/signin" ? linkOf(new URLSearchParams(uri.query).get("link") ?? "") : null;
+    if (link === null) {
+      await vscode.window.showErrorMessage(
+        "Assent: the link that was opened is no sign-in link. Run `assent link`, and paste what it prints into Assent: Sign In.",
+      );
+      return false;
+    }
+    if (!(await agreed(`Sign in to the server ${link.origin}?`, serverDetail(link.origin)))) return false;
+    return await takeLink(this.tokens, link, (user) =>
+      agreed(
+        `Sign in to ${link.origin} as ${user}?`,
+        "What you write, and what agents do in your folder, would be seen by whoever this is. Go on only if it is you.",
+      ),
+    );
+  }
+}
+
+function serverDetail(origin: string): string {
+  const now = readSettings().origin;
+  const other = now === null || now === origin ? "" : ` The editor uses ${now} now, and would change to this one.`;
+  const open = origin.startsWith("http:") && !isLoopback(origin) ? ` The sign-in ${UNENCRYPTED}` : "";
+  return `A link opened from outside the editor asks for this. Agents of that server could then read the folder you connect, and ask to change it.${other}${open} Go on only if you asked for this link yourself and this is your server.`;
+}
+
+/** The first button has the focus: it is never the one that agrees. */
+async function agreed(question: string, detail: string): Promise<boolean> {
+  const options = { modal: true, detail };
+  return (await vscode.window.showWarningMessage(question, options, "Do not sign in", "Sign in")) === "Sign in";
 }
 
 export function addressRemark(text: string): string | vscode.InputBoxValidationMessage | null {
-  const origin = originOf(text);
-  if (origin === null) return "Write it as https://assent.example.com or http://127.0.0.1:8477, without a path.";
+  const link = linkOf(text);
+  const origin = link === null ? originOf(text) : link.origin;
+  if (origin === null) {
+    return "Write it as https://assent.example.com or http://127.0.0.1:8477, without a path; or paste a whole sign-in link.";
+  }
   if (origin.startsWith("http:") && !isLoopback(origin)) {
-    return {
-      message: "The token would go over the network unencrypted. Use https, unless you know that the way is safe.",
-      severity: vscode.InputBoxValidationSeverity.Warning,
-    };
+    const message = `${link === null ? "The token" : "The sign-in"} ${UNENCRYPTED}`;
+    return { message, severity: vscode.InputBoxValidationSeverity.Warning };
   }
   return null;
+}
+
+function linkProblem(text: string, origin: string): string | null {
+  const other = linkOf(text)?.origin;
+  return other === origin ? null : `This link is for ${other}. Begin again, and paste it instead of the address.`;
 }
 
 /** Why a token cannot be used by the editor; null when it can. */

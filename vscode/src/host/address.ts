@@ -15,6 +15,19 @@ export function originOf(text: string): string | null {
   return url.origin;
 }
 
+/** A one-time link as `assent up` and `assent link` print it. */
+export interface SignInLink {
+  readonly origin: string;
+  readonly code: string;
+}
+
+/** The server and the code of a one-time link; null when the text is none. */
+export function linkOf(text: string): SignInLink | null {
+  const found = /^(https?:\/\/[^/?#\\\s]+)\/sign-?in\?code=([\w-]{1,200})$/i.exec(text.trim());
+  const origin = originOf(found?.[1] ?? "");
+  return origin === null ? null : { origin, code: found?.[2] ?? "" };
+}
+
 /** Whether the server is this machine. */
 export function isLoopback(origin: string): boolean {
   const name = new URL(origin).hostname;
@@ -24,8 +37,5 @@ export function isLoopback(origin: string): boolean {
 /** Why a text cannot be a token; null when it may be one. */
 export function tokenProblem(text: string): string | null {
   if (text === "") return "Paste the token.";
-  if (/\/signin\?/.test(text)) {
-    return "This is a link for a browser. The editor needs a token: `assent token --user NAME` prints one.";
-  }
   return /^[\x21-\x7e]{1,16384}$/.test(text) ? null : "This is no token: it holds characters that no token has.";
 }

@@ -100,7 +100,7 @@ export class CommandExecutor {
       holding = await this.held.hold(bound, !changesWhatItRuns(command, args, understood));
     }
     try {
-      const launch = await this.sandbox.launch(argv, { network, masked, pins: holding?.pins ?? [] });
+      const launch = await this.sandbox.launch(argv, { network, masked, pins: holding?.pins ?? [], signal });
       let created: string[] = [];
       try {
         this.#checkCovered(launch, masked);

@@ -176,7 +176,7 @@ export class BubblewrapSandbox implements Sandbox {
     const { network = false, pins = [], masked = [] } = options;
     const { root } = this;
     const { masks, hidden } = masksFor(root, masked);
-    const mounts = await this.#protection.hold(argv, masks, pins.length > 0);
+    const mounts = await this.#protection.hold(argv, masks, pins.length > 0, options.signal);
     const extras = new Extras();
     try {
       const base = this.isolation(network);

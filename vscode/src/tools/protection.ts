@@ -45,8 +45,8 @@ export class Protection {
 
   constructor(private readonly root: string) {}
 
-  /** Protect the workspace for the time of one command. */
-  async hold(argv: readonly string[], masks: readonly Mask[], pinned: boolean): Promise<Mounts> {
+  /** Protect the workspace for the time of one command. It may have to wait for others, until `signal` calls it off. */
+  async hold(argv: readonly string[], masks: readonly Mask[], pinned: boolean, signal?: AbortSignal): Promise<Mounts> {
     const { root } = this;
     const reads = onlyReads(argv);
     if (reads && masks.length === 0 && !pinned) {
@@ -54,7 +54,7 @@ export class Protection {
     }
     const isGit = basename(argv[0] ?? "") === "git";
     const links = TABLES.protected.some((name) => found(this.#path(name))?.isSymbolicLink());
-    const end = await this.#turns.take(isGit || links || pinned || masks.length > 0);
+    const end = await this.#turns.take(isGit || links || pinned || masks.length > 0, signal);
     try {
       if (reads) {
         const release = () => {

@@ -58,6 +58,8 @@ export interface LaunchOptions {
   readonly network?: boolean;
   readonly pins?: readonly Pin[];
   readonly masked?: readonly string[];
+  /** Calls it off while it waits for others to end. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** Something that can hold a command. */

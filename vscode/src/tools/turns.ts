@@ -1,16 +1,31 @@
 // Who may run beside whom: commands that hold what they must not change as mounts run together; one that could swap a name
-// another's mount is about to follow runs alone. In the order they came, so that nobody waits for ever.
+// another's mount is about to follow runs alone. In the order they came, so that nobody waits for ever; who is called off
+// while waiting leaves at once.
+
+import { ExecutionCancelled } from "./errors.js";
 
 export class Turns {
   #running = 0;
   #alone = false;
   readonly #waiting: { readonly alone: boolean; readonly begin: () => void }[] = [];
 
-  /** Wait for a turn; the function that is given ends it. */
-  async take(alone: boolean): Promise<() => void> {
-    await new Promise<void>((begin) => {
-      this.#waiting.push({ alone, begin });
-      this.#next();
+  /** Wait for a turn; the function that is given ends it. Rejects when it is called off before it has one. */
+  async take(alone: boolean, signal?: AbortSignal): Promise<() => void> {
+    await new Promise<void>((resolve, reject) => {
+      const leave = () => {
+        this.#waiting.splice(this.#waiting.indexOf(waits), 1);
+        reject(new ExecutionCancelled("It was called off while it waited for its turn."));
+        this.#next(); // those behind may run beside the ones that do
+      };
+      const begin = () => {
+        signal?.removeEventListener("abort", leave);
+        resolve();
+      };
+      const waits = { alone, begin };
+      this.#waiting.push(waits);
+      signal?.addEventListener("abort", leave, { once: true });
+      if (signal?.aborted) leave();
+      else this.#next();
     });
     let over = false;
     return () => {

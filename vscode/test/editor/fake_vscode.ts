@@ -73,7 +73,11 @@ export const shown: { kind: string; text: string; detail?: string; items: string
 /** What the person answers: the first entry whose key is in the text. */
 export const answers = new Map<string, string | undefined>();
 export const settings = new Map<string, unknown>();
+/** What the open folder's own .vscode/settings.json says. */
+export const folderSettings = new Map<string, unknown>();
 export const ran: unknown[][] = [];
+/** What the boxes remarked on what was typed. */
+export const remarks: unknown[] = [];
 export const handlers = new Map<string, (...given: unknown[]) => unknown>();
 
 function message(kind: string) {
@@ -114,7 +118,7 @@ export const window = {
   async showInputBox(options: { prompt: string; validateInput?: (text: string) => unknown }) {
     shown.push({ kind: "input", text: options.prompt, items: [] });
     const said = answered(options.prompt);
-    if (said !== undefined) options.validateInput?.(said);
+    if (said !== undefined) remarks.push(options.validateInput?.(said));
     return said;
   },
   async showQuickPick(items: { label: string }[], options: { title: string }) {
@@ -165,7 +169,8 @@ export const workspace = {
   isTrusted: true,
   workspaceFolders: undefined as { uri: Uri; name: string; index: number }[] | undefined,
   getConfiguration: () => ({
-    get: (name: string) => settings.get(name),
+    get: (name: string) => folderSettings.get(name) ?? settings.get(name),
+    inspect: (name: string) => ({ globalValue: settings.get(name), workspaceValue: folderSettings.get(name) }),
     update: async (name: string, value: unknown) => void settings.set(name, value),
   }),
   registerTextDocumentContentProvider: () => ({ dispose: vi.fn() }),
@@ -184,8 +189,8 @@ export const commands = {
 
 /** As at the start of a window. */
 export function reset(): void {
-  for (const list of [shown, ran, statusItems, channels, terminals, editors]) list.length = 0;
-  for (const map of [answers, settings, handlers]) map.clear();
+  for (const list of [shown, ran, remarks, statusItems, channels, terminals, editors]) list.length = 0;
+  for (const map of [answers, settings, folderSettings, handlers]) map.clear();
   failing.open = null;
   workspace.isTrusted = true;
   workspace.workspaceFolders = undefined;

@@ -2,7 +2,7 @@
 
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { Api } from "../../../ui/src/api.js";
-import { isLoopback, originOf, tokenProblem } from "../../src/host/address.js";
+import { isLoopback, linkOf, originOf, tokenProblem } from "../../src/host/address.js";
 import { NodeHost, SILENCE_MS } from "../../src/host/node_host.js";
 import { type Asked, Watch } from "../../src/host/watch.js";
 import { decided, question, SmallServer } from "../editor/small_server.js";
@@ -37,8 +37,29 @@ describe("an address", () => {
     }
   });
 
-  test("a link for a browser is told from a token", () => {
-    expect(tokenProblem("http://127.0.0.1:1/signin?code=x")).toContain("link for a browser");
+  test("a one-time link is told from everything that merely looks like one", () => {
+    const link = { origin: "http://127.0.0.1:8477", code: "a-B_9" };
+    expect(linkOf(" http://127.0.0.1:8477/signin?code=a-B_9\n")).toEqual(link);
+    expect(linkOf("http://127.0.0.1:8477/sign-in?code=a-B_9")).toEqual(link);
+    expect(linkOf("HTTPS://Assent.Example.COM/signin?code=x")?.origin).toBe("https://assent.example.com");
+    for (const text of [
+      "",
+      "http://127.0.0.1:8477",
+      "http://127.0.0.1:8477/signin",
+      "http://127.0.0.1:8477/signin?code=",
+      "http://127.0.0.1:8477/signin?code=a&b=c",
+      "http://127.0.0.1:8477/signin?code=a#b",
+      "http://127.0.0.1:8477/x/signin?code=a",
+      "http://me@127.0.0.1/signin?code=a",
+      "http://127.0.0.1:8477\\@evil.example/signin?code=a",
+      "vscode://x/signin?code=a",
+      `http://x/signin?code=${"a".repeat(201)}`,
+    ]) {
+      expect(linkOf(text)).toBeNull();
+    }
+  });
+
+  test("what cannot be a token is told", () => {
     expect(tokenProblem("")).toContain("Paste");
     expect(tokenProblem("a b")).toContain("no token");
     expect(tokenProblem("eyJ.a.b")).toBeNull();

@@ -4,6 +4,7 @@ import { beforeEach, expect, test, vi } from "vitest";
 import { type Api, Problem } from "../../../ui/src/api.js";
 import type { Differences } from "../../src/editor/diffs.js";
 import { openFile } from "../../src/editor/files.js";
+import { listed } from "../../src/editor/notices.js";
 import { askNatively, type QuestionPorts } from "../../src/editor/questions.js";
 import type { Asked } from "../../src/host/watch.js";
 import { answers, reset, shown } from "../editor/fake_vscode.js";
@@ -84,3 +85,17 @@ test.each([
   expect(api.approve).not.toHaveBeenCalled();
   expect(openWaiting).toHaveBeenCalled();
 });
+
+/** How the editor reads a label of a list: a picture, unless the dollar is escaped, and then without the backslash. */
+function drawn(label: string): string {
+  return label.replace(/(\\)?\$\(([A-Za-z0-9-]+(?:~[A-Za-z]+)?)\)/g, (whole, escaped) =>
+    escaped ? whole.slice(1) : "<picture>",
+  );
+}
+
+test.each(["$(check) approved", "\\$(check)", "$$(check)", "$(sync~spin)$(key)", "plain $ (text)"])(
+  "a name of a project or a folder (%s) is text in a list, never a picture",
+  (name) => {
+    expect(drawn(listed(name))).toBe(name);
+  },
+);

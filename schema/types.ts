@@ -13,6 +13,10 @@ export type AgentMode1 = "sandbox" | "full";
  */
 export type AgentMode2 = "sandbox" | "full";
 /**
+ * Where a person gave an answer.
+ */
+export type AnsweredFrom = "page" | "program";
+/**
  * Where an approval stands.
  */
 export type ApprovalStatus = "pending" | "approved" | "rejected" | "timeout" | "cancelled";
@@ -144,6 +148,10 @@ export interface ApprovalDecided {
   session_id: string | null;
   scope: ApprovalScope | null;
   grant_id: string | null;
+  /**
+   * Where a person answered; null when no person did.
+   */
+  decided_from: AnsweredFrom | null;
 }
 export interface ApprovalList {
   approvals: ApprovalRequest[];
@@ -206,6 +214,10 @@ export interface ApprovalRequest {
    * The grant that was saved with the answer, or that answered.
    */
   grant_id: string | null;
+  /**
+   * Where a person answered; null when no person did.
+   */
+  decided_from: AnsweredFrom | null;
 }
 /**
  * One reason for a level, in words a person understands.
@@ -632,6 +644,31 @@ export interface ConfirmBody {
   terms?: GrantTerms | null;
   digest?: string | null;
 }
+/**
+ * How a question ended: answered, out of time (`timeout`), or withdrawn (`cancelled`).
+ */
+export interface Decision {
+  approval_id: string;
+  status: ApprovalStatus;
+  /**
+   * `person:alice`, `grant:…`; null when nobody answered.
+   */
+  decided_by: string | null;
+  decided_from: AnsweredFrom | null;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  decided_at: string;
+  /**
+   * What the person said with a no.
+   */
+  reason: string | null;
+  /**
+   * With a yes: how far it reaches.
+   */
+  scope: ApprovalScope | null;
+  grant_id: string | null;
+}
 export interface DecisionAnswer {
   success: boolean;
   approval_id: string;
@@ -771,6 +808,11 @@ export interface Execution {
    * Who or what let it run: `risk:LOW`, `person:alice`, `mode:full`, `grant:…`, `rule:…`.
    */
   approved_by: string | null;
+  /**
+   * How its question ended: by whom, where and when it was allowed or denied, or that nobody answered in time; null
+   * when nobody was asked, or the question still waits.
+   */
+  decision: Decision | null;
   status: ExecutionStatus;
   error: string | null;
   error_type: ErrorType | null;
@@ -1193,8 +1235,8 @@ export interface MessageBody {
    */
   agent?: string | null;
   /**
-   * The sender's own name for this message. Sent again under the same key, it is answered as it was the first time, and
-   * neither kept nor worked on twice; another message under the same key is a conflict.
+   * The sender's own name for this message. Sent again under the same key, it is answered as it was the first time,
+   * and neither kept nor worked on twice; another message under the same key is a conflict.
    */
   client_key?: string | null;
 }

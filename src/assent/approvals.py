@@ -29,7 +29,7 @@ from assent.protocol.grants import (
     GrantTerms,
     PastCall,
 )
-from assent.protocol.states import ApprovalScope, ApprovalStatus, ErrorType, RiskLevel
+from assent.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, ErrorType, RiskLevel
 from assent.protocol.values import JsonObject
 from assent.protocol.verdicts import Finding, VerdictLevel, verdict_of
 from assent.store import ApprovalRow, ExecutionRow, Store
@@ -116,6 +116,7 @@ class ApprovalManager:
         project_id: str | None = None,
         scope: ApprovalScope = ApprovalScope.ONCE,
         terms: GrantTerms | None = None,
+        decided_from: AnsweredFrom | None = None,
     ) -> Decided:
         """Decide, or raise ConflictError with what already holds, or NotFound.
 
@@ -136,6 +137,7 @@ class ApprovalManager:
             client_id=client.client_id if client else None,
             project_id=project_id,
             grant=grant,
+            decided_from=decided_from,
             heavy=pending.tool_params.get("content_size", 0) > HEAVY_CHARACTERS,
         )
 

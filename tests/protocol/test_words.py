@@ -116,6 +116,7 @@ EVENTS: list[dict[str, Any]] = [
         "session_id": None,
         "scope": None,
         "grant_id": None,
+        "decided_from": "page",
     },
     {
         "kind": "tool.execution_signal",

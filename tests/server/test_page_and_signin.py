@@ -166,6 +166,8 @@ async def test_link_signs_in_once_and_for_chat_and_approve_only(server: Any) -> 
     visitor, cookie = await _signed_in(server)
     assert (await visitor.get("/my/projects", headers=cookie)).json["total_count"] == 1
     decided = await visitor.post(f"/my/approvals/{approval_id}/confirm", {"decision": "rejected"}, headers=cookie)
+    [told] = (await visitor.get("/my/tools/history", headers=cookie)).json["executions"]
+    assert (told["decision"]["status"], told["decision"]["decided_from"]) == ("rejected", "page")
     assert decided.status == 200
     result = f"/my/projects/{project}/tools/exec_1/result"
     assert (await visitor.post(result, {"status": "completed", "result": {}}, headers=cookie)).status == 403

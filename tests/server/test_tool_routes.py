@@ -335,3 +335,43 @@ async def test_running_call_is_stopped_by_telling_its_client(server: Any) -> Non
         report = {"status": "failed", "error": "Stopped.", "error_type": "cancelled"}
         await alice.post(f"/my/projects/{project}/tools/{signal.data['tool_id']}/result", report)
         assert (await calling).json["error_type"] == "cancelled"
+
+
+@pytest.mark.promise("R4", "R8", "D")
+@pytest.mark.parametrize("decision", ["rejected", "approved"])
+async def test_record_says_by_whom_where_and_when_a_call_was_decided_as_the_event_does(
+    server: Any, decision: str
+) -> None:
+    alice = server.user()
+    project = await alice.project()
+    tool_id, approval_id = await alice.question(project)
+    waits = await alice.get(f"/my/tools/{tool_id}")
+    assert waits.json["decision"] is None
+    async with alice.feed(project) as feed:
+        body = {"decision": decision} | ({"reason": "not today"} if decision == "rejected" else {})
+        assert (await alice.post(f"/my/approvals/{approval_id}/confirm", body)).status == 200
+        event = (await feed.until("tool.approval_decided")).data
+    for told in (
+        (await alice.get(f"/my/tools/{tool_id}")).json["decision"],
+        (await alice.get(f"/my/tools/history?project_id={project}")).json["executions"][0]["decision"],
+    ):
+        assert told["decided_at"] == event["timestamp"]
+        same = ("approval_id", "status", "decided_by", "decided_from", "reason", "scope", "grant_id")
+        assert {name: told[name] for name in same} == {name: event[name] for name in same}
+    assert (event["decided_by"], event["decided_from"], event["status"]) == ("person:alice", "program", decision)
+    assert event["reason"] == ("not today" if decision == "rejected" else None)
+
+
+@pytest.mark.promise("R8", "D")
+async def test_record_says_when_nobody_answered(start_server: Any) -> None:
+    alice = (await start_server(medium_approval_seconds=1)).user()
+    project = await alice.project()
+    async with alice.feed(project) as feed:
+        tool_id, approval_id = await alice.question(project)
+        await feed.until("tool.finished", tool_id=tool_id)
+    ended = (await alice.get(f"/my/tools/{tool_id}")).json
+    assert ended["status"] == "TIMEOUT"
+    decision = ended["decision"]
+    assert (decision["approval_id"], decision["status"]) == (approval_id, "timeout")
+    assert (decision["decided_by"], decision["decided_from"]) == (None, None)
+    assert decision["decided_at"] == ended["completed_at"]

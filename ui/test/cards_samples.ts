@@ -43,6 +43,7 @@ export function question(more: Partial<Question> = {}): Question {
     reason: null,
     scope: null,
     grant_id: null,
+    decided_from: null,
     ...more,
   };
 }

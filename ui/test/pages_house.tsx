@@ -145,6 +145,7 @@ export function execution(part: Partial<Execution> = {}): Execution {
     requires_approval: false,
     reasons: ["Reading a file changes nothing."],
     approved_by: "risk:LOW",
+    decision: null,
     status: "COMPLETED",
     error: null,
     error_type: null,
@@ -206,6 +207,7 @@ export function question(part: Partial<Question> = {}): Question {
     reason: null,
     scope: null,
     grant_id: null,
+    decided_from: null,
     ...part,
   };
 }

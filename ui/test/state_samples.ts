@@ -129,6 +129,7 @@ export function execution(id: string, second: number, changes: Partial<Execution
     requires_approval: false,
     reasons: [],
     approved_by: "risk:LOW",
+    decision: null,
     status: "COMPLETED",
     error: null,
     error_type: null,
@@ -178,6 +179,7 @@ export function approval(id: string, second: number, changes: Partial<ApprovalRe
     reason: null,
     scope: null,
     grant_id: null,
+    decided_from: null,
     ...changes,
   };
 }
@@ -208,6 +210,7 @@ export function decided(id: string, changes: Partial<ApprovalDecided> = {}): App
     session_id: "s",
     scope: null,
     grant_id: null,
+    decided_from: null,
     timestamp: at(40),
     ...changes,
   };

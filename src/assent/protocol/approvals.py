@@ -6,7 +6,7 @@ from pydantic import Field, StringConstraints
 
 from .grants import GrantTerms, Suggestion
 from .inspections import Inspection
-from .states import ApprovalScope, ApprovalStatus, RiskLevel
+from .states import AnsweredFrom, ApprovalScope, ApprovalStatus, RiskLevel
 from .values import JsonObject, Timestamp, Word
 from .verdicts import Finding
 
@@ -47,6 +47,24 @@ class ApprovalRequest(Word):
     scope: ApprovalScope | None = None
     grant_id: str | None = None
     """The grant that was saved with the answer, or that answered."""
+    decided_from: AnsweredFrom | None = None
+    """Where a person answered; null when no person did."""
+
+
+class Decision(Word):
+    """How a question ended: answered, out of time (`timeout`), or withdrawn (`cancelled`)."""
+
+    approval_id: str
+    status: ApprovalStatus
+    decided_by: str | None
+    """`person:alice`, `grant:…`; null when nobody answered."""
+    decided_from: AnsweredFrom | None
+    decided_at: Timestamp
+    reason: str | None
+    """What the person said with a no."""
+    scope: ApprovalScope | None
+    """With a yes: how far it reaches."""
+    grant_id: str | None
 
 
 class ApprovalList(Word):

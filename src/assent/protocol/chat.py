@@ -36,8 +36,8 @@ class MessageBody(Word):
     agent: Identifier | None = None
     """Which of the project's agents works on it; left out: `chat`."""
     client_key: Identifier | None = None
-    """The sender's own name for this message. Sent again under the same key, it is answered as it was the first time, and
-    neither kept nor worked on twice; another message under the same key is a conflict."""
+    """The sender's own name for this message. Sent again under the same key, it is answered as it was the first time,
+    and neither kept nor worked on twice; another message under the same key is a conflict."""
 
 
 class MessageAccepted(Word):

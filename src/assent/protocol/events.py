@@ -11,7 +11,16 @@ from pydantic import Field, TypeAdapter
 from .grants import Grant, Suggestion
 from .inspections import Inspection
 from .overview import Machine
-from .states import AgentMode, ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel, RunState
+from .states import (
+    AgentMode,
+    AnsweredFrom,
+    ApprovalScope,
+    ApprovalStatus,
+    ErrorType,
+    ExecutionStatus,
+    RiskLevel,
+    RunState,
+)
 from .traces import Traceparent
 from .values import JsonObject, Timestamp, Word
 from .verdicts import Finding
@@ -50,6 +59,8 @@ class ApprovalDecided(Event):
     session_id: str | None
     scope: ApprovalScope | None = None
     grant_id: str | None = None
+    decided_from: AnsweredFrom | None = None
+    """Where a person answered; null when no person did."""
 
 
 class InspectionRequested(Event):

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from .approvals import Decision
 from .states import (
     AgentMode,
     ClientResultStatus,
@@ -64,6 +65,9 @@ class Execution(Word):
     reasons: list[str]
     approved_by: str | None
     """Who or what let it run: `risk:LOW`, `person:alice`, `mode:full`, `grant:…`, `rule:…`."""
+    decision: Decision | None = None
+    """How its question ended: by whom, where and when it was allowed or denied, or that nobody answered in time; null
+    when nobody was asked, or the question still waits."""
     status: ExecutionStatus
     error: str | None
     error_type: ErrorType | None

@@ -131,6 +131,15 @@ class ApprovalStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+class AnsweredFrom(StrEnum):
+    """Where a person gave an answer."""
+
+    PAGE = "page"
+    """In a browser, signed in there."""
+    PROGRAM = "program"
+    """With a token: an editor, a terminal, or anything else."""
+
+
 class ApprovalScope(StrEnum):
     """How far an answer reaches (G8)."""
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from assent.protocol.approvals import ApprovalList, ApproveBody, ConfirmBody, DecisionAnswer, RejectBody
 from assent.protocol.grants import GrantTerms
-from assent.protocol.states import ApprovalScope, Scope
+from assent.protocol.states import AnsweredFrom, ApprovalScope, Scope
 from assent.protocol.values import Identifier, Word
 
 from .bodies import read_body, read_query
@@ -76,15 +76,17 @@ async def _decide(
     scope: ApprovalScope = ApprovalScope.ONCE,
     terms: GrantTerms | None = None,
 ) -> Response:
+    principal = principal_of(request)
     row, grant, released = await parts_of(request).approvals.decide(
         request.path_params["approval_id"],
-        principal_of(request).user_id,
+        principal.user_id,
         approve=approve,
         reason=reason,
         digest=digest,
         project_id=request.path_params.get("project_id"),
         scope=scope,
         terms=terms,
+        decided_from=AnsweredFrom.PAGE if principal.sign_ins else AnsweredFrom.PROGRAM,
     )
     answer = DecisionAnswer(
         success=True,

@@ -6,7 +6,7 @@ status `failed`, not an HTTP error; an HTTP error means the request itself was w
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from pydantic import Field, TypeAdapter
@@ -16,6 +16,7 @@ from starlette.responses import Response
 from assent import telemetry
 from assent.executor import Caller
 from assent.gate import mask_text
+from assent.protocol.approvals import Decision
 from assent.protocol.chat import Cancelled
 from assent.protocol.errors import NotFound
 from assent.protocol.executions import (
@@ -141,7 +142,8 @@ async def get_tool(request: Request) -> Response:
     row = await parts.store.executions.get(request.path_params["tool_id"], user_id=principal_of(request).user_id)
     if query.wait and not row.status.ended:
         row = await _wait(request, row, query.wait)
-    return JsonAnswer(row.to_wire())
+    ended = await parts.store.approvals.decisions([row.approval_id])
+    return JsonAnswer(row.to_wire(ended.get(row.approval_id or "")))
 
 
 async def history(request: Request) -> Response:
@@ -153,7 +155,8 @@ async def history(request: Request) -> Response:
         raise WrongForm("`cursor` is not one we gave.", hint="Pass `next_cursor` of the page before, unchanged.")
     rows, total, cursor = await parts.store.executions.page(HistoryFilter(user_id=user_id, **query.model_dump()))
     much = sum(len(row.result or "") for row in rows) > MUCH_TO_SHORTEN
-    executions = await asyncio.to_thread(_shortened, rows) if much else _shortened(rows)
+    ended = await parts.store.approvals.decisions([row.approval_id for row in rows])
+    executions = await asyncio.to_thread(_shortened, rows, ended) if much else _shortened(rows, ended)
     return JsonAnswer(ExecutionPage(executions=executions, total_count=total, next_cursor=cursor))
 
 
@@ -172,14 +175,15 @@ async def cancel_tool(request: Request) -> Response:
     return JsonAnswer(Cancelled(success=True, message=message))
 
 
-def _shortened(rows: Sequence[ExecutionRow]) -> list[Execution]:
+def _shortened(rows: Sequence[ExecutionRow], ended: Mapping[str, Decision]) -> list[Execution]:
     """Rows for a list: a page of whole results could be gigabytes."""
-    return [
-        row.to_wire()
-        if row.result is None or len(row.result) <= PREVIEW_CHARACTERS
-        else row._replace(result=None).to_wire().model_copy(update={"result": preview(row.result)[0]})
-        for row in rows
-    ]
+    return [_short(row, ended.get(row.approval_id or "")) for row in rows]
+
+
+def _short(row: ExecutionRow, decision: Decision | None) -> Execution:
+    if row.result is None or len(row.result) <= PREVIEW_CHARACTERS:
+        return row.to_wire(decision)
+    return row._replace(result=None).to_wire(decision).model_copy(update={"result": preview(row.result)[0]})
 
 
 async def _wait(request: Request, row: ExecutionRow, seconds: float) -> ExecutionRow:

@@ -5,18 +5,29 @@ yes loses even when no sweeper has run yet. Several executions may wait for one 
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from assent.protocol.approvals import Decision
 from assent.protocol.errors import ConflictError
-from assent.protocol.states import ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel
+from assent.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel
 from assent.protocol.values import JsonObject, new_id
 
 from . import grants, moves
 from .database import Database, Transaction
 from .ledger import Ledger
-from .questions import APPROVAL_COLUMNS, close, decided_already, own, put, time_out, waiting_executions, with_tools
+from .questions import (
+    APPROVAL_COLUMNS,
+    close,
+    decided_already,
+    decisions,
+    own,
+    put,
+    time_out,
+    waiting_executions,
+    with_tools,
+)
 from .records import ApprovalRow, ExecutionRow, approval_row
 from .replaced import text_of
 
@@ -99,6 +110,7 @@ class Approvals:
         client_id: str | None = None,
         project_id: str | None = None,
         grant: grants.NewGrant | None = None,
+        decided_from: AnsweredFrom | None = None,
         heavy: bool = False,
     ) -> Decided:
         """The first decision wins; a later one raises ConflictError and says what holds.
@@ -123,7 +135,7 @@ class Approvals:
                     return decided_already(approval._replace(status=ApprovalStatus.TIMEOUT))
                 waiting = waiting_executions(transaction, approval.id)
                 if not approve:
-                    return _reject(transaction, ledger, approval, waiting, decided_by, reason)
+                    return _reject(transaction, ledger, approval, waiting, decided_by, reason, decided_from)
                 saved = None if grant is None else _save(transaction, ledger, approval, waiting, grant, decided_by)
                 scope = ApprovalScope.ONCE if grant is None else grant.scope
                 decided = close(
@@ -136,6 +148,7 @@ class Approvals:
                     waiting=waiting,
                     scope=scope,
                     grant_id=saved.id if saved else None,
+                    decided_from=decided_from,
                 )
                 for execution in waiting:
                     self._let_go(transaction, ledger, execution, decided_by, client_id)
@@ -177,6 +190,12 @@ class Approvals:
         return await self._database.read(
             lambda transaction: with_tools(transaction, own(transaction, approval_id, user_id, None))
         )
+
+    async def decisions(self, approval_ids: Sequence[str | None]) -> dict[str, Decision]:
+        """How questions ended, for those that did. Of whomever: the caller has the executions they were asked for."""
+        if not any(approval_ids):
+            return {}
+        return await self._database.read(lambda transaction: decisions(transaction, approval_ids))
 
     async def replaced(
         self, approval_id: str, *, user_id: str, whole: Callable[[ApprovalRow], bool]
@@ -275,6 +294,7 @@ def _reject(
     waiting: list[ExecutionRow],
     decided_by: str,
     reason: str | None,
+    decided_from: AnsweredFrom | None,
 ) -> Decided:
     decided = close(
         transaction,
@@ -284,6 +304,7 @@ def _reject(
         decided_by=decided_by,
         reason=reason,
         waiting=waiting,
+        decided_from=decided_from,
     )
     for execution in waiting:
         moves.end(

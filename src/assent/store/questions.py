@@ -4,15 +4,16 @@
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from assent.protocol.approvals import Decision
 from assent.protocol.digests import plain_json
 from assent.protocol.errors import ConflictError, NotFound
 from assent.protocol.events import ApprovalDecided, ApprovalRequested
 from assent.protocol.grants import Suggestion
 from assent.protocol.inspections import Inspection
-from assent.protocol.states import ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus
+from assent.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus
 from assent.protocol.values import new_id
 
 from . import moves, replaced
@@ -93,6 +94,7 @@ def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, quest
             "suggestions": plain_json(question.suggestions),
             "unseen": None if changed is None else plain_json(changed),
             "grant_id": None,
+            "decided_from": None,
         }
         approval = approval_row(values)
         if question.replaced is not None:
@@ -216,12 +218,13 @@ def close(
     waiting: list[ExecutionRow],
     scope: ApprovalScope = ApprovalScope.ONCE,
     grant_id: str | None = None,
+    decided_from: AnsweredFrom | None = None,
 ) -> ApprovalRow:
     now = transaction.now
     reach = scope if after is ApprovalStatus.APPROVED else None
     changed = transaction.change(
         "UPDATE approvals SET status = :after, decided_at = :now, decided_by = :decided_by, reason = :reason, "
-        "scope = :scope, grant_id = :grant_id WHERE id = :id AND status = 'pending'",
+        "scope = :scope, grant_id = :grant_id, decided_from = :decided_from WHERE id = :id AND status = 'pending'",
         {
             "after": after.value,
             "now": now,
@@ -229,6 +232,7 @@ def close(
             "reason": reason,
             "scope": reach.value if reach else None,
             "grant_id": grant_id,
+            "decided_from": decided_from,
             "id": approval.id,
         },
     )
@@ -241,6 +245,7 @@ def close(
         reason=reason,
         scope=reach,
         grant_id=grant_id,
+        decided_from=decided_from,
         tool_ids=tuple(execution.id for execution in waiting),
     )
     ledger.event(
@@ -254,6 +259,7 @@ def close(
             session_id=approval.session_id,
             scope=reach,
             grant_id=grant_id,
+            decided_from=decided_from,
         )
     )
     ledger.audit(
@@ -265,9 +271,24 @@ def close(
         executions=list(decided.tool_ids),
         scope=reach.value if reach else None,
         grant=grant_id,
+        **({} if decided_from is None else {"where": decided_from.value}),
     )
     transaction.hint(approval_topic(approval.id), decided)
     return decided
+
+
+def decisions(transaction: Transaction, approval_ids: Iterable[str | None]) -> dict[str, Decision]:
+    """How these questions ended, for those that did."""
+    found: dict[str, Decision] = {}
+    for approval_id in {each for each in approval_ids if each is not None}:
+        row = transaction.one(
+            "SELECT status, decided_by, decided_from, decided_at, reason, scope, grant_id FROM approvals "
+            "WHERE id = :id AND status <> 'pending'",
+            {"id": approval_id},
+        )
+        if row is not None:
+            found[approval_id] = Decision(approval_id=approval_id, **row)
+    return found
 
 
 def decided_already(approval: ApprovalRow) -> ConflictError:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
-from assent.protocol.approvals import ApprovalRequest
+from assent.protocol.approvals import ApprovalRequest, Decision
 from assent.protocol.chat import Message, Project, Run, Session
 from assent.protocol.executions import Execution, ToolResponse
 from assent.protocol.grants import Suggestion
@@ -18,6 +18,7 @@ from assent.protocol.inspections import Inspection
 from assent.protocol.states import (
     RESPONSE_STATUS,
     AgentMode,
+    AnsweredFrom,
     ApprovalScope,
     ApprovalStatus,
     ErrorType,
@@ -133,6 +134,7 @@ class ApprovalRow(NamedTuple):
     unseen: str | None = None
     """What it said had changed unseen, as JSON; None where no code of the workspace would run."""
     grant_id: str | None = None
+    decided_from: AnsweredFrom | None = None
     tool_ids: tuple[str, ...] = ()
 
     def to_wire(self) -> ApprovalRequest:
@@ -161,6 +163,7 @@ class ApprovalRow(NamedTuple):
             inspection=self.inspection,
             suggestions=list(self.suggestions),
             grant_id=self.grant_id,
+            decided_from=self.decided_from,
         )
 
 
@@ -200,7 +203,7 @@ class ExecutionRow(NamedTuple):
     started_at: str | None
     completed_at: str | None
 
-    def to_wire(self) -> Execution:
+    def to_wire(self, decision: Decision | None = None) -> Execution:
         return Execution(
             id=self.id,
             user_id=self.user_id,
@@ -219,6 +222,7 @@ class ExecutionRow(NamedTuple):
             requires_approval=self.requires_approval,
             reasons=[finding["reason"] for finding in json.loads(self.findings)],
             approved_by=self.approved_by,
+            decision=decision,
             status=self.status,
             error=self.error,
             error_type=self.error_type,
@@ -320,6 +324,7 @@ def approval_row(row: Row, tool_ids: tuple[str, ...] = ()) -> ApprovalRow:
     values["network"] = bool(values["network"])
     values["status"] = ApprovalStatus(values["status"])
     values["scope"] = ApprovalScope(values["scope"]) if values["scope"] else None
+    values["decided_from"] = AnsweredFrom(values["decided_from"]) if values["decided_from"] else None
     inspection, suggestions = values["inspection"], values["suggestions"]
     values["inspection"] = Inspection.model_validate_json(inspection) if inspection else None
     values["suggestions"] = tuple(SUGGESTIONS.validate_json(suggestions)) if suggestions else ()

@@ -203,6 +203,7 @@ approvals = Table(
     Column("suggestions", Text),  # rules an answer could save
     Column("unseen", Text),  # what it said had changed unseen; null where no code of the workspace would run
     Column("grant_id", String(64)),  # saved with the answer, or what answered
+    Column("decided_from", String(10)),  # where a person answered
     Index(
         "ix_approvals_pending",
         "user_id",

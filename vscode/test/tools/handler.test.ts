@@ -469,6 +469,7 @@ describe("Questions and acknowledgements", () => {
       session_id: null,
       scope: null,
       grant_id: null,
+      decided_from: null,
     });
     expect(handler.pendingApprovals).toEqual([]);
     expect(prompt.questions[0]?.closed.reason).toBe("Denied by bob.");

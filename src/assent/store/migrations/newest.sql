@@ -3,7 +3,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0005');
+INSERT INTO "alembic_version" VALUES('0006');
 CREATE TABLE approvals (
 	id VARCHAR(64) NOT NULL, 
 	user_id VARCHAR(200) NOT NULL, 
@@ -24,7 +24,7 @@ CREATE TABLE approvals (
 	decided_at VARCHAR(24), 
 	decided_by VARCHAR(250), 
 	reason TEXT, 
-	scope VARCHAR(20), inspection TEXT, suggestions TEXT, unseen TEXT, grant_id VARCHAR(64), 
+	scope VARCHAR(20), inspection TEXT, suggestions TEXT, unseen TEXT, grant_id VARCHAR(64), decided_from VARCHAR(10), 
 	CONSTRAINT pk_approvals PRIMARY KEY (id)
 );
 CREATE TABLE audit (

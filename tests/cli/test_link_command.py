@@ -5,6 +5,7 @@ import json
 import urllib.error
 import urllib.request
 from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
@@ -43,6 +44,25 @@ def test_link_is_json_when_asked_and_names_the_server_that_was_named(site: Any) 
     told = json.loads(site.here("link", "--server", f"{site.url}/", "--json").stdout)
     assert told["sign_in_url"].startswith(f"{site.url}/signin?code=")
     assert told["expires_in_seconds"] == 600
+    assert told["editor_url"] == "vscode://assent.assent/signin?link=" + quote(told["sign_in_url"], safe="")
+
+
+def test_link_for_the_editor_is_exchanged_for_a_token_that_may_execute(site: Any) -> None:
+    printed = site.here("link", "--editor")
+    assert "VS Code" in printed.stderr
+    opened = urlsplit(printed.stdout.strip())
+    assert (opened.scheme, opened.netloc, opened.path) == ("vscode", "assent.assent", "/signin")
+    [link] = parse_qs(opened.query)["link"]
+    asking = urllib.request.Request(
+        f"{site.url}/signin/exchange",
+        data=json.dumps({"code": parse_qs(urlsplit(link).query)["code"][0]}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(asking, timeout=30) as answer:
+        told = json.load(answer)
+    assert (told["user_id"], told["scopes"]) == ("alice", ["approve", "chat", "execute"])
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(asking, timeout=30)
 
 
 def test_link_without_a_server_or_with_an_agents_token_says_what_to_do(site: Any, assent: Any, free_port: Any) -> None:

@@ -158,8 +158,12 @@ def token(
 
 
 @app.command()
-def link(server: Server = None, as_json: AsJson = False) -> None:
-    """Print a link to the chat page that signs a browser in.
+def link(
+    server: Server = None,
+    editor: Annotated[bool, typer.Option("--editor", help="As a link that opens in VS Code.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print a link to the chat page that signs a browser in, or VS Code.
 
     For the server that `assent up` runs here, or the one that is named. It works once and for ten minutes: open it, or
     paste it into a browser's address bar. Needs a token that may chat and approve, as `assent token` makes them.
@@ -172,7 +176,7 @@ def link(server: Server = None, as_json: AsJson = False) -> None:
     _log(logging.WARNING, verbose=False)
     from .link import print_link
 
-    _run(print_link(server_url=server, as_json=as_json))
+    _run(print_link(server_url=server, editor=editor, as_json=as_json))
 
 
 @app.command()

@@ -140,7 +140,7 @@ def _announce(connection: ClientConnection, link: str | None, model: str, *, as_
     say(f"Assent is up for {connection.workspace.root}")
     if link is not None:
         say(f"  chat page  {link}")
-        say("             (signs you in once, within 10 minutes; `assent link` prints another)")
+        say("             (signs you in once, within 10 minutes, here or in VS Code; `assent link` prints another)")
     else:
         say(f"  joined the server that is already up at {connection.api.server_url}")
         say("  chat page  `assent link` prints a link to it")

@@ -12,6 +12,8 @@ import pytest
 from assent.bus import ConnectedClient, Presence
 from assent.protocol.states import Scope
 from assent.server.attendance import Attendance
+from assent.server.refusals import TooMany
+from assent.server.verifying import Verifications
 from assent.store.audit import PIECE, Audit
 
 PEOPLE = (Scope.CHAT, Scope.APPROVE)
@@ -184,6 +186,52 @@ async def test_changed_chain_shows_and_those_who_ask_at_once_share_one_verificat
     assert begun == {project: 1}
     assert (await alice.get(path)).json["records"] == 1
     assert begun == {project: 2}, "a later one looks again"
+
+
+@pytest.mark.promise("R-user")
+async def test_one_user_verifies_one_chain_at_a_time_and_others_are_not_held_up(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob = server.user(), server.user("bob")
+    first, second, of_bob = await alice.project(), await alice.project(), await bob.project()
+    begun, go_on, verify = asyncio.Event(), asyncio.Event(), Audit.verify_project
+
+    async def held(self: Audit, project_id: str) -> Any:
+        if project_id == first:
+            begun.set()
+            await go_on.wait()
+        return await verify(self, project_id)
+
+    monkeypatch.setattr(Audit, "verify_project", held)
+    asking = asyncio.create_task(alice.get(f"/my/projects/{first}/audit/verify"))
+    await begun.wait()
+    refused = await alice.get(f"/my/projects/{second}/audit/verify")
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+    assert (await bob.get(f"/my/projects/{of_bob}/audit/verify")).status == 200
+    go_on.set()
+    assert (await asking).json["holds"] is True
+    assert (await alice.get(f"/my/projects/{second}/audit/verify")).status == 200
+
+
+async def test_after_a_long_verification_its_user_waits_as_long_again(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob, clock = server.user(), server.user("bob"), [100.0]
+    project, verify = await alice.project(), Audit.verify_project
+    chains = Verifications(server.parts.store, clock=lambda: clock[0])
+
+    async def long(self: Audit, project_id: str) -> Any:
+        clock[0] += 20
+        return await verify(self, project_id)
+
+    monkeypatch.setattr(Audit, "verify_project", long)
+    assert (await chains.verify(project, "alice")).holds
+    clock[0] += 12.5
+    with pytest.raises(TooMany) as refused:
+        await chains.verify(project, "alice")
+    assert (refused.value.retry_after, refused.value.hint) == (8, "Ask again in 8 seconds.")
+    assert (await chains.verify(await bob.project(), "bob")).holds, "somebody else"
+    assert (await chains.verify(project, "alice")).holds, "its time is over"
 
 
 async def test_verification_that_is_under_way_does_not_hold_up_the_end_of_the_server(

@@ -1,10 +1,8 @@
 """What the page shows beside the conversation: who is signed in, machines, the audit chain; a link for another browser.
 
-All of it is the asking user's own, and nothing here changes anything in a project. Verifying a chain takes a while, so
-whoever asks for the same one meanwhile gets the same answer.
+All of it is the asking user's own, and nothing here changes anything in a project.
 """
 
-import asyncio
 import json
 from functools import cache
 from importlib.metadata import version
@@ -14,18 +12,13 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from assent.protocol.overview import AuditCheck, AuditEntry, AuditPage, MachineList, Me, SignInLink
-from assent.protocol.values import Word, now
-from assent.store import Store
+from assent.protocol.overview import AuditEntry, AuditPage, MachineList, Me, SignInLink
+from assent.protocol.values import Word
 
 from .bodies import read_query
-from .parts import Parts
 from .routing import ANY_SCOPE, PEOPLE, JsonAnswer, Route, parts_of, principal_of
 from .signin import CODE_SECONDS
-
-AT_ONCE = 2
-"""Chains that are verified at the same time; further ones wait for their turn."""
-VERIFICATIONS = "verifications"
+from .verifying import Verifications
 
 
 class AuditQuery(Word):
@@ -81,7 +74,8 @@ async def audit(request: Request) -> Response:
 async def verify(request: Request) -> Response:
     parts = parts_of(request)
     async with parts.until_closing("Ask again when it is back."):
-        return JsonAnswer(await _verifications(parts).of(request.path_params["project_id"]))
+        user_id = principal_of(request).user_id
+        return JsonAnswer(await Verifications.of(parts).verify(request.path_params["project_id"], user_id))
 
 
 async def sign_in_link(request: Request) -> Response:
@@ -90,49 +84,6 @@ async def sign_in_link(request: Request) -> Response:
         principal.user_id, until=principal.expires_at, scopes=principal.scopes, led_by=principal.sign_ins
     )
     return JsonAnswer(SignInLink(path=f"/signin?code={quote(code)}", expires_in_seconds=round(CODE_SECONDS)))
-
-
-class Verifications:
-    """The chains that are being verified now."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._turns = asyncio.Semaphore(AT_ONCE)
-        self._running: dict[str, asyncio.Task[AuditCheck]] = {}
-
-    async def of(self, project_id: str) -> AuditCheck:
-        """What verifying this project's chain finds. One that is under way answers for all who ask meanwhile."""
-        task = self._running.get(project_id)
-        if task is None:
-            task = self._running[project_id] = asyncio.create_task(self._verify(project_id), name="assent-verify")
-            task.add_done_callback(lambda done: self._running.pop(project_id))
-        # Shielded: one who goes away does not take the answer from the others.
-        return await asyncio.shield(task)
-
-    async def close(self) -> None:
-        running = list(self._running.values())
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-    async def _verify(self, project_id: str) -> AuditCheck:
-        async with self._turns:
-            found = await self._store.audit.verify_project(project_id)
-        return AuditCheck(
-            project_id=project_id,
-            records=found.records,
-            head=found.head,
-            holds=found.fault is None,
-            fault=found.fault,
-            checked_at=now(),
-        )
-
-
-def _verifications(parts: Parts) -> Verifications:
-    found = parts.on_demand.get(VERIFICATIONS)
-    if not isinstance(found, Verifications):
-        found = parts.on_demand[VERIFICATIONS] = Verifications(parts.store)
-    return found
 
 
 ROUTES = (
@@ -177,13 +128,14 @@ ROUTES = (
         "/my/projects/{project_id}/audit/verify",
         verify,
         "Verify the audit chain",
-        "Recomputes the project's chain from its first record on. A server that was tampered with could lie here: "
+        "Recomputes the project's chain from its first record on. One at a time for each user, and after a long one "
+        "not at once again: else 429 with Retry-After. A server that was tampered with could lie here: "
         "`assent audit verify` reads the database itself.",
         "audit",
         PEOPLE,
         people_only=True,
         answer="AuditCheck",
-        errors=(404, 503),
+        errors=(404, 429, 503),
     ),
     Route(
         "POST",

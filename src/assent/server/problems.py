@@ -20,7 +20,7 @@ from assent.protocol.errors import AssentError, ConfigurationError, ConflictErro
 from assent.protocol.values import JsonObject
 from assent.store import STORAGE_ERRORS
 
-from .refusals import MethodNotAllowed, Unauthenticated, WrongForm
+from .refusals import MethodNotAllowed, TooMany, Unauthenticated, WrongForm
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -75,6 +75,8 @@ def _of_assent(error: AssentError) -> Response:
         headers["WWW-Authenticate"] = 'Bearer realm="assent", error="invalid_token"'
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)
+    if isinstance(error, TooMany) and error.retry_after is not None:
+        headers["Retry-After"] = str(error.retry_after)
     state = error.state if isinstance(error, ConflictError) else None
     errors = error.errors if isinstance(error, WrongForm) else None
     return _response(status, error.message, hint=error.hint, state=state, errors=errors, headers=headers)

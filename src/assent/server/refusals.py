@@ -45,6 +45,11 @@ class TooMany(CallerError):
 
     status_code = 429
 
+    def __init__(self, message: str, *, hint: str | None = None, retry_after: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
+        """Seconds, where it is known when it makes sense again."""
+
 
 class Unavailable(AssentError):
     """This server cannot do it now, or was installed without it."""

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -315,7 +316,7 @@ def test_what_was_copied_counts_not_what_was_put_back_for_the_look(
     times = os.stat(target)
     copy = writing_module._Writer._copy_old
 
-    def copying(writer, *more):  # type: ignore[no-untyped-def]
+    def copying(writer: Any, *more: Any) -> Any:
         target.write_text("bad")
         try:
             return copy(writer, *more)

@@ -165,7 +165,7 @@ class Approvals:
 
         def work(transaction: Transaction) -> None:
             rows = transaction.all(
-                f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE status = 'pending' AND deadline <= :now LIMIT 200",  # noqa: S608
+                f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE status = 'pending' AND deadline <= :now LIMIT 200",  # noqa: S608 - column names are ours
                 {"now": transaction.now},
             )
             for row in rows:
@@ -178,7 +178,7 @@ class Approvals:
     async def pending(self, user_id: str, project_id: str | None = None) -> list[ApprovalRow]:
         def work(transaction: Transaction) -> list[ApprovalRow]:
             rows = transaction.all(
-                f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE user_id = :user_id AND status = 'pending' "  # noqa: S608
+                f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE user_id = :user_id AND status = 'pending' "  # noqa: S608 - column names are ours
                 "AND deadline > :now AND (:project_id IS NULL OR project_id = :project_id) ORDER BY created_at, id",
                 {"user_id": user_id, "now": transaction.now, "project_id": project_id},
             )
@@ -235,7 +235,7 @@ class Approvals:
     ) -> list[str]:
         """Let go what waits in the session and is covered by a grant that was just given, as far as its uses reach."""
         rows = transaction.all(
-            f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE session_id = :session_id AND user_id = :user_id "  # noqa: S608
+            f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE session_id = :session_id AND user_id = :user_id "  # noqa: S608 - column names are ours
             "AND status = 'pending' AND deadline > :now ORDER BY created_at, id",
             {"session_id": grant.session_id, "user_id": grant.user_id, "now": transaction.now},
         )

@@ -55,7 +55,7 @@ class Audit:
 
         def work(transaction: Transaction) -> tuple[list[AuditRecord], int]:
             rows = transaction.all(
-                f"SELECT {AUDIT_COLUMNS} FROM audit WHERE project_id = :project_id AND seq < :before "  # noqa: S608
+                f"SELECT {AUDIT_COLUMNS} FROM audit WHERE project_id = :project_id AND seq < :before "  # noqa: S608 - column names are ours
                 "ORDER BY seq DESC LIMIT :limit",
                 {"project_id": project_id, "before": LARGEST if before is None else before, "limit": limit},
             )
@@ -99,7 +99,7 @@ class Audit:
 
 def _after(transaction: Transaction, project_id: str, after: int, limit: int) -> list[AuditRecord]:
     rows = transaction.all(
-        f"SELECT {AUDIT_COLUMNS} FROM audit WHERE project_id = :project_id AND seq > :after "  # noqa: S608
+        f"SELECT {AUDIT_COLUMNS} FROM audit WHERE project_id = :project_id AND seq > :after "  # noqa: S608 - column names are ours
         "ORDER BY seq LIMIT :limit",
         {"project_id": project_id, "after": after, "limit": limit},
     )

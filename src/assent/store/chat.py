@@ -68,7 +68,7 @@ class Chat:
     async def projects(self, user_id: str) -> list[ProjectRow]:
         def work(transaction: Transaction) -> list[ProjectRow]:
             rows = transaction.all(
-                f"SELECT {PROJECT_COLUMNS} FROM projects WHERE user_id = :user_id ORDER BY created_at, id",  # noqa: S608
+                f"SELECT {PROJECT_COLUMNS} FROM projects WHERE user_id = :user_id ORDER BY created_at, id",  # noqa: S608 - column names are ours
                 {"user_id": user_id},
             )
             return [project_row(row) for row in rows]
@@ -90,7 +90,7 @@ class Chat:
     async def project(self, project_id: str) -> ProjectRow | None:
         def work(transaction: Transaction) -> ProjectRow | None:
             row = transaction.one(
-                f"SELECT {PROJECT_COLUMNS} FROM projects WHERE id = :id",  # noqa: S608
+                f"SELECT {PROJECT_COLUMNS} FROM projects WHERE id = :id",  # noqa: S608 - column names are ours
                 {"id": project_id},
             )
             return project_row(row) if row else None
@@ -135,7 +135,7 @@ class Chat:
     async def sessions(self, user_id: str, project_id: str, limit: int = 200) -> list[SessionRow]:
         def work(transaction: Transaction) -> list[SessionRow]:
             rows = transaction.all(
-                f"SELECT {SESSION_COLUMNS} FROM sessions WHERE project_id = :project_id AND user_id = :user_id "  # noqa: S608
+                f"SELECT {SESSION_COLUMNS} FROM sessions WHERE project_id = :project_id AND user_id = :user_id "  # noqa: S608 - column names are ours
                 "ORDER BY created_at DESC, id LIMIT :limit",
                 {"project_id": project_id, "user_id": user_id, "limit": limit},
             )
@@ -156,7 +156,7 @@ class Chat:
         def work(transaction: Transaction) -> tuple[list[MessageRow], bool]:
             load_session(transaction, session_id, user_id)
             rows = transaction.all(
-                f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE session_id = :session_id "  # noqa: S608
+                f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE session_id = :session_id "  # noqa: S608 - column names are ours
                 "AND position < :before ORDER BY position DESC LIMIT :limit",
                 {
                     "session_id": session_id,
@@ -210,7 +210,7 @@ class Chat:
 
 def load_session(transaction: Transaction, session_id: str, user_id: str | None) -> SessionRow:
     row = transaction.one(
-        f"SELECT {SESSION_COLUMNS} FROM sessions WHERE id = :id",  # noqa: S608
+        f"SELECT {SESSION_COLUMNS} FROM sessions WHERE id = :id",  # noqa: S608 - column names are ours
         {"id": session_id},
     )
     if row is None or user_id not in (None, row["user_id"]):

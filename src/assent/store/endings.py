@@ -49,7 +49,7 @@ def call_off_run(
 ) -> list[ExecutionRow]:
     """Call off everything a run has open."""
     rows = transaction.all(
-        f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE run_id = :run_id AND {moves.OPEN}",  # noqa: S608
+        f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE run_id = :run_id AND {moves.OPEN}",  # noqa: S608 - column names are ours
         {"run_id": run_id},
     )
     return [call_off(transaction, execution_row(row), actor, connected) for row in rows]

@@ -126,7 +126,7 @@ class Executions:
 
         def work(transaction: Transaction) -> list[tuple[str, str | None]]:
             rows = transaction.all(
-                f"SELECT DISTINCT project_id, client_id FROM tool_executions WHERE {moves.OPEN} "  # noqa: S608
+                f"SELECT DISTINCT project_id, client_id FROM tool_executions WHERE {moves.OPEN} "  # noqa: S608 - made of our own words alone
                 "AND status = 'PENDING'"
             )
             return [(row["project_id"], row["client_id"]) for row in rows]
@@ -138,7 +138,7 @@ class Executions:
 
         def look(transaction: Transaction) -> list[tuple[str, int]]:
             rows = transaction.all(
-                "SELECT id, length(true_params) AS size FROM tool_executions WHERE project_id = :project_id "  # noqa: S608
+                "SELECT id, length(true_params) AS size FROM tool_executions WHERE project_id = :project_id "  # noqa: S608 - made of our own words alone
                 f"AND {moves.OPEN} AND status = 'APPROVED' ORDER BY approved_at, created_at, id",
                 {"project_id": project_id},
             )
@@ -273,13 +273,13 @@ class Executions:
 
         def work(transaction: Transaction) -> tuple[list[ExecutionRow], str | None]:
             rows = transaction.all(
-                f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE deadline <= :now AND {moves.OPEN} "  # noqa: S608
+                f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE deadline <= :now AND {moves.OPEN} "  # noqa: S608 - column names are ours
                 "ORDER BY deadline LIMIT 200",
                 {"now": transaction.now},
             )
             ended = [endings.expire(transaction, execution_row(row), connected) for row in rows]
             upcoming = transaction.one(
-                "SELECT min(deadline) AS deadline FROM (SELECT min(deadline) AS deadline FROM tool_executions "  # noqa: S608
+                "SELECT min(deadline) AS deadline FROM (SELECT min(deadline) AS deadline FROM tool_executions "  # noqa: S608 - made of our own words alone
                 f"WHERE {moves.OPEN} UNION ALL "
                 "SELECT min(deadline) AS deadline FROM approvals WHERE status = 'pending') AS open"
             )
@@ -292,7 +292,7 @@ class Executions:
 
         def work(transaction: Transaction) -> list[str]:
             rows = transaction.all(
-                f"SELECT DISTINCT project_id FROM tool_executions WHERE {moves.OPEN} AND status = 'APPROVED'"  # noqa: S608
+                f"SELECT DISTINCT project_id FROM tool_executions WHERE {moves.OPEN} AND status = 'APPROVED'"  # noqa: S608 - made of our own words alone
             )
             return [row["project_id"] for row in rows]
 
@@ -389,7 +389,7 @@ def _check_claim(transaction: Transaction, new: NewExecution) -> None:
 def _own(transaction: Transaction, execution_id: str, user_id: str, project_id: str | None) -> ExecutionRow:
     # The owner is part of the question, so that another user's row is not even read.
     row = transaction.one(
-        f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id AND user_id = :user_id",  # noqa: S608
+        f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id AND user_id = :user_id",  # noqa: S608 - column names are ours
         {"id": execution_id, "user_id": user_id},
     )
     if row is None or project_id not in (None, row["project_id"]):

@@ -127,7 +127,7 @@ class Grants:
 
         def work(transaction: Transaction) -> tuple[GrantRow, str]:
             row = transaction.one(
-                f"SELECT {GRANT_COLUMNS} FROM grants WHERE id = :id AND user_id = :user_id",  # noqa: S608
+                f"SELECT {GRANT_COLUMNS} FROM grants WHERE id = :id AND user_id = :user_id",  # noqa: S608 - column names are ours
                 {"id": grant_id, "user_id": user_id},
             )
             if row is None:
@@ -165,7 +165,7 @@ def save(
     """Keep a grant, in the transaction of the answer it came with."""
     now = transaction.now
     count = transaction.one(
-        f"SELECT count(*) AS active FROM grants WHERE session_id = :session_id AND {ACTIVE}",  # noqa: S608
+        f"SELECT count(*) AS active FROM grants WHERE session_id = :session_id AND {ACTIVE}",  # noqa: S608 - made of our own words alone
         {"session_id": session_id, "now": now},
     )
     if count is not None and count["active"] >= MAX_ACTIVE:
@@ -268,7 +268,7 @@ def would_use(transaction: Transaction, session: SessionRow, asked: Asked) -> Gr
 
 def _in_force(transaction: Transaction, session_id: str, user_id: str, *, in_chat: bool) -> list[GrantRow]:
     rows = transaction.all(
-        f"SELECT {GRANT_COLUMNS} FROM grants WHERE session_id = :session_id AND user_id = :user_id "  # noqa: S608
+        f"SELECT {GRANT_COLUMNS} FROM grants WHERE session_id = :session_id AND user_id = :user_id "  # noqa: S608 - column names are ours
         f"AND in_chat = :in_chat AND {ACTIVE} "
         # A class before everything, so that the record names the narrower reason.
         "ORDER BY CASE WHEN rule IS NULL THEN 1 ELSE 0 END, created_at, id",
@@ -307,7 +307,7 @@ def bound_of(call: NewExecution | ExecutionRow) -> dict[str, str]:
 def _count(transaction: Transaction, ledger: Ledger, grant: GrantRow, execution_id: str) -> GrantRow:
     now = transaction.now
     row = transaction.one(
-        f"UPDATE grants SET uses = uses + 1 WHERE id = :id AND {ACTIVE} RETURNING {GRANT_COLUMNS}",  # noqa: S608
+        f"UPDATE grants SET uses = uses + 1 WHERE id = :id AND {ACTIVE} RETURNING {GRANT_COLUMNS}",  # noqa: S608 - column names are ours
         {"id": grant.id, "now": now},
     )
     if row is None:

@@ -79,7 +79,7 @@ def load_execution(transaction: Transaction, execution_id: str) -> ExecutionRow 
 
 def with_status(transaction: Transaction, project_id: str, status: ExecutionStatus) -> list[ExecutionRow]:
     rows = transaction.all(
-        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE project_id = :project_id AND {OPEN} "  # noqa: S608
+        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE project_id = :project_id AND {OPEN} "  # noqa: S608 - column names are ours
         "AND status = :status ORDER BY approved_at, created_at, id",
         {"project_id": project_id, "status": status.value},
     )

@@ -22,7 +22,7 @@ _OPEN_CALLS = (
 def park(transaction: Transaction, run_id: str, fence: int) -> RunState | None:
     """RUNNING → WAITING, or → READY when what it waited for has ended meanwhile; None: it is somebody else's."""
     row = transaction.one(
-        f"UPDATE runs SET state = CASE WHEN {_OPEN_CALLS} THEN 'WAITING' ELSE 'READY' END, owner = NULL, "  # noqa: S608
+        f"UPDATE runs SET state = CASE WHEN {_OPEN_CALLS} THEN 'WAITING' ELSE 'READY' END, owner = NULL, "  # noqa: S608 - made of our own words alone
         "lease_until = NULL, attempts = 0, updated_at = :now WHERE id = :id AND fence = :fence AND state = 'RUNNING' "
         "RETURNING state, project_id, session_id",
         {"now": transaction.now, "id": run_id, "fence": fence},
@@ -39,7 +39,7 @@ def park(transaction: Transaction, run_id: str, fence: int) -> RunState | None:
 def wake(transaction: Transaction, ledger: Ledger, run_id: str) -> None:
     """WAITING → READY when nothing of the run is open any more."""
     row = transaction.one(
-        f"UPDATE runs SET state = 'READY', updated_at = :now WHERE id = :id AND state = 'WAITING' "  # noqa: S608
+        f"UPDATE runs SET state = 'READY', updated_at = :now WHERE id = :id AND state = 'WAITING' "  # noqa: S608 - made of our own words alone
         f"AND NOT {_OPEN_CALLS} RETURNING session_id",
         {"now": transaction.now, "id": run_id},
     )

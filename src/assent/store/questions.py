@@ -51,7 +51,7 @@ def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, quest
     # Found here and not before, so that what changes between is either named or counts from now on.
     changed = None if question.along is None else unseen(transaction, execution.user_id, execution.project_id)
     row = transaction.one(
-        f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE session_id = :session_id AND digest = :digest "  # noqa: S608
+        f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE session_id = :session_id AND digest = :digest "  # noqa: S608 - column names are ours
         "AND user_id = :user_id AND status = 'pending' AND deadline > :now AND findings = :findings "
         "AND network = :network AND coalesce(unseen, '-') = :unseen",
         {
@@ -116,7 +116,7 @@ def _described(question: Question, changed: tuple[str, ...] | None) -> str:
 
 def waiting_executions(transaction: Transaction, approval_id: str) -> list[ExecutionRow]:
     rows = transaction.all(
-        f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE approval_id = :approval_id "  # noqa: S608
+        f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE approval_id = :approval_id "  # noqa: S608 - column names are ours
         "AND status = 'AWAITING_APPROVAL' ORDER BY created_at, id",
         {"approval_id": approval_id},
     )
@@ -136,7 +136,7 @@ def close_if_unneeded(transaction: Transaction, ledger: Ledger, approval_id: str
 
 def _close_pending(transaction: Transaction, ledger: Ledger, approval_id: str, after: ApprovalStatus) -> None:
     row = transaction.one(
-        f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE id = :id AND status = 'pending'",  # noqa: S608
+        f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE id = :id AND status = 'pending'",  # noqa: S608 - column names are ours
         {"id": approval_id},
     )
     if row is not None:

@@ -25,15 +25,15 @@ LISTED_COLUMNS = RUN_COLUMNS.replace("history", "NULL AS history")
 # Word for word the conditions of the indexes: runs are never taken away, and this is asked on the one writer.
 _OPEN = "state IN ('READY', 'RUNNING', 'WAITING')"
 _FIRST = (
-    "NOT EXISTS (SELECT 1 FROM runs AS earlier WHERE earlier.session_id = candidate.session_id "  # noqa: S608
+    "NOT EXISTS (SELECT 1 FROM runs AS earlier WHERE earlier.session_id = candidate.session_id "  # noqa: S608 - made of our own words alone
     f"AND earlier.position < candidate.position AND earlier.{_OPEN})"
 )
 _LAPSED = (
-    "SELECT candidate.id FROM runs AS candidate WHERE candidate.state = 'RUNNING' "  # noqa: S608
+    "SELECT candidate.id FROM runs AS candidate WHERE candidate.state = 'RUNNING' "  # noqa: S608 - made of our own words alone
     f"AND candidate.{_OPEN} AND candidate.lease_until < :now AND {_FIRST} ORDER BY candidate.lease_until LIMIT 1"
 )
 _READY = (
-    "SELECT candidate.id FROM runs AS candidate WHERE candidate.state = 'READY' "  # noqa: S608
+    "SELECT candidate.id FROM runs AS candidate WHERE candidate.state = 'READY' "  # noqa: S608 - made of our own words alone
     f"AND {_FIRST} ORDER BY candidate.created_at, candidate.id LIMIT 1"
 )
 
@@ -55,7 +55,7 @@ class Runs:
 
         def work(transaction: Transaction) -> int:
             return transaction.change(
-                "UPDATE runs SET state = 'READY', owner = NULL, lease_until = NULL "  # noqa: S608
+                "UPDATE runs SET state = 'READY', owner = NULL, lease_until = NULL "  # noqa: S608 - made of our own words alone
                 f"WHERE state = 'RUNNING' AND {_OPEN}"
             )
 
@@ -66,7 +66,7 @@ class Runs:
 
         def work(transaction: Transaction) -> RunRow | None:
             row = transaction.one(
-                "UPDATE runs SET state = 'RUNNING', owner = :owner, lease_until = :lease, fence = fence + 1, "  # noqa: S608
+                "UPDATE runs SET state = 'RUNNING', owner = :owner, lease_until = :lease, fence = fence + 1, "  # noqa: S608 - made of our own words alone
                 f"attempts = attempts + 1, updated_at = :now WHERE id = coalesce(({_LAPSED}), ({_READY})) "
                 f"RETURNING {RUN_COLUMNS}",
                 {
@@ -243,7 +243,7 @@ class Runs:
         def work(transaction: Transaction) -> list[RunRow]:
             load_session(transaction, session_id, user_id)
             rows = transaction.all(
-                f"SELECT {LISTED_COLUMNS} FROM runs WHERE session_id = :session_id "  # noqa: S608
+                f"SELECT {LISTED_COLUMNS} FROM runs WHERE session_id = :session_id "  # noqa: S608 - column names are ours
                 "ORDER BY position DESC LIMIT :limit",
                 {"session_id": session_id, "limit": limit},
             )
@@ -283,7 +283,7 @@ def _changed(transaction: Transaction, run: RunRow, state: RunState) -> RunChang
 
 
 def _own(transaction: Transaction, run_id: str, user_id: str) -> RunRow:
-    row = transaction.one(f"SELECT {RUN_COLUMNS} FROM runs WHERE id = :id", {"id": run_id})  # noqa: S608
+    row = transaction.one(f"SELECT {RUN_COLUMNS} FROM runs WHERE id = :id", {"id": run_id})  # noqa: S608 - column names are ours
     if row is None or row["user_id"] != user_id:
         raise NotFound(f"No run {run_id!r}.")
     return run_row(row)

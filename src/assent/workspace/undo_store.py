@@ -50,6 +50,8 @@ def hold(path: Path, kind: int, *, patient: bool, busy: str = "") -> Generator[N
             except BlockingIOError as error:
                 if time.monotonic() >= deadline:
                     raise ToolFailure(busy or "The undo store is in use.", hint="Try again in a moment.") from error
+                # On a thread of its own: no event tells when another process lets go, and waiting in the kernel
+                # (without LOCK_NB) could not be given an end.
                 time.sleep(_PAUSE)
         yield
     finally:

@@ -21,7 +21,7 @@ export function CheckResult({ asked, answer }: { asked: Asked; answer: CheckAnsw
         <Risk level={answer.verdict} /> {DECISION[answer.decision]}
         {time}
       </p>
-      <p className="page-verdict-call">
+      <p>
         <span className="page-tool">{verb(asked.tool_name)}</span>{" "}
         <code>
           <Plain text={callSummary(asked.tool_name, asked.tool_params)} />

@@ -9,9 +9,11 @@ import type { FeedEvent } from "@protocol";
 import { Gate, type GateRules, type LoadedPolicy, loadPolicy, type PolicyPlaces } from "../gate/index.js";
 import { Journal } from "../tools/journal.js";
 import { FileMemory } from "../tools/memory.js";
-import { type Clock, type Log, NO_LOG, type Prompt, type ToolSettings } from "../tools/ports.js";
+import { type Clock, type Log, NO_LOG, type Prompt, SYSTEM_CLOCK, type ToolSettings } from "../tools/ports.js";
 import { ToolHandler } from "../tools/ToolHandler.js";
+import { Undoer } from "../tools/undoing.js";
 import { Workspace } from "../tools/Workspace.js";
+import type { WebSettings } from "../tools/web.js";
 import { ServerApi } from "./api.js";
 import { Connection, type ConnectionState } from "./connection.js";
 
@@ -33,6 +35,8 @@ export interface WorkspaceConnection {
   readonly clock?: Clock;
   readonly ripgrep?: string | false;
   readonly scanWorker?: string;
+  /** Who searches the web, read anew for each search. */
+  readonly web?: () => Promise<WebSettings>;
   readonly onState?: (state: ConnectionState) => void;
   readonly onEvent?: (number: number, event: FeedEvent) => void;
   /** Told whenever what runs or waits has changed. */
@@ -65,6 +69,8 @@ export async function connectWorkspace(wanted: WorkspaceConnection): Promise<Con
       ...(wanted.clock === undefined ? {} : { clock: wanted.clock }),
       ...(wanted.ripgrep === undefined ? {} : { ripgrep: wanted.ripgrep }),
       ...(wanted.scanWorker === undefined ? {} : { scanWorker: wanted.scanWorker }),
+      ...(wanted.web === undefined ? {} : { web: wanted.web }),
+      undo: { directory: join(directory, "undo"), memory },
     });
     const gateRules: GateRules = {
       policy: rules.policy,
@@ -85,10 +91,13 @@ export async function connectWorkspace(wanted: WorkspaceConnection): Promise<Con
       clock,
       onChange,
     });
+    const forget = () => handler.forgetReads();
+    const undoing = { projectId, clientId, desk: workspace.undoing, link: api, forget, log };
     const connection = new Connection({
       projectId,
       api,
       handler,
+      undoer: new Undoer({ ...undoing, clock: clock ?? SYSTEM_CLOCK }),
       workspace,
       rules: rules.texts,
       log,

@@ -3,15 +3,16 @@
 // from the server's list. A token that is not accepted, a missing scope or an unknown project end it with a clear state:
 // trying again would not help. Everything else is tried again, with growing pauses.
 
-import type { ExecutionSignal, FeedEvent, PolicyDeclaration, UndoRequested } from "@protocol";
+import type { ExecutionSignal, FeedEvent, PolicyDeclaration } from "@protocol";
 import type { DeclaredLayer } from "../gate/index.js";
 import { AssentError, NotFound, UnreachableError } from "../tools/errors.js";
 import { pauseBefore } from "../tools/link.js";
 import { type Clock, type Log, NO_LOG, SYSTEM_CLOCK, sleep, type Timer } from "../tools/ports.js";
 import type { ToolHandler } from "../tools/ToolHandler.js";
+import type { Undoer } from "../tools/undoing.js";
 import type { Workspace } from "../tools/Workspace.js";
 import { type ServerApi, SignedOut } from "./api.js";
-import { isFeedEvent, isForeign } from "./events.js";
+import { isFeedEvent } from "./events.js";
 import { type Frame, FrameReader } from "./sse.js";
 
 const FIRST_PAUSE = 200;
@@ -22,7 +23,6 @@ const GOOD = 5_000;
 const SILENCE = 45_000;
 /** What this client can do when it is asked what a call would do; said on connecting. */
 const LOOKS = "write_file";
-const NO_UNDO = "undo from here is not available in VS Code; run `assent undo`";
 
 /** Where a connection stands, for people. */
 export type ConnectionState =
@@ -38,6 +38,8 @@ export interface ConnectionParts {
   readonly api: ServerApi;
   readonly handler: ToolHandler;
   readonly workspace: Workspace;
+  /** Undoes calls when the server asks; left out: nobody does. */
+  readonly undoer?: Undoer | undefined;
   /** The owner's rules as they are declared: `LoadedPolicy.texts`. */
   readonly rules?: readonly DeclaredLayer[];
   readonly log?: Log | undefined;
@@ -78,6 +80,7 @@ export class Connection {
   async close(): Promise<void> {
     this.#stop.abort();
     await this.#running;
+    await this.parts.undoer?.close();
     await this.parts.handler.dispose();
     this.parts.workspace.close();
     this.#become({ kind: "closed" });
@@ -232,23 +235,9 @@ export class Connection {
         handler.handleToolApprovalDecided(event);
         break;
       case "tool.undo_request":
-        void this.#refuseUndo(event);
+        this.parts.undoer?.request(event, handler.serverAhead);
         break;
       default: // of the chat, and for those who show it
-    }
-  }
-
-  /** Nothing is kept here that could be undone: say so, so that nobody waits. */
-  async #refuseUndo(event: UndoRequested): Promise<void> {
-    const { api, handler, projectId } = this.parts;
-    const late = this.#clock.now() + handler.serverAhead >= Date.parse(event.deadline);
-    if (isForeign(event, api.clientId) || late) {
-      return;
-    }
-    try {
-      await api.postUndoReport(projectId, event.tool_id, { request_id: event.request_id, problem: NO_UNDO });
-    } catch (error) {
-      this.#log.warn("undo report not delivered", { tool_id: event.tool_id, error: (error as Error).message });
     }
   }
 
@@ -258,6 +247,7 @@ export class Connection {
     try {
       await handler.outbox.resend();
       await handler.approvals.resend();
+      await this.parts.undoer?.resend();
       if (interactive) {
         const known = handler.pendingApprovals;
         const { approvals } = await api.approvals();

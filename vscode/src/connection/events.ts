@@ -80,8 +80,3 @@ export function isFeedEvent(value: unknown, kind: string): value is FeedEvent {
 function boundFits({ bound }: ExecutionSignal): boolean {
   return Object.values(bound).every((digest) => typeof digest === "string");
 }
-
-/** Whether it is meant for another client. */
-export function isForeign(event: { readonly client_id: string }, clientId: string | undefined): boolean {
-  return event.client_id !== clientId;
-}

@@ -362,7 +362,8 @@ export class ToolHandler {
         late: deadline.late,
         bound: boundOf(event),
         onOutput: live?.take,
-        changes: changes && verdict.level !== "LOW",
+        // LOW is what the gate knows not to write: there is nothing to keep.
+        recordAs: verdict.level === "LOW" ? undefined : toolId,
       });
     } catch (error) {
       throw deadline.told(error);

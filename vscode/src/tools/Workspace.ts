@@ -25,10 +25,14 @@ import type { SearchParams } from "./ripgrep.js";
 import { SearchExecutor } from "./SearchExecutor.js";
 import { type Isolation, NoSandbox, type Sandbox } from "./sandbox.js";
 import { workingSeatbelt } from "./seatbelt.js";
+import { openUndo, type Undo, type UndoPlace } from "./undo.js";
+import type { UndoDesk } from "./undo_desk.js";
 import { NO_WEB, searchWeb, type WebParams, type WebSettings } from "./web.js";
-import { repr } from "./words.js";
+import { firstCharacters, repr } from "./words.js";
 
-const NOT_UNDOABLE = "VS Code keeps no copy of what this changed: it cannot be undone from there.";
+const NOT_KEPT = "This cannot be undone: what was there before could not be kept here.";
+const COMMAND_NOT_KEPT = "What this command changed is not kept: it cannot be undone from VS Code.";
+const MAX_SUMMARY = 200;
 
 /** What every result carries. */
 export interface AnyResult {
@@ -46,17 +50,19 @@ export interface WorkspaceOptions {
   readonly scanWorker?: string;
   /** Who searches the web, read anew for each search; left out: nobody. */
   readonly web?: () => Promise<WebSettings>;
+  /** Where what calls change is kept; left out: nowhere, and nothing can be undone. */
+  readonly undo?: UndoPlace;
   /** In place of the one that is found; for tests. */
   readonly sandbox?: Sandbox;
 }
 
 export interface ToolRun extends CommandOptions {
-  /** Say with the result that what it changes is not kept. */
-  readonly changes?: boolean;
+  /** Keep what it changes under this id, so that it can be undone; and say with the result where that is not so. */
+  readonly recordAs?: string | undefined;
 }
 
-function withWarning<T extends { readonly warnings: readonly string[] }>(result: T): T {
-  return { ...result, warnings: [...result.warnings, NOT_UNDOABLE] };
+function withWarning<T extends { readonly warnings: readonly string[] }>(result: T, warning: string): T {
+  return { ...result, warnings: [...result.warnings, warning] };
 }
 
 /** Which of the open folders is a project's workspace: the one that was chosen, or the only one. */
@@ -93,6 +99,7 @@ export class Workspace {
   readonly #held: HeldFiles;
   readonly #guarded = new Map<string, PathValidator>();
   readonly #search: SearchExecutor;
+  readonly #undo: Undo | undefined;
   #sandbox: Promise<Sandbox> | undefined;
 
   constructor(
@@ -103,6 +110,7 @@ export class Workspace {
     this.root = this.#paths.root;
     this.#floor = new Floor(options.policy ?? NO_POLICY);
     this.#held = new HeldFiles(this.#paths, this.settings.maxFileBytes, this.#clock);
+    this.#undo = this.#openUndo();
     const { ripgrep, scanWorker } = options;
     this.#search = new SearchExecutor(this.#pathsOf("search_files"), {
       forbidden: (real) => this.#floor.forbids(real, "search_files"),
@@ -113,6 +121,21 @@ export class Workspace {
 
   get settings(): ToolSettings {
     return this.options.settings ?? DEFAULT_SETTINGS;
+  }
+
+  /** For a person who wants something undone; undefined where nothing is kept. */
+  get undoing(): UndoDesk | undefined {
+    return this.#undo?.desk;
+  }
+
+  /** Where nothing can be kept, calls say so with their result. */
+  #openUndo(): Undo | undefined {
+    const { undo } = this.options;
+    try {
+      return undo && openUndo(this.#paths, undo, this.#clock, (path, tool) => this.#floor.forbids(path, tool));
+    } catch {
+      return undefined;
+    }
   }
 
   get #clock(): Clock {
@@ -213,8 +236,7 @@ export class Workspace {
         return this.#files(tool).readFile(params as unknown as ReadParams);
       case "write_file": {
         await this.#held.free(params.path as string);
-        const result = await this.#files(tool).writeFile(params as unknown as WriteParams, run);
-        return run.changes ? withWarning(result) : result;
+        return this.#write(params as unknown as WriteParams, run);
       }
       case "list_directory":
         return this.#files(tool).listDirectory(params as unknown as ListParams, run);
@@ -232,17 +254,37 @@ export class Workspace {
     }
   }
 
+  async #write(params: WriteParams, run: ToolRun): Promise<AnyResult> {
+    const files = this.#files("write_file");
+    if (run.recordAs === undefined) {
+      return files.writeFile(params, run);
+    }
+    if (this.#undo === undefined) {
+      return withWarning(await files.writeFile(params, run), NOT_KEPT);
+    }
+    const summary = firstCharacters(`write_file ${params.path}`, MAX_SUMMARY);
+    return this.#undo.recorder.writing(run.recordAs, summary, (keep) => files.writeFile(params, run, keep));
+  }
+
   async #command(params: CommandParams, run: ToolRun): Promise<AnyResult> {
     const sandbox = await this.sandbox();
     const executor = new CommandExecutor(this.#paths, sandbox, this.settings, this.#held, this.#floor, this.#clock);
-    const result = await executor.run(params, run);
-    return run.changes ? withWarning(result) : result;
+    if (run.recordAs === undefined) {
+      return executor.run(params, run);
+    }
+    const end = await this.#undo?.recorder.gate.begin(); // nothing is undone while it runs
+    try {
+      return withWarning(await executor.run(params, run), COMMAND_NOT_KEPT);
+    } finally {
+      end?.();
+    }
   }
 
   close(): void {
     for (const paths of this.#guarded.values()) {
       paths.close();
     }
+    this.#undo?.recorder.close();
     this.#paths.close();
   }
 }

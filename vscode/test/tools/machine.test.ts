@@ -162,7 +162,7 @@ describe("The file tools", () => {
 
   it("search_web and unknown tools say what is wrong", async () => {
     const workspace = workspaceAt(workspaceWith({}));
-    await expect(workspace.run("search_web", { query: "x" })).rejects.toThrow("Nobody is configured");
+    await expect(workspace.run("search_web", { query: "x" })).rejects.toThrow("No web search provider is configured");
     await expect(workspace.run("fly", {})).rejects.toThrow("There is no tool 'fly'");
   });
 });

@@ -1,0 +1,256 @@
+// Where what was there before is kept: contents by their SHA-256, many to a file, outside the workspace and for its owner's
+// eyes alone. A record that was torn by a crash is passed over, and contents are read back against their digest, so that
+// what a power cut spoiled counts as lost. One program at a time uses one directory: the journal's lock sees to it. This
+// module knows no workspace's files and restores nothing.
+
+import { createHash, randomBytes } from "node:crypto";
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readSync,
+  unlinkSync,
+} from "node:fs";
+import { join } from "node:path";
+import { osError } from "./errors.js";
+import { fsyncAsync, readAsync, writeAsync } from "./io.js";
+import { quietly } from "./replacing.js";
+
+const CHUNK = 1 << 20;
+/** Before each content: its digest and its size. */
+const HEAD = 40;
+const NAME = /^bundle-[0-9a-f]{16}$/;
+const CREATE = constants.O_RDWR | constants.O_CREAT | constants.O_EXCL | (constants.O_NOFOLLOW ?? 0);
+const READ = constants.O_RDONLY | (constants.O_NOFOLLOW ?? 0);
+/** A sweep writes anew what is used to less than this part. */
+const WORTH_KEEPING = 0.8;
+
+interface Place {
+  readonly bundle: string;
+  readonly offset: number;
+  readonly size: number;
+}
+
+/** Contents by digest, up to a number of bytes. */
+export class ContentStore {
+  readonly #known = new Map<string, Place>();
+  readonly #ends = new Map<string, number>();
+  #own: { readonly name: string; readonly fd: number; end: number; synced: number } | undefined;
+  /** One at a time: records must not run into each other. */
+  #turn: Promise<unknown> = Promise.resolve();
+
+  constructor(
+    private readonly directory: string,
+    private readonly maxBytes: number,
+  ) {
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    for (const name of readdirSync(directory).filter((one) => NAME.test(one))) {
+      this.#learn(name);
+    }
+  }
+
+  /** Bytes kept. */
+  get size(): number {
+    return [...this.#ends.values()].reduce((sum, end) => sum + end, 0);
+  }
+
+  has(digest: string): boolean {
+    return this.#known.has(digest);
+  }
+
+  sizeOf(digest: string): number {
+    const place = this.#known.get(digest);
+    return place === undefined ? 0 : place.size + HEAD;
+  }
+
+  roomFor(size: number): boolean {
+    return this.size + size <= this.maxBytes;
+  }
+
+  /** Keep what an open file holds, and say its digest; on the disk after `sync`. Rejects where there is no room for it. */
+  putFile(fd: number, most: number): Promise<string> {
+    return this.#alone(() => this.#put(fd, most));
+  }
+
+  /** Resolves when all that was put is on the disk. */
+  sync(): Promise<void> {
+    return this.#alone(async () => {
+      const own = this.#own;
+      if (own !== undefined && own.synced < own.end) {
+        const { end } = own;
+        await fsyncAsync(own.fd);
+        own.synced = end;
+      }
+    });
+  }
+
+  /** The bytes, when they are there and still what they were. */
+  async read(digest: string): Promise<Buffer | undefined> {
+    const place = this.#known.get(digest);
+    if (place === undefined) {
+      return undefined;
+    }
+    let fd: number;
+    try {
+      fd = openSync(join(this.directory, place.bundle), READ);
+    } catch {
+      return undefined;
+    }
+    try {
+      const data = Buffer.alloc(place.size);
+      for (let at = 0; at < place.size; ) {
+        const count = await readAsync(fd, data, at, place.size - at, place.offset + at);
+        if (count === 0) {
+          return undefined;
+        }
+        at += count;
+      }
+      return createHash("sha256").update(data).digest("hex") === digest ? data : undefined;
+    } finally {
+      closeSync(fd);
+    }
+  }
+
+  /** Remove all but these. */
+  sweep(wanted: ReadonlySet<string>): Promise<void> {
+    return this.#alone(() => this.#sweep(wanted));
+  }
+
+  close(): void {
+    if (this.#own !== undefined) {
+      closeSync(this.#own.fd);
+      this.#own = undefined;
+    }
+  }
+
+  #alone<T>(work: () => Promise<T>): Promise<T> {
+    const mine = this.#turn.then(work);
+    this.#turn = mine.catch(() => {});
+    return mine;
+  }
+
+  #learn(name: string): void {
+    const fd = openSync(join(this.directory, name), READ);
+    try {
+      const { size } = fstatSync(fd);
+      const head = Buffer.alloc(HEAD);
+      let at = 0;
+      while (at + HEAD <= size && readSync(fd, head, 0, HEAD, at) === HEAD) {
+        const length = Number(head.readBigUInt64LE(32));
+        const offset = at + HEAD;
+        if (offset + length > size || head.subarray(0, 32).every((byte) => byte === 0)) {
+          break; // torn, or never finished
+        }
+        this.#known.set(head.toString("hex", 0, 32), { bundle: name, offset, size: length });
+        at = offset + length;
+      }
+      this.#ends.set(name, at);
+    } finally {
+      closeSync(fd);
+    }
+  }
+
+  async #put(source: number, most: number): Promise<string> {
+    const size = fstatSync(source).size;
+    if (size > most) {
+      throw osError("EFBIG");
+    }
+    if (!this.roomFor(size + HEAD)) {
+      throw osError("ENOSPC");
+    }
+    const own = this.#bundle();
+    const start = own.end + HEAD;
+    const digest = createHash("sha256");
+    const buffer = Buffer.allocUnsafe(Math.min(CHUNK, size + 1));
+    let copied = 0;
+    for (;;) {
+      const count = await readAsync(source, buffer, 0, buffer.length, copied);
+      if (count === 0) {
+        break;
+      }
+      if (copied + count > most) {
+        throw osError("EFBIG");
+      }
+      digest.update(buffer.subarray(0, count));
+      await writeAll(own.fd, buffer.subarray(0, count), start + copied);
+      copied += count;
+    }
+    const sum = digest.digest();
+    const name = sum.toString("hex");
+    if (!this.#known.has(name)) {
+      // The head comes last: a record without one is not read.
+      const head = Buffer.alloc(HEAD);
+      sum.copy(head);
+      head.writeBigUInt64LE(BigInt(copied), 32);
+      await writeAll(own.fd, head, own.end);
+      this.#known.set(name, { bundle: own.name, offset: start, size: copied });
+      own.end = start + copied;
+      this.#ends.set(own.name, own.end);
+    }
+    return name;
+  }
+
+  #bundle() {
+    if (this.#own === undefined) {
+      const name = `bundle-${randomBytes(8).toString("hex")}`;
+      this.#own = { name, fd: openSync(join(this.directory, name), CREATE, 0o600), end: 0, synced: 0 };
+      this.#ends.set(name, 0);
+    }
+    return this.#own;
+  }
+
+  async #sweep(wanted: ReadonlySet<string>): Promise<void> {
+    const live = new Map<string, string[]>();
+    for (const [digest, { bundle }] of this.#known) {
+      if (wanted.has(digest)) {
+        live.set(bundle, [...(live.get(bundle) ?? []), digest]);
+      } else {
+        this.#known.delete(digest);
+      }
+    }
+    const used = (name: string) => (live.get(name) ?? []).reduce((sum, digest) => sum + this.sizeOf(digest), 0);
+    const again = [...this.#ends].filter(([name, end]) => used(name) < end * WORTH_KEEPING).map(([name]) => name);
+    if (again.length === 0) {
+      return;
+    }
+    this.close();
+    for (const digest of again.flatMap((name) => live.get(name) ?? [])) {
+      await this.#move(digest);
+    }
+    const own = this.#own as { readonly fd: number } | undefined;
+    if (own !== undefined) {
+      fsyncSync(own.fd); // before what it was copied from goes
+    }
+    for (const name of again) {
+      this.#ends.delete(name);
+      quietly(() => unlinkSync(join(this.directory, name)));
+    }
+  }
+
+  /** Write one content into the new bundle; what can no longer be read is forgotten. */
+  async #move(digest: string): Promise<void> {
+    const data = await this.read(digest);
+    this.#known.delete(digest);
+    if (data === undefined) {
+      return;
+    }
+    const own = this.#bundle();
+    const head = Buffer.alloc(HEAD);
+    Buffer.from(digest, "hex").copy(head);
+    head.writeBigUInt64LE(BigInt(data.length), 32);
+    await writeAll(own.fd, Buffer.concat([head, data]), own.end);
+    this.#known.set(digest, { bundle: own.name, offset: own.end + HEAD, size: data.length });
+    own.end += HEAD + data.length;
+    this.#ends.set(own.name, own.end);
+  }
+}
+
+async function writeAll(fd: number, data: Buffer, to: number): Promise<void> {
+  for (let at = 0; at < data.length; ) {
+    at += await writeAsync(fd, data, at, data.length - at, to + at);
+  }
+}

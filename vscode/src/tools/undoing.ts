@@ -1,0 +1,176 @@
+// Undo asked for from elsewhere: `tool.undo_request` in, one report out. One at a time, beside the executions; the desk sees
+// to it that none runs meanwhile. A request that was seen before, that is meant for another client or whose time is up is
+// not carried out: a feed that is replayed must not act late or twice. What was undone is reported until the server has
+// it, also on the next connection; anything else only while somebody waits for it. Nothing here decides what may be undone.
+
+import type { UndoReport, UndoRequested } from "@protocol";
+import { maskText } from "../gate/index.js";
+import { AssentError, codeOf, UnreachableError } from "./errors.js";
+import { type Link, pauseBefore } from "./link.js";
+import { type Clock, type Log, sleep } from "./ports.js";
+import { type UndoDesk, UndoRefused } from "./undo_desk.js";
+import { firstCharacters } from "./words.js";
+
+const TRIES = 5;
+/** More requests than this at once are not taken; whoever asks is told by the server that no answer came. */
+const WAITING = 16;
+const REMEMBERED = 1000;
+const LAST_POST = 2_000;
+const MAX_PROBLEM = 1000;
+const NOTHING_KEPT = "What calls change could not be kept on this machine, so nothing can be undone from it.";
+
+export interface UndoerParts {
+  readonly projectId: string;
+  readonly clientId: string;
+  /** Left out: nothing could be kept here. */
+  readonly desk: UndoDesk | undefined;
+  readonly link: Pick<Link, "postUndoReport">;
+  /** Ends what is remembered of files: they change. */
+  readonly forget: () => void;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** Undoes calls in one workspace when the server asks. */
+export class Undoer {
+  readonly #seen = new Set<string>();
+  readonly #work = new Set<Promise<void>>();
+  /** Of what was done: by request, until the server has it. */
+  readonly #unsent = new Map<string, { readonly toolId: string; readonly report: UndoReport }>();
+  readonly #closed = new AbortController();
+  #turn: Promise<unknown> = Promise.resolve();
+
+  constructor(private readonly parts: UndoerParts) {}
+
+  /** Answer in the background. `ahead`: milliseconds the server's clock is ahead of ours. */
+  request(event: UndoRequested, ahead: number): void {
+    const { clientId, log } = this.parts;
+    const fields = { tool_id: event.tool_id };
+    if (this.#closed.signal.aborted || event.client_id !== clientId) {
+      return;
+    }
+    if (this.#seen.has(event.request_id)) {
+      log.warn("repeated undo request ignored", fields);
+      return;
+    }
+    if (this.#isLate(event, ahead)) {
+      log.info("late undo request ignored", fields);
+      return;
+    }
+    if (this.#work.size >= WAITING) {
+      log.warn("undo request left out", fields);
+      return;
+    }
+    this.#seen.add(event.request_id);
+    forgetOldest(this.#seen);
+    log.info("undo requested", { ...fields, acts: event.plan !== null });
+    const work = this.#answer(event, ahead);
+    this.#work.add(work);
+    void work.then(() => this.#work.delete(work));
+  }
+
+  /** Deliver what could not be delivered. Never rejects. */
+  async resend(): Promise<void> {
+    for (const { report, toolId } of [...this.#unsent.values()]) {
+      await this.#post(toolId, report);
+    }
+  }
+
+  /** Begin nothing more; what is being undone comes to its end, and is told if the server answers soon. */
+  async close(): Promise<void> {
+    this.#closed.abort();
+    await this.#turn;
+    const stop = new AbortController();
+    await Promise.race([Promise.all(this.#work), sleep(this.parts.clock, LAST_POST, stop.signal)]);
+    stop.abort();
+  }
+
+  async #answer(event: UndoRequested, ahead: number): Promise<void> {
+    const acting = this.#turn.then(() => (this.#closed.signal.aborted ? undefined : this.#act(event, ahead)));
+    this.#turn = acting;
+    const report = await acting;
+    if (report === undefined) {
+      return;
+    }
+    if (report.done) {
+      this.#unsent.set(event.request_id, { toolId: event.tool_id, report });
+      forgetOldest(this.#unsent);
+    }
+    for (let attempt = 0; attempt < TRIES && !(await this.#post(event.tool_id, report)); attempt += 1) {
+      await sleep(this.parts.clock, pauseBefore(attempt), this.#closed.signal);
+    }
+  }
+
+  /** One report, whatever goes wrong. */
+  async #act(event: UndoRequested, ahead: number): Promise<UndoReport> {
+    const { desk, forget, log } = this.parts;
+    const { partial, plan: digest, request_id, tool_id } = event;
+    if (desk === undefined) {
+      return { request_id, problem: NOTHING_KEPT };
+    }
+    try {
+      if (digest === null) {
+        return { request_id, plan: await desk.look(tool_id) };
+      }
+      forget();
+      try {
+        const { plan, undoId } = await desk.carryOut(tool_id, digest, partial, () => !this.#isLate(event, ahead));
+        log.info("undone", { tool_id, undo_id: undoId, paths: plan.total_files });
+        return { request_id, plan, undo_id: undoId, done: true };
+      } finally {
+        forget();
+      }
+    } catch (error) {
+      if (error instanceof UndoRefused) {
+        return { request_id, plan: error.plan, problem: problemOf(error) };
+      }
+      if (error instanceof AssentError) {
+        return { request_id, problem: problemOf(error) };
+      }
+      // The boundary: every request is answered, whatever goes wrong.
+      log.error("undo failed unexpectedly", { tool_id, error: String(error) });
+      return { request_id, problem: unexpected(error) };
+    }
+  }
+
+  /** Whether the matter is over. */
+  async #post(toolId: string, report: UndoReport): Promise<boolean> {
+    const { link, log, projectId } = this.parts;
+    try {
+      await link.postUndoReport(projectId, toolId, report);
+    } catch (error) {
+      const fields = { tool_id: toolId, error: (error as Error).message };
+      if (error instanceof UnreachableError) {
+        log.warn("undo report not delivered", fields);
+        return false;
+      }
+      log.warn("undo report not taken", fields);
+    }
+    this.#unsent.delete(report.request_id);
+    return true;
+  }
+
+  #isLate(event: UndoRequested, ahead: number): boolean {
+    return this.parts.clock.now() + ahead >= Date.parse(event.deadline);
+  }
+}
+
+function forgetOldest(known: { readonly size: number; keys(): Iterator<string>; delete(key: string): boolean }): void {
+  if (known.size > REMEMBERED) {
+    known.delete(String(known.keys().next().value));
+  }
+}
+
+/** What happened and what to do, as one remark. */
+export function problemOf({ hint, message }: AssentError): string {
+  const todo = hint ? ` ${hint[0]?.toUpperCase()}${hint.slice(1)}${hint.endsWith(".") ? "" : "."}` : "";
+  // Masked before it is cut: half a secret would no longer look like one.
+  return firstCharacters(maskText(`${message}${todo}`), MAX_PROBLEM);
+}
+
+function unexpected(error: unknown): string {
+  const code = codeOf(error);
+  return code === undefined
+    ? `The client failed with ${error instanceof Error ? error.name : typeof error}; its log says more.`
+    : `The machine could not do it: ${code}. Look at the files before you try again.`;
+}

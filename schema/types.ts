@@ -943,6 +943,12 @@ export interface UndoRequested {
    * ISO 8601, UTC, milliseconds
    */
   deadline: string;
+  /**
+   * Paths that the server's own rules deny, by tool; the machine adds its owner's.
+   */
+  keep_off: {
+    [k: string]: string[];
+  };
 }
 /**
  * What a call did to files was taken back.

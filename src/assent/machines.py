@@ -79,6 +79,12 @@ class Machines:
             return Machine(gate, None, isolated=True)
         return Machine(gate, project.workspace, project.isolation != "none")
 
+    def keep_off(self, *tools: str) -> dict[str, list[str]]:
+        """Paths that the server's own rules deny to each of these tools, whoever's machine it is."""
+        policy = self._gate.rules.policy
+        denied = {tool: [glob for rule in policy.path_denials(tool) for glob in rule.pattern.paths] for tool in tools}
+        return {tool: list(dict.fromkeys(globs)) for tool, globs in denied.items() if globs}
+
     async def declared(self, project_id: str) -> PolicyDeclaration | None:
         """What the owner of that machine wrote, as far as calls are judged with it."""
         client = self._presence.choose(project_id)

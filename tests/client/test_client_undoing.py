@@ -314,6 +314,33 @@ async def test_what_the_owner_denies_is_neither_written_nor_shown(
 
 
 @pytest.mark.promise("G9", "S")
+async def test_what_the_organisation_denies_is_neither_written_nor_shown(
+    workspace: Workspace, undoer: Undoer, reports: Reports, root: Path
+) -> None:
+    (root / "private").mkdir()
+    for name in ("private/key.txt", "log.txt", "out.bin"):
+        (root / name).write_text("before")
+    code = "[open(name, 'w').write('x') for name in ('private/key.txt', 'log.txt', 'out.bin', 'a.txt')]"
+    await python(workspace, code)
+    keep_off = {"write_file": ["private/**"], "read_file": ["log.txt", "private/**"], "execute_command": ["out.bin"]}
+    undoer.request(asked("r1", keep_off=keep_off), server_ahead=0)
+    plan = (await reports.of("r1")).plan
+    assert plan is not None
+    denied = "the organisation's rules deny it, so it stays as it is"
+    assert plan.lost == {"private/key.txt": denied, "out.bin": denied}
+    assert [change.path for change in plan.files] == ["a.txt", "log.txt"]
+    log = by_path(plan)["log.txt"]
+    assert (log.before, log.after, log.note) == (None, None, "not shown: the organisation's rules deny reading it")
+    assert "before" not in {change.after for change in plan.files}
+    undoer.request(asked("r2", plan.plan, partial=True, keep_off=keep_off), server_ahead=0)
+    assert (await reports.of("r2")).done
+    found = {name: (root / name).read_text() for name in ("private/key.txt", "out.bin", "log.txt", "a.txt")}
+    assert found == {"private/key.txt": "x", "out.bin": "x", "log.txt": "before", "a.txt": "hello\n"}
+    undoer.request(asked("r3", plan.plan, partial=True), server_ahead=0)
+    assert not (await reports.of("r3")).done
+
+
+@pytest.mark.promise("G9", "S")
 async def test_directory_that_became_a_link_to_outside_is_not_followed(
     workspace: Workspace, desk: UndoDesk, root: Path, tmp_path: Path
 ) -> None:
@@ -451,7 +478,7 @@ class Failing:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    def look(self, tool_id: str) -> UndoPlan:
+    def look(self, tool_id: str, keep_off: object) -> UndoPlan:
         raise self.error
 
 

@@ -72,6 +72,7 @@ EVENTS: list[dict[str, Any]] = [
         "plan": None,
         "partial": False,
         "deadline": DEADLINE,
+        "keep_off": {"read_file": ["private/**"]},
     },
     {
         "kind": "tool.undone",

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,6 +102,45 @@ async def test_plan_comes_from_the_machine_and_is_not_recorded(server: Any) -> N
         assert (asked["plan"], asked["partial"], asked["client_id"]) == (None, False, "laptop")
         assert asked["deadline"] > asked["timestamp"]
     assert await links(server, project, "undo_requested", "undone") == []
+
+
+@pytest.mark.promise("G9", "S")
+async def test_organisations_denials_reach_the_machine_and_what_it_shows_all_the_same_is_not_told(
+    start_server: Any, tmp_path: Path
+) -> None:
+    rules = tmp_path / "policy.toml"
+    rules.write_text(
+        '[[rule]]\naction = "deny"\npaths = ["private/**"]\n'
+        '[[rule]]\naction = "deny"\ntool = "read_file"\npaths = ["log.txt"]\n'
+    )
+    rules.chmod(0o600)
+    alice = (await start_server(policy=rules)).user()
+    project = await alice.project()
+    async with machine(alice, project) as laptop:
+        tool_id = await written(alice, project)
+
+        def careless(asked: dict[str, Any]) -> dict[str, Any]:
+            change = {"kind": "change", "before": "the new text", "after": "the old text"}
+            files = [{"path": path, **change} for path in ("a.txt", "log.txt", "private/key.txt")]
+            files.append({"path": "private/dir", "kind": "delete", "note": "a directory"})
+            return {"request_id": asked["request_id"], "plan": plan_of(tool_id, files=files, total_files=4)}
+
+        laptop.reply = careless
+        told = (await alice.get(f"/my/tools/{tool_id}/undo")).json["files"]
+        shown = {one["path"]: (one["before"], one["after"], one["note"]) for one in told}
+        hidden = (None, None, "not shown: the rules deny reading it")
+        assert shown == {
+            "a.txt": ("the new text", "the old text", None),
+            "log.txt": hidden,
+            "private/key.txt": hidden,
+            "private/dir": (None, None, "a directory"),
+        }
+        asked = await laptop.until_asked()
+        assert asked["keep_off"] == {
+            "read_file": ["private/**", "log.txt"],
+            "write_file": ["private/**"],
+            "execute_command": ["private/**"],
+        }
 
 
 async def test_undo_is_recorded_with_its_event_before_it_is_answered(server: Any) -> None:

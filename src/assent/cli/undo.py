@@ -19,20 +19,20 @@ from rich.text import Text
 
 from assent.gate import secret_name
 from assent.protocol.changes import ChangeKind
-from assent.protocol.errors import CallerError, ToolFailure
+from assent.protocol.errors import CallerError
 from assent.settings import ClientSettings
 from assent.workspace import Entry, PathValidator, Plan, State, Step, UndoHistory, UndoRecorder
 from assent.workspace.paths import visible
 from assent.workspace.undo_words import (
-    GIT_STAYS,
+    CHANGED,
     NO_TEXT,
     SECRET,
     change_kind,
-    is_git,
+    holds_texts,
     mode_words,
-    reasons,
-    same_content,
-    text_in,
+    plan_notes,
+    readable,
+    texts_of,
     why_not,
 )
 
@@ -56,12 +56,8 @@ def _history(directory: Path) -> Generator[UndoHistory]:
     with ExitStack() as ends:
         paths = PathValidator(existing_directory(directory))
         ends.callback(paths.close)
-        try:
+        with readable(settings.home):
             history = UndoHistory(paths, settings.home)
-        except OSError as error:
-            raise ToolFailure(
-                f"What calls changed here cannot be read: {error.strerror}.", hint=f"look at {settings.home / 'undo'}"
-            ) from error
         ends.callback(history.close)
         _recover(UndoRecorder(paths, settings.home, days=settings.undo_days, max_bytes=settings.undo_bytes))
         yield history
@@ -115,7 +111,7 @@ def undo(tool_id: str | None, directory: Path, *, yes: bool, partial: bool, as_j
             again = history.plan(history.entry(entry.id))
             _refuse(again, partial=partial)
             if again.steps != plan.steps:
-                raise CallerError("Something changed while you decided; nothing was undone.", hint="run it again")
+                raise CallerError(CHANGED, hint="run it again")
             done = history.apply(again)
     undo_id = done.id if done.changes else None
     if as_json:
@@ -162,10 +158,8 @@ def _show(history: UndoHistory, plan: Plan) -> None:
     put(_entry_line(plan.entry))
     if plan.entry.together:
         say("Other calls ran at the same time; some of this may be their doing: " + ", ".join(plan.entry.together))
-    for note in plan.entry.notes:
+    for note in plan_notes(plan):
         say(shown(note))
-    if plan.left:
-        say(f"Left where it is: {reasons(plan.left)}.")
     if plan.steps:
         say("To go back, these lines would be taken out (-) and put in (+):")
     lines = 0
@@ -177,30 +171,24 @@ def _show(history: UndoHistory, plan: Plan) -> None:
             lines += 1
     if len(plan.steps) > MAX_FILES or lines >= MAX_LINES:
         say(f"More is not shown; {len(plan.steps)} paths in all.")
-    if is_git(plan):
-        say(GIT_STAYS)
 
 
 def _difference(history: UndoHistory, step: Step) -> Iterator[str]:
     mode = mode_words(step)
     yield f"{change_kind(step.now, step.target)} {visible(step.path)}{f' ({mode})' if mode else ''}"
-    states = [state for state in (step.now, step.target) if state is not None]
-    if any(state.kind != "file" for state in states):
+    if not holds_texts(step):
         yield from (
             f"{sign}link to {visible(state.target or '')}" for sign, state in _signed(step) if state.kind == "link"
         )
         return
-    if same_content(step):
-        return
     if secret_name(step.path):
         yield f"({SECRET})"
         return
-    contents = [b"" if state is None else history.content(state) for state in (step.now, step.target)]
-    texts = [_text(content) for content in contents]
-    if texts[0] is None or texts[1] is None:
+    texts = texts_of(history, step, MAX_DIFF_BYTES)
+    if texts is None:
         yield f"({NO_TEXT})"
         return
-    found = list(_diff(texts[0], texts[1]))
+    found = list(_diff(*(_lines(text or "") for text in texts)))
     yield from found[:MAX_FILE_LINES]
     if len(found) > MAX_FILE_LINES:
         yield f"… {len(found) - MAX_FILE_LINES} more lines"
@@ -231,10 +219,7 @@ def _signed(step: Step) -> list[tuple[str, State]]:
     return [(sign, state) for sign, state in (("-", step.now), ("+", step.target)) if state is not None]
 
 
-def _text(content: bytes | None) -> list[str] | None:
-    text = text_in(content, MAX_DIFF_BYTES)
-    if text is None:
-        return None
+def _lines(text: str) -> list[str]:
     lines = text.split("\n")
     # Ends of lines are content too: `\r` is shown, and so is a last line without one.
     lines = [f"{line[:-1]}␍" if line.endswith("\r") else line for line in lines]

@@ -113,7 +113,7 @@ class Undoer:
         request_id, digest = event.request_id, event.plan
         try:
             if digest is None:
-                plan = await asyncio.to_thread(self._desk.look, event.tool_id)
+                plan = await asyncio.to_thread(self._desk.look, event.tool_id, event.keep_off)
                 return UndoReport(request_id=request_id, plan=plan)
             self._forget()
             try:
@@ -123,6 +123,7 @@ class Undoer:
                     digest,
                     partial=event.partial,
                     wanted=lambda: not _is_late(event, server_ahead),
+                    keep_off=event.keep_off,
                 )
             finally:
                 self._forget()

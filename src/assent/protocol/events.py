@@ -88,6 +88,8 @@ class UndoRequested(Event):
     partial: bool
     deadline: Timestamp
     """Not carried out after this: nobody waits for it any more."""
+    keep_off: dict[str, list[str]] = Field(default_factory=dict[str, list[str]])
+    """Paths that the server's own rules deny, by tool; the machine adds its owner's."""
 
 
 class ToolUndone(Event):

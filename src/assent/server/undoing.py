@@ -11,7 +11,8 @@ from typing import cast
 from starlette.requests import Request
 from starlette.responses import Response
 
-from assent.protocol.changes import UndoAnswer, UndoBody, UndoPlan, UndoReport
+from assent.machines import Machine
+from assent.protocol.changes import ShownChange, UndoAnswer, UndoBody, UndoPlan, UndoReport
 from assent.protocol.errors import ConflictError, NotFound, RefusedError
 from assent.protocol.states import Scope
 from assent.protocol.values import new_id
@@ -31,6 +32,7 @@ MOST_WAITING = 256
 MAX_REPORT_BYTES = 16 * 1024 * 1024
 CHANGES_FILES = frozenset({"write_file", "execute_command"})
 PART = "undo"
+NOT_READ = "not shown: the rules deny reading it"
 CHAT_OR_APPROVE = frozenset({Scope.CHAT, Scope.APPROVE})
 
 
@@ -75,7 +77,8 @@ async def undo_plan(request: Request) -> Response:
             hint="A person does, with a token that has the scope `chat` or `approve` and not `agent`.",
         )
     row, report = await _ask(request, None)
-    return JsonAnswer(_plan_of(row, report))
+    machine = await parts_of(request).machines.of(row.project_id)
+    return JsonAnswer(_as_may_be_read(machine, _plan_of(row, report)))
 
 
 async def undo(request: Request) -> Response:
@@ -134,6 +137,8 @@ async def _ask(request: Request, body: UndoBody | None) -> tuple[ExecutionRow, U
                 plan=None if body is None else body.plan,
                 partial=body is not None and body.partial,
                 seconds=START_SECONDS,
+                # The machine knows its owner's rules, not those of the server.
+                keep_off=parts.machines.keep_off("read_file", *CHANGES_FILES),
             )
             try:
                 async with asyncio.timeout(WAIT_SECONDS):
@@ -168,6 +173,21 @@ def _plan_of(row: ExecutionRow, report: UndoReport) -> UndoPlan:
     if report.problem is not None or report.plan is None:
         raise _refused(row, report.problem or "The machine gave no plan.")
     return report.plan
+
+
+def _as_may_be_read(machine: Machine, plan: UndoPlan) -> UndoPlan:
+    """The plan without the texts of what the rules deny reading, also from a client that does not know them."""
+    files = [
+        change
+        if (change.before is None and change.after is None) or not _denied(machine, change)
+        else change.model_copy(update={"before": None, "after": None, "note": NOT_READ})
+        for change in plan.files
+    ]
+    return plan.model_copy(update={"files": files})
+
+
+def _denied(machine: Machine, change: ShownChange) -> bool:
+    return machine.judge("read_file", {"path": change.path}).verdict.refused
 
 
 def _refused(row: ExecutionRow, message: str, hint: str | None = None) -> ConflictError:

@@ -27,7 +27,15 @@ class Undos:
         self._database = database
 
     async def ask(
-        self, execution: ExecutionRow, request_id: str, *, actor: str, plan: str | None, partial: bool, seconds: float
+        self,
+        execution: ExecutionRow,
+        request_id: str,
+        *,
+        actor: str,
+        plan: str | None,
+        partial: bool,
+        seconds: float,
+        keep_off: dict[str, list[str]],
     ) -> None:
         """Ask the client that executed a call; with a `plan`, to carry it out."""
 
@@ -44,6 +52,7 @@ class Undos:
                         plan=plan,
                         partial=partial,
                         deadline=moves.later(transaction.now, seconds),
+                        keep_off=keep_off,
                     ),
                     target=client_id,
                     ref=execution.id,

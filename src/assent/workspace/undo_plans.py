@@ -2,8 +2,8 @@
 
 `UndoDesk.look` shows what an undo would do, with texts masked and bounded; `carry_out` plans again while no call runs
 (`UndoHistory.alone`), and acts only when its digest is the one that was shown and nothing stands against it. What the
-owner's rules deny is never written: it counts as lost, and is not shown. Blocking, one at a time, for a thread beside
-the loop. It never reaches outside the workspace: every step is `UndoHistory`'s.
+owner's or the organisation's rules deny is never written: it counts as lost, and is not shown. Blocking, one at a time,
+for a thread beside the loop. It never reaches outside the workspace: every step is `UndoHistory`'s.
 """
 
 import hashlib
@@ -11,30 +11,32 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from assent.gate import mask_text, secret_name
 from assent.protocol.changes import MAX_SHOWN_TEXT, MAX_UNDO_FILES, ShownChange, UndoPlan
 from assent.protocol.errors import CallerError, ToolFailure
 
+from .denials import Denials
 from .paths import PathValidator, visible
 from .restoring import Plan, Step, UndoHistory
 from .snapshots import State
 from .undo import UndoRecorder
 from .undo_words import (
-    GIT_STAYS,
+    CHANGED,
     NO_TEXT,
     SECRET,
     change_kind,
-    is_git,
+    holds_texts,
     mode_words,
-    reasons,
-    same_content,
-    text_in,
+    plan_notes,
+    readable,
+    texts_of,
     why_not,
 )
 
@@ -50,15 +52,35 @@ _MAX_PATH = 4096
 _MAX_NOTES = 50
 _MAX_TOGETHER = 50
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_DENIED = "this machine's rules deny it, so it stays as it is"
-_NOT_READ = "not shown: this machine's rules deny reading it"
+_DENIED = "{} rules deny it, so it stays as it is"
+_NOT_READ = "not shown: {} rules deny reading it"
 _TOO_MUCH = "not shown: there is too much in all"
 _MASKED = "it differs only in what is masked here"
+_NOTHING: Mapping[str, Sequence[str]] = MappingProxyType({})
 _PARTIAL = "Undoing the rest must be asked for."
-_CHANGED = "Something changed while you decided; nothing was undone."
 
 Forbids = Callable[[str, str], bool]
 """Whether the owner's rules deny a path to a tool."""
+
+
+KeepOff = Mapping[str, Sequence[str]]
+"""Paths that the organisation's rules deny, by tool, as whoever asks says them."""
+
+
+class _Rules:
+    """The rules one undo is held against."""
+
+    def __init__(self, own: Forbids, keep_off: KeepOff) -> None:
+        self._own = own
+        self._theirs = {tool: Denials(globs) for tool, globs in keep_off.items()}
+
+    def denying(self, path: str, *tools: str) -> str | None:
+        """Whose rules deny a path to one of these tools; None where nobody's do."""
+        if any(self._own(path, tool) for tool in tools):
+            return "this machine's"
+        if any(tool in self._theirs and self._theirs[tool].forbid(path) for tool in tools):
+            return "the organisation's"
+        return None
 
 
 class UndoRefused(CallerError):
@@ -80,27 +102,29 @@ class UndoDesk:
         self._history: UndoHistory | None = None
         self._lock = threading.Lock()
 
-    def look(self, tool_id: str) -> UndoPlan:
+    def look(self, tool_id: str, keep_off: KeepOff = _NOTHING) -> UndoPlan:
         """What undoing a call would do now. Raises where that cannot be said, as while a call runs."""
+        rules = _Rules(self._forbids, keep_off)
         with self._lock:
             history = self._open()
             with _alone(history):
-                return self._told(history, self._plan(history, tool_id), texts=True)
+                return _told(_plan(history, tool_id, rules), lambda step, room: _shown(history, step, room, rules))
 
     def carry_out(
-        self, tool_id: str, digest: str, *, partial: bool, wanted: Callable[[], bool]
+        self, tool_id: str, digest: str, *, partial: bool, wanted: Callable[[], bool], keep_off: KeepOff = _NOTHING
     ) -> tuple[UndoPlan, str | None]:
         """Undo a call as it was shown; what was done, and the id under which it can be taken back (None: nothing was).
 
         `wanted` is asked right before the first step: what nobody waits for any more is not done.
         """
+        rules = _Rules(self._forbids, keep_off)
         with self._lock:
             history = self._open()
             with _alone(history):
-                plan = self._plan(history, tool_id)
-                told = self._told(history, plan, texts=False)
+                plan = _plan(history, tool_id, rules)
+                told = _told(plan)
                 if told.plan != digest:
-                    raise UndoRefused(_CHANGED, told, hint="Look at what it would do now.")
+                    raise UndoRefused(CHANGED, told, hint="Look at what it would do now.")
                 why = why_not(plan, partial=partial)
                 if why is not None:
                     raise UndoRefused(why, told, hint=None if plan.conflicts else _PARTIAL)
@@ -117,81 +141,81 @@ class UndoDesk:
 
     def _open(self) -> UndoHistory:
         """Opened at the first use, and kept: what was read of the store need not be read again."""
-        try:
+        with readable(self._home):
             self._recorder.recover()
             if self._history is None:
                 self._history = UndoHistory(self._paths, self._home)
-        except OSError as error:
-            raise ToolFailure(f"What calls changed here cannot be read: {error.strerror}.") from error
         return self._history
 
-    def _plan(self, history: UndoHistory, tool_id: str) -> Plan:
-        """The plan, without what the owner's rules keep every tool's hands off."""
-        entry = history.entry(tool_id)
-        plan = history.plan(entry)
-        denied = {path for path in entry.changes if self._denies(path, entry.tool_name)}
-        if not denied:
-            return plan
-        return replace(
-            plan,
-            # Also what an interrupted undo left beside such a path is not cleared away.
-            entry=replace(entry, changes={path: pair for path, pair in entry.changes.items() if path not in denied}),
-            steps=[step for step in plan.steps if step.path not in denied],
-            conflicts=[path for path in plan.conflicts if path not in denied],
-            lost=plan.lost | dict.fromkeys(sorted(denied.intersection(_touched(plan))), _DENIED),
-        )
 
-    def _denies(self, path: str, tool_name: str) -> bool:
-        # Putting back is writing; and what is denied to the call's own tool is not touched in its name either.
-        return self._forbids(path, "write_file") or self._forbids(path, tool_name)
+def _plan(history: UndoHistory, tool_id: str, rules: _Rules) -> Plan:
+    """The plan, without what the rules keep every tool's hands off."""
+    entry = history.entry(tool_id)
+    plan = history.plan(entry)
+    # Putting back is writing; and what is denied to the call's own tool is not touched in its name either.
+    whose = {path: rules.denying(path, "write_file", entry.tool_name) for path in entry.changes}
+    denied = {path: _DENIED.format(who) for path, who in whose.items() if who is not None}
+    if not denied:
+        return plan
+    return replace(
+        plan,
+        # Also what an interrupted undo left beside such a path is not cleared away.
+        entry=replace(entry, changes={path: pair for path, pair in entry.changes.items() if path not in denied}),
+        steps=[step for step in plan.steps if step.path not in denied],
+        conflicts=[path for path in plan.conflicts if path not in denied],
+        lost=plan.lost | {path: denied[path] for path in sorted(denied.keys() & set(_touched(plan)))},
+    )
 
-    # As it is told
 
-    def _told(self, history: UndoHistory, plan: Plan, *, texts: bool) -> UndoPlan:
-        entry = plan.entry
-        steps = sorted(plan.steps, key=_path_of)[:MAX_UNDO_FILES]
-        room = MAX_PLAN_TEXT if texts else 0
-        until = time.monotonic() + TEXT_SECONDS
-        files: list[ShownChange] = []
-        for step in steps:
-            # No call runs meanwhile, and texts can be made so that masking takes long.
-            room = room if time.monotonic() < until else 0
-            change = self._shown(history, step, room) if texts else _outlined(step)
-            room -= len(change.before or "") + len(change.after or "")
-            files.append(change)
-        return UndoPlan(
-            tool_id=entry.id,
-            plan=plan_digest(plan),
-            files=files,
-            total_files=len(plan.steps),
-            conflicts=_paths(plan.conflicts),
-            lost={_path(path): _told_words(why) for path, why in sorted(plan.lost.items())[:MAX_UNDO_FILES]},
-            left=_paths(plan.left),
-            notes=[_told_words(note) for note in _notes(plan)][:_MAX_NOTES],
-            together=[one for one in entry.together if _IDENTIFIER.fullmatch(one)][:_MAX_TOGETHER],
-        )
+# As it is told
 
-    def _shown(self, history: UndoHistory, step: Step, room: int) -> ShownChange:
-        """One path with its texts, or with why they are not there."""
-        outlined = _outlined(step)
-        if not _holds_texts(step):
-            return outlined
-        if secret_name(step.path):
-            return _noted(outlined, SECRET)
-        if self._forbids(step.path, "read_file"):
-            return _noted(outlined, _NOT_READ)
-        if room <= 0:
-            return _noted(outlined, _TOO_MUCH)
-        before, after = (
-            (None, True) if state is None else _masked(history.content(state)) for state in (step.now, step.target)
-        )
-        if not before[1] or not after[1]:
-            return _noted(outlined, NO_TEXT)
-        if len(before[0] or "") + len(after[0] or "") > room:
-            return _noted(outlined, _TOO_MUCH)
-        if before[0] == after[0]:
-            outlined = _noted(outlined, _MASKED)
-        return outlined.model_copy(update={"before": before[0], "after": after[0]})
+
+def _told(plan: Plan, shown: Callable[[Step, int], ShownChange] | None = None) -> UndoPlan:
+    """A plan as the protocol says it; `shown` adds the texts of a path, as many characters as there is room for."""
+    entry, room = plan.entry, MAX_PLAN_TEXT
+    until = time.monotonic() + TEXT_SECONDS
+    files: list[ShownChange] = []
+    for step in sorted(plan.steps, key=_path_of)[:MAX_UNDO_FILES]:
+        # No call runs meanwhile, and texts can be made so that masking takes long.
+        room = room if time.monotonic() < until else 0
+        change = _outlined(step) if shown is None else shown(step, room)
+        room -= len(change.before or "") + len(change.after or "")
+        files.append(change)
+    return UndoPlan(
+        tool_id=entry.id,
+        plan=plan_digest(plan),
+        files=files,
+        total_files=len(plan.steps),
+        conflicts=_paths(plan.conflicts),
+        lost={_path(path): _told_words(why) for path, why in sorted(plan.lost.items())[:MAX_UNDO_FILES]},
+        left=_paths(plan.left),
+        notes=[_told_words(note) for note in _notes(plan)][:_MAX_NOTES],
+        together=[one for one in entry.together if _IDENTIFIER.fullmatch(one)][:_MAX_TOGETHER],
+    )
+
+
+def _shown(history: UndoHistory, step: Step, room: int, rules: _Rules) -> ShownChange:
+    """One path with its texts, or with why they are not there."""
+    outlined = _outlined(step)
+    if not holds_texts(step):
+        return outlined
+    if secret_name(step.path):
+        return _noted(outlined, SECRET)
+    whose = rules.denying(step.path, "read_file")
+    if whose is not None:
+        return _noted(outlined, _NOT_READ.format(whose))
+    if room <= 0:
+        return _noted(outlined, _TOO_MUCH)
+    texts = texts_of(history, step, MAX_SHOWN_TEXT)
+    masked = None if texts is None else [None if text is None else mask_text(text) for text in texts]
+    if masked is None or any(len(text or "") > 2 * MAX_SHOWN_TEXT for text in masked):
+        return _noted(outlined, NO_TEXT)
+    before, after = masked
+    if len(before or "") + len(after or "") > room:
+        return _noted(outlined, _TOO_MUCH)
+    if before == after:
+        outlined = _noted(outlined, _MASKED)
+    return outlined.model_copy(update={"before": before, "after": after})
 
 
 @contextmanager
@@ -205,6 +229,7 @@ def _alone(history: UndoHistory) -> Generator[None]:
             except ToolFailure:
                 if time.monotonic() >= until:
                     raise
+                # On a thread of its own, and no event tells when a call of another process ends.
                 time.sleep(_PAUSE)
         yield
 
@@ -235,18 +260,6 @@ def _touched(plan: Plan) -> Iterable[str]:
     yield from plan.lost
 
 
-def _holds_texts(step: Step) -> bool:
-    states = [state for state in (step.now, step.target) if state is not None]
-    return all(state.kind == "file" for state in states) and not same_content(step)
-
-
-def _masked(content: bytes | None) -> tuple[str | None, bool]:
-    """A text with its secrets masked, and whether there is one to show."""
-    text = text_in(content, MAX_SHOWN_TEXT)
-    masked = None if text is None else mask_text(text)
-    return (None, False) if masked is None or len(masked) > 2 * MAX_SHOWN_TEXT else (masked, True)
-
-
 def _outlined(step: Step) -> ShownChange:
     """One path without its texts."""
     kind = change_kind(step.now, step.target)
@@ -273,11 +286,7 @@ def _noted(change: ShownChange, note: str) -> ShownChange:
 
 
 def _notes(plan: Plan) -> list[str]:
-    notes = [*plan.entry.notes]
-    if plan.left:
-        notes.append(f"Left where it is: {reasons(plan.left)}.")
-    if is_git(plan):
-        notes.append(GIT_STAYS)
+    notes = plan_notes(plan)
     counts = (("would change", plan.steps), ("changed since", plan.conflicts), ("cannot be brought back", plan.lost))
     more = [f"{len(paths)} {what}" for what, paths in counts if len(paths) > MAX_UNDO_FILES]
     if more:

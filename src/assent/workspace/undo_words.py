@@ -1,22 +1,37 @@
 """An undo in words: what becomes of a path, why nothing is undone, what of a file can be shown.
 
 Shared by `assent undo` and by the plan a client gives the server (`undo_plans`), so that both say the same of the same
-plan. Pure: it looks at plans and at bytes it is given, opens nothing and decides nothing about files. Names are
-escaped where they cannot be seen; contents are not masked here.
+plan. It looks at plans and at what a history kept, opens no file of a workspace and decides nothing about one. Names
+are escaped where they cannot be seen; contents are not masked here.
 """
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Generator, Iterable, Mapping
+from pathlib import Path
 
 from assent.protocol.changes import ChangeKind
+from assent.protocol.errors import ToolFailure
 
 from .paths import visible
-from .restoring import Plan, Step
+from .restoring import Plan, Step, UndoHistory
 from .snapshots import State
 
 MAX_NAMED = 10
 SECRET = "not shown: it may hold secrets"  # noqa: S105 - a remark, not a secret
 NO_TEXT = "not shown: large, or no text"
-GIT_STAYS = "git's own state (commits, branches, what is staged) is left as it is."
+CHANGED = "Something changed while you decided; nothing was undone."
+_GIT_STAYS = "git's own state (commits, branches, what is staged) is left as it is."
+
+
+@contextlib.contextmanager
+def readable(home: Path) -> Generator[None]:
+    """What the disk says against reading what was kept, in words."""
+    try:
+        yield
+    except OSError as error:
+        raise ToolFailure(
+            f"What calls changed here cannot be read: {error.strerror}.", hint=f"look at {home / 'undo'}"
+        ) from error
 
 
 def change_kind(before: State | None, after: State | None) -> ChangeKind:
@@ -47,9 +62,29 @@ def why_not(plan: Plan, *, partial: bool) -> str | None:
     return None
 
 
-def is_git(plan: Plan) -> bool:
-    """Whether the call was git's, which keeps a state that no undo touches."""
-    return plan.entry.summary.split(" ")[0] == "git"
+def plan_notes(plan: Plan) -> list[str]:
+    """What a person should know before anything is undone."""
+    notes = [*plan.entry.notes]
+    if plan.left:
+        notes.append(f"Left where it is: {reasons(plan.left)}.")
+    if plan.entry.summary.split(" ")[0] == "git":
+        # It keeps a state that no undo touches.
+        notes.append(_GIT_STAYS)
+    return notes
+
+
+def holds_texts(step: Step) -> bool:
+    """Whether there may be two texts to compare: of files, and of those whose content changes."""
+    states = [state for state in (step.now, step.target) if state is not None]
+    return all(state.kind == "file" for state in states) and not same_content(step)
+
+
+def texts_of(history: UndoHistory, step: Step, most: int) -> tuple[str | None, str | None] | None:
+    """A file's texts now and as it would be, None where there is no file; None for both where one cannot be shown."""
+    now, target = (text_in(history.content(state), most) for state in (step.now, step.target))
+    if (now is None and step.now is not None) or (target is None and step.target is not None):
+        return None
+    return now, target
 
 
 def named(names: Iterable[str]) -> str:

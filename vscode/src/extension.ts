@@ -2,6 +2,7 @@
 // here.
 
 import * as vscode from "vscode";
+import { ChangedFiles } from "./editor/changes.js";
 import { registerCommands } from "./editor/commands.js";
 import { Connector } from "./editor/connector.js";
 import { Differences } from "./editor/diffs.js";
@@ -14,6 +15,7 @@ import { Projects } from "./editor/projects.js";
 import { Tokens } from "./editor/secrets.js";
 import { OpenedLinks } from "./editor/sign_in.js";
 import { StatusBar } from "./editor/status.js";
+import { setSearchKey, webSettings } from "./editor/web_search.js";
 import { ChatView, VIEW } from "./webview/view.js";
 
 let ending: (() => Promise<void>) | null = null;
@@ -21,6 +23,7 @@ let ending: (() => Promise<void>) | null = null;
 export function activate(context: vscode.ExtensionContext): void {
   const log = new ChannelLog();
   const differences = new Differences();
+  const changes = new ChangedFiles(differences);
   const output = new OutputTerminal();
   const status = new StatusBar();
   const local = new LocalServer(log);
@@ -50,6 +53,8 @@ export function activate(context: vscode.ExtensionContext): void {
       {
         storage: context.globalStorageUri.fsPath,
         scanWorker: vscode.Uri.joinPath(context.extensionUri, "dist", "scan_worker.cjs").fsPath,
+        web: () => webSettings(context.secrets),
+        changes,
       },
       log,
     ),
@@ -57,10 +62,12 @@ export function activate(context: vscode.ExtensionContext): void {
   ending = () => connector.dispose();
   context.subscriptions.push(
     log,
+    changes,
     differences,
     output,
     status,
     local,
+    vscode.commands.registerCommand("assent.setSearchKey", () => setSearchKey(context.secrets)),
     vscode.window.registerWebviewViewProvider(VIEW, view, { webviewOptions: { retainContextWhenHidden: true } }),
     vscode.window.registerUriHandler(new OpenedLinks(tokens, () => connector.connect(true))),
     ...registerCommands({ connector, view, tokens, projects, local, log, output }),

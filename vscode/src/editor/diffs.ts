@@ -31,6 +31,15 @@ export class Differences implements vscode.TextDocumentContentProvider, vscode.D
     });
   }
 
+  /** What was there before a call against what is there now; null: nothing is. */
+  async showKept(path: string, before: string, now: vscode.Uri | null): Promise<void> {
+    const left = this.#keep("before", path, before);
+    const title = `${visible(path)}: before the agent ↔ now`;
+    await vscode.commands.executeCommand("vscode.diff", left, now ?? this.#keep("gone", path, ""), title, {
+      preview: true,
+    });
+  }
+
   dispose(): void {
     this.#registered.dispose();
     this.#texts.clear();

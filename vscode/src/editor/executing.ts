@@ -1,20 +1,29 @@
 // The client that executes, started in the editor's way: with its settings, its log and a place of its own on the disk.
 // It asks nobody by itself: questions are put by the chat and by notifications, and it executes what was approved.
 
+import { Api } from "../../../ui/src/api.js";
 import type { ConnectionState } from "../connection/index.js";
 import { connectWorkspace } from "../connection/index.js";
 import type { ExecutingState, StartExecuting } from "../host/executing.js";
+import { NodeHost } from "../host/node_host.js";
 import { DEFAULT_SETTINGS, type Log } from "../tools/ports.js";
+import type { WebSettings } from "../tools/web.js";
+import type { ChangedFiles } from "./changes.js";
 import { readSettings } from "./settings.js";
+import { EditorUndo } from "./undoing.js";
 
 export interface ExecutingPlace {
   /** Where the extension may keep files of its own. */
   readonly storage: string;
   /** The bundle of the thread that searches where there is no ripgrep. */
   readonly scanWorker: string;
+  /** Who searches the web, asked for each search. */
+  readonly web: () => Promise<WebSettings>;
+  /** Where what agents change is listed. */
+  readonly changes: Pick<ChangedFiles, "show">;
 }
 
-export function executingIn({ storage, scanWorker }: ExecutingPlace, log: Log): StartExecuting {
+export function executingIn({ changes, scanWorker, storage, web }: ExecutingPlace, log: Log): StartExecuting {
   return async ({ access, projectId, folder, changed }) => {
     let state: ExecutingState = { connected: false, isolation: null, ended: null };
     const become = (more: Partial<ExecutingState>) => {
@@ -28,10 +37,20 @@ export function executingIn({ storage, scanWorker }: ExecutingPlace, log: Log): 
       folder,
       storage,
       scanWorker,
+      web,
       settings: { ...DEFAULT_SETTINGS, sandbox: readSettings().sandbox },
       log,
       onState: (now) => become({ connected: now.kind === "connected", ended: endOf(now) }),
     });
+    const desk = workspace.undoing;
+    const api = new Api(new NodeHost(access));
+    const unlist =
+      desk &&
+      changes.show({
+        desk,
+        folder: workspace.root,
+        undo: new EditorUndo(desk, api, () => state.connected),
+      });
     void connection.run();
     void workspace.isolation().then(
       ({ backend }) => become({ isolation: backend }),
@@ -41,7 +60,10 @@ export function executingIn({ storage, scanWorker }: ExecutingPlace, log: Log): 
       get state() {
         return state;
       },
-      dispose: () => connection.close(),
+      dispose: async () => {
+        unlist?.();
+        await connection.close();
+      },
     };
   };
 }

@@ -5,7 +5,8 @@
 
 import { createHash } from "node:crypto";
 import type { ShownChange, UndoPlan } from "@protocol";
-import { maskText, secretName } from "../gate/index.js";
+import { directoryOf } from "../gate/globs.js";
+import { maskText, pathFitsCarelessly, secretName } from "../gate/index.js";
 import { CallerError } from "./errors.js";
 import type { Clock } from "./ports.js";
 import type { Restorer } from "./restoring.js";
@@ -38,8 +39,8 @@ const MAX_TOLD = 1000;
 const MAX_PATH = 4096;
 const MAX_NOTES = 50;
 const IDENTIFIER = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/;
-const DENIED = "this machine's rules deny it, so it stays as it is";
-const NOT_READ = "not shown: this machine's rules deny reading it";
+const DENIED = "the rules deny it, so it stays as it is";
+const NOT_READ = "not shown: the rules deny reading it";
 const TOO_MUCH = "not shown: there is too much in all";
 const MASKED = "it differs only in what is masked here";
 
@@ -63,13 +64,18 @@ export interface ChangedFile {
   readonly at: number;
 }
 
+/** Paths that the server's own rules deny, by tool; the owner's are added. */
+export type KeepOff = Readonly<Record<string, readonly string[]>>;
+
+type Forbids = (path: string, tool: string) => boolean;
+
 export interface DeskParts {
   readonly recorder: UndoRecorder;
   readonly history: UndoHistory;
   readonly restorer: Restorer;
   readonly clock: Clock;
   /** Whether the owner's rules deny a path to a tool. */
-  readonly forbids: (path: string, tool: string) => boolean;
+  readonly forbids: Forbids;
 }
 
 /** Plans and carries out undos in one workspace. */
@@ -120,8 +126,17 @@ export class UndoDesk {
   }
 
   /** What undoing a call would do now. Rejects where that cannot be said, as while a call runs. */
-  look(toolId: string): Promise<UndoPlan> {
-    return this.parts.recorder.gate.alone(PATIENCE, async () => this.#told(await this.#plan(toolId), true));
+  look(toolId: string, keepOff: KeepOff = {}): Promise<UndoPlan> {
+    const forbids = this.#forbids(keepOff);
+    return this.parts.recorder.gate.alone(PATIENCE, async () => {
+      return this.#told(await this.#plan(toolId, forbids), forbids);
+    });
+  }
+
+  #forbids(keepOff: KeepOff): Forbids {
+    const denies = (path: string, tool: string) =>
+      keepOff[tool]?.some((glob) => pathFitsCarelessly(glob, path) || directoryOf(path, glob)) ?? false;
+    return (path, tool) => this.parts.forbids(path, tool) || denies(path, tool);
   }
 
   /**
@@ -133,10 +148,11 @@ export class UndoDesk {
     digest: string,
     partial: boolean,
     wanted: () => boolean,
+    keepOff: KeepOff = {},
   ): Promise<{ readonly plan: UndoPlan; readonly undoId: string | null }> {
     const done = await this.parts.recorder.gate.alone(PATIENCE, async () => {
-      const plan = await this.#plan(toolId);
-      const told = await this.#told(plan, false);
+      const plan = await this.#plan(toolId, this.#forbids(keepOff));
+      const told = await this.#told(plan, null);
       if (told.plan !== digest) {
         const hint = "Look at what it would do now.";
         throw new UndoRefused("Something changed while you decided; nothing was undone.", told, hint);
@@ -156,8 +172,8 @@ export class UndoDesk {
   }
 
   /** The plan, without what the owner's rules keep every tool's hands off. */
-  async #plan(toolId: string): Promise<Plan> {
-    const { forbids, history } = this.parts;
+  async #plan(toolId: string, forbids: Forbids): Promise<Plan> {
+    const { history } = this.parts;
     const entry = history.entry(toolId);
     const plan = await history.plan(entry);
     // Putting back is writing; and what is denied to the call's own tool is not touched in its name either.
@@ -175,14 +191,15 @@ export class UndoDesk {
 
   // As it is told
 
-  async #told(plan: Plan, texts: boolean): Promise<UndoPlan> {
+  /** `shows`: what is forbidden, where texts are shown; null: none are. */
+  async #told(plan: Plan, shows: Forbids | null): Promise<UndoPlan> {
     const until = this.parts.clock.monotonic() + TEXT_TIME;
     const files: ShownChange[] = [];
     let room = MAX_PLAN_TEXT;
     for (const step of byPath(plan.steps).slice(0, MAX_FILES)) {
       // No call runs meanwhile, and texts can be made so that masking takes long.
       room = this.parts.clock.monotonic() < until ? room : 0;
-      const change = texts ? await this.#shown(step, room) : outlined(step);
+      const change = shows ? await this.#shown(step, room, shows) : outlined(step);
       room -= (change.before?.length ?? 0) + (change.after?.length ?? 0);
       files.push(change);
     }
@@ -205,7 +222,7 @@ export class UndoDesk {
   }
 
   /** One path with its texts, or with why they are not there. */
-  async #shown(step: Step, room: number): Promise<ShownChange> {
+  async #shown(step: Step, room: number, forbids: Forbids): Promise<ShownChange> {
     const change = outlined(step);
     const states = [step.now, step.target].filter((state) => state !== null);
     if (states.some(({ kind }) => kind !== "file") || sameContent(step)) {
@@ -214,7 +231,7 @@ export class UndoDesk {
     if (secretName(step.path)) {
       return noted(change, SECRET);
     }
-    if (this.parts.forbids(step.path, "read_file")) {
+    if (forbids(step.path, "read_file")) {
       return noted(change, NOT_READ);
     }
     if (room <= 0) {

@@ -19,6 +19,8 @@ const LAST_POST = 2_000;
 const MAX_PROBLEM = 1000;
 const NOTHING_KEPT = "What calls change could not be kept on this machine, so nothing can be undone from it.";
 
+type Asked = Omit<UndoRequested, "keep_off">;
+
 export interface UndoerParts {
   readonly projectId: string;
   readonly clientId: string;
@@ -104,17 +106,25 @@ export class Undoer {
   /** One report, whatever goes wrong. */
   async #act(event: UndoRequested, ahead: number): Promise<UndoReport> {
     const { desk, forget, log } = this.parts;
-    const { partial, plan: digest, request_id, tool_id } = event;
+    // A server of an earlier version says nothing of it.
+    const {
+      keep_off: keepOff = {},
+      partial,
+      plan: digest,
+      request_id,
+      tool_id,
+    } = event as Partial<UndoRequested> & Asked;
     if (desk === undefined) {
       return { request_id, problem: NOTHING_KEPT };
     }
     try {
       if (digest === null) {
-        return { request_id, plan: await desk.look(tool_id) };
+        return { request_id, plan: await desk.look(tool_id, keepOff) };
       }
       forget();
       try {
-        const { plan, undoId } = await desk.carryOut(tool_id, digest, partial, () => !this.#isLate(event, ahead));
+        const wanted = () => !this.#isLate(event, ahead);
+        const { plan, undoId } = await desk.carryOut(tool_id, digest, partial, wanted, keepOff);
         log.info("undone", { tool_id, undo_id: undoId, paths: plan.total_files });
         return { request_id, plan, undo_id: undoId, done: true };
       } finally {

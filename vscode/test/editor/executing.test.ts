@@ -4,9 +4,12 @@ import { mkdir, mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { ChangedFiles } from "../../src/editor/changes.js";
+import { Differences } from "../../src/editor/diffs.js";
 import { executingIn } from "../../src/editor/executing.js";
 import type { Executing } from "../../src/host/executing.js";
 import { NO_LOG } from "../../src/tools/ports.js";
+import { NO_WEB } from "../../src/tools/web.js";
 import { reset, settings } from "./fake_vscode.js";
 import { SmallServer } from "./small_server.js";
 
@@ -30,7 +33,15 @@ afterEach(async () => {
 });
 
 async function start(changed: () => void = () => {}): Promise<Executing> {
-  const starting = executingIn({ storage: join(root, "storage"), scanWorker: join(root, "none.cjs") }, NO_LOG);
+  const starting = executingIn(
+    {
+      storage: join(root, "storage"),
+      scanWorker: join(root, "none.cjs"),
+      web: async () => NO_WEB,
+      changes: new ChangedFiles(new Differences()),
+    },
+    NO_LOG,
+  );
   executing = await starting({
     access: { origin: server.origin, token: "secret" },
     projectId: "p",

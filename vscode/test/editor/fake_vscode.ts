@@ -62,6 +62,19 @@ export class ThemeColor {
 export class ThemeIcon {
   constructor(readonly id: string) {}
 }
+export class TreeItem {
+  id?: string;
+  description?: string;
+  tooltip?: string;
+  contextValue?: string;
+  iconPath?: ThemeIcon;
+  command?: { command: string; arguments: unknown[] };
+  constructor(
+    readonly label: string,
+    readonly collapsibleState: number,
+  ) {}
+}
+export const TreeItemCollapsibleState = { None: 0 };
 export const TextEditorRevealType = { InCenter: 2 };
 export const StatusBarAlignment = { Left: 1 };
 export const ConfigurationTarget = { Global: 1 };
@@ -161,6 +174,7 @@ export const window = {
     terminals.push(terminal);
     return terminal;
   },
+  registerTreeDataProvider: () => ({ dispose: vi.fn() }),
   onDidCloseTerminal: closedTerminal.event,
   onDidChangeWindowState: windowState.event,
 };

@@ -57,6 +57,7 @@ function asked(plan: string | null, more: Partial<UndoRequested> = {}): UndoRequ
     session_id: "s",
     plan,
     partial: false,
+    keep_off: {},
     deadline: new Date(clock.now() + 10_000).toISOString(),
     ...more,
   };
@@ -142,6 +143,18 @@ describe("A request", () => {
     expect(await answered(undoer({ desk: undefined }), asked(null))).toMatchObject({
       problem: expect.stringMatching(/nothing can be undone from it/),
     });
+  });
+
+  it("is kept off what the server's own rules deny", async () => {
+    await workspace.run("write_file", { path: "b.txt", content: "b", mode: "write" }, { recordAs: "exec_2" });
+    const by = undoer();
+    const look = await answered(by, asked(null, { keep_off: { write_file: ["a.*"] } }));
+    expect(look).toMatchObject({ plan: { files: [], lost: { "a.txt": expect.stringMatching(/rules deny/) } } });
+    const unread = await answered(by, asked(null, { keep_off: { read_file: ["a.txt"] } }));
+    expect(unread).toMatchObject({ plan: { files: [{ before: null, note: expect.stringMatching(/rules deny/) }] } });
+    const { keep_off: _, ...older } = asked(null, { tool_id: "exec_2" });
+    expect(await answered(by, older as UndoRequested)).toMatchObject({ plan: { files: [{ before: "b" }] } });
+    await by.close();
   });
 
   it("beyond what is taken at once is left out", async () => {

@@ -1,0 +1,146 @@
+// "Changed by agents": the files that calls changed in the connected folder and nobody took back, the newest first. Each
+// opens as a difference in the editor's own viewer, and can be undone after a dialog has said exactly what that would do.
+// What may be undone is decided where it was kept; here it is only shown and asked.
+
+import { realpath } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import type { UndoPlan } from "@protocol";
+import * as vscode from "vscode";
+import { Problem } from "../../../ui/src/api.js";
+import { oneLine, shortened } from "../../../ui/src/text/visible.js";
+import { AssentError } from "../tools/errors.js";
+import type { ChangedFile, UndoDesk } from "../tools/undo_desk.js";
+import type { Differences } from "./diffs.js";
+import { listed, notice } from "./notices.js";
+import type { EditorUndo } from "./undoing.js";
+
+export const CHANGES = "assent.changes";
+const MOST_NAMED = 12;
+const UNDO = "Undo";
+
+/** A folder whose changes are kept, and the way to undo them. */
+export interface KeptFolder {
+  readonly desk: Pick<UndoDesk, "files" | "before" | "onChange">;
+  /** Its real path. */
+  readonly folder: string;
+  readonly undo: Pick<EditorUndo, "look" | "undo">;
+}
+
+export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscode.Disposable {
+  readonly #changed = new vscode.EventEmitter<undefined>();
+  readonly onDidChangeTreeData = this.#changed.event;
+  readonly #differences: Differences;
+  readonly #registered: vscode.Disposable[];
+  #kept: KeptFolder | null = null;
+
+  constructor(differences: Differences) {
+    this.#differences = differences;
+    this.#registered = [
+      vscode.window.registerTreeDataProvider(CHANGES, this),
+      vscode.commands.registerCommand("assent.openChange", (file: ChangedFile) => this.open(file)),
+      vscode.commands.registerCommand("assent.undoChange", (file: ChangedFile) => this.undo(file)),
+    ];
+  }
+
+  /** List what is kept of a folder, until the function that is given is called. */
+  show(kept: KeptFolder): () => void {
+    const end = kept.desk.onChange(() => this.#changed.fire(undefined));
+    this.#kept = kept;
+    this.#changed.fire(undefined);
+    return () => {
+      end();
+      if (this.#kept === kept) this.#kept = null;
+      this.#changed.fire(undefined);
+    };
+  }
+
+  getChildren(parent?: ChangedFile): ChangedFile[] {
+    return parent === undefined ? (this.#kept?.desk.files() ?? []) : [];
+  }
+
+  getTreeItem(file: ChangedFile): vscode.TreeItem {
+    const name = listed(oneLine(basename(file.path)));
+    const item = new vscode.TreeItem(name, vscode.TreeItemCollapsibleState.None);
+    const time = new Date(file.at).toLocaleTimeString();
+    const [what, icon] = WORDS[file.kind];
+    const where = dirname(file.path) === "." ? "" : ` in ${listed(oneLine(dirname(file.path)))}`;
+    item.id = `${file.toolId} ${file.path}`;
+    item.description = `${what}${where}, ${time}`;
+    item.tooltip = `${oneLine(file.path)}: ${what} by an agent at ${time}`;
+    item.iconPath = new vscode.ThemeIcon(icon);
+    item.contextValue = "assent.change";
+    item.command = { command: "assent.openChange", title: "Open the Difference", arguments: [file] };
+    return item;
+  }
+
+  /** What was there before against what is there now. */
+  async open(file: ChangedFile): Promise<void> {
+    const kept = this.#kept;
+    if (kept === null) return;
+    const before = await kept.desk.before(file.toolId, file.path);
+    if (before === null) {
+      await tell(
+        `What ${oneLine(file.path)} held before cannot be shown: it is no text, too large, or no longer kept.`,
+      );
+      return;
+    }
+    const now = join(kept.folder, file.path);
+    // A link that came since must not lead the person elsewhere.
+    const real = await realpath(now).catch(() => null);
+    await this.#differences.showKept(file.path, before ?? "", real === now ? vscode.Uri.file(now) : null);
+  }
+
+  /** Undo the call that changed a file, when the person says so. */
+  async undo(file: ChangedFile): Promise<void> {
+    const kept = this.#kept;
+    if (kept === null) return;
+    try {
+      const plan = await kept.undo.look(file.toolId);
+      const conflicts = plan.conflicts ?? [];
+      if (conflicts.length > 0) {
+        await tell(`Not undone: ${named(conflicts)} changed since. Undo later changes first, or take it back by hand.`);
+        return;
+      }
+      const lost = Object.keys(plan.lost ?? {}).length > 0;
+      const question = lost ? "Undo what can be undone of this change?" : "Undo this change?";
+      const said = await vscode.window.showWarningMessage(question, { modal: true, detail: detail(plan) }, UNDO);
+      if (said !== UNDO) return;
+      const done = await kept.undo.undo(file.toolId, plan.plan, lost);
+      void vscode.window.showInformationMessage(notice(`Assent: ${oneLine(done)}`));
+    } catch (error) {
+      if (!(error instanceof AssentError) && !(error instanceof Problem)) throw error;
+      await tell(oneLine(error.hint === null ? error.message : `${error.message} ${error.hint}`));
+    }
+  }
+
+  dispose(): void {
+    for (const each of this.#registered) each.dispose();
+    this.#changed.dispose();
+  }
+}
+
+const WORDS = {
+  create: ["new", "diff-added"],
+  change: ["changed", "diff-modified"],
+  delete: ["deleted", "diff-removed"],
+} as const;
+const BACK = { create: "comes back", change: "becomes what it was", delete: "is removed" } as const;
+
+/** What a plan would do, path by path. */
+function detail(plan: UndoPlan): string {
+  const steps = plan.files.map(({ kind, path }) => `${oneLine(path)} ${BACK[kind]}`);
+  const lost = Object.entries(plan.lost ?? {}).map(([path, why]) => `${oneLine(path)} stays: ${oneLine(why)}`);
+  const lines = [...steps, ...lost, ...(plan.notes ?? []).map(oneLine)].map((line) => shortened(line, 200));
+  if (lines.length === 0) return "Everything is already as it was.";
+  const more = Math.max(plan.total_files - plan.files.length, 0) + Math.max(lines.length - MOST_NAMED, 0);
+  return [...lines.slice(0, MOST_NAMED), ...(more > 0 ? [`and ${more} more`] : [])].join("\n");
+}
+
+function named(paths: readonly string[]): string {
+  const few = paths.slice(0, 3).map(oneLine).join(", ");
+  return paths.length > 3 ? `${few} and ${paths.length - 3} more` : few;
+}
+
+async function tell(words: string): Promise<void> {
+  await vscode.window.showWarningMessage(notice(`Assent: ${words}`));
+}

@@ -1,0 +1,55 @@
+// Undoing from the editor: through the server while it is there, so that its rules count and its record has it; else here
+// alone, as `assent undo` does it without a server. Either way it is this machine that acts, and only as it was shown.
+
+import type { UndoPlan } from "@protocol";
+import { type Api, Problem } from "../../../ui/src/api.js";
+import type { UndoDesk } from "../tools/undo_desk.js";
+
+const WITHOUT = "The server could not be told, so its record does not have it.";
+
+export class EditorUndo {
+  readonly #desk: Pick<UndoDesk, "look" | "carryOut">;
+  readonly #api: Pick<Api, "undo" | "undoPlan">;
+  readonly #connected: () => boolean;
+
+  /** `connected`: whether the server has this machine on its list now. */
+  constructor(
+    desk: Pick<UndoDesk, "look" | "carryOut">,
+    api: Pick<Api, "undo" | "undoPlan">,
+    connected: () => boolean,
+  ) {
+    this.#desk = desk;
+    this.#api = api;
+    this.#connected = connected;
+  }
+
+  /** What undoing a call would do now. */
+  look(toolId: string): Promise<UndoPlan> {
+    return this.#through(
+      () => this.#api.undoPlan(toolId),
+      () => this.#desk.look(toolId),
+    );
+  }
+
+  /** Undo a call as it was shown; what to tell the person. */
+  undo(toolId: string, plan: string, partial: boolean): Promise<string> {
+    return this.#through(
+      async () => (await this.#api.undo(toolId, { plan, partial })).message,
+      async () => {
+        const { undoId } = await this.#desk.carryOut(toolId, plan, partial, () => true);
+        return undoId === null ? "Nothing to do: everything is already as it was." : `Undone. ${WITHOUT}`;
+      },
+    );
+  }
+
+  async #through<T>(asked: () => Promise<T>, here: () => Promise<T>): Promise<T> {
+    if (!this.#connected()) return here();
+    try {
+      return await asked();
+    } catch (error) {
+      // It cannot be reached after all, or knows nothing of a call that ran here.
+      if (error instanceof Problem && (error.status === 0 || error.status === 404)) return here();
+      throw error;
+    }
+  }
+}

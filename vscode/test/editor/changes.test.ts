@@ -1,0 +1,215 @@
+// What agents changed, listed and taken back in the editor: a real workspace, real files, a small stand-in for the editor.
+
+import { existsSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { UndoPlan } from "@protocol";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { Problem } from "../../../ui/src/api.js";
+import { ChangedFiles } from "../../src/editor/changes.js";
+import { Differences } from "../../src/editor/diffs.js";
+import { EditorUndo } from "../../src/editor/undoing.js";
+import { setSearchKey, webSettings } from "../../src/editor/web_search.js";
+import type { UndoDesk } from "../../src/tools/undo_desk.js";
+import { Workspace } from "../../src/tools/Workspace.js";
+import { NO_WEB } from "../../src/tools/web.js";
+import { FakeMemory } from "../tools/fakes.js";
+import { temporary, workspaceWith } from "../tools/places.js";
+import { answers, folderSettings, handlers, ran, reset, Secrets, settings, shown, type Uri } from "./fake_vscode.js";
+
+let root: string;
+let workspace: Workspace;
+let desk: UndoDesk;
+let view: ChangedFiles;
+let differences: Differences;
+let hide: () => void;
+
+/** A server that is not there, unless a test says so. */
+const away = () => Promise.reject(new Problem("no answer", 0));
+let api = { undo: away, undoPlan: away } as unknown as ConstructorParameters<typeof EditorUndo>[1];
+let connected = false;
+
+beforeEach(() => {
+  reset();
+  root = workspaceWith({ "a.txt": "one\n", "src/b $(x).txt": "two\n" });
+  workspace = new Workspace(root, { undo: { directory: join(temporary(), "undo"), memory: new FakeMemory() } });
+  desk = workspace.undoing as UndoDesk;
+  differences = new Differences();
+  view = new ChangedFiles(differences);
+  connected = false;
+  hide = view.show({ desk, folder: root, undo: new EditorUndo(desk, api, () => connected) });
+});
+
+afterEach(() => {
+  view.dispose();
+  workspace.close();
+});
+
+async function write(id: string, path: string, content: string): Promise<void> {
+  await workspace.run("write_file", { path, content, mode: "write" }, { recordAs: id });
+}
+
+const text = (path: string) => readFileSync(join(root, path), "utf8");
+const first = () => view.getChildren()[0] as ReturnType<ChangedFiles["getChildren"]>[number];
+const press = (command: string) => handlers.get(`assent.${command}`)?.(first());
+
+describe("the list of changed files", () => {
+  test("has the newest first, says what became of each, and follows what happens", async () => {
+    let told = 0;
+    view.onDidChangeTreeData(() => {
+      told += 1;
+    });
+    expect(view.getChildren()).toEqual([]);
+    await write("exec_1", "a.txt", "new\n");
+    await write("exec_2", "src/b $(x).txt", "new\n");
+    await write("exec_3", "made.txt", "new\n");
+    expect(told).toBe(3);
+    const items = view.getChildren().map((file) => view.getTreeItem(file));
+    expect(items.map(({ description, label }) => [label, String(description).replace(/, .*/, "")])).toEqual([
+      ["made.txt", "new"],
+      ["b \\$(x).txt", "changed in src"],
+      ["a.txt", "changed"],
+    ]);
+    expect(items[0]).toMatchObject({ id: "exec_3 made.txt", contextValue: "assent.change" });
+    expect(view.getChildren(first())).toEqual([]);
+    hide();
+    expect([view.getChildren(), told]).toEqual([[], 4]);
+    await view.open({ toolId: "exec_1", path: "a.txt", kind: "change", at: 1 });
+    await view.undo({ toolId: "exec_1", path: "a.txt", kind: "change", at: 1 });
+    expect([ran, shown]).toEqual([[], []]);
+  });
+
+  test("opens what was there against what is there now, and follows no link that came since", async () => {
+    await write("exec_1", "a.txt", "new\n");
+    await press("openChange");
+    const [, left, right, title] = ran.at(-1) as [string, Uri, Uri, string];
+    expect(differences.provideTextDocumentContent(left as never)).toBe("one\n");
+    expect([right.scheme, right.fsPath]).toEqual(["file", join(root, "a.txt")]);
+    expect(title).toBe("a.txt: before the agent ↔ now");
+    rmSync(join(root, "a.txt"));
+    symlinkSync("/etc/hostname", join(root, "a.txt"));
+    await press("openChange");
+    const [, , gone] = ran.at(-1) as [string, Uri, Uri];
+    expect([gone.scheme, differences.provideTextDocumentContent(gone as never)]).toEqual(["assent-change", ""]);
+  });
+
+  test("says where a content cannot be shown", async () => {
+    writeFileSync(join(root, "a.txt"), Buffer.from([0, 1]));
+    await write("exec_1", "a.txt", "new\n");
+    await press("openChange");
+    expect(shown.at(-1)?.text).toMatch(/a\.txt held before cannot be shown/);
+  });
+});
+
+describe("undoing", () => {
+  test("asks first, says what it would do, and does it here while no server is there", async () => {
+    await write("exec_1", "made/a.txt", "new\n");
+    await press("undoChange");
+    expect(shown.at(-1)).toMatchObject({ kind: "warning", text: "Undo this change?", items: ["Undo"] });
+    expect(shown.at(-1)?.detail).toBe("made is removed\nmade/a.txt is removed");
+    expect(text("made/a.txt")).toBe("new\n");
+    answers.set("Undo this change?", "Undo");
+    await press("undoChange");
+    expect(shown.at(-1)?.text).toMatch(/Undone\. The server could not be told/);
+    expect(existsSync(join(root, "made"))).toBe(false);
+    expect(view.getChildren()).toEqual([]);
+  });
+
+  test("does nothing where the file changed since, and where it is gone from the list", async () => {
+    await write("exec_1", "a.txt", "new\n");
+    const file = first();
+    writeFileSync(join(root, "a.txt"), "mine\n");
+    await press("undoChange");
+    expect(shown.at(-1)?.text).toMatch(/Not undone: a\.txt changed since/);
+    await view.undo({ ...file, toolId: "exec_9" });
+    expect(shown.at(-1)?.text).toMatch(/Nothing that 'exec_9' changed/);
+    expect(text("a.txt")).toBe("mine\n");
+  });
+
+  test("of what was not kept says so, and of what is back that there is nothing to do", async () => {
+    const plan = { tool_id: "exec_1", plan: "0".repeat(64), files: [], total_files: 0, notes: ["n"] };
+    const told: UndoPlan[] = [
+      { ...plan, lost: { "a.txt": "too large" } },
+      { ...plan, notes: [] },
+      { ...plan, conflicts: ["a", "b", "c", "d"] },
+      { ...plan, files: Array.from({ length: 20 }, () => ({ path: "x", kind: "change" as const })), total_files: 30 },
+    ];
+    hide();
+    const undo = { look: async () => told.shift() as UndoPlan, undo: async () => "Done." };
+    view.show({ desk, folder: root, undo });
+    await write("exec_1", "a.txt", "new\n");
+    answers.set("Undo what can be undone", "Undo");
+    await press("undoChange");
+    expect(shown.at(-2)).toMatchObject({ detail: "a.txt stays: too large\nn" });
+    expect(shown.at(-1)?.text).toBe("Assent: Done.");
+    await press("undoChange");
+    expect(shown.at(-1)?.detail).toBe("Everything is already as it was.");
+    await press("undoChange");
+    expect(shown.at(-1)?.text).toMatch(/a, b, c and 1 more changed since/);
+    await press("undoChange");
+    expect(shown.at(-1)?.detail).toMatch(/and 19 more$/);
+  });
+
+  test("goes through the server while it is there; what it refuses is said", async () => {
+    await write("exec_1", "a.txt", "new\n");
+    connected = true;
+    const asked: unknown[] = [];
+    api.undoPlan = (id) => desk.look(id);
+    api.undo = async (id, body) => {
+      asked.push([id, body]);
+      return { tool_id: id, undo_id: null, files: 1, message: "Undone: 1 path is as before the call." };
+    };
+    answers.set("Undo this change?", "Undo");
+    await press("undoChange");
+    expect(asked).toEqual([["exec_1", { plan: expect.stringMatching(/^[0-9a-f]{64}$/), partial: false }]]);
+    expect(shown.at(-1)?.text).toBe("Assent: Undone: 1 path is as before the call.");
+    api.undo = () => Promise.reject(new Problem("It is busy.", 409, "Try again."));
+    await press("undoChange");
+    expect(shown.at(-1)?.text).toBe("Assent: It is busy. Try again.");
+    api.undo = away;
+    await press("undoChange");
+    expect(text("a.txt")).toBe("one\n");
+    api = { undo: away, undoPlan: away } as unknown as typeof api;
+  });
+
+  test("of what is already as it was says so; a fault of ours is not hidden", async () => {
+    await write("exec_1", "a.txt", "new\n");
+    writeFileSync(join(root, "a.txt"), "one\n");
+    answers.set("Undo this change?", "Undo");
+    await press("undoChange");
+    expect(shown.at(-1)?.text).toMatch(/Nothing to do/);
+    hide();
+    view.show({ desk, folder: root, undo: { look: () => Promise.reject(new TypeError("x")), undo: async () => "" } });
+    await expect(view.undo({ toolId: "exec_1", path: "a.txt", kind: "change", at: 1 })).rejects.toThrow(TypeError);
+  });
+});
+
+describe("web search", () => {
+  test("is as the person set it for this machine; a folder has no say", async () => {
+    const secrets = new Secrets();
+    expect(await webSettings(secrets as never)).toEqual(NO_WEB);
+    folderSettings.set("search.searxngUrl", "http://evil.test");
+    expect(await webSettings(secrets as never)).toEqual(NO_WEB);
+    settings.set("search.searxngUrl", "https://search.test");
+    settings.set("search.provider", "searxng");
+    settings.set("search.allowPrivate", true);
+    const set = { searxngUrl: "https://search.test", provider: "searxng", allowPrivate: true };
+    expect(await webSettings(secrets as never)).toEqual({ ...NO_WEB, ...set });
+  });
+
+  test("takes keys into the secret storage, and forgets them", async () => {
+    const secrets = new Secrets();
+    await setSearchKey(secrets as never);
+    answers.set("a key for web search", "Brave Search");
+    await setSearchKey(secrets as never);
+    answers.set("Your key for Brave", "no key é");
+    await setSearchKey(secrets as never);
+    expect(secrets.kept.size).toBe(0);
+    answers.set("Your key for Brave", " key-1 ");
+    await setSearchKey(secrets as never);
+    expect(await webSettings(secrets as never)).toEqual({ ...NO_WEB, braveKey: "key-1" });
+    expect(JSON.stringify(shown)).not.toContain("key-1");
+    answers.set("Your key for Brave", "");
+    await setSearchKey(secrets as never);
+    expect(secrets.kept.size).toBe(0);
+  });
+});

@@ -9,6 +9,8 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 from assent.agents.answers import Outcome, answer, find_field, help_text
 from assent.agents.offline import respond
 from assent.agents.phrases import Step, understand
+from assent.protocol.states import ErrorType
+from assent.protocol.telling import ADVICE
 
 
 def told(message: str, **result: Any) -> str:
@@ -141,6 +143,14 @@ def test_value_among_other_steps_is_told_in_a_sentence() -> None:
 def test_failed_step_is_named(message: str, words: str) -> None:
     [step] = understand(message).steps
     assert answer([Outcome(step, failed=True, text="No.")], 0) == f"I could not {words}. No."
+
+
+def test_a_person_is_not_told_what_only_an_agent_can_take_to_heart() -> None:
+    [step] = understand("list").steps
+    text = f"Rejected by the user: not now\nhint: {ADVICE[ErrorType.REJECTED]}"
+    assert answer([Outcome(step, failed=True, text=text)], 0) == "I could not list `.`. Rejected by the user: not now"
+    useful = "Command not allowed: rm\nhint: use one of: cat"
+    assert answer([Outcome(step, failed=True, text=useful)], 0).endswith(useful)
 
 
 def test_help_does_not_repeat_markdown_of_the_message() -> None:

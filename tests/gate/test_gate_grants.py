@@ -550,6 +550,9 @@ def test_widest_says_what_could_happen_at_most() -> None:
     assert "arguments" in widest_of(command("python x.py", files={"x.py": SEEN}))
     assert "package.json" in widest_of(writes("src/**"))
     assert "shown" in widest_of(writes("src/a.py"))
+    assert "ends with .md is made" in widest_of(writes("src/*.md"))
+    assert "ends with .md .txt is made" in widest_of(writes("src/*.md", "*.txt"))
+    assert " .md .py " in widest_of(writes("src/*.md", "docs/"))
     many = {f"{name}.py": SEEN for name in "abcde"}
     assert "2 more" in widest_of(command("python x", exact=True, files=many))
 

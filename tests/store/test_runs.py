@@ -20,9 +20,16 @@ async def test_a_message_opens_a_session_and_a_run_is_ready_for_it(records: Reco
     session = await records.store.chat.session(posted.session_id, user_id="alice")
     assert session.title.startswith("read package.json xxx")
     assert len(session.title) == 80
+    assert session.title.endswith("x…"), "a word too long for a title is cut, and that is seen"
     run = await records.store.runs.get(posted.run_id, user_id="alice")
     assert run.state is RunState.READY
     assert await records.kinds() == ["chat.message", "chat.run"]
+
+
+async def test_a_title_ends_with_a_whole_word(records: Records) -> None:
+    posted = await post(records, "write the notes of today " * 20)
+    session = await records.store.chat.session(posted.session_id, user_id="alice")
+    assert session.title == "write the notes of today write the notes of today write the notes of today…"
     assert (await post(records, session_id=posted.session_id)).session_id == posted.session_id
     assert [message.role for message in await records.store.chat.messages("alice", posted.session_id)] == ["user"] * 2
 

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, cast
 
+from assent.protocol.telling import ADVICE
 from assent.protocol.values import JsonObject
 
 from .phrases import Step
@@ -78,11 +79,17 @@ def answer(outcomes: list[Outcome], remaining: int) -> str:
 def _told(outcome: Outcome, *, alone: bool) -> str:
     step = outcome.step
     if outcome.failed:
-        return f"I could not {_named(step)}. {outcome.text}"
+        return f"I could not {_named(step)}. {_for_a_person(outcome.text)}"
     tell = _TELLERS[step.tool_name]
     if step.field is not None:
         return _field(step, outcome.result, alone=alone)
     return tell(step, outcome.result)
+
+
+def _for_a_person(text: str) -> str:
+    """Why a call failed, without the advice that only an agent can take."""
+    advice = {f"hint: {words}" for words in ADVICE.values()}
+    return "\n".join(line for line in text.split("\n") if line not in advice)
 
 
 def _named(step: Step) -> str:

@@ -17,6 +17,7 @@ from .secrets import mask_arguments
 
 _MISSING = "missing"
 _MOST_SHOWN = 3
+_ENDING = re.compile(r"\.\w+$", re.ASCII)
 _PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
 
 
@@ -63,7 +64,10 @@ def widest_of(rule: GrantRule) -> str:
 def _widest_write(paths: Sequence[str]) -> str:
     if not any(set("*?") & set(path) or path.endswith("/") or "/" not in path for path in paths):
         return "It is replaced or emptied as often as wanted, without its content being shown to you."
-    endings = " ".join(sorted(MEDIUM_EXTENSIONS))
+    found = [_ENDING.search(path.rpartition("/")[2]) for path in paths]
+    # A rule that names its endings lets no other through.
+    only = {match[0] for match in found if match} if all(found) else set[str]()
+    endings = " ".join(sorted(MEDIUM_EXTENSIONS & only or MEDIUM_EXTENSIONS))
     return (
         f"Any such file that ends with {endings} is made, replaced or emptied without its content being shown to you. "
         "Files that tools run or trust, such as package.json or conftest.py, are asked about all the same."

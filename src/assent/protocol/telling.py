@@ -24,7 +24,7 @@ _ANYWAY = "Parts were left out; ask for less at once."
 def failure(response: ToolResponse) -> str:
     """What an agent is told of a call that did not complete: the reason, what to do, and what there is all the same."""
     lines = [response.error or f"The call ended as {response.status.value}."]
-    advice = response.hint or _ADVICE.get(response.error_type)
+    advice = response.hint or ADVICE.get(response.error_type)
     if advice:
         lines.append(f"hint: {advice}")
     if response.result:
@@ -32,13 +32,14 @@ def failure(response: ToolResponse) -> str:
     return "\n".join(lines)
 
 
-_ADVICE: dict[ErrorType | None, str] = {
+ADVICE: dict[ErrorType | None, str] = {
     ErrorType.REJECTED: "the user said no; do not ask for the same again, choose another way or ask what they prefer",
     ErrorType.APPROVAL_TIMEOUT: "nobody answered in time and nothing ran; say so and let the user decide",
     ErrorType.NO_CLIENT: "no machine of the user is connected; say so, nothing can run until it is",
     ErrorType.INTERRUPTED: "find out whether it had its effect before you try again",
     ErrorType.CANCELLED: "the user called it off",
 }
+"""What to do where the call itself says nothing. Said to models; to a person it would speak of them as of another."""
 
 
 def shown_to_model(result: JsonObject) -> str:

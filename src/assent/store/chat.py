@@ -187,7 +187,7 @@ class Chat:
             if before is not None:
                 return Posted(before["id"], before["session_id"], before["run_id"])
             if session_id is None:
-                title = " ".join(content.split())[:TITLE_CHARACTERS] or "Untitled"
+                title = _title(content)
                 session = _create_session(transaction, user_id, project_id, title)
             else:
                 session = load_session(transaction, session_id, user_id)
@@ -265,6 +265,16 @@ def add_message(
         )
     )
     return message_id
+
+
+def _title(content: str) -> str:
+    """The first words of a message, whole ones where they are of any usual length."""
+    words = " ".join(content[: 10 * TITLE_CHARACTERS].split()) or "Untitled"
+    if len(words) <= TITLE_CHARACTERS:
+        return words
+    cut = words[: TITLE_CHARACTERS - 1]
+    whole = cut.rpartition(" ")[0]
+    return f"{whole if len(whole) > TITLE_CHARACTERS // 2 else cut}…"
 
 
 def _create_session(transaction: Transaction, user_id: str, project_id: str, title: str) -> SessionRow:

@@ -111,6 +111,47 @@ async def test_a_write_is_seen_as_a_difference_and_happens_when_it_is_allowed(de
     await desk.window.shot("4-written")
 
 
+@pytest.mark.promise("C-vscode", "L8-undo")
+async def test_what_agents_changed_is_listed_and_undone_from_the_list_and_from_the_page(
+    desk: Desk, browser: Browser
+) -> None:
+    window, made, kept = desk.window, desk.workspace / "listed.md", desk.workspace / "kept.md"
+    kept.write_text("as it was\n")
+    await desk.begin()
+    for words in ("write listed.md: one too many", "write kept.md: another"):
+        await window.say(words)
+        await desk.question.get_by_role("button", name="Allow once").click()
+        await expect(desk.question).to_have_count(0)
+        await expect(window.chat.get_by_text(f"Wrote {words.split()[1][:-1]}")).to_be_visible()
+    changes = window.page.locator(".pane", has_text="Changed by Agents")
+    listed = changes.locator(".monaco-list-row", has_text="listed.md")
+    # The difference is of the very file: before the agent, and now.
+    await changes.locator(".monaco-list-row", has_text="kept.md").click()
+    viewer = window.page.locator(".monaco-diff-editor")
+    await expect(viewer.locator(".editor.original")).to_contain_text("as it was")
+    await expect(viewer.locator(".editor.modified")).to_contain_text("another")
+    await listed.hover()
+    await listed.get_by_role("button", name="Undo This Change").click()
+    await expect(window.dialog).to_contain_text("listed.md is removed")
+    await window.shot("4a-undo")
+    await window.dialog.get_by_role("button", name="Undo", exact=True).click()
+    await expect(window.toast("Undone: 1 path is as before the call.")).to_be_visible()
+    await expect(listed).to_have_count(0)
+    assert not made.exists()
+    async with contextlib.AsyncExitStack() as ends:
+        context = await browser.new_context(viewport={"width": 1100, "height": 800})
+        ends.push_async_callback(context.close)
+        page = await context.new_page()
+        await page.goto(desk.site.url + (await desk.user.post("/my/signin")).body["path"])
+        await page.get_by_role("link", name="Undo…").last.click()
+        await page.get_by_role("button", name="Undo…").click()
+        await page.get_by_role("button", name=re.compile("^Undo this")).click()
+        await expect(changes.locator(".monaco-list-row", has_text="kept.md")).to_have_count(0)
+    assert kept.read_text() == "as it was\n"
+    await window.shot("4b-undone")
+    await window.clear_notifications()
+
+
 @pytest.mark.promise("C-vscode", "A3")
 async def test_a_command_that_is_denied_does_not_run_and_the_agent_hears_why(desk: Desk) -> None:
     (desk.workspace / "package.json").write_text(

@@ -4,6 +4,7 @@
 import * as vscode from "vscode";
 import { Api, Problem } from "../../../ui/src/api.js";
 import { oneLine } from "../../../ui/src/text/visible.js";
+import { isLoopback } from "../host/address.js";
 import type { StartExecuting } from "../host/executing.js";
 import { NodeHost } from "../host/node_host.js";
 import type { Log } from "../tools/ports.js";
@@ -15,12 +16,13 @@ import type { Projects } from "./projects.js";
 import type { Tokens } from "./secrets.js";
 import { readSettings } from "./settings.js";
 import { unfit } from "./sign_in.js";
-import { placeOf, type Standing, statusOf } from "./standing.js";
+import { placeOf, type Standing, silence, statusOf } from "./standing.js";
 import type { StatusBar } from "./status.js";
 
 const FIRST_PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 15_000;
 const OUTAGE_MS = 15_000;
+const AGAIN = "Sign in again: assent link prints a link, and assent token --user NAME a token.";
 /** In the folder's memory while the person has disconnected it: then it is not connected by itself. */
 const OFF = "disconnected";
 
@@ -171,7 +173,7 @@ export class Connector {
   #changed(live: LiveProject): void {
     if (this.#live !== live) return;
     if (live.link === "signed-out") {
-      void this.signOut("The server no longer takes your token: it expired, or its secret changed. Paste a new one.");
+      void this.signOut(`The server no longer takes your token: it expired, or the server's secret changed. ${AGAIN}`);
       return;
     }
     this.#watchOutage(live);
@@ -185,33 +187,34 @@ export class Connector {
       this.#outage = undefined;
       return;
     }
-    this.#outage ??= setTimeout(() => void this.#tellUnreachable(live.origin), this.#ports.outageMs ?? OUTAGE_MS);
+    this.#outage ??= setTimeout(() => void this.#tellUnreachable(live.origin, 0), this.#ports.outageMs ?? OUTAGE_MS);
   }
 
   #failed(origin: string, error: unknown): void {
     if (!(error instanceof Problem)) throw error;
     this.#ports.log.warn("not connected", { origin, status: error.status, error: error.message });
     if (error.status === 401) {
-      void this.signOut(`The server did not take your token: ${oneLine(error.message)} Paste a new one.`);
+      void this.signOut(`The server did not take your token: ${oneLine(error.message)} ${AGAIN}`);
       return;
     }
     if (error.status !== 0 && error.status < 500) {
-      this.#become({ at: "refused", why: oneLine(`${error.message}${error.hint === null ? "" : ` ${error.hint}`}`) });
+      const why = oneLine(`${error.message}${error.hint === null ? "" : ` ${error.hint}`}`);
+      this.#become({ at: error.state === "unproven" ? "unproven" : "refused", why });
       return;
     }
-    this.#become({ at: "unreachable", origin });
+    this.#become({ at: "unreachable", origin, status: error.status });
     const pause = Math.min(FIRST_PAUSE_MS * 2 ** this.#tries, LONGEST_PAUSE_MS);
     this.#tries += 1;
     this.#retry = setTimeout(() => void this.connect(false), pause);
-    void this.#tellUnreachable(origin);
+    void this.#tellUnreachable(origin, error.status);
   }
 
-  async #tellUnreachable(origin: string): Promise<void> {
+  async #tellUnreachable(origin: string, status: number): Promise<void> {
     if (this.#told) return;
     this.#told = true;
     const said = await vscode.window.showWarningMessage(
-      `Assent: nothing answers at ${origin}. It is tried again by itself; what runs here goes on and is reported then.`,
-      "Start a local server",
+      `Assent: ${silence(origin, status)} It is tried again by itself; what runs here goes on and is reported then.`,
+      ...(isLoopback(origin) ? ["Start a local server"] : []),
       "Show the log",
     );
     if (said === "Start a local server") await vscode.commands.executeCommand("assent.startServer");
@@ -221,7 +224,12 @@ export class Connector {
   #tellNoFolder(kind: "none" | "virtual" | "unchosen"): void {
     if (kind === "unchosen") return;
     const place = placeOf({ at: at(kind) });
-    if (place.state === "away") void vscode.window.showWarningMessage(`Assent: ${place.title}. ${place.text}`);
+    if (place.state === "away") void this.#tellPlace(`Assent: ${place.title}. ${place.text}`);
+  }
+
+  async #tellPlace(words: string): Promise<void> {
+    const said = await vscode.window.showWarningMessage(words, "Open a folder");
+    if (said !== undefined) await vscode.commands.executeCommand("assent.openFolder");
   }
 
   #become(standing: Standing): void {

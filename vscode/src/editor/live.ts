@@ -20,6 +20,8 @@ import { Telling } from "./telling.js";
 
 const QUIET_TRIES = 2;
 const AGAIN_MS = 2000;
+const CONNECT = "Connect again";
+const CHAT = "Open the chat";
 
 export interface LivePorts {
   readonly log: Log;
@@ -138,8 +140,7 @@ export class LiveProject {
 
   /** A window that was just closed may still be ending in this folder: it is tried again before anybody is told. */
   #notStarted(start: StartExecuting, error: unknown): void {
-    const sentence = oneLine(error instanceof Error ? error.message : String(error));
-    const hint = error instanceof AssentError && error.hint !== null ? ` ${oneLine(error.hint)}` : "";
+    const sentence = reason(error);
     this.#ports.log.error("nothing can be executed here", { error: sentence });
     if (this.#ended) return;
     if (this.#tries < QUIET_TRIES) {
@@ -148,7 +149,7 @@ export class LiveProject {
       return;
     }
     this.#changed();
-    const words = notice(`Assent: nothing can be executed in this folder: ${sentence}${hint}`);
+    const words = notice(`Assent: nothing can be executed in this folder: ${sentence}`);
     void vscode.window.showErrorMessage(words, "Try again").then((said) => {
       if (said === "Try again") void this.execute(start);
     });
@@ -156,8 +157,15 @@ export class LiveProject {
 
   #moved(): void {
     const ended = this.#executing?.state.ended ?? null;
-    if (ended !== null && !this.#ended) void vscode.window.showErrorMessage(notice(`Assent: ${oneLine(ended)}`));
+    if (ended !== null && !this.#ended) void this.#tellEnded(ended);
     this.#changed();
+  }
+
+  /** It does not come back by itself: what it would take is in the words, or connecting asks for it. */
+  async #tellEnded(why: string): Promise<void> {
+    const words = `Assent: nothing is executed in this folder any more. ${oneLine(why)}`;
+    const said = await vscode.window.showErrorMessage(notice(words), CONNECT);
+    if (said === CONNECT) await vscode.commands.executeCommand("assent.connect");
   }
 
   #asked(question: Asked): void {
@@ -174,8 +182,22 @@ export class LiveProject {
     const [what = "", hint] = event.error.split("\nhint: ");
     const todo = hint ?? advice(event.error_type) ?? "";
     const words = `Assent: ${shortened(oneLine(what), 200)} ${shortened(oneLine(todo), 200)}`;
-    void vscode.window.showWarningMessage(notice(words));
+    void vscode.window.showWarningMessage(notice(words), CHAT).then((said) => {
+      if (said === CHAT) this.#ports.openWaiting();
+    });
   }
+}
+
+/** Why a client did not start, in a sentence that says what to do. */
+function reason(error: unknown): string {
+  if (error instanceof AssentError)
+    return oneLine(error.hint === null ? error.message : `${error.message} ${error.hint}`);
+  const { code } = error as NodeJS.ErrnoException;
+  if (code === "ENOENT") return "the folder is not there any more. Open it again from where it is now.";
+  if (code === "EACCES" || code === "EPERM") {
+    return "you may not read it, or not write where the editor keeps its state: the permissions do not allow it. Correct them, then try again.";
+  }
+  return oneLine(error instanceof Error ? error.message : String(error));
 }
 
 /** The person is back at this window: worth trying at once. */

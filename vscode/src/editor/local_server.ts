@@ -82,7 +82,7 @@ export class LocalServer implements vscode.Disposable {
       child.once("exit", (code) => {
         clearTimeout(timer);
         if (this.#process === child) this.#process = null;
-        reject(new Error(told.trim().split("\n").at(-1) || `it ended with ${code}`));
+        reject(new Error(lastWords(told) || `it ended with ${code}, and did not say why`));
       });
     });
   }
@@ -99,14 +99,31 @@ export class LocalServer implements vscode.Disposable {
 
   async #tell(command: string, error: unknown): Promise<void> {
     this.#log.error("the local server did not start", { error: String(error) });
-    const missing = (error as NodeJS.ErrnoException).code === "ENOENT";
-    const sentence = missing
-      ? `There is no program ${oneLine(command)}. Install Assent with \`pipx install assent\`, or say where it is in the setting assent.serverCommand.`
-      : `The server did not start: ${oneLine(error instanceof Error ? error.message : String(error))}`;
+    const sentence = failure(oneLine(command), error);
     const said = await vscode.window.showErrorMessage(notice(sentence), "Open the settings", "Show the log");
     if (said === "Open the settings") await vscode.commands.executeCommand("assent.openSettings");
     if (said === "Show the log") await vscode.commands.executeCommand("assent.showLog");
   }
+}
+
+function failure(program: string, error: unknown): string {
+  const { code, stderr } = error as NodeJS.ErrnoException & { stderr?: unknown };
+  if (code === "ENOENT") {
+    return `There is no program ${program}. Install Assent with \`pipx install assent\`, or say where it is in the setting assent.serverCommand.`;
+  }
+  if (code === "EACCES") {
+    return `You may not run ${program}: its permissions do not allow it. Correct the setting assent.serverCommand, or the permissions.`;
+  }
+  const words = typeof stderr === "string" ? lastWords(stderr) : "";
+  return `The server did not start: ${oneLine(words || (error instanceof Error ? error.message : String(error)))}`;
+}
+
+/** What a program says last: its error with what to do, or its last line. */
+function lastWords(told: string): string {
+  const lines = told.trim().split("\n");
+  const at = lines.findLastIndex((line) => line.startsWith("error: "));
+  if (at < 0) return lines.at(-1) ?? "";
+  return lines.slice(at).join(" ").replace("error: ", "").replace(" hint: ", " ");
 }
 
 /** Whether a server is there already. Nothing is told to it. */
@@ -130,7 +147,7 @@ async function consent(command: string, running: string | null): Promise<boolean
         ]
       : [
           `A server runs at ${running} already. Sign in to it?`,
-          `Runs ${program} token to make a token for you, which is kept in the editor's secret storage.`,
+          `Runs ${program} token to make a token for you, which is kept in the editor's secret storage. It is sent once the server has proven that it is yours.`,
           "Sign in",
         ];
   return (await vscode.window.showInformationMessage(question, { modal: true, detail }, yes)) === yes;

@@ -68,7 +68,7 @@ async function deny(question: Asked, ports: QuestionPorts): Promise<void> {
     ignoreFocusOut: true,
   });
   if (reason === undefined) return;
-  await decided(() => ports.api.reject(ports.projectId, question.id, reason.trim().slice(0, 1000) || null));
+  await decided(ports, () => ports.api.reject(ports.projectId, question.id, reason.trim().slice(0, 1000) || null));
 }
 
 async function allow(question: Asked, ports: QuestionPorts): Promise<void> {
@@ -91,7 +91,7 @@ async function allow(question: Asked, ports: QuestionPorts): Promise<void> {
   if (said === DENY) return deny(question, ports);
   if (said !== "Allow once") return;
   if (question.risk === "HIGH" && !(await sure(question))) return;
-  await decided(() =>
+  await decided(ports, () =>
     ports.api.approve(ports.projectId, question.id, { decision: "approved", digest: question.digest }),
   );
 }
@@ -126,16 +126,15 @@ async function sure(question: Asked): Promise<boolean> {
   return said === "Run it";
 }
 
-async function decided(send: () => Promise<unknown>): Promise<void> {
+async function decided(ports: QuestionPorts, send: () => Promise<unknown>): Promise<void> {
   try {
     await send();
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     const hint = error.hint === null ? "" : ` ${error.hint}`;
-    await vscode.window.showWarningMessage(
-      notice(
-        error.status === 409 ? `Somebody was faster: ${oneLine(error.message)}` : oneLine(`${error.message}${hint}`),
-      ),
-    );
+    const words = error.status === 409 ? `Somebody was faster: ${error.message}` : `${error.message}${hint}`;
+    // With a button the editor shows all of it; without one, a line.
+    if ((await vscode.window.showWarningMessage(notice(`Assent: ${oneLine(words)}`), SHOW)) === SHOW)
+      ports.openWaiting();
   }
 }

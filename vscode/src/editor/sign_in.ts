@@ -12,7 +12,9 @@ import { NodeHost } from "../host/node_host.js";
 import { notice } from "./notices.js";
 import type { Tokens } from "./secrets.js";
 import { readSettings, saveServer } from "./settings.js";
+import { silence } from "./standing.js";
 
+const AGAIN = "Sign in";
 const UNENCRYPTED = "would go over the network unencrypted. Use https, unless you know that the way is safe.";
 
 /** Asks for a link, or for an address and a token. Whether somebody is signed in afterwards. */
@@ -50,13 +52,9 @@ export async function takeToken(tokens: Tokens, origin: string, token: string): 
   try {
     const me = await new Api(new NodeHost({ origin, token })).me();
     const problem = unfit(me);
-    if (problem !== null) {
-      await vscode.window.showErrorMessage(problem);
-      return false;
-    }
+    if (problem !== null) return tell(problem);
   } catch (error) {
-    await vscode.window.showErrorMessage(notice(failure(origin, error)));
-    return false;
+    return tell(failure(origin, error));
   }
   await saveServer(origin);
   await tokens.keep(origin, token);
@@ -70,10 +68,7 @@ export async function takeLink(
   agree: (user: string) => Promise<boolean> = async () => true,
 ): Promise<boolean> {
   const found = await exchange(link);
-  if (found.kind === "problem") {
-    await vscode.window.showErrorMessage(notice(found.words));
-    return false;
-  }
+  if (found.kind === "problem") return tell(found.words);
   if (!(await agree(found.user)) || !(await takeToken(tokens, link.origin, found.token))) return false;
   void vscode.window.showInformationMessage(notice(`Assent: signed in to ${link.origin} as ${found.user}.`));
   return true;
@@ -105,10 +100,7 @@ export class OpenedLinks implements vscode.UriHandler {
   async #take(uri: vscode.Uri): Promise<boolean> {
     const link = uri.path === "/signin" ? linkOf(new URLSearchParams(uri.query).get("link") ?? "") : null;
     if (link === null) {
-      await vscode.window.showErrorMessage(
-        "Assent: the link that was opened is no sign-in link. Run `assent link`, and paste what it prints into Assent: Sign In.",
-      );
-      return false;
+      return tell("The link that was opened is no sign-in link. Run `assent link`, and paste what it prints.");
     }
     if (!(await agreed(`Sign in to the server ${link.origin}?`, serverDetail(link.origin)))) return false;
     return await takeLink(this.tokens, link, (user) =>
@@ -118,6 +110,14 @@ export class OpenedLinks implements vscode.UriHandler {
       ),
     );
   }
+}
+
+/** Says why nobody was signed in. With a button the editor shows all of it; without one, a line. */
+function tell(words: string): false {
+  void vscode.window.showErrorMessage(notice(`Assent: ${words}`), AGAIN).then((said) => {
+    if (said === AGAIN) void vscode.commands.executeCommand("assent.signIn");
+  });
+  return false;
 }
 
 function serverDetail(origin: string): string {
@@ -161,8 +161,7 @@ export function unfit(me: Me): string | null {
 
 function failure(origin: string, error: unknown): string {
   if (!(error instanceof Problem)) return oneLine(String(error));
-  if (error.status === 0)
-    return `Nothing answers at ${origin}. Start the server with \`assent serve\`, or see the address.`;
-  if (error.status === 401) return `The server did not take the token: ${oneLine(error.message)}`;
-  return oneLine(`${error.message}${error.hint === null ? "" : ` ${error.hint}`}`);
+  if (error.status === 0) return silence(origin, 0);
+  const words = oneLine(`${error.message}${error.hint === null ? "" : ` ${error.hint}`}`);
+  return error.status === 401 ? `The server did not take the token: ${words}` : words;
 }

@@ -2,12 +2,13 @@
 // words say what happened and what to do; nothing is done here.
 
 import type { Action, Place } from "../../../ui/src/vscode_messages.js";
+import { isLoopback } from "../host/address.js";
 
 export type Standing =
   | { readonly at: "no-folder" | "virtual" | "unchosen" | "bad-address" | "disconnected" | "connecting" }
   | { readonly at: "signed-out"; readonly why: string | null }
-  | { readonly at: "unreachable"; readonly origin: string }
-  | { readonly at: "refused"; readonly why: string }
+  | { readonly at: "unreachable"; readonly origin: string; readonly status: number }
+  | { readonly at: "refused" | "unproven"; readonly why: string }
   | { readonly at: "connected"; readonly projectId: string; readonly folder: string };
 
 const SIGN_IN: Action = { command: "assent.signIn", label: "Sign in" };
@@ -58,18 +59,29 @@ function words(standing: Exclude<Standing, { at: "connected" }>): [string, strin
     case "signed-out":
       return [
         "Sign in to Assent",
-        standing.why ?? "Paste a token of your server, or start a server on this machine.",
+        standing.why ??
+          "Paste a sign-in link (run assent link to get one) or a token of your server. Or start a server on this machine.",
         [SIGN_IN, START],
       ];
     case "unreachable":
       return [
         "The server does not answer",
-        `Nothing answers at ${standing.origin}. Start it with assent serve, or let the editor start one. It is tried again by itself.`,
+        `${silence(standing.origin, standing.status)} It is tried again by itself.`,
         [{ command: "assent.connect", label: "Try again now" }, START, SETTINGS],
       ];
     case "refused":
       return ["The server refused", standing.why, [CONNECT, SIGN_IN]];
+    case "unproven":
+      return ["This may not be your server", standing.why, [CONNECT, SIGN_IN, SETTINGS]];
   }
+}
+
+/** Why there is no answer, and what to do. `status` 0: nothing answers at all. */
+export function silence(origin: string, status: number): string {
+  if (status !== 0)
+    return `What answers at ${origin} has a problem of its own (${status}). See its log, or ask who runs it.`;
+  if (!isLoopback(origin)) return `Nothing answers at ${origin}. See your network and the address, or ask who runs it.`;
+  return `Nothing answers at ${origin}. Start the server with assent serve or assent up, or let the editor start one.`;
 }
 
 /** What the status bar shows. */
@@ -92,7 +104,8 @@ export interface Facts {
 export function statusOf(standing: Standing, facts: Facts): Shown {
   if (standing.at === "connecting") return shown("$(sync~spin) Assent", "Assent is connecting.");
   if (standing.at === "unreachable") {
-    return shown("$(warning) Assent: no server", `Nothing answers at ${standing.origin}. It is tried again by itself.`);
+    const tooltip = `${silence(standing.origin, standing.status)} It is tried again by itself.`;
+    return shown("$(warning) Assent: no server", tooltip);
   }
   if (standing.at === "signed-out") return shown("$(key) Assent: sign in", "Nobody is signed in to Assent.");
   if (standing.at !== "connected") {
@@ -111,7 +124,10 @@ export function statusOf(standing: Standing, facts: Facts): Shown {
     );
   }
   if (!facts.executes)
-    return shown("$(warning) Assent: not executing", "Connected, but nothing can be executed here: see the log.");
+    return shown(
+      "$(warning) Assent: not executing",
+      "Connected, but nothing can be executed here. Run Assent: Show the Log to see why, and Assent: Connect This Folder to try again.",
+    );
   if (facts.isolation === "none") {
     return shown(
       "$(unlock) Assent: not isolated",

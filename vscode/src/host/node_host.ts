@@ -1,8 +1,11 @@
 // Requests and event streams to one server with one token, from the editor's Node. The token goes to the origin it was
-// given for and to no other: redirects are never followed. It opens nothing again by itself and keeps nothing.
+// given for and to no other: redirects are never followed, and what answers on this machine proves first that it is that
+// server. It opens nothing again by itself and keeps nothing.
 
 import { FrameReader } from "../../../ui/src/fetching.js";
 import type { Answer, FeedListener, Host } from "../../../ui/src/host.js";
+import { Proof } from "../connection/proof.js";
+import { ConfigurationError } from "../tools/errors.js";
 
 /** No bytes for so long: the connection is dead. The server says something every 15 s. */
 export const SILENCE_MS = 50_000;
@@ -17,16 +20,34 @@ export interface Access {
 export class NodeHost implements Host {
   readonly kind = "vscode";
   readonly access: Access;
+  readonly #proof: Proof;
+  #proven: string;
 
   constructor(access: Access) {
     this.access = access;
+    this.#proof = new Proof(access.origin, access.token);
+    this.#proven = access.origin;
   }
 
+  /** A server that did not prove itself is told as an answer of its own, 421: it is there, and it is not the one. */
   async request(method: "GET" | "POST", path: string, body?: unknown): Promise<Answer> {
+    try {
+      const answer = await this.#ask(method, path, body);
+      this.#proof.seen();
+      return answer;
+    } catch (error) {
+      this.#proof.lost();
+      if (!(error instanceof ConfigurationError)) throw error;
+      const told = { detail: error.message, hint: error.hint, state: "unproven" };
+      return { status: 421, body: told, serverTime: null };
+    }
+  }
+
+  async #ask(method: "GET" | "POST", path: string, body?: unknown): Promise<Answer> {
     const options: RequestInit = {
       method,
       redirect: "error",
-      headers: { ...this.#headers(), Accept: "application/json" },
+      headers: { ...(await this.#headers(false)), Accept: "application/json" },
       signal: AbortSignal.timeout(ANSWER_MS),
     };
     if (method === "POST") {
@@ -56,7 +77,8 @@ export class NodeHost implements Host {
     };
     const read = async () => {
       alive();
-      const headers: Record<string, string> = { ...this.#headers(), Accept: "text/event-stream" };
+      // Proven each time: a stream ends when its server does, and what answers then may be another.
+      const headers: Record<string, string> = { ...(await this.#headers(true)), Accept: "text/event-stream" };
       if (lastEventId !== null) headers["Last-Event-ID"] = lastEventId;
       const answer = await fetch(this.#address(path), { redirect: "error", headers, signal: ending.signal });
       if (over) return;
@@ -88,13 +110,15 @@ export class NodeHost implements Host {
 
   remember(): void {}
 
-  #headers(): Record<string, string> {
+  /** There is no token in them before the server is proven. */
+  async #headers(anew: boolean): Promise<Record<string, string>> {
+    this.#proven = await this.#proof.ensure(anew);
     return { Authorization: `Bearer ${this.access.token}` };
   }
 
   #address(path: string): string {
-    const url = new URL(path, this.access.origin);
-    if (url.origin !== this.access.origin) throw new Error("The path leads to another server.");
+    const url = new URL(path, this.#proven);
+    if (url.origin !== this.#proven) throw new Error("The path leads to another server.");
     return url.href;
   }
 }

@@ -34,7 +34,7 @@ import {
   windowState,
   workspace,
 } from "./fake_vscode.js";
-import { question, SmallServer } from "./small_server.js";
+import { decided, question, SmallServer } from "./small_server.js";
 
 let server: SmallServer;
 const ending: (() => Promise<void>)[] = [];
@@ -196,8 +196,42 @@ describe("connecting", () => {
     expect(status()).toBe("$(unlock) Assent: not isolated");
     state.ended = "The project is gone.";
     started[0]?.changed();
-    expect(shown.at(-1)?.text).toBe("Assent: The project is gone.");
+    expect(shown.at(-1)?.text).toBe("Assent: nothing is executed in this folder any more. The project is gone.");
+    expect(shown.at(-1)?.items).toEqual(["Connect again"]);
     expect(status()).toBe("$(warning) Assent: not executing");
+  });
+
+  test("offers to connect again what ended for good", async () => {
+    const { connector, tokens, started, state } = house();
+    await tokens.keep(server.origin, "t");
+    await connector.connect(true);
+    answers.set("any more", "Connect again");
+    state.ended = "The project is gone.";
+    started[0]?.changed();
+    await until(() => expect(ran.at(-1)).toEqual(["assent.connect"]));
+  });
+
+  test.each<[string, string]>([
+    ["ENOENT", "not there any more. Open it again"],
+    ["EACCES", "permissions do not allow it. Correct them"],
+  ])("a folder the machine answers %s for says what to do", async (code, words) => {
+    const { connector, tokens, startExecuting } = house();
+    await tokens.keep(server.origin, "t");
+    startExecuting.mockRejectedValue(Object.assign(new Error(`${code}: lstat`), { code }));
+    await connector.connect(true);
+    await until(() => expect(shown.at(-1)?.text).toContain(words));
+    expect(shown.at(-1)?.items).toEqual(["Try again"]);
+  });
+
+  test("a server that cannot prove itself gets no token, and the view says why and what to do", async () => {
+    const { connector, tokens } = house();
+    const claims = ["eyJhbGciOiJIUzI1NiJ9", "e30"].join(".");
+    await tokens.keep(server.origin, `${claims}.c2lnbmF0dXJl`);
+    await connector.connect(true);
+    expect(connector.standing).toMatchObject({ at: "unproven" });
+    expect(connector.standing).toMatchObject({ why: expect.stringContaining("did not prove") });
+    expect(server.got).toMatchObject([{ path: "/proof", token: "", body: { claims } }]);
+    expect(await tokens.read(server.origin)).not.toBeNull();
   });
 
   test("in a folder that is not trusted executes nothing until it is", async () => {
@@ -243,8 +277,10 @@ describe("connecting", () => {
   test("without a folder, or with none chosen, says so", async () => {
     const { connector } = house();
     workspace.workspaceFolders = undefined;
+    answers.set("No folder is open", "Open a folder");
     await connector.connect(true);
     expect(shown.at(-1)?.text).toContain("No folder is open");
+    await until(() => expect(ran.at(-1)).toEqual(["assent.openFolder"]));
     workspace.workspaceFolders = [folder("/a"), folder("/b")];
     await connector.connect(true);
     expect(connector.standing.at).toBe("unchosen");
@@ -274,14 +310,14 @@ describe("connecting", () => {
   test("to a server that is not there is tried again until it is, and told once", async () => {
     const { connector, tokens } = house();
     await tokens.keep(server.origin, "t");
-    answers.set("nothing answers", "Show the log");
+    answers.set("problem of its own (503)", "Show the log");
     handlers.set("assent.showLog", () => {});
     server.routes.set("GET /my/me", [503, {}]);
     await connector.connect(true);
     expect(connector.standing.at).toBe("unreachable");
     server.routes.set("GET /my/me", [200, { user_id: "a", scopes: ["chat", "approve", "execute"] }]);
     await until(() => expect(connector.standing.at).toBe("connected"));
-    expect(shown.filter(({ text }) => text.includes("nothing answers"))).toHaveLength(1);
+    expect(shown.filter(({ text }) => text.includes("problem of its own"))).toHaveLength(1);
     expect(ran.some(([command]) => command === "assent.showLog")).toBe(true);
   });
 
@@ -317,6 +353,8 @@ describe("while it is connected", () => {
     server.send(3, question("c"));
     await until(() => expect(status()).toBe("$(bell-dot) Assent: 3 waiting"));
     expect(shown).toHaveLength(1);
+    server.send(4, decided("c"));
+    await until(() => expect(status()).toBe("$(bell-dot) Assent: 2 waiting"));
   });
 
   test("Show leads to the chat, and a write's difference opens by itself where that is wanted", async () => {
@@ -331,7 +369,8 @@ describe("while it is connected", () => {
   });
 
   test("what was not answered or took too long is told while the chat is hidden", async () => {
-    const { seen } = await connected();
+    const { seen, openWaiting } = await connected();
+    answers.set("It ran longer", "Open the chat");
     const base = { kind: "tool.finished", tool_id: "t", tool_name: "execute_command", status: "TIMEOUT", result: null };
     const ended = { ...base, session_id: "s", run_id: null, approved_by: null };
     server.send(1, {
@@ -340,6 +379,7 @@ describe("while it is connected", () => {
       error_type: "execution_timeout",
     });
     await until(() => expect(shown.at(-1)?.text).toBe("Assent: It ran longer than 300 s. Give it less."));
+    await until(() => expect(openWaiting).toHaveBeenCalled());
     server.send(2, { ...ended, error: "It failed.", error_type: "tool_error" });
     seen.visible = true;
     server.send(3, { ...ended, error: "Nobody answered.", error_type: "approval_timeout" });
@@ -361,7 +401,7 @@ describe("while it is connected", () => {
   test("a long break is told once", async () => {
     await connected(20);
     server.streamStatus = 503;
-    answers.set("nothing answers", "Start a local server");
+    answers.set("Nothing answers", "Start a local server");
     handlers.set("assent.startServer", () => {});
     server.drop();
     await until(() => expect(ran.at(-1)).toEqual(["assent.startServer"]));
@@ -520,7 +560,25 @@ describe("a local server", () => {
     expect(shown.at(-1)?.text).toBe("The server did not start: The port is taken.");
     await program("process.exitCode = 3");
     await house().commands.local.start();
-    expect(shown.at(-1)?.text).toBe("The server did not start: it ended with 3");
+    expect(shown.at(-1)?.text).toBe("The server did not start: it ended with 3, and did not say why");
+    const both = "error: Cannot listen on 127.0.0.1:1: Address already in use.\\nhint: Choose another --port.\\n";
+    await program(`process.stderr.write("2026 warning\\n${both}"); process.exitCode = 1`);
+    await house().commands.local.start();
+    expect(shown.at(-1)?.text).toBe(
+      "The server did not start: Cannot listen on 127.0.0.1:1: Address already in use. Choose another --port.",
+    );
+  });
+
+  test("whose token program fails tells its words too, and one that may not be run says so", async () => {
+    await program(
+      `console.log('{"ready": true, "url": "${server.origin}"}'); setInterval(() => {}, 1000)`,
+      `process.stderr.write("error: The secret is too short.\\nhint: Delete the file.\\n"); process.exitCode = 1`,
+    );
+    expect(await house().commands.local.start()).toBeNull();
+    expect(shown.at(-1)?.text).toBe("The server did not start: The secret is too short. Delete the file.");
+    settings.set("serverCommand", place); // a directory
+    expect(await house().commands.local.start()).toBeNull();
+    expect(shown.at(-1)?.text).toContain("You may not run");
   });
 
   test("that makes no token is ended again", async () => {

@@ -3,7 +3,7 @@
 import { beforeEach, describe, expect, test, vi } from "vitest";
 import { Tokens } from "../../src/editor/secrets.js";
 import { addressRemark, OpenedLinks, signIn } from "../../src/editor/sign_in.js";
-import { answers, remarks, reset, Secrets, settings, shown } from "./fake_vscode.js";
+import { answers, ran, remarks, reset, Secrets, settings, shown } from "./fake_vscode.js";
 import { SmallServer } from "./small_server.js";
 
 let server: SmallServer;
@@ -70,10 +70,12 @@ describe("a link that is pasted", () => {
     expect(await tokens.read(server.origin)).toBeNull();
   });
 
-  test("whose server is gone says so", async () => {
+  test("whose server is gone says so, and leads back", async () => {
     answers.set("server's address", "http://127.0.0.1:9/signin?code=x");
+    answers.set("Nothing answers", "Sign in");
     expect(await signIn(tokens)).toBe(false);
     expect(shown.at(-1)?.text).toContain("Nothing answers at http://127.0.0.1:9");
+    await vi.waitFor(() => expect(ran.at(-1)).toEqual(["assent.signIn"]));
   });
 
   test("gives a token that is tried before it is kept", async () => {

@@ -13,7 +13,7 @@ import { OutputTerminal, tamed } from "../../src/editor/output.js";
 import { Projects } from "../../src/editor/projects.js";
 import { Tokens } from "../../src/editor/secrets.js";
 import { readSettings, saveServer } from "../../src/editor/settings.js";
-import { type Facts, placeOf, type Standing, statusOf } from "../../src/editor/standing.js";
+import { type Facts, placeOf, type Standing, silence, statusOf } from "../../src/editor/standing.js";
 import { StatusBar } from "../../src/editor/status.js";
 import { NodeHost } from "../../src/host/node_host.js";
 import {
@@ -133,7 +133,10 @@ describe("the words for where it stands", () => {
     { at: "connecting" },
     { at: "signed-out", why: null },
     { at: "signed-out", why: "It expired." },
-    { at: "unreachable", origin: "http://x" },
+    { at: "unreachable", origin: "http://x", status: 0 },
+    { at: "unreachable", origin: "http://127.0.0.1:1", status: 0 },
+    { at: "unreachable", origin: "http://127.0.0.1:1", status: 502 },
+    { at: "unproven", why: "It did not prove itself." },
     { at: "refused", why: "No." },
   ];
   const facts: Facts = { waiting: 0, up: true, trusted: true, isolation: "bwrap", executes: true };
@@ -146,6 +149,12 @@ describe("the words for where it stands", () => {
     expect(place.busy).toBe(standing.at === "connecting");
     if (!place.busy) expect(place.actions.length).toBeGreaterThan(0);
     expect(statusOf(standing, facts).text).toContain("Assent");
+  });
+
+  test("no answer is told with what can be done about it here", () => {
+    expect(silence("https://team.example", 0)).toContain("ask who runs it");
+    expect(silence("http://127.0.0.1:1", 0)).toContain("assent serve");
+    expect(silence("http://127.0.0.1:1", 502)).toContain("(502)");
   });
 
   test.each<[Partial<Facts>, string]>([

@@ -129,12 +129,14 @@ describe("a question while the chat is hidden", () => {
     [new Problem("It is approved.", 409), "Somebody was faster: It is approved."],
     [new Problem("Refused.", 403, "Ask the owner."), "Refused. Ask the owner."],
     [new Problem("Refused.", 403), "Refused."],
-  ])("what the server says against it is told", async (problem, text) => {
-    const { made } = ports({ reject: async () => Promise.reject(problem) });
+  ])("what the server says against it is told whole, and leads to the chat", async (problem, text) => {
+    const { made, openWaiting } = ports({ reject: async () => Promise.reject(problem) });
     answers.set("Assent asks", "Deny");
     answers.set("The agent is told", "x");
+    answers.set(text, "Show");
     await askNatively(asked, made);
-    expect(shown.at(-1)?.text).toBe(text);
+    expect(shown.at(-1)).toEqual({ kind: "warning", text: `Assent: ${text}`, items: ["Show"] });
+    expect(openWaiting).toHaveBeenCalledTimes(1);
   });
 
   test("a fault of ours is not hidden", async () => {

@@ -27,6 +27,7 @@ from acp.schema import (
 from assent.adapters.acp_calls import absolute, title, written
 from assent.protocol.approvals import RejectBody
 from assent.protocol.states import ApprovalScope, Scope
+from harness.forks import Forked, shared_forks
 from harness.household import Household, open_household
 from harness.model_server import Turn, by_step, call, open_model_server, refuse_with, say
 
@@ -102,7 +103,9 @@ async def opened(
     editor: Editor,
     *options: str,
     scopes: tuple[Scope, ...] = (Scope.CHAT, Scope.APPROVE, Scope.EXECUTE),
+    spawn: bool = False,
 ) -> AsyncGenerator[ClientSideConnection]:
+    """The editor's side of a connection; with `spawn` the program is started as an editor starts it."""
     token = household.token(*scopes)
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("ASSENT_")},
@@ -110,12 +113,10 @@ async def opened(
         "ASSENT_TOKEN": token,
         "ASSENT_HOME": str(household.home.parent / "client"),
     }
-    arguments = ("-m", "assent.cli.main", "acp", *options)
-    async with spawn_agent_process(
-        editor,  # pyright: ignore[reportArgumentType]
-        sys.executable,
-        *arguments,
-        env=environment,
+    async with (
+        spawn_agent_process(editor, sys.executable, "-m", "assent.cli.main", "acp", *options, env=environment)  # pyright: ignore[reportArgumentType]
+        if spawn
+        else forked(editor, ("acp", *options), environment)
     ) as (connection, _):
         await connection.initialize(
             PROTOCOL_VERSION,
@@ -124,9 +125,39 @@ async def opened(
         yield connection
 
 
+@asynccontextmanager
+async def forked(
+    editor: Editor, arguments: tuple[str, ...], environment: dict[str, str]
+) -> AsyncGenerator[tuple[ClientSideConnection, Forked]]:
+    """The same without a start from nothing, which takes longer than a whole test."""
+    loop = asyncio.get_running_loop()
+    stdin, ours = os.pipe()
+    process = shared_forks().start(arguments, environment, stdin=stdin)
+    os.close(stdin)
+    readers = [asyncio.StreamReader(limit=1 << 22) for _ in range(2)]
+    for reader, stream in zip(readers, (process.stdout, process.stderr), strict=True):
+        await loop.connect_read_pipe(lambda reader=reader: asyncio.StreamReaderProtocol(reader), stream)
+    pipe = open(ours, "wb", buffering=0)  # noqa: SIM115 - the transport closes it
+    transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), pipe
+    )
+    writer = asyncio.StreamWriter(transport, protocol, None, loop)
+    connection = ClientSideConnection(editor, writer, readers[0])  # pyright: ignore[reportArgumentType]
+    try:
+        yield connection, process
+    finally:
+        await connection.close()
+        writer.close()
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await process.ended()
+        # To their ends, so that nothing of them is left open.
+        for reader in readers:
+            await reader.read()
+
+
 async def test_a_prompt_reads_and_writes_after_the_dialog_and_goes_on_after_a_rejection(household: Household) -> None:
     editor = Editor()
-    async with opened(household, editor, "--project", household.project_id) as connection:
+    async with opened(household, editor, "--project", household.project_id, spawn=True) as connection:
         session = (await connection.new_session(str(household.workspace))).session_id
         answer = await connection.prompt(session, [text_block("read README.md")])
         assert answer.stop_reason == "end_turn"

@@ -19,7 +19,7 @@ import pytest
 
 from assent.cli.main import run
 from harness import ports
-from harness.forks import Forked, Forks
+from harness.forks import Forked, Forks, shared_forks
 
 PATIENCE = 30.0
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -183,11 +183,9 @@ class Program:
 
 
 @pytest.fixture(scope="session")
-def forks() -> Generator[Forks]:
+def forks() -> Forks:
     """What all processes are forked from."""
-    made = Forks(os.environ)
-    yield made
-    made.close()
+    return shared_forks()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import contextlib
 import fcntl
+import functools
 import gc
 import importlib
 import json
@@ -192,6 +193,12 @@ class Forks:
                 process = subprocess.Popen(command, env=self._env, pass_fds=[theirs.fileno()])
             self._started = process, ours
         return self._started[1]
+
+
+@functools.cache
+def shared_forks() -> Forks:
+    """One for all tests of this process that want nothing particular of it; it ends with its owner."""
+    return Forks(os.environ)
 
 
 def _opened(stack: contextlib.ExitStack, descriptor: int) -> int:

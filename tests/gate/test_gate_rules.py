@@ -275,10 +275,10 @@ def test_careless_look_at_directories_covers_a_name_as_it_stands_too() -> None:
 
 
 def test_hostile_pattern_takes_no_time() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     assert not path_fits("**/a/" * 20 + "b", "a/" * 2000 + "c")
     assert not path_fits("*a" * 80 + "b", "a" * 4000)
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 names = st.text("ab*?", min_size=1, max_size=4)

@@ -39,6 +39,8 @@ export default defineConfig({
     pool: "threads",
     isolate: false,
     maxWorkers: 2,
+    // A test that is given up leaves React in the middle of its work, and every later one of the worker fails too.
+    testTimeout: 30_000,
     coverage: {
       include: ["src/**"],
       exclude: ["src/main.tsx", "src/**/*.css"],

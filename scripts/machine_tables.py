@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from assent.client import journal, outbox
-from assent.protocol.tools import MAX_FILE_BYTES, MAX_LISTING, TOOLS
+from assent.protocol.tools import MAX_CHANGES, MAX_FILE_BYTES, MAX_LISTING, TOOLS
 from assent.workspace import (
     bubblewrap,
     commands,
+    effects,
     git_words,
     limits,
     operands,
@@ -58,6 +59,8 @@ def tables() -> dict[str, Any]:
         },
         "max_file_bytes": MAX_FILE_BYTES,
         "max_listing": MAX_LISTING,
+        "max_changes": MAX_CHANGES,
+        "runs_later": [list(pair) for pair in effects.RUNS_LATER],
         "interrupted": journal.INTERRUPTED,
         "try_again_seconds": outbox.TRY_AGAIN_SECONDS,
         "limits": limits.LIMITS,

@@ -131,9 +131,15 @@ def _sha(data: bytes) -> str:
 
 
 def _case(
-    tool: str, params: dict[str, Any], *, bound: dict[str, str] | None = None, look: tuple[str, ...] = ()
+    tool: str,
+    params: dict[str, Any],
+    *,
+    bound: dict[str, str] | None = None,
+    look: tuple[str, ...] = (),
+    record: bool = False,
 ) -> Case:
-    return {"tool": tool, "params": params, "bound": bound or {}, "look": list(look)}
+    case: Case = {"tool": tool, "params": params, "bound": bound or {}, "look": list(look)}
+    return {**case, "record": True} if record else case
 
 
 def _reads() -> list[Case]:
@@ -344,6 +350,36 @@ def _commands() -> list[Case]:
         run("python", "run.py", bound={**ran, "src": "missing"}),
         run("git", "init", "-q", "."),
         run("git", "status"),
+        *_recorded(),
+    ]
+
+
+def _recorded() -> list[Case]:
+    """What a command changed, told with its result."""
+
+    def python(code: str, timeout: int = 30) -> Case:
+        params = {"command": "python", "args": ["-c", code], "timeout": timeout}
+        return _case("execute_command", params, record=True)
+
+    made = "open('{0}', 'w').write('x')"
+    return [
+        python("import os; os.remove('a.txt'); os.mkdir('d'); open('d/new.txt', 'w').write('x')"),
+        python(
+            "open('a.txt', 'a').write('four'); import os; os.chmod('run.py', 0o700); os.rename('empty.txt', 'e.txt')"
+        ),
+        python("import os; os.remove('inside.txt'); os.symlink('run.py', 'inside.txt'); os.mkdir('only')"),
+        python(
+            "; ".join(made.format(name) for name in ("package.json", "Makefile", "src/conftest.py", "x.MK", "plain"))
+        ),
+        python("import os; os.makedirs('.github/workflows'); " + made.format(".github/workflows/ci.yml")),
+        python("import os; os.makedirs('sub/node_modules/x'); " + made.format("sub/node_modules/x/index.js")),
+        python("for n in range(30): open(f'm{n}.mk', 'w').write('x')"),
+        python("pass"),
+        python("import time; open('late.txt', 'w').write('x'); print('begun', flush=True); time.sleep(60)", timeout=1),
+        python("open('fails.txt', 'w').write('x'); raise SystemExit(3)"),
+        _case("execute_command", {"command": "cat", "args": ["a.txt"], "timeout": 30}, record=True),
+        _case("execute_command", {"command": "git", "args": ["init", "-q", "."], "timeout": 30}, record=True),
+        _case("write_file", {"path": "a.txt", "content": "new", "mode": "write"}, look=("a.txt",), record=True),
     ]
 
 
@@ -364,7 +400,8 @@ async def _run(case: Case, base: Path, number: int) -> Case:
     tool, params = case["tool"], case["params"]
     params = {**_defaults(tool), **params}
     try:
-        result = await workspace.run(tool, params, bound=case["bound"])
+        record = "exec_1" if "record" in case else None
+        result = await workspace.run(tool, params, bound=case["bound"], record_as=record)
         expected = {"result": _normal(result.model_dump(mode="json"), root)}
     except AssentError as error:
         expected = _failed(error, root)

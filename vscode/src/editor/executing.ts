@@ -51,6 +51,7 @@ export function executingIn({ changes, scanWorker, storage, web }: ExecutingPlac
         folder: workspace.root,
         undo: new EditorUndo(desk, api, () => state.connected),
       });
+    void workspace.prepare();
     void connection.run();
     void workspace.isolation().then(
       ({ backend }) => become({ isolation: backend }),

@@ -27,11 +27,11 @@ import { type Isolation, NoSandbox, type Sandbox } from "./sandbox.js";
 import { workingSeatbelt } from "./seatbelt.js";
 import { openUndo, type Undo, type UndoPlace } from "./undo.js";
 import type { UndoDesk } from "./undo_desk.js";
+import { recorded } from "./undo_effects.js";
 import { NO_WEB, searchWeb, type WebParams, type WebSettings } from "./web.js";
 import { firstCharacters, repr } from "./words.js";
 
 const NOT_KEPT = "This cannot be undone: what was there before could not be kept here.";
-const COMMAND_NOT_KEPT = "What this command changed is not kept: it cannot be undone from VS Code.";
 const MAX_SUMMARY = 200;
 
 /** What every result carries. */
@@ -136,6 +136,12 @@ export class Workspace {
     } catch {
       return undefined;
     }
+  }
+
+  /** Look at the files as they are, so that the first command need not wait for it. */
+  async prepare(): Promise<void> {
+    // What stands in the way is told with the first call that it concerns.
+    await this.#undo?.recorder.prepare().catch(() => {});
   }
 
   get #clock(): Clock {
@@ -272,12 +278,10 @@ export class Workspace {
     if (run.recordAs === undefined) {
       return executor.run(params, run);
     }
-    const end = await this.#undo?.recorder.gate.begin(); // nothing is undone while it runs
-    try {
-      return withWarning(await executor.run(params, run), COMMAND_NOT_KEPT);
-    } finally {
-      end?.();
+    if (this.#undo === undefined) {
+      return withWarning(await executor.run(params, run), NOT_KEPT);
     }
+    return recorded(this.#undo.recorder, run.recordAs, params, () => executor.run(params, run));
   }
 
   close(): void {

@@ -45,7 +45,7 @@ export class UndoHistory {
     if (found === undefined) {
       throw new NotFound(
         `Nothing that ${repr(id)} changed in this workspace is known.`,
-        "what commands change is not kept here, nor what is older than a week",
+        "what is older than a week is not kept, nor what a command changed while the editor was closed under it",
       );
     }
     const by = this.list.undoneBy(this.list.entries()).get(id);

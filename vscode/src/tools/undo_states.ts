@@ -19,6 +19,8 @@ export interface State {
   readonly digest: string | null;
   /** What a link says. */
   readonly target: string | null;
+  /** Whether an equal stamp proves an equal content. */
+  readonly settled?: boolean;
 }
 
 /** Before and after; null where there is nothing. */

@@ -8,13 +8,16 @@ import type { Params } from "../../src/gate/index.js";
 import { AssentError, ExecutionTimeout } from "../../src/tools/errors.js";
 import { DEFAULT_SETTINGS } from "../../src/tools/ports.js";
 import { Workspace } from "../../src/tools/Workspace.js";
-import { type Entry, scanWorker, workspaceOf } from "./places.js";
+import { FakeMemory } from "./fakes.js";
+import { type Entry, scanWorker, temporary, workspaceOf } from "./places.js";
 
 interface Case {
   readonly tool: string;
   readonly params: Params;
   readonly bound: Readonly<Record<string, string>>;
   readonly look: readonly string[];
+  /** Whether what it changes is kept. */
+  readonly record?: boolean;
   readonly expected: Readonly<Record<string, unknown>>;
 }
 
@@ -70,9 +73,10 @@ function state(path: string): unknown {
   return { sha256: createHash("sha256").update(readFileSync(path)).digest("hex"), mode: info.mode & 0o7777 };
 }
 
-async function outcome(workspace: Workspace, { bound, params, tool }: Case, root: string): Promise<object> {
+async function outcome(workspace: Workspace, { bound, params, record, tool }: Case, root: string): Promise<object> {
   try {
-    return { result: normal(await workspace.run(tool, params, { bound }), root) };
+    const recordAs = record ? "exec_1" : undefined;
+    return { result: normal(await workspace.run(tool, params, { bound, recordAs }), root) };
   } catch (error) {
     if (!(error instanceof AssentError)) {
       throw error;
@@ -103,7 +107,8 @@ describe.each([
   it.each(cases.map((one) => [title(one), one] as const))("%s", async (_name, one) => {
     const root = place(one.tool);
     const options = ripgrep === undefined ? { settings } : { settings, ripgrep, scanWorker: scanWorker() };
-    const workspace = new Workspace(root, options);
+    const undo = { directory: join(temporary(), "undo"), memory: new FakeMemory() };
+    const workspace = new Workspace(root, one.record ? { ...options, undo } : options);
     open.push(workspace);
     const { after, ...expected } = one.expected;
     const found = await outcome(workspace, one, root);

@@ -124,7 +124,7 @@ describe("A request", () => {
     const secret = `ghp_${"a".repeat(36)}`;
     const by = undoer();
     expect(await answered(by, asked(null, { tool_id: "exec_9" }))).toMatchObject({
-      problem: expect.stringMatching(/Nothing that 'exec_9' changed .* is known\. What commands change/),
+      problem: expect.stringMatching(/Nothing that 'exec_9' changed .* is known\. What is older than a week/),
     });
     expect(await answered(by, asked("0".repeat(64)))).toMatchObject({
       problem: expect.stringMatching(/Something changed while you decided; nothing was undone\. Look at what/),

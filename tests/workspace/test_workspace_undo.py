@@ -24,7 +24,19 @@ from assent.protocol.errors import CallerError, ConfigurationError, NotFound, To
 from assent.protocol.tools import ExecuteCommandResult, WriteFileResult
 from assent.protocol.values import now
 from assent.settings import ClientSettings
-from assent.workspace import CommandTimeout, PathValidator, UndoHistory, UndoRecorder, Workspace, restoring, swapping
+from assent.workspace import (
+    CommandTimeout,
+    PathValidator,
+    State,
+    Step,
+    UndoHistory,
+    UndoRecorder,
+    Workspace,
+    restoring,
+    settling,
+    swapping,
+    undo_steps,
+)
 from assent.workspace import undo as undo_module
 from assent.workspace.effects import runs_later
 from assent.workspace.snapshots import Tree, TreeScan, carried_over
@@ -960,35 +972,104 @@ async def test_a_file_system_that_cannot_swap_is_restored_all_the_same(
     assert tree(place.root) == before
 
 
+@pytest.mark.parametrize(("module", "name"), [(settling, "new_name"), (restoring, "place")])
 async def test_an_undo_that_stopped_half_way_can_be_repeated_and_taken_back_whole(
-    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
+    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
 ) -> None:
-    for name in ("a/x.txt", "b/y.txt", "c/z.txt"):
-        place.file(name, name)
+    for path in ("a/x.txt", "b/y.txt", "c/z.txt"):
+        place.file(path, path)
     before = tree(place.root)
     code = "import os, shutil; shutil.rmtree('a'); shutil.rmtree('b'); os.mkdir('n', 0o500); open('c/z.txt','w')"
     await python(workspace, "exec_1", code)
     after = tree(place.root)
-    real = swapping.new_name
+    real = getattr(swapping, name)
     calls = 0
 
-    def dying() -> str:
+    def dying(*more: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 2:
             raise KeyboardInterrupt
-        return real()
+        return real(*more)
 
-    monkeypatch.setattr(restoring, "new_name", dying)
+    monkeypatch.setattr(module, name, dying)
     with history.alone(), pytest.raises(KeyboardInterrupt):
         history.apply(history.plan(history.entry("exec_1")))
     assert tree(place.root) not in (before, after)
+    assert not list(place.root.rglob(".assent-*")), "what was written beside its place is gone"
     place.file("c/.assent-0123456789abcdef.tmp", "what a kill between two steps leaves")
     redo = undo(history, "exec_1")
     assert tree(place.root) == before
     assert [entry.id for entry in history.entries()] == ["exec_1", redo]
     undo(history, redo)
     assert tree(place.root) == after
+
+
+async def test_many_files_are_on_the_disk_before_the_first_takes_its_name_with_one_sync_for_all(
+    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"d{number}/x.txt" for number in range(settling.FEW + 2)]
+    for name in names:
+        place.file(name, "old")
+    before = tree(place.root)
+    await python(workspace, "exec_1", f"[open(f'd{{n}}/x.txt', 'w').write('new') for n in range({len(names)})]")
+    told: list[str] = []
+    syncing, swapped = settling._sync_file_system, swapping.swap
+
+    def sync(fd: int) -> None:
+        found = {(place.root / name).read_text() for name in names}
+        told.append(f"sync while names are {'/'.join(sorted(found))}")
+        syncing(fd)
+
+    def swap(*more: Any) -> None:
+        told.append("move")
+        swapped(*more)
+
+    monkeypatch.setattr(settling, "_sync_file_system", sync)
+    monkeypatch.setattr(restoring, "swap", swap)
+    monkeypatch.setattr(settling.os, "fsync", lambda fd: told.append("fsync"))
+    with history.alone():
+        history.apply(history.plan(history.entry("exec_1")))
+    moves = ["move"] * len(names)
+    done = [line for line in told if line != "fsync"]
+    assert done == ["sync while names are new", *moves, "sync while names are old"]
+    assert told.count("fsync") < settling.FEW
+    assert tree(place.root) == before
+
+
+async def test_few_files_are_synced_one_by_one_and_so_are_all_where_the_system_cannot_do_otherwise(
+    place: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(settling.os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
+    files = [place.file(f"{number}.txt", "x") for number in range(settling.FEW + 1)]
+
+    def settle(some: list[Path]) -> None:
+        with settling.Settling() as together:
+            for file in some:
+                with file.open() as opened:
+                    together.add(opened.fileno())
+
+    inodes = [file.stat().st_ino for file in files]
+    settle(files[:-1])
+    assert synced == inodes[:-1]
+    synced.clear()
+    monkeypatch.setattr(settling, "_libc", object())
+    settle(files)
+    assert synced == inodes
+    monkeypatch.setattr(settling, "_libc", type("Full", (), {"syncfs": staticmethod(lambda fd: -1)}))
+    monkeypatch.setattr(settling.ctypes, "get_errno", lambda: errno.EIO)
+    with pytest.raises(OSError, match="Input/output error"):
+        settle(files)
+
+
+def test_batches_are_bounded_in_number_and_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(undo_steps, "BATCH", 2)
+    monkeypatch.setattr(undo_steps, "BATCH_BYTES", 100)
+    sizes = {"a": 60, "b": 60, "c": 10, "d": 10, "e": 500}
+    steps = [Step(path, None, State("file", 0o644, (0, 0), (size, 0, 0, 0), "x")) for path, size in sizes.items()]
+    found = [[step.path for step in batch] for batch in undo_steps.batches(reversed(steps))]
+    assert found == [["a"], ["b", "c"], ["d"], ["e"]]
 
 
 async def test_what_is_too_large_to_be_kept_is_never_removed(

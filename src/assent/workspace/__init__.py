@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from .drift import DriftedError
     from .files import FileSystemExecutor
     from .paths import PathValidator
-    from .restoring import Plan, Step, UndoHistory
+    from .restoring import UndoHistory
     from .sandbox import Isolation, NoSandbox, Sandbox
     from .search import SearchExecutor
     from .snapshots import State
     from .undo import UndoRecorder
     from .undo_entries import Entry
     from .undo_plans import UndoDesk, UndoRefused
+    from .undo_steps import Plan, Step
     from .web import SearchProvider, WebSearcher
     from .workspace import Workspace
 
@@ -61,12 +62,12 @@ _HOMES = {
     "Isolation": "sandbox",
     "NoSandbox": "sandbox",
     "PathValidator": "paths",
-    "Plan": "restoring",
+    "Plan": "undo_steps",
     "Sandbox": "sandbox",
     "SearchExecutor": "search",
     "SearchProvider": "web",
     "State": "snapshots",
-    "Step": "restoring",
+    "Step": "undo_steps",
     "UndoDesk": "undo_plans",
     "UndoHistory": "restoring",
     "UndoRecorder": "undo",

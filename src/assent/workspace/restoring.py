@@ -11,50 +11,28 @@ one that was interrupted can be repeated: what is already as it was is passed ov
 import contextlib
 import fcntl
 import os
+from collections import deque
 from collections.abc import Generator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from assent.protocol.errors import CallerError, ConfigurationError, NotFound, ToolFailure
 from assent.protocol.values import new_id, now
 
-from .drafts import PASSING, take_attributes_of
+from .drafts import PASSING
 from .paths import PathValidator, told_of, visible
+from .settling import Settling, give, write_draft
 from .snapshots import CLOSED, Change, State, look, same, state_of
 from .swapping import Unexpected, new_name, place, swap, take_away
 from .undo import CALL_BYTES, INSIDE
 from .undo_entries import Entry, Index, changes_json, read_entries
+from .undo_steps import Plan, Step, batches, half_way, is_content, is_too_large, path_of, replaced, why_left
 from .undo_store import ObjectStore, hold
 from .watching import why_not_kept
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_OBJECT = 1 << 40
 _BUSY = "A call runs in this workspace right now, so nothing is undone."
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One path on its way back."""
-
-    path: str
-    now: State | None
-    target: State | None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What an undo would do."""
-
-    entry: Entry
-    steps: list[Step] = field(default_factory=list[Step])
-    conflicts: list[str] = field(default_factory=list[str])
-    """Paths that changed since."""
-    lost: dict[str, str] = field(default_factory=dict[str, str])
-    """Paths that cannot be brought back, and why."""
-    left: dict[str, str] = field(default_factory=dict[str, str])
-    """What the call made and an undo leaves, and why: directories that nobody looked into, pipes, sockets."""
 
 
 class UndoHistory:
@@ -118,7 +96,7 @@ class UndoHistory:
         """Compare everything, change nothing. Keeps what is there now, so that an undo can be undone."""
         plan = Plan(entry)
         for path, (before, after) in entry.changes.items():
-            left = _why_left(before, after)
+            left = why_left(before, after)
             if left is not None:
                 plan.left[path] = left
                 continue
@@ -129,9 +107,9 @@ class UndoHistory:
                 continue
             if same(current, before):
                 continue
-            if not same(current, after) and not _half_way(current, before, after):
+            if not same(current, after) and not half_way(current, before, after):
                 plan.conflicts.append(path)
-            elif before is None and _is_too_large(current):
+            elif before is None and is_too_large(current):
                 plan.left[path] = "too large to be kept, so it is yours to remove"
             elif (why := self._cannot(before, after, current)) is not None:
                 plan.lost[path] = why
@@ -157,7 +135,7 @@ class UndoHistory:
     def _cannot(self, before: State | None, after: State | None, current: State | None) -> str | None:
         if after is not None and after.kind in ("closed", "other"):
             return "what took its place is left alone"
-        if _is_too_large(current):
+        if is_too_large(current):
             return "what is there now is too large to be kept, and would be lost: move it away first"
         return why_not_kept(before, self._store)
 
@@ -178,17 +156,20 @@ class UndoHistory:
         if begun:
             self._clean(plan)
         self._loosen(plan)
-        for step in sorted(plan.steps, key=_path_of, reverse=True):
+        for step in sorted(plan.steps, key=path_of, reverse=True):
             if step.now is not None and (step.target is None or step.target.kind != step.now.kind):
                 with told_of(visible(step.path)):
                     self._remove(step, step.now)
-        for step in sorted(plan.steps, key=_path_of):
-            if step.target is not None:
+        for step in sorted(plan.steps, key=path_of):
+            if step.target is not None and not is_content(step):
                 with told_of(visible(step.path)):
                     self._put_back(step, step.target)
-        for step in sorted(plan.steps, key=_path_of, reverse=True):
+        for batch in batches(filter(is_content, plan.steps)):
+            self._put_files(batch)
+        for step in sorted(plan.steps, key=path_of, reverse=True):
             if step.target is not None and step.target.kind == "directory":
                 self._set_mode(step.path, step.target.mode)
+        self._settle_names(plan)
         self._index.append({"step": "undone", "id": undo.id})
         return undo
 
@@ -218,7 +199,7 @@ class UndoHistory:
 
     def _loosen(self, plan: Plan) -> None:
         """A directory the call closed must be open while its inside is put back."""
-        for step in sorted(plan.steps, key=_path_of):
+        for step in sorted(plan.steps, key=path_of):
             if step.now is not None and step.now.kind == "directory":
                 stays = step.target if step.target is not None and step.target.kind == "directory" else step.now
                 self._set_mode(step.path, stays.mode | 0o700)
@@ -268,43 +249,54 @@ class UndoHistory:
                     raise _changed(step.path) from error
 
     def _put_back(self, step: Step, target: State) -> None:
-        was = step.now if step.now is not None and step.now.kind == target.kind else None
+        """A directory, a link, or the mode of a file that keeps its content."""
+        was = replaced(step)
         with self._parent(step.path) as (dir_fd, name):
-            match target.kind:
-                case "directory":
-                    if was is None:
-                        os.mkdir(name, 0o700, dir_fd=dir_fd)
-                        _give(name, target, dir_fd)
-                case "link":
-                    draft = new_name()
-                    os.symlink(target.target or "", draft, dir_fd=dir_fd)
-                    _give(draft, target, dir_fd)
-                    self._move_in(dir_fd, draft, name, step.path, was)
-                case _ if was is not None and was.digest == target.digest:
-                    self._set_file_mode(dir_fd, name, was, target.mode, step.path)
-                case _:
-                    self._put_file(dir_fd, name, step.path, target, was)
+            if target.kind == "directory":
+                if was is None:
+                    os.mkdir(name, 0o700, dir_fd=dir_fd)
+                    give(name, target, dir_fd)
+            elif target.kind == "link":
+                draft = new_name()
+                os.symlink(target.target or "", draft, dir_fd=dir_fd)
+                give(draft, target, dir_fd)
+                self._move_in(dir_fd, draft, name, step.path, was)
+            elif was is not None:
+                self._set_file_mode(dir_fd, name, was, target.mode, step.path)
 
-    def _put_file(self, dir_fd: int, name: str, path: str, target: State, was: State | None) -> None:
-        data = self.content(target)  # compared with its digest as it is read
-        if data is None:
-            raise ToolFailure(f"What {visible(path)!r} held can no longer be read.")
-        draft = new_name()
-        fd = os.open(draft, _CREATE, 0o600, dir_fd=dir_fd)
+    def _put_files(self, steps: list[Step]) -> None:
+        """Each written beside its place, then all of them onto the disk, then each moved in: old or new, never torn."""
+        drafts: deque[tuple[Step, str]] = deque()
         try:
-            _give(fd, target)
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(fd, rest) :]
-            os.fchmod(fd, target.mode & 0o777)  # never set-uid
-            take_attributes_of(name, dir_fd, fd)
-            os.fsync(fd)
-        except BaseException:
-            os.unlink(draft, dir_fd=dir_fd)
-            raise
+            with Settling() as settling:
+                for step in steps:
+                    with told_of(visible(step.path)), self._parent(step.path) as (dir_fd, name):
+                        drafts.append((step, self._draft(dir_fd, name, step, settling)))
+            while drafts:
+                step, draft = drafts.popleft()
+                with told_of(visible(step.path)), self._parent(step.path) as (dir_fd, name):
+                    self._move_in(dir_fd, draft, name, step.path, replaced(step))
         finally:
-            os.close(fd)
-        self._move_in(dir_fd, draft, name, path, was)
+            for step, draft in drafts:
+                with contextlib.suppress(OSError, ToolFailure), self._parent(step.path) as (dir_fd, _):
+                    os.unlink(draft, dir_fd=dir_fd)
+
+    def _draft(self, dir_fd: int, name: str, step: Step, settling: Settling) -> str:
+        data = self.content(step.target)  # compared with its digest as it is read
+        if data is None or step.target is None:
+            raise ToolFailure(f"What {visible(step.path)!r} held can no longer be read.")
+        return write_draft(dir_fd, name, step.target, data, settling)
+
+    def _settle_names(self, plan: Plan) -> None:
+        """What was renamed and removed is on the disk before it is confirmed."""
+        with Settling() as settling:
+            for parent in {step.path.rpartition("/")[0] or "." for step in plan.steps}:
+                with contextlib.suppress(OSError):  # gone with what was in it, or not ours to read
+                    fd = self._paths.open_exact(parent, os.O_RDONLY | os.O_DIRECTORY)
+                    try:
+                        settling.add(fd)
+                    finally:
+                        os.close(fd)
 
     def _move_in(self, dir_fd: int, draft: str, name: str, path: str, was: State | None) -> None:
         try:
@@ -344,51 +336,12 @@ def _chmod(fd: int, mode: int) -> None:
     os.chmod(f"/proc/self/fd/{fd}", mode)
 
 
-def _give(name: str | int, state: State, dir_fd: int | None = None) -> None:
-    """To its old owner; only root may give files away."""
-    with contextlib.suppress(PermissionError):
-        if isinstance(name, int):
-            os.fchown(name, *state.owner)
-        else:
-            os.chown(name, *state.owner, dir_fd=dir_fd, follow_symlinks=False)
-
-
-def _why_left(before: State | None, after: State | None) -> str | None:
-    """Why an undo does not touch a path at all, or None."""
-    if any(state is not None and state.kind == "git" for state in (before, after)):
-        return "git's own state is left alone"
-    if before is None and after is not None and after.kind in ("closed", "other"):
-        return "nobody looked into it" if after.kind == "closed" else "it is no file, directory or link"
-    return None
-
-
-def _is_too_large(current: State | None) -> bool:
-    return current is not None and current.kind == "file" and current.digest is None
-
-
-def _half_way(current: State | None, before: State | None, after: State | None) -> bool:
-    """Whether a directory is as an interrupted undo leaves it; one that goes must be empty, whatever its mode."""
-    if current is None or current.kind != "directory":
-        return False
-    if before is None:
-        return after is not None and after.kind == "directory"
-    if before.kind != "directory":
-        return False
-    if after is None:
-        return current.mode == 0o700
-    return after.kind == "directory" and current.mode == before.mode | 0o700
-
-
 @contextlib.contextmanager
 def _stopping(path: str) -> Generator[None]:
     try:
         yield
     except Unexpected as error:
         raise _changed(path) from error
-
-
-def _path_of(step: Step) -> str:
-    return step.path
 
 
 def _changed(path: str) -> ToolFailure:

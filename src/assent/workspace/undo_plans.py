@@ -24,9 +24,10 @@ from assent.protocol.errors import CallerError, ToolFailure
 
 from .denials import Denials
 from .paths import PathValidator, visible
-from .restoring import Plan, Step, UndoHistory
+from .restoring import UndoHistory
 from .snapshots import State
 from .undo import UndoRecorder
+from .undo_steps import Plan, Step, path_of
 from .undo_words import (
     CHANGED,
     NO_TEXT,
@@ -175,7 +176,7 @@ def _told(plan: Plan, shown: Callable[[Step, int], ShownChange] | None = None) -
     entry, room = plan.entry, MAX_PLAN_TEXT
     until = time.monotonic() + TEXT_SECONDS
     files: list[ShownChange] = []
-    for step in sorted(plan.steps, key=_path_of)[:MAX_UNDO_FILES]:
+    for step in sorted(plan.steps, key=path_of)[:MAX_UNDO_FILES]:
         # No call runs meanwhile, and texts can be made so that masking takes long.
         room = room if time.monotonic() < until else 0
         change = _outlined(step) if shown is None else shown(step, room)
@@ -305,7 +306,3 @@ def _path(path: str) -> str:
 
 def _told_words(text: str) -> str:
     return visible(text)[:_MAX_TOLD]
-
-
-def _path_of(step: Step) -> str:
-    return step.path

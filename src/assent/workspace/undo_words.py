@@ -13,8 +13,9 @@ from assent.protocol.changes import ChangeKind
 from assent.protocol.errors import ToolFailure
 
 from .paths import visible
-from .restoring import Plan, Step, UndoHistory
+from .restoring import UndoHistory
 from .snapshots import State
+from .undo_steps import Plan, Step
 
 MAX_NAMED = 10
 SECRET = "not shown: it may hold secrets"  # noqa: S105 - a remark, not a secret

@@ -21,7 +21,6 @@ import { Telling } from "./telling.js";
 const QUIET_TRIES = 2;
 const AGAIN_MS = 2000;
 const CONNECT = "Connect again";
-const CHAT = "Open the chat";
 
 export interface LivePorts {
   readonly log: Log;
@@ -181,10 +180,7 @@ export class LiveProject {
     // What to do may follow on a line of its own, after "hint:".
     const [what = "", hint] = event.error.split("\nhint: ");
     const todo = hint ?? advice(event.error_type) ?? "";
-    const words = `Assent: ${shortened(oneLine(what), 200)} ${shortened(oneLine(todo), 200)}`;
-    void vscode.window.showWarningMessage(notice(words), CHAT).then((said) => {
-      if (said === CHAT) this.#ports.openWaiting();
-    });
+    this.#telling.late(`Assent: ${shortened(oneLine(what), 200)} ${shortened(oneLine(todo), 200)}`);
   }
 }
 

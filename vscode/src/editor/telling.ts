@@ -1,14 +1,16 @@
-// Telling of questions while the chat is not in sight: one notification at a time, however many are asked, which says how
-// many wait. The next comes when the person is done with this one. The editor cannot take a notification back, so one whose
+// Telling of questions, and of calls that ended late, while the chat is not in sight: one notification of each kind at a
+// time, however many there are, which says how many wait. The next comes when the person is done with this one. The editor cannot take a notification back, so one whose
 // questions are over makes room for another only after a while: who asks and takes back quickly fills no screen.
 
 import * as vscode from "vscode";
 import type { Asked } from "../host/watch.js";
+import { notice } from "./notices.js";
 import { askNatively, type QuestionPorts } from "./questions.js";
 import { readSettings } from "./settings.js";
 
 const APART_MS = 10_000;
 const SHOW = "Show";
+const CHAT = "Open the chat";
 
 export interface TellingPorts extends QuestionPorts {
   chatVisible(): boolean;
@@ -23,6 +25,8 @@ export class Telling {
   #open: { readonly ids: readonly string[]; readonly since: number } | null = null;
   #later: ReturnType<typeof setTimeout> | undefined;
   #ended = false;
+  #lateOpen = false;
+  #moreLate = 0;
 
   constructor(ports: TellingPorts) {
     this.#ports = ports;
@@ -38,6 +42,22 @@ export class Telling {
   over(id: string): void {
     this.#untold.delete(id);
     this.#next();
+  }
+
+  /** A call was not answered in time, or took too long. */
+  late(words: string): void {
+    if (this.#lateOpen) {
+      this.#moreLate += 1;
+      return;
+    }
+    this.#lateOpen = true;
+    void this.#putLate(words).finally(() => {
+      this.#lateOpen = false;
+      const more = this.#moreLate;
+      this.#moreLate = 0;
+      if (more === 0 || this.#ended || this.#ports.chatVisible()) return;
+      this.late(`Assent: ${more} more ended because nobody answered in time, or they took too long.`);
+    });
   }
 
   end(): void {
@@ -71,6 +91,10 @@ export class Telling {
     if (left <= 0) return false;
     this.#later = setTimeout(() => this.#next(), left);
     return true;
+  }
+
+  async #putLate(words: string): Promise<void> {
+    if ((await vscode.window.showWarningMessage(notice(words), CHAT)) === CHAT) this.#ports.openWaiting();
   }
 
   async #many(waiting: readonly Asked[]): Promise<void> {

@@ -134,3 +134,21 @@ test("nothing is told while the chat is in sight, where it is not wanted, or aft
   ask("e");
   expect(toasts).toHaveLength(1);
 });
+
+test("calls that end late are told one at a time too, the rest by their number", async () => {
+  const { telling, seen, openWaiting } = desk();
+  for (let at = 0; at < 50; at++) telling.late(`Assent: call ${at} took too long. [x](command:y)`);
+  expect(texts()).toEqual(["Assent: call 0 took too long. [x] (command:y)"]);
+  toasts[0]?.answer("Open the chat");
+  await until(() => expect(toasts).toHaveLength(2));
+  expect(openWaiting).toHaveBeenCalledTimes(1);
+  expect(texts()[1]).toBe("Assent: 49 more ended because nobody answered in time, or they took too long.");
+  telling.late("another");
+  seen.chat = true;
+  toasts[1]?.answer();
+  await until(() => {
+    telling.late("and one");
+    expect(texts().at(-1)).toBe("and one");
+  });
+  expect(toasts).toHaveLength(3);
+});

@@ -4,9 +4,7 @@ One browser for a module's tests, a fresh context (cookies, storage) for each. W
 for a time; a console error, a page error or a request to anywhere but the server fails the test that caused it.
 """
 
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,53 +17,36 @@ from playwright.async_api import (
     Locator,
     Page,
     Request,
-    async_playwright,
     expect,
 )
 
+from harness.browser import USUAL_MS, fill_project, need_chromium, new_context, open_browser
 from harness.household import Household, open_household
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 PAGE = Path(__file__).resolve().parents[2] / "src" / "assent" / "server" / "page" / "index.html"
 SHOTS = Path(__file__).resolve().parents[2] / "tests" / "ui" / "shots"
 """Screenshots of the main states, made anew by the tests and looked at by people; not committed."""
-WIDTH, HEIGHT = 1280, 800
 
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=USUAL_MS)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def built() -> None:
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here: apt-get install chromium")
+    need_chromium()
     assert PAGE.exists(), "the page is not built: make ui"
     SHOTS.mkdir(exist_ok=True)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    async with open_browser() as browser:
         yield browser
-        await browser.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def home(tmp_path: Path) -> AsyncIterator[Household]:
     """Everything that is up, with a small project in the workspace."""
-    workspace = tmp_path / "workspace"
-    (workspace / "src").mkdir(parents=True)
-    (workspace / "package.json").write_text('{"name": "demo", "version": "3.2.1"}\n')
-    (workspace / "src" / "app.py").write_text("print('hello')  # TODO: greet\n")
+    fill_project(tmp_path / "workspace")
     async with open_household(tmp_path) as household:
         yield household
 
@@ -103,7 +84,7 @@ async def faults(home: Household) -> AsyncIterator[Faults]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def context(browser: Browser, faults: Faults) -> AsyncIterator[BrowserContext]:
-    context = await browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, reduced_motion="reduce")
+    context = await new_context(browser)
     context.on("page", faults.watch)
     yield context
     await context.close()
@@ -137,7 +118,7 @@ async def open_signed_out(page: Page, faults: Faults) -> Page:
     """A page in another browser's place: no cookie, no storage."""
     browser = page.context.browser
     assert browser is not None
-    context = await browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, reduced_motion="reduce")
+    context = await new_context(browser)
     context.on("page", faults.watch)
     return await context.new_page()
 
@@ -167,18 +148,6 @@ def question(page: Page) -> Locator:
 def answer(page: Page, number: int = 0) -> Locator:
     """What the agent said in the end, counted from the first."""
     return page.locator(".app-said:not(.app-said-mine)[aria-busy=false]").nth(number)
-
-
-async def press(button: Locator, outcome: Locator) -> None:
-    """Press until it counts: one that has just moved, as when the test scrolls to it, takes no press."""
-    for _ in range(5):
-        await button.click()
-        with suppress(AssertionError):
-            await expect(outcome).to_be_visible(timeout=4000)
-            return
-        if not await button.is_visible():
-            break
-    await expect(outcome).to_be_visible()
 
 
 def beside(page: Page) -> Locator:

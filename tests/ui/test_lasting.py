@@ -12,9 +12,10 @@ from aiohttp import web
 from playwright.async_api import Browser, BrowserContext, Page, Route, expect
 
 from assent.protocol.states import Scope
+from harness.browser import WIDTH
 from harness.household import Household, open_household
 
-from .conftest import PAGE, WIDTH, Faults, OpenPage, answer, beside, question, say, shot
+from .conftest import PAGE, Faults, OpenPage, answer, beside, question, say, shot
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

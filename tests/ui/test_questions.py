@@ -5,7 +5,7 @@ from playwright.async_api import Page, expect
 
 from harness.household import Household
 
-from .conftest import OpenPage, answer, beside, card, press, question, say, shot
+from .conftest import OpenPage, answer, beside, card, question, say, shot
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -101,12 +101,13 @@ async def test_similar_writes_run_unasked_by_the_grant_until_it_is_revoked(page:
     await say(page, "write src/a.md: one")
     asked = question(page)
     await asked.get_by_role("button", name="Allow similar…").click()
-    await expect(asked.get_by_role("button", name="Allow this")).to_be_disabled()
+    await expect(asked.get_by_role("button", name="Allow this and similar")).to_be_disabled()
     await asked.get_by_text("Write text files below 'src'.").click()
     await expect(asked).to_contain_text("would have covered")
     await expect(asked.get_by_label("The rule; change it if you like")).to_have_value("src/**")
     await shot(page, "similar")
-    await press(asked.get_by_role("button", name="Allow this"), answer(page))
+    await asked.get_by_role("button", name="Allow this and similar").click()
+    await expect(answer(page)).to_be_visible()
 
     await say(page, "write src/b.md: two")
     await expect(answer(page, 1)).to_be_visible()
@@ -131,7 +132,8 @@ async def test_a_rule_can_be_narrowed_and_one_that_reaches_too_far_cannot_be_all
     asked = question(page)
     await asked.get_by_role("button", name="Allow similar…").click()
     await asked.locator(".card-choice input").first.check()
-    rule, allow = asked.get_by_label("The rule; change it if you like"), asked.get_by_role("button", name="Allow this")
+    rule = asked.get_by_label("The rule; change it if you like")
+    allow = asked.get_by_role("button", name="Allow this and similar")
     await rule.fill("**")
     await expect(asked).to_contain_text("covers the whole workspace")
     await expect(allow).to_be_disabled()
@@ -139,8 +141,9 @@ async def test_a_rule_can_be_narrowed_and_one_that_reaches_too_far_cannot_be_all
     await expect(asked).to_contain_text("quotation mark")
     await rule.fill("src/*.md")
     await expect(asked).to_contain_text("'*.md' files directly in 'src'")
-    await asked.get_by_label("At most so many times").fill("1")
-    await press(allow, answer(page))
+    await asked.get_by_label("At most this many times").fill("1")
+    await allow.click()
+    await expect(answer(page)).to_be_visible()
     await page.get_by_role("link", name="Grants").click()
     await expect(beside(page)).to_contain_text("1 ")
 
@@ -153,7 +156,8 @@ async def test_everything_in_a_session_takes_its_warning_to_be_read(page: Page, 
     await expect(asked).to_contain_text("without asking")
     await expect(asked.get_by_role("button", name="Allow everything")).to_be_disabled()
     await asked.get_by_label("I have read this.").check()
-    await press(asked.get_by_role("button", name="Allow everything"), answer(page))
+    await asked.get_by_role("button", name="Allow everything").click()
+    await expect(answer(page)).to_be_visible()
     await expect(page.locator(".app-banner-high")).to_contain_text("Everything in this conversation is allowed")
     await say(page, "write deploy.sh: echo hi")
     await expect(answer(page, 1)).to_be_visible()

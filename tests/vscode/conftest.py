@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,9 +20,11 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, FrameLocator, Locator, Page, async_playwright, expect
+from playwright.async_api import Browser, FrameLocator, Locator, Page, expect
 
-from harness.processes import Site, free_port, open_site
+from harness.browser import USUAL_MS, fill_project, need_chromium, new_context, open_browser
+from harness.ports import free_port
+from harness.processes import Site, open_site
 
 ROOT = Path(__file__).resolve().parents[2]
 VSIX = ROOT / "dist" / "assent.vsix"
@@ -31,17 +32,7 @@ NODE = ROOT / ".venv" / "bin" / "node"
 EDITOR = ROOT / ".vscode-host" / "node_modules" / "code-server" / "lib" / "vscode" / "out" / "server-main.js"
 SHOTS = Path(__file__).resolve().parent / "shots"
 """Screenshots of the main states, made anew by the tests and looked at by people; not committed."""
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-FIRST_MS, USUAL_MS = 60_000, 20_000
+FIRST_MS = 60_000
 SETTINGS = {
     "workbench.startupEditor": "none",
     "telemetry.telemetryLevel": "off",
@@ -64,8 +55,7 @@ expect.set_options(timeout=USUAL_MS)
 
 @pytest.fixture(scope="session", autouse=True)
 def packed() -> None:
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here: apt-get install chromium")
+    need_chromium()
     assert EDITOR.exists(), "there is no VS Code to test in: scripts/setup-vscode-host"
     assert VSIX.exists(), "the extension is not packed: scripts/vsix"
     SHOTS.mkdir(exist_ok=True)
@@ -73,10 +63,8 @@ def packed() -> None:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    async with open_browser() as browser:
         yield browser
-        await browser.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -84,9 +72,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     """A server, and a small project in the workspace. The client is the extension."""
     root = tmp_path_factory.mktemp("site")
     async with open_site(root, model="offline", medium_timeout_seconds="120") as site:
-        (site.workspace / "src").mkdir()
-        (site.workspace / "package.json").write_text('{"name": "demo", "version": "3.2.1"}\n')
-        (site.workspace / "src" / "app.py").write_text("print('hello')  # TODO: greet\n")
+        fill_project(site.workspace)
         await site.serve()
         yield site
 
@@ -204,7 +190,7 @@ class Workbench:
 
 @asynccontextmanager
 async def open_window(browser: Browser, url: str, folder: Path) -> AsyncGenerator[Workbench]:
-    context = await browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+    context = await new_context(browser)
     page = await context.new_page()
     await page.goto(f"{url}/?folder={folder}")
     workbench = Workbench(page)

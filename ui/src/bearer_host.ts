@@ -1,9 +1,9 @@
 // The chat inside another page: it talks to a server at an address with a bearer token. The token is never stored, and
 // the surrounding page's title, icon and address are left alone.
 
-import { storage } from "./browser_host";
 import { ask, readFeed, type Way } from "./fetching";
 import type { Answer, FeedListener, Host, Waiting } from "./host";
+import { storage } from "./storage";
 
 /** A token, or how to get a fresh one: asked before every request. */
 export type Token = string | (() => string | Promise<string>);
@@ -25,10 +25,11 @@ export class BearerHost implements Host {
 
   constructor({ server, token, onWaiting }: BearerOptions) {
     const fresh = async () => (typeof token === "function" ? await token() : token);
+    const base = server.replace(/\/+$/, "");
     this.#way = {
-      base: server.replace(/\/+$/, ""),
+      address: (path) => base + path,
       // The server's cookie belongs to its own page: here the token alone says who it is.
-      credentials: "omit",
+      options: { credentials: "omit", cache: "no-store" },
       headers: async () => ({ Authorization: `Bearer ${await fresh()}` }),
     };
     this.#onWaiting = onWaiting;
@@ -54,4 +55,6 @@ export class BearerHost implements Host {
     if (value === null) this.#store.removeItem(PREFIX + key);
     else this.#store.setItem(PREFIX + key, value);
   }
+
+  readonly forget = (): void => this.#store.forget(PREFIX);
 }

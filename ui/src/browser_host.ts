@@ -1,37 +1,58 @@
 // The chat in a browser tab of the server's own page: signed in by the cookie, on the same origin. Tells what waits by
-// the title, the icon, and, only where the person turned them on and only when the page is not in sight, by a desktop
-// notification and a sound.
+// the title, the icon, and, where the person turned them on, by notifications and sounds.
 
+import { Alerting } from "./alerting";
 import { ask, readFeed, type Way } from "./fetching";
-import type { Alerts, Answer, FeedListener, Host, Waiting } from "./host";
+import type { Answer, FeedListener, Host, Waiting } from "./host";
+import { storage } from "./storage";
 import { Tabs } from "./tabs";
 
-const SAME_ORIGIN: Way = { base: "", credentials: "same-origin", headers: async () => ({}) };
+const SAME_ORIGIN: Way = {
+  address: (path) => path,
+  headers: async () => ({}),
+  options: { credentials: "same-origin", cache: "no-store" },
+};
 const PREFIX = "assent.";
+const SIGNED_OUT = "signed out";
 
 export class BrowserHost implements Host {
   readonly kind = "browser";
   readonly #store = storage();
   readonly #tabs = new Tabs();
-  #told: Waiting = { count: 0, headline: null };
-  #sounds: AudioContext | null = null;
+  /** Tabs share the cookie: where one signs out, all are. */
+  readonly #others = typeof BroadcastChannel === "undefined" ? null : new BroadcastChannel("assent sign-in");
+  onSignedOut: (() => void) | null = null;
+  onShowWaiting: ((approvalId: string | null) => void) | null = null;
+  readonly alerts = new Alerting({
+    kept: {
+      getItem: (key) => this.recall(key),
+      setItem: (key, value) => this.remember(key, value),
+      removeItem: (key) => this.remember(key, null),
+    },
+    mayTell: () => this.#tabs.tells(),
+    show: (approvalId) => this.onShowWaiting?.(approvalId),
+  });
+
+  constructor() {
+    this.#others?.addEventListener("message", ({ data }) => {
+      if (data !== SIGNED_OUT) return;
+      this.onSignedOut?.();
+      this.forget();
+    });
+  }
 
   request(method: "GET" | "POST", path: string, body?: unknown): Promise<Answer> {
     return ask(SAME_ORIGIN, method, path, body);
   }
 
   feed(path: string, lastEventId: string | null, listener: FeedListener): () => void {
-    return this.#tabs.listen((heard) => readFeed(SAME_ORIGIN, path, lastEventId, heard), listener);
+    return this.#tabs.listen(path, lastEventId, (last, heard) => readFeed(SAME_ORIGIN, path, last, heard), listener);
   }
 
   waiting(waiting: Waiting): void {
-    const before = this.#told;
-    this.#told = waiting;
     document.title = waiting.count > 0 ? `(${waiting.count}) Assent` : "Assent";
     drawIcon(waiting.count);
-    const news =
-      waiting.count > before.count || (waiting.count === before.count && waiting.headline !== before.headline);
-    if (waiting.count > 0 && news && !inSight()) this.#alert(waiting);
+    this.alerts.hear(waiting);
   }
 
   recall(key: string): string | null {
@@ -43,67 +64,13 @@ export class BrowserHost implements Host {
     else this.#store.setItem(PREFIX + key, value);
   }
 
+  readonly forget = (): void => this.#store.forget(PREFIX);
+
   async signOut(): Promise<void> {
     await this.request("POST", "/signout", {});
+    this.forget();
+    this.#others?.postMessage(SIGNED_OUT);
   }
-
-  readonly alerts: Alerts = {
-    notifies: () => this.recall("notify") === "on" && "Notification" in window && Notification.permission === "granted",
-    setNotifies: async (on) => {
-      if (!on) {
-        this.remember("notify", null);
-        return null;
-      }
-      if (!("Notification" in window)) return "This browser has no notifications.";
-      // Only ever asked for because the person just pressed the switch.
-      const permission = await Notification.requestPermission();
-      if (permission !== "granted") return "The browser does not allow notifications here: see its site settings.";
-      this.remember("notify", "on");
-      return null;
-    },
-    sounds: () => this.recall("sound") === "on",
-    setSounds: (on) => {
-      this.remember("sound", on ? "on" : null);
-      // Once as a sample; it also tells the browser that a person wanted it.
-      if (on) this.#play();
-    },
-  };
-
-  #alert(waiting: Waiting): void {
-    if (this.alerts.sounds()) this.#play();
-    if (!this.alerts.notifies()) return;
-    const title = waiting.count === 1 ? "Assent: one question waits" : `Assent: ${waiting.count} questions wait`;
-    // One at a time: a newer one takes the place of the older.
-    const note = new Notification(title, { body: waiting.headline ?? "", tag: "assent-waiting" });
-    note.onclick = () => {
-      window.focus();
-      note.close();
-    };
-  }
-
-  /** Two soft tones, made here: no file, no request. */
-  #play(): void {
-    if (!("AudioContext" in window)) return;
-    this.#sounds ??= new AudioContext();
-    const context = this.#sounds;
-    void context.resume();
-    [660, 880].forEach((pitch, index) => {
-      const start = context.currentTime + index * 0.16;
-      const tone = context.createOscillator();
-      const loudness = context.createGain();
-      tone.frequency.value = pitch;
-      loudness.gain.setValueAtTime(0, start);
-      loudness.gain.linearRampToValueAtTime(0.12, start + 0.02);
-      loudness.gain.exponentialRampToValueAtTime(0.001, start + 0.3);
-      tone.connect(loudness).connect(context.destination);
-      tone.start(start);
-      tone.stop(start + 0.32);
-    });
-  }
-}
-
-function inSight(): boolean {
-  return document.visibilityState === "visible" && document.hasFocus();
 }
 
 /** The icon with how many wait, drawn as a picture in its own address. */
@@ -126,34 +93,4 @@ function drawIcon(count: number): void {
   }
   const address = iconAddress(count);
   if (link.href !== address) link.href = address;
-}
-
-type Kept = Pick<Storage, "getItem" | "setItem" | "removeItem">;
-
-/** The browser's storage, or the memory of this page where the browser gives none or it is full. */
-export function storage(): Kept {
-  const memory = new Map<string, string>();
-  return {
-    getItem: (key) => memory.get(key) ?? attempt(() => localStorage.getItem(key)),
-    setItem: (key, value) => {
-      const kept = attempt(() => {
-        localStorage.setItem(key, value);
-        return true;
-      });
-      if (kept) memory.delete(key);
-      else memory.set(key, value);
-    },
-    removeItem: (key) => {
-      memory.delete(key);
-      attempt(() => localStorage.removeItem(key));
-    },
-  };
-}
-
-function attempt<T>(work: () => T): T | null {
-  try {
-    return work();
-  } catch {
-    return null; // Storage is switched off or full: what is remembered is a convenience.
-  }
 }

@@ -76,6 +76,11 @@ export class Feed {
         this.#frame(frame, fresh);
         fresh = false;
       },
+      missed: () => {
+        if (this.#ended || done) return;
+        this.#last = null;
+        this.#handlers.gap();
+      },
       closed: (status) => {
         if (this.#ended || done) return;
         done = true;
@@ -134,9 +139,11 @@ export function wakeOfBrowser(listener: () => void): () => void {
     if (document.visibilityState === "visible") listener();
   };
   window.addEventListener("online", listener);
+  window.addEventListener("pageshow", listener); // back from where the browser had put it aside
   document.addEventListener("visibilitychange", seen);
   return () => {
     window.removeEventListener("online", listener);
+    window.removeEventListener("pageshow", listener);
     document.removeEventListener("visibilitychange", seen);
   };
 }

@@ -1,26 +1,30 @@
-// Requests and event streams over fetch, for hosts that live in a browser. Knows nothing of who asks: the cookie or the
-// token is given. It opens nothing again by itself and keeps nothing of what passes.
+// Requests and event streams over fetch, for every host: a browser's page, another team's page, the editor's Node. Knows
+// nothing of who asks: the cookie or the token is given. It opens nothing again by itself and keeps nothing of what passes.
 
 import type { Answer, FeedListener } from "./host";
 
 /** No bytes for so long: the connection is dead, whatever the browser believes. The server says something every 15 s. */
 export const SILENCE_MS = 50_000;
+/** An answer that takes longer is lost: who asked is told, instead of waiting for good. */
+export const ANSWER_MS = 60_000;
 
+/** How a host reaches its server. */
 export interface Way {
-  /** Before every path: "" for this very server. */
-  base: string;
-  credentials: RequestCredentials;
+  /** The whole address of a path of the server. */
+  address(path: string): string;
   headers(): Promise<Record<string, string>>;
+  /** How every request is made: with or without the cookie, whether redirects are followed. */
+  options: RequestInit;
 }
 
 export async function ask(way: Way, method: "GET" | "POST", path: string, body?: unknown): Promise<Answer> {
-  const headers = await way.headers();
-  const options: RequestInit = { method, credentials: way.credentials, cache: "no-store", headers };
+  const headers = { ...(await way.headers()), Accept: "application/json" };
+  const options: RequestInit = { ...way.options, method, headers, signal: AbortSignal.timeout(ANSWER_MS) };
   if (method === "POST") {
     options.headers = { ...headers, "Content-Type": "application/json" };
     options.body = JSON.stringify(body ?? {});
   }
-  const answer = await fetch(way.base + path, options);
+  const answer = await fetch(way.address(path), options);
   const text = await answer.text();
   return { status: answer.status, body: parsed(text), serverTime: timeOf(answer.headers.get("Date")) };
 }
@@ -60,12 +64,7 @@ export function readFeed(way: Way, path: string, lastEventId: string | null, lis
     alive();
     const headers: Record<string, string> = { ...(await way.headers()), Accept: "text/event-stream" };
     if (lastEventId !== null) headers["Last-Event-ID"] = lastEventId;
-    const answer = await fetch(way.base + path, {
-      credentials: way.credentials,
-      cache: "no-store",
-      headers,
-      signal: ending.signal,
-    });
+    const answer = await fetch(way.address(path), { ...way.options, headers, signal: ending.signal });
     if (over) return;
     if (!answer.ok || !answer.body) return end(answer.ok ? 0 : answer.status);
     listener.open();

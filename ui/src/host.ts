@@ -2,6 +2,8 @@
 // never calls fetch, opens a stream, touches the title, or stores anything except through this. A host never decides
 // anything and never keeps what passes through it.
 
+import type { RiskLevel } from "@protocol";
+
 export interface Answer {
   status: number;
   /** The parsed JSON; null for an answer without a body. */
@@ -20,6 +22,8 @@ export interface Frame {
 export interface FeedListener {
   open(): void;
   frame(frame: Frame): void;
+  /** Events may have been missed, though the stream goes on: the record has to be read. */
+  missed?(): void;
   /** The stream ended. `status` when the server refused it; 0 when it could not be reached or broke off. */
   closed(status: number): void;
 }
@@ -29,6 +33,8 @@ export interface Waiting {
   count: number;
   /** What the newest question asks, in one line, safe to show. */
   headline: string | null;
+  /** Which they are, oldest first. */
+  questions: readonly { id: string; risk: RiskLevel }[];
 }
 
 /** How the person is told when the chat is not in sight; both are off until they turn them on. */
@@ -36,6 +42,8 @@ export interface Alerts {
   notifies(): boolean;
   /** Why it could not be turned on; null when it is as asked. */
   setNotifies(on: boolean): Promise<string | null>;
+  /** Why there are none though they were turned on, and what to do; null when nothing is in the way. */
+  refusal(): string | null;
   sounds(): boolean;
   setSounds(on: boolean): void;
 }
@@ -51,6 +59,8 @@ export interface Host {
   /** Small things that outlive a reload: the project, the session, drafts, preferences. Never a secret. */
   recall(key: string): string | null;
   remember(key: string, value: string | null): void;
+  /** Forgets what a person wrote and opened here; what they prefer stays. */
+  forget?: () => void;
   /** Shows a file of the workspace where the host can; absent where it cannot. */
   openFile?: (path: string, line?: number) => void;
   /** Shows a difference in the host's own viewer; absent where it has none. */
@@ -59,4 +69,8 @@ export interface Host {
   readonly alerts?: Alerts;
   /** Ends the sign-in; absent where the host signs in by itself. */
   signOut?: () => Promise<void>;
+  /** Set by the chat: called when the person signed out in another tab. */
+  onSignedOut?: (() => void) | null;
+  /** Set by the chat: called when the person asked, outside of it, to be taken to a question, or to all of them. */
+  onShowWaiting?: ((approvalId: string | null) => void) | null;
 }

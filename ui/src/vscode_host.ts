@@ -2,6 +2,7 @@
 // with the token, which never comes here. What is remembered is kept by the editor for this view.
 
 import type { Answer, FeedListener, Host } from "./host";
+import { isPersonal } from "./storage";
 import type { FromChat, Place, ToChat } from "./vscode_messages";
 
 /** What `acquireVsCodeApi()` gives. */
@@ -26,8 +27,7 @@ export class VsCodeHost implements Host {
   readonly #stop: () => void;
   #next = 1;
   #place: Place | null = null;
-  /** Called when the person asked, outside the chat, to be taken to what waits. */
-  onShowWaiting: (() => void) | null = null;
+  onShowWaiting: ((approvalId: string | null) => void) | null = null;
 
   constructor(editor: EditorApi, page: Window) {
     this.#editor = editor;
@@ -85,6 +85,11 @@ export class VsCodeHost implements Host {
     this.#editor.setState({ ...this.#kept });
   }
 
+  forget = (): void => {
+    for (const key of Object.keys(this.#kept)) if (isPersonal(key)) delete this.#kept[key];
+    this.#editor.setState({ ...this.#kept });
+  };
+
   openFile = (path: string, line?: number): void => {
     this.#editor.postMessage({ type: "open-file", path, line: line ?? null });
   };
@@ -104,7 +109,7 @@ export class VsCodeHost implements Host {
         for (const listener of this.#listeners) listener();
         return;
       case "show-waiting":
-        this.onShowWaiting?.();
+        this.onShowWaiting?.(null);
         return;
       case "answer":
         this.#answered(message.id)?.resolve(message.answer);

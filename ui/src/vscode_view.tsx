@@ -1,20 +1,13 @@
 // The editor's sidebar: the chat when the extension has a project to show, else why not and what to do about it. The
 // words for that are the extension's; here they only get a place.
 
-import { useEffect, useSyncExternalStore } from "react";
+import { useSyncExternalStore } from "react";
 import { App } from "./app/App";
 import type { VsCodeHost } from "./vscode_host";
 import type { Place } from "./vscode_messages";
 
 export function EditorView({ host }: { host: VsCodeHost }) {
   const place = useSyncExternalStore(host.subscribe, host.place);
-  useEffect(() => {
-    // The same button that a person presses in the chat: one way to what waits.
-    host.onShowWaiting = () => document.querySelector<HTMLButtonElement>(".app-waiting:not(:disabled)")?.click();
-    return () => {
-      host.onShowWaiting = null;
-    };
-  }, [host]);
   if (place === null) return null;
   if (place.state === "ready") return <App key={place.projectId} host={host} projectId={place.projectId} />;
   return <Away place={place} run={(command) => host.run(command)} />;

@@ -1,12 +1,12 @@
-import { act, cleanup, render, screen } from "@testing-library/react";
+import { act, cleanup, fireEvent, render, screen } from "@testing-library/react";
 import { afterEach, expect, test, vi } from "vitest";
 import { Api } from "../src/api";
 import { EntryView, undoHref } from "../src/app/EntryView";
 import { HowToConnect } from "../src/app/Machines";
-import { inOrder, Questions, whose } from "../src/app/Questions";
+import { inOrder, MOST_CARDS, MOST_LINES, Questions, whose } from "../src/app/Questions";
 import { readRoute, routeHash } from "../src/app/route";
 import { finished, fromExecution } from "../src/state/entries";
-import type { Entry, Settled } from "../src/state/model";
+import type { Entry, Question, Settled } from "../src/state/model";
 import * as sample from "./state_samples";
 import { TableHost } from "./state_samples";
 
@@ -79,7 +79,12 @@ test("an entry that cannot be drawn does not take the others with it", () => {
   expect(screen.getByText(/could not be shown here/)).toBeTruthy();
 });
 
-function panel(questions: Parameters<typeof Questions>[0]["questions"], settled: Settled[], onDismiss = vi.fn()) {
+function panel(
+  questions: Parameters<typeof Questions>[0]["questions"],
+  settled: Settled[],
+  onDismiss = vi.fn(),
+  wanted = { id: null as string | null, count: 0 },
+) {
   const host = new TableHost();
   return (
     <Questions
@@ -91,6 +96,8 @@ function panel(questions: Parameters<typeof Questions>[0]["questions"], settled:
       api={new Api(host)}
       host={host}
       now={() => Date.parse(sample.at(2))}
+      active
+      wanted={wanted}
       onDecided={() => {}}
       onDismiss={onDismiss}
     />
@@ -108,6 +115,78 @@ test("what was answered here is folded, what was answered elsewhere is not", asy
   expect(
     [...container.querySelectorAll(".app-card")].map((each) => each.classList.contains("app-card-folded")),
   ).toEqual([true, false]);
+});
+
+test("of many only the first are whole cards; the others are lines, in order, that open where they stand", async () => {
+  vi.useFakeTimers();
+  const focus = vi.spyOn(HTMLElement.prototype, "focus");
+  Element.prototype.scrollIntoView = vi.fn();
+  const many = Array.from({ length: MOST_CARDS + MOST_LINES + 5 }, (_, number) =>
+    sample.approval(`q${String(number).padStart(3, "0")}`, number % 60, { description: `Write ${number}.md` }),
+  ).sort((one, other) => one.created_at.localeCompare(other.created_at) || one.id.localeCompare(other.id));
+  const { container, rerender } = render(panel(many, []));
+  expect(container.querySelectorAll(".card-question")).toHaveLength(MOST_CARDS);
+  expect(container.querySelectorAll(".app-question-line")).toHaveLength(MOST_LINES);
+  expect(container.textContent).toContain("And 5 more");
+  const shown = () =>
+    [...container.querySelectorAll("[data-card], [data-line]")].map(
+      (each) => each.getAttribute("data-card") ?? each.getAttribute("data-line"),
+    );
+  const before = shown();
+  expect(before).toEqual(many.slice(0, MOST_CARDS + MOST_LINES).map(({ id }) => id));
+  const line = container.querySelectorAll<HTMLElement>(".app-question-line")[20] as HTMLElement;
+  const id = line.dataset.line ?? "";
+  fireEvent.click(line);
+  await act(() => vi.advanceTimersByTimeAsync(1));
+  const opened = container.querySelector(`[data-card="${id}"] > .card-question`);
+  expect(focus.mock.contexts.at(-1)).toBe(opened);
+  expect(shown().slice(0, before.length)).toEqual(before);
+  // The person is taken to a line, and to the first where none is named.
+  rerender(panel(many, [], vi.fn(), { id: many[30]?.id ?? null, count: 1 }));
+  await act(() => vi.advanceTimersByTimeAsync(1));
+  expect(focus.mock.contexts.at(-1)).toBe(container.querySelector(`[data-card="${many[30]?.id}"] > .card-question`));
+  rerender(panel(many, [], vi.fn(), { id: null, count: 2 }));
+  await act(() => vi.advanceTimersByTimeAsync(1));
+  expect(focus.mock.contexts.at(-1)).toBe(container.querySelector(`[data-card="${many[0]?.id}"] > .card-question`));
+  fireEvent.click(screen.getByText("Show the next ↓"));
+  await act(() => vi.advanceTimersByTimeAsync(1));
+  expect(focus.mock.contexts.at(-1)).toBe(container.querySelector(`[data-card="${many[0]?.id}"] > .card-question`));
+});
+
+test("a question that comes keeps the panel as tall as it was, until one goes or the person wants more", () => {
+  let tall = 300;
+  const grown: (() => void)[] = [];
+  vi.stubGlobal(
+    "ResizeObserver",
+    class {
+      constructor(told: () => void) {
+        grown.push(told);
+      }
+      observe() {}
+      disconnect() {}
+    },
+  );
+  vi.spyOn(Element.prototype, "getBoundingClientRect").mockImplementation(() => new DOMRect(0, 0, 100, tall));
+  Element.prototype.scrollIntoView = vi.fn();
+  const [a, b, c] = ["a", "b", "c"].map((id, index) => sample.approval(id, index + 1)) as [
+    Question,
+    Question,
+    Question,
+  ];
+  const { rerender } = render(panel([a], []));
+  const section = screen.getByRole("region", { name: "Waiting for your decision" });
+  for (const told of grown) told();
+  tall = 500;
+  rerender(panel([a, b], []));
+  expect(section.style.height).toBe("300px");
+  rerender(panel([b], []));
+  expect(section.style.height).toBe("");
+  for (const told of grown) told();
+  rerender(panel([b, c], []));
+  expect(section.style.height).toBe("500px");
+  fireEvent.click(screen.getByText("Show the next ↓"));
+  expect(section.style.height).toBe("");
+  vi.unstubAllGlobals();
 });
 
 test("settled cards leave after a while, but not while the person is at them", async () => {

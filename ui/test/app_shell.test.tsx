@@ -53,6 +53,7 @@ describe("the frame", () => {
   test("who is not signed in is told how to, and sees nothing else", async () => {
     await shown(new TableHost({ "GET /my/me": new Refusal(401) }, "browser"), "");
     expect(await screen.findByRole("heading", { name: "You are not signed in" })).toBeTruthy();
+    expect(document.querySelector(".app-brand")?.textContent).toBe("Assent");
     expect(screen.getByText("assent link")).toBeTruthy();
     expect(screen.queryByRole("navigation")).toBeNull();
     cleanup();
@@ -71,7 +72,7 @@ describe("the frame", () => {
 
   test("what goes wrong is a notice that can be put away", async () => {
     const { user } = await shown(
-      new TableHost({ "GET /my/grants": new Refusal(500, { detail: "Broke.", hint: "Wait." }) }),
+      new TableHost({ "GET /my/grants": new Refusal(403, { detail: "Broke.", hint: "Wait." }) }),
     );
     const notice = await screen.findByRole("alert");
     expect(notice.textContent).toContain("Broke.Wait.");
@@ -215,11 +216,15 @@ describe("machines", () => {
     );
     await user.click(screen.getByRole("button", { name: /2 machines, no isolation/ }));
     expect(screen.getByText("next call runs here")).toBeTruthy();
+    // A person knows a machine by its directory.
+    const bold = [...document.querySelectorAll(".app-machine-list strong")].map((each) => each.textContent);
+    expect(bold).toEqual(["/w", "Directory not known"]);
   });
 
   test("with none it says how to connect one", async () => {
     await shown(new TableHost(machines()));
     expect(screen.getByText(/assent connect --project p/)).toBeTruthy();
+    expect(screen.getByRole("button", { name: "Copy" })).toBeTruthy();
     expect(screen.getByRole("button", { name: /no machine/ })).toBeTruthy();
   });
 });
@@ -303,7 +308,7 @@ test("a reload in the middle of a run shows that it works, and the way to stop i
     new TableHost({ "GET /my/projects/p/chat/runs": { runs: [sample.listed("r", "RUNNING", 1)], total_count: 1 } }),
   );
   expect(screen.getByText("Working…")).toBeTruthy();
-  expect(screen.getByRole("button", { name: "Stop" })).toBeTruthy();
+  expect(screen.getByRole("button", { name: "Stop the agent" })).toBeTruthy();
 });
 
 describe("what waits", () => {
@@ -311,13 +316,16 @@ describe("what waits", () => {
     const { host, user } = await shown();
     expect((screen.getByRole("button", { name: "Nothing waits" }) as HTMLButtonElement).disabled).toBe(true);
     await tell(host, sample.asked("a", 1), sample.asked("b", 2, { session_id: "x" }));
-    expect(host.told.at(-1)).toEqual({ count: 2, headline: "Write b" });
+    const questions = ["a", "b"].map((id) => ({ id, risk: "MEDIUM" }));
+    expect(host.told.at(-1)).toEqual({ count: 2, headline: "Write b", questions });
     expect(screen.getByText("A question waits: Write b")).toBeTruthy();
     await user.click(screen.getByRole("link", { name: "Sessions" }));
     await user.click(screen.getByRole("button", { name: "2 wait for you" }));
     const region = screen.getByRole("region", { name: "Waiting for your decision" });
-    await waitFor(() => expect(document.activeElement).toBe(region));
     const cards = within(region).getAllByRole("article");
+    await waitFor(() => expect(document.activeElement).toBe(cards[0]));
+    act(() => host.onShowWaiting?.("b"));
+    await waitFor(() => expect(document.activeElement).toBe(cards[1]));
     expect(cards.map((card) => card.getAttribute("aria-label"))).toEqual(["Question: Write a", "Question: Write b"]);
     expect(cards[1]?.textContent).toContain("another conversation");
   });
@@ -424,9 +432,11 @@ describe("the composer", () => {
       timestamp: sample.at(1),
     });
     expect(screen.getByText(/tokens in/)).toBeTruthy();
-    await user.click(screen.getByRole("button", { name: "Stop" }));
+    await user.click(screen.getByRole("button", { name: "Stop the agent" }));
     await user.click(screen.getByRole("link", { name: "Sessions" }));
     await user.click(document.querySelector(".app-top .app-stop") as Element);
+    // No conversation is what is shown now: none is named above the page.
+    expect(document.querySelector(".app-title")?.textContent).toBe("demo");
     expect(host.asked.filter((each) => each.path.endsWith("/cancel"))).toHaveLength(2);
     await user.click(screen.getByRole("link", { name: "Chat" }));
     await tell(host, sample.asked("q", 2));
@@ -507,13 +517,15 @@ describe("this browser", () => {
     const host = new TableHost() as TableHost & { alerts: object };
     const sounds = vi.fn();
     let refusal: string | null = "Not allowed.";
-    host.alerts = { notifies: () => false, sounds: () => false, setNotifies: async () => refusal, setSounds: sounds };
+    const off = () => false;
+    const setNotifies = async () => refusal;
+    host.alerts = { notifies: off, sounds: off, setNotifies, setSounds: sounds, refusal: () => null };
     const { user } = await shown(host);
     const notify = screen.getByRole<HTMLInputElement>("checkbox", { name: "Show a notification" });
     const sound = screen.getByRole<HTMLInputElement>("checkbox", { name: "Play a sound" });
     expect([notify.checked, sound.checked]).toEqual([false, false]);
     await user.click(notify);
-    expect((await screen.findByRole("alert")).textContent).toContain("Not allowed.");
+    expect(await screen.findByText("Not allowed.")).toBeTruthy();
     expect(notify.checked).toBe(false);
     refusal = null;
     await user.click(notify);

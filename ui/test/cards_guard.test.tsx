@@ -74,6 +74,19 @@ it("takes a press after the person scrolled, and after the browser held it in it
   expect(press).toHaveBeenCalledTimes(2);
 });
 
+it("takes a press after the person scrolled what sticks to an edge a part of the way, and none when it went further", async () => {
+  const { press, button } = await shown();
+  const around = screen.getByTestId("around");
+  top = 87;
+  around.scrollTop = 19;
+  tap(button);
+  expect(press).toHaveBeenCalledOnce();
+  top = 60;
+  around.scrollTop = 29;
+  tap(button);
+  expect(press).toHaveBeenCalledOnce();
+});
+
 it("takes no click that went down before presses counted, however long it was held", async () => {
   const press = vi.fn();
   render(<One press={press} />);

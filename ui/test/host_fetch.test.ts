@@ -1,8 +1,9 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { BearerHost } from "../src/bearer_host";
-import { BrowserHost, iconAddress, storage } from "../src/browser_host";
+import { BrowserHost } from "../src/browser_host";
 import { FrameReader, SILENCE_MS } from "../src/fetching";
 import type { FeedListener, Frame } from "../src/host";
+import { storage } from "../src/storage";
 
 const fetching = vi.fn<typeof fetch>();
 beforeEach(() => {
@@ -85,9 +86,10 @@ describe("requests", () => {
   test("the page around is told what waits, and its title is left alone", () => {
     document.title = "Theirs";
     const told = vi.fn();
-    new BearerHost({ server: "", token: "t", onWaiting: told }).waiting({ count: 2, headline: "x" });
-    new BearerHost({ server: "", token: "t" }).waiting({ count: 2, headline: "x" });
-    expect(told).toHaveBeenCalledWith({ count: 2, headline: "x" });
+    const waiting = { count: 0, headline: null, questions: [] };
+    new BearerHost({ server: "", token: "t", onWaiting: told }).waiting(waiting);
+    new BearerHost({ server: "", token: "t" }).waiting(waiting);
+    expect(told).toHaveBeenCalledWith(waiting);
     expect(document.title).toBe("Theirs");
   });
 });
@@ -160,107 +162,6 @@ describe("streams", () => {
   });
 });
 
-describe("what waits, in a browser", () => {
-  function unseen() {
-    vi.spyOn(document, "hasFocus").mockReturnValue(false);
-  }
-
-  class Notes {
-    static permission = "granted";
-    static shown: { title: string; body: string; note: Notes }[] = [];
-    static requestPermission = async () => Notes.permission;
-    onclick: (() => void) | null = null;
-    closed = false;
-    constructor(title: string, options: { body: string }) {
-      Notes.shown.push({ title, body: options.body, note: this });
-    }
-    close() {
-      this.closed = true;
-    }
-  }
-
-  class Sound {
-    static played = 0;
-    currentTime = 0;
-    destination = {};
-    resume = async () => {};
-    createOscillator = () => ({
-      frequency: { value: 0 },
-      connect: (next: unknown) => next,
-      start: () => (Sound.played += 1),
-      stop() {},
-    });
-    createGain = () => ({
-      gain: { setValueAtTime() {}, linearRampToValueAtTime() {}, exponentialRampToValueAtTime() {} },
-      connect: (next: unknown) => next,
-    });
-  }
-
-  beforeEach(() => {
-    Notes.permission = "granted";
-    Notes.shown = [];
-    Sound.played = 0;
-    vi.stubGlobal("Notification", Notes);
-    vi.stubGlobal("AudioContext", Sound);
-  });
-
-  test("the title and the icon say how many", () => {
-    document.head.innerHTML = "";
-    const host = new BrowserHost();
-    host.waiting({ count: 2, headline: "x" });
-    expect(document.title).toBe("(2) Assent");
-    const icon = document.querySelector<HTMLLinkElement>('link[rel="icon"]');
-    expect(decodeURIComponent(icon?.href ?? "")).toContain(">2<");
-    host.waiting({ count: 0, headline: null });
-    expect(document.title).toBe("Assent");
-    expect(icon?.href).toBe(iconAddress(0));
-    expect(decodeURIComponent(iconAddress(12))).toContain("9+");
-  });
-
-  test("without being asked for there is neither a notification nor a sound", () => {
-    unseen();
-    new BrowserHost().waiting({ count: 1, headline: "x" });
-    expect([Notes.shown.length, Sound.played]).toEqual([0, 0]);
-  });
-
-  test("turned on, both come for what is new while the page is out of sight", async () => {
-    const host = new BrowserHost();
-    expect(await host.alerts.setNotifies(true)).toBeNull();
-    host.alerts.setSounds(true);
-    expect([host.alerts.notifies(), host.alerts.sounds(), Sound.played]).toEqual([true, true, 2]);
-    vi.spyOn(document, "hasFocus").mockReturnValue(true);
-    host.waiting({ count: 1, headline: "in sight" });
-    expect(Notes.shown).toEqual([]);
-    unseen();
-    host.waiting({ count: 2, headline: "new" });
-    host.waiting({ count: 2, headline: "new" });
-    host.waiting({ count: 1, headline: "fewer" });
-    host.waiting({ count: 1, headline: null });
-    expect(Notes.shown.map(({ title, body }) => [title, body])).toEqual([
-      ["Assent: 2 questions wait", "new"],
-      ["Assent: one question waits", ""],
-    ]);
-    const focus = vi.spyOn(window, "focus").mockImplementation(() => {});
-    Notes.shown[0]?.note.onclick?.();
-    expect(focus).toHaveBeenCalled();
-    expect(Notes.shown[0]?.note.closed).toBe(true);
-    await host.alerts.setNotifies(false);
-    host.alerts.setSounds(false);
-    expect([host.alerts.notifies(), host.alerts.sounds()]).toEqual([false, false]);
-  });
-
-  test("a browser that says no, or has none, says why", async () => {
-    Notes.permission = "denied";
-    expect(await new BrowserHost().alerts.setNotifies(true)).toContain("does not allow");
-    vi.stubGlobal("Notification", undefined);
-    Reflect.deleteProperty(window, "Notification");
-    Reflect.deleteProperty(window, "AudioContext");
-    expect(await new BrowserHost().alerts.setNotifies(true)).toContain("no notifications");
-    new BrowserHost().alerts.setSounds(true);
-    expect(Sound.played).toBe(0);
-  });
-});
-
 describe("what is remembered", () => {
   test("it outlives the host, and can be forgotten", () => {
     new BrowserHost().remember("k", "v");
@@ -278,5 +179,21 @@ describe("what is remembered", () => {
     expect(kept.getItem("a")).toBe("b");
     kept.removeItem("a");
     expect(kept.getItem("a")).toBeNull();
+  });
+
+  test("signing out forgets what was written and opened, here and in the other tabs, and keeps what is preferred", async () => {
+    fetching.mockImplementation(async () => new Response("{}"));
+    const [here, there] = [new BrowserHost(), new BrowserHost()];
+    const out = vi.fn();
+    there.onSignedOut = out;
+    const own = new BearerHost({ server: "", token: "t" });
+    for (const host of [here, own]) {
+      for (const key of ["draft p s", "sending p new", "session p", "project", "user", "diff"]) host.remember(key, "x");
+    }
+    await here.signOut();
+    await vi.waitFor(() => expect(out).toHaveBeenCalledOnce());
+    expect(Object.keys(localStorage).filter((name) => !name.includes("embedded"))).toEqual(["assent.diff"]);
+    own.forget();
+    expect(Object.keys(localStorage)).toEqual(["assent.diff", "assent.embedded.diff"]);
   });
 });

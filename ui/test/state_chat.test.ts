@@ -2,6 +2,7 @@
 import type { ExecutionPage, MessageList } from "@protocol";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { Problem } from "../src/api";
+import { FIRST_PAUSE_MS } from "../src/feed";
 import { Chat } from "../src/state/chat";
 import { PAGE } from "../src/state/record";
 import { GATHER_MS } from "../src/state/store";
@@ -110,14 +111,50 @@ describe("opening", () => {
       "GET /my/projects/p/agents": new Refusal(503, { detail: "No agent.", hint: "Install one." }),
     });
     const chat = await open(host);
-    expect(state(chat).notices).toMatchObject([{ text: "No agent.", hint: "Install one." }]);
+    expect(state(chat)).toMatchObject({ notices: [], trouble: "No agent. Install one." });
     expect(state(chat).sessionId).toBe("s");
+    chat.close();
+  });
+
+  test("what could not be read is read again after a pause, at once when the person asks, and when the line is back", async () => {
+    vi.useFakeTimers();
+    const host = new TableHost();
+    const chat = await open(host);
+    const good = host.table["GET /my/projects/p/chat/messages"];
+    const lost = new Refusal(503, { detail: "Busy." });
+    for (const recovers of [
+      () => vi.advanceTimersByTimeAsync(FIRST_PAUSE_MS),
+      async () => chat.tryAgain(),
+      async () => host.stream.open(),
+    ]) {
+      host.table["GET /my/projects/p/chat/messages"] = lost;
+      host.stream.missed?.();
+      await vi.advanceTimersByTimeAsync(0);
+      expect(state(chat)).toMatchObject({ trouble: "Busy.", loading: false });
+      host.table["GET /my/projects/p/chat/messages"] = good;
+      await recovers();
+      await vi.advanceTimersByTimeAsync(0);
+      expect(state(chat).trouble).toBeNull();
+    }
+    // The pauses grow, and nothing is tried any more once it is closed.
+    host.table["GET /my/projects/p/chat/messages"] = lost;
+    host.stream.missed?.();
+    await vi.advanceTimersByTimeAsync(FIRST_PAUSE_MS);
+    const before = host.asked.length;
+    await vi.advanceTimersByTimeAsync(FIRST_PAUSE_MS);
+    expect(host.asked.length).toBe(before);
+    await vi.advanceTimersByTimeAsync(FIRST_PAUSE_MS);
+    expect(host.asked.length).toBeGreaterThan(before);
+    chat.close();
+    const last = host.asked.length;
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(host.asked.length).toBe(last);
   });
 
   test("a record or a list that cannot be read is said", async () => {
     const host = new TableHost({
       "GET /my/projects/p/chat/messages": new Refusal(404, { detail: "No session." }),
-      "GET /my/projects/p/chat/sessions": new Refusal(500, { detail: "No list." }),
+      "GET /my/projects/p/chat/sessions": new Refusal(403, { detail: "No list." }),
     });
     const chat = await open(host, "gone");
     await settled();
@@ -294,10 +331,17 @@ describe("older entries", () => {
     const chat = await open(host);
     const good = host.table["GET /my/projects/p/chat/messages"];
     host.table["GET /my/projects/p/chat/messages"] = new Refusal(500, { detail: "Later." });
+    vi.useFakeTimers();
     await chat.loadOlder();
-    expect(state(chat)).toMatchObject({ loadingOlder: false, older: true, notices: [{ text: "Later." }] });
+    expect(state(chat)).toMatchObject({ loadingOlder: false, older: true, olderTrouble: "Later." });
+    const asked = host.asked.length;
+    await chat.loadOlder();
+    expect(host.asked).toHaveLength(asked); // scrolling on asks for nothing meanwhile
+    await vi.advanceTimersByTimeAsync(FIRST_PAUSE_MS);
+    expect(host.asked).toHaveLength(asked + 1);
     host.table["GET /my/projects/p/chat/messages"] = good;
-    await chat.loadOlder();
+    await chat.loadOlder(true);
+    expect(state(chat).olderTrouble).toBeNull();
     expect(ids(chat)).toHaveLength(100);
     await chat.loadOlder();
     expect(ids(chat)).toHaveLength(100);
@@ -312,7 +356,14 @@ describe("sending and stopping", () => {
     const chat = await open(host);
     chat.setMode("chat", "full");
     await chat.post("hi");
-    expect(host.asked.at(-1)?.body).toEqual({ content: "hi", session_id: "s", agent: "chat", mode: "full" });
+    const key = expect.stringMatching(/^[0-9a-f]{32}$/);
+    expect(host.asked.at(-1)?.body).toEqual({
+      content: "hi",
+      session_id: "s",
+      agent: "chat",
+      mode: "full",
+      client_key: key,
+    });
     expect(state(chat)).toMatchObject({ runId: "r", entries: [{ id: "m", pending: false }] });
   });
 
@@ -323,7 +374,76 @@ describe("sending and stopping", () => {
     });
     const chat = await open(host);
     await chat.post("hi");
-    expect(host.asked.at(-1)?.body).toEqual({ content: "hi", session_id: "s" });
+    expect(Object.keys(host.asked.at(-1)?.body as object)).toEqual(["content", "session_id", "client_key"]);
+  });
+
+  const posted = (host: TableHost) =>
+    host.asked.flatMap(({ method, body }) =>
+      method === "POST" ? [body as { content: string; client_key: string }] : [],
+    );
+
+  test("a message whose answer is lost is sent again under the same name, by itself and then by the person", async () => {
+    vi.useFakeTimers();
+    const host = new TableHost({ "POST /my/projects/p/chat/messages": new Refusal(503, { detail: "Busy." }) });
+    const chat = await open(host);
+    const sending = expect(chat.post("hi")).rejects.toMatchObject({
+      status: 503,
+      hint: expect.stringContaining("once"),
+    });
+    await vi.advanceTimersByTimeAsync(3000);
+    await sending;
+    host.table["POST /my/projects/p/chat/messages"] = accepted;
+    await chat.openSession("s"); // the person has it back: it does not go by itself
+    expect(posted(host)).toHaveLength(3);
+    await chat.post("hi");
+    expect(new Set(posted(host).map(({ client_key }) => client_key)).size).toBe(1);
+    await chat.post("hi");
+    expect(posted(host).at(-1)?.client_key).not.toBe(posted(host)[0]?.client_key);
+  });
+
+  test("one that was changed, or refused, goes under a new name", async () => {
+    vi.useFakeTimers();
+    const host = new TableHost({ "POST /my/projects/p/chat/messages": new Refusal(503) });
+    const chat = await open(host);
+    for (const content of ["one", "two"]) {
+      const sending = expect(chat.post(content)).rejects.toBeInstanceOf(Problem);
+      await vi.advanceTimersByTimeAsync(3000);
+      await sending;
+    }
+    host.table["POST /my/projects/p/chat/messages"] = new Refusal(409);
+    await expect(chat.post("two")).rejects.toBeInstanceOf(Problem);
+    await expect(chat.post("two")).rejects.toBeInstanceOf(Problem);
+    expect(new Set(posted(host).map(({ client_key }) => client_key)).size).toBe(3);
+  });
+
+  test("one that was on its way when the page was left is sent when it is back, once", async () => {
+    const host = new TableHost({ "POST /my/projects/p/chat/messages": accepted });
+    const left = { body: { content: "hi", session_id: "s", client_key: "k" }, at: Date.now() };
+    host.remember("sending p s", JSON.stringify(left));
+    const chat = await open(host);
+    await settled();
+    expect(posted(host)).toEqual([left.body]);
+    await chat.openSession("s");
+    host.remember("sending p s", JSON.stringify({ ...left, at: Date.now() - 3_600_000 }));
+    await chat.openSession("s");
+    host.remember("sending p s", "nonsense");
+    await chat.openSession("s");
+    expect(posted(host)).toHaveLength(1);
+  });
+
+  test("what somebody else wrote in this browser is forgotten, and signing out elsewhere signs out here", async () => {
+    const host = new TableHost();
+    const forget = vi.fn();
+    host.forget = forget;
+    await open(host);
+    const chat = await open(host);
+    expect(forget).not.toHaveBeenCalled();
+    host.remember("user", "bob");
+    const other = await open(host);
+    expect(forget).toHaveBeenCalledOnce();
+    host.onSignedOut?.();
+    expect(state(other).link).toBe("signed-out");
+    expect(state(chat).link).toBe("up");
   });
 
   test("the first message opens its session, with what happened before we knew its name", async () => {

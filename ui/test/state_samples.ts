@@ -303,6 +303,10 @@ export class TableHost implements Host {
     for (const event of events) this.stream.frame(frame(event, this.#next++));
   }
 
+  forget?: () => void;
+  onSignedOut: (() => void) | null = null;
+  onShowWaiting: ((approvalId: string | null) => void) | null = null;
+
   waiting(waiting: Waiting): void {
     this.told.push(waiting);
   }

@@ -8,16 +8,8 @@ import type { FromChat, ToChat } from "../src/vscode_messages";
 import { EditorView } from "../src/vscode_view";
 
 vi.mock("../src/app/App", () => ({
-  App: ({ projectId }: { projectId: string }) => (
-    <>
-      <p>chat of {projectId}</p>
-      <button type="button" className="app-waiting" onClick={() => clicked()}>
-        waiting
-      </button>
-    </>
-  ),
+  App: ({ projectId }: { projectId: string }) => <p>chat of {projectId}</p>,
 }));
-const clicked = vi.fn();
 const hosts: VsCodeHost[] = [];
 
 afterEach(() => {
@@ -101,6 +93,10 @@ describe("the host in the editor", () => {
     host.remember("project", null);
     expect(kept.state).toEqual({ draft: "hello" });
     expect(made("nonsense").host.recall("x")).toBeNull();
+    host.remember("draft p s", "mine");
+    host.remember("diff", "split");
+    host.forget();
+    expect(kept.state).toEqual({ draft: "hello", diff: "split" });
   });
 
   test("leaves files, differences and signing out to the extension", async () => {
@@ -151,13 +147,13 @@ describe("the sidebar", () => {
 
   test("shows the chat of the project, and leads to what waits when the editor says so", () => {
     const { host, hear } = made();
-    const { unmount } = render(<EditorView host={host} />);
+    render(<EditorView host={host} />);
     hear({ type: "place", place: { state: "ready", projectId: "p1" } });
     expect(screen.getByText("chat of p1")).toBeDefined();
     hear({ type: "show-waiting" });
-    expect(clicked).toHaveBeenCalledTimes(1);
-    unmount();
+    const shows = vi.fn();
+    host.onShowWaiting = shows; // as the chat does
     hear({ type: "show-waiting" });
-    expect(clicked).toHaveBeenCalledTimes(1);
+    expect(shows).toHaveBeenCalledExactlyOnceWith(null);
   });
 });

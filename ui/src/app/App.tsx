@@ -1,7 +1,7 @@
 // The whole chat around one `Chat`: the frame, the pages, what is open. It decides where things stand and where the focus
 // goes; what they show is theirs.
 
-import { lazy, type MouseEvent, Suspense, useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { lazy, type MouseEvent, Suspense, useCallback, useEffect, useRef, useState } from "react";
 import type { Host } from "../host";
 import { Chat } from "../state/chat";
 import { useStore } from "../state/store";
@@ -10,6 +10,7 @@ import { Announcer } from "./Announcer";
 import { Boundary, PartFailed } from "./Boundary";
 import { ChatPane } from "./ChatPane";
 import { Notices } from "./Notices";
+import type { Wanted } from "./Questions";
 import { Rail } from "./Rail";
 import { type Route, readRoute } from "./route";
 import { useRouting, wantedRoute } from "./routing";
@@ -52,26 +53,33 @@ function Frame({ chat }: { chat: Chat }) {
     if (route.page === "chat" && opened !== null && route.session !== opened) amend({ page: "chat", session: opened });
   }, [route, opened, amend]);
 
-  const newest = state.questions.at(-1);
-  const count = state.questions.length;
-  const headline = useMemo(() => (newest ? visible(newest.description.split("\n")[0] ?? "") : null), [newest]);
+  const { questions } = state;
   useEffect(() => {
-    host.waiting({ count, headline });
-  }, [host, count, headline]);
+    const newest = questions.at(-1);
+    host.waiting({
+      count: questions.length,
+      headline: newest ? visible(newest.description.split("\n")[0] ?? "") : null,
+      questions: questions.map(({ id, risk_level }) => ({ id, risk: risk_level })),
+    });
+  }, [host, questions]);
 
   const leave = (next: Route) => {
     setMenuOpen(false);
     go(next);
   };
-  const showWaiting = () => {
+  const [wanted, setWanted] = useState<Wanted>({ id: null, count: 0 });
+  const showWaiting = (id: string | null) => {
     leave({ page: "chat", session: state.sessionId });
-    // After the page is there: the person asked to be taken to it, so the focus goes along.
-    setTimeout(() => {
-      const panel = document.getElementById("app-questions");
-      panel?.focus();
-      panel?.querySelector(".card-question:not([data-settled])")?.scrollIntoView({ block: "nearest" });
-    }, 0);
+    setWanted(({ count }) => ({ id, count: count + 1 }));
   };
+  const show = useRef(showWaiting);
+  show.current = showWaiting;
+  useEffect(() => {
+    host.onShowWaiting = (id) => show.current(id);
+    return () => {
+      host.onShowWaiting = null;
+    };
+  }, [host]);
   if (state.link === "signed-out") return <SignedOut kind={host.kind} />;
   const onPage = route.page !== "chat";
   return (
@@ -111,13 +119,20 @@ function Frame({ chat }: { chat: Chat }) {
           route={route}
           menuOpen={menuOpen}
           toggleMenu={() => setMenuOpen((open) => !open)}
-          showWaiting={showWaiting}
+          showWaiting={() => showWaiting(null)}
           stop={() => void chat.stop()}
         />
         <Notices notices={state.notices} dismiss={(id) => store.do({ type: "notice-gone", id })} />
         <main className="app-main" id="app-main" ref={main} tabIndex={-1}>
           <div className={onPage ? "app-chat app-chat-away" : "app-chat"} inert={onPage}>
-            <ChatPane chat={chat} state={state} now={now} showGrants={() => leave({ page: "grants" })} />
+            <ChatPane
+              chat={chat}
+              state={state}
+              now={now}
+              active={!onPage}
+              wanted={wanted}
+              showGrants={() => leave({ page: "grants" })}
+            />
           </div>
           {onPage && (
             <div className="app-page">

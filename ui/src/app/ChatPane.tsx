@@ -11,7 +11,8 @@ import { Conversation } from "./Conversation";
 import { EntryView } from "./EntryView";
 import { HowToConnect } from "./Machines";
 import { ModeSwitch } from "./ModeSwitch";
-import { Questions } from "./Questions";
+import { Questions, type Wanted } from "./Questions";
+import "./trouble.css";
 
 const EXAMPLES = ["read package.json and tell me the version", "list src", "write notes.md: buy milk"];
 
@@ -19,10 +20,13 @@ interface Props {
   chat: Chat;
   state: AppState;
   now: number;
+  /** Whether the chat is what is shown. */
+  active: boolean;
+  wanted: Wanted;
   showGrants: () => void;
 }
 
-export function ChatPane({ chat, state, now, showGrants }: Props) {
+export function ChatPane({ chat, state, now, active, wanted, showGrants }: Props) {
   const { api, host, now: clock } = chat;
   const { grants, projectId, me } = state;
   const userId = me?.user_id ?? null;
@@ -31,7 +35,7 @@ export function ChatPane({ chat, state, now, showGrants }: Props) {
     (entry: Entry) => <EntryView entry={entry} api={api} host={host} userId={userId} grants={grants} now={clock} />,
     [api, host, userId, grants, clock],
   );
-  const loadOlder = useCallback(() => void chat.loadOlder(), [chat]);
+  const loadOlder = useCallback((asked?: boolean) => void chat.loadOlder(asked), [chat]);
   const agent = state.agents.find((each) => each.name === state.agent);
   const mode = agent && (state.modes[agent.name] ?? agent.mode);
   return (
@@ -42,15 +46,22 @@ export function ChatPane({ chat, state, now, showGrants }: Props) {
           <HowToConnect projectId={projectId} kind={host.kind} />
         </div>
       )}
+      {state.trouble !== null && <Trouble text={state.trouble} tryAgain={chat.tryAgain} />}
       <Conversation
         sessionId={state.sessionId}
         entries={state.entries}
         loading={state.loading}
         older={state.older}
         loadingOlder={state.loadingOlder}
+        olderTrouble={state.olderTrouble}
         loadOlder={loadOlder}
         row={row}
-        empty={<Intro offer={(text) => setOffered(({ count }) => ({ text, count: count + 1 }))} />}
+        empty={
+          // What could not be read is not empty: only a conversation that is there, or a new one, is introduced.
+          state.trouble === null || state.sessionId === null ? (
+            <Intro offer={(text) => setOffered(({ count }) => ({ text, count: count + 1 }))} />
+          ) : null
+        }
       />
       {projectId !== null && (
         <div className="app-below">
@@ -63,6 +74,8 @@ export function ChatPane({ chat, state, now, showGrants }: Props) {
             api={api}
             host={host}
             now={clock}
+            active={active}
+            wanted={wanted}
             onDecided={chat.decided}
             onDismiss={chat.dismiss}
           />
@@ -136,6 +149,20 @@ function Everything({ state, now, showGrants }: { state: AppState; now: number; 
       </p>
       <button type="button" className="app-button" onClick={showGrants}>
         See and revoke
+      </button>
+    </div>
+  );
+}
+
+/** The truth is the server's record: where it could not be read, what is shown may be less than there is. */
+function Trouble({ text, tryAgain }: { text: string; tryAgain: () => void }) {
+  return (
+    <div className="app-banner app-trouble" role="status">
+      <p>
+        Not everything could be read: {visible(text)} <span className="app-muted">It is tried again by itself.</span>
+      </p>
+      <button type="button" className="app-button" onClick={tryAgain}>
+        Try again
       </button>
     </div>
   );

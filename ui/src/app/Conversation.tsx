@@ -4,6 +4,7 @@
 import { memo, type ReactNode, useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { Virtualizer } from "virtua";
 import type { Entry } from "../state/model";
+import { visible } from "../text/visible";
 
 interface Props {
   /** Another one is another list: nothing of the place in it is kept. */
@@ -12,7 +13,10 @@ interface Props {
   loading: boolean;
   older: boolean;
   loadingOlder: boolean;
-  loadOlder: () => void;
+  /** Why older ones could not be loaded. */
+  olderTrouble: string | null;
+  /** `asked`: because the person pressed for it. */
+  loadOlder: (asked?: boolean) => void;
   row: (entry: Entry) => ReactNode;
   empty: ReactNode;
 }
@@ -32,7 +36,7 @@ export function Conversation(props: Props) {
   );
 }
 
-function List({ entries, older, loadingOlder, loadOlder, row }: Props) {
+function List({ entries, older, loadingOlder, olderTrouble, loadOlder, row }: Props) {
   const scroller = useRef<HTMLDivElement>(null);
   const following = useRef(true);
   const lastTop = useRef(0);
@@ -85,6 +89,14 @@ function List({ entries, older, loadingOlder, loadOlder, row }: Props) {
         <p className="app-older" role="status">
           Loading older entries…
         </p>
+      )}
+      {olderTrouble !== null && !loadingOlder && (
+        <div className="app-older app-older-trouble" role="status">
+          <span>Older entries could not be loaded: {visible(olderTrouble)}</span>
+          <button type="button" className="app-button" onClick={() => loadOlder(true)}>
+            Try again
+          </button>
+        </div>
       )}
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached with the keyboard. */}
       <section className="app-scroll" ref={scroller} onScroll={scrolled} tabIndex={0} aria-label="Conversation">

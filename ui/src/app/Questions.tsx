@@ -1,13 +1,22 @@
 // What waits for a decision, pinned above the composer in the order it came, from every session of the project. A card
-// that was answered stays where it was. Nothing here takes the focus.
+// that was answered stays where it was. Nothing here takes the focus unless the person asked to be taken to a question.
 
-import { memo, type RefObject, useEffect, useMemo, useRef } from "react";
+import { memo, type ReactNode, type RefObject, useCallback, useEffect, useMemo, useRef, useState } from "react";
 import type { Api } from "../api";
 import { ApprovalCard } from "../cards/ApprovalCard";
+import { Risk } from "../cards/Risk";
 import type { Host } from "../host";
 import type { Question, Session, Settled } from "../state/model";
-import { visible } from "../text/visible";
+import { oneLine, shortened, visible } from "../text/visible";
 import { Boundary } from "./Boundary";
+import "./questions.css";
+import { useSteadyHeight } from "./steady";
+
+/** A question the person asked to be taken to: null is the first that waits. `count` goes up with each asking. */
+export interface Wanted {
+  id: string | null;
+  count: number;
+}
 
 interface Props {
   questions: Question[];
@@ -18,11 +27,19 @@ interface Props {
   api: Api;
   host: Host;
   now: () => number;
+  /** Whether the chat is what is shown. */
+  active: boolean;
+  wanted: Wanted;
   onDecided: (settled: Settled) => void;
   onDismiss: (approvalId: string) => void;
 }
 
 const STAYS_SECONDS = 10;
+/** So many of those that wait are whole cards; the others are lines until they are opened or it is their turn. */
+export const MOST_CARDS = 4;
+/** And so many are lines; the rest is a number. */
+export const MOST_LINES = 100;
+const LONGEST_LINE = 200;
 
 /** Those that wait and those that were just answered, each where it came. */
 export function inOrder(questions: readonly Question[], settled: readonly Settled[]): Question[] {
@@ -43,45 +60,150 @@ export const Questions = memo(function Questions(props: Props) {
   const { questions, settled, sessions, sessionId, onDismiss } = props;
   const panel = useRef<HTMLElement>(null);
   const shown = useMemo(() => inOrder(questions, settled), [questions, settled]);
+  const [opened, setOpened] = useState<ReadonlySet<string>>(new Set());
   useLeaving(panel, settled, onDismiss);
+  const release = useSteadyHeight(panel, questions, settled);
+  const goTo = useCallback(
+    (id: string) => {
+      setOpened((before) => new Set(before).add(id));
+      release();
+      // After it is there as a card, and after a page that was left has let the focus go.
+      setTimeout(() => {
+        const card = panel.current?.querySelector<HTMLElement>(`[data-card="${id}"] > .card-question`);
+        card?.focus({ preventScroll: true });
+        card?.scrollIntoView({ block: "nearest" });
+      }, 0);
+    },
+    [release],
+  );
+  useWanted(props.wanted, props.active, questions, goTo);
   if (shown.length === 0) return null;
+
+  const ends = new Map(settled.map((each) => [each.question.id, each]));
+  const whole = new Set([...ends.keys(), ...opened, ...questions.slice(0, MOST_CARDS).map(({ id }) => id)]);
+  const lines = questions.filter(({ id }) => !whole.has(id));
+  const left = new Set(lines.slice(MOST_LINES).map(({ id }) => id));
   return (
-    <section
-      className="app-questions"
-      id="app-questions"
-      aria-label="Waiting for your decision"
-      // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached with the keyboard.
-      tabIndex={0}
-      ref={panel}
-    >
-      {shown.map((question) => {
-        const end = settled.find((each) => each.question.id === question.id) ?? null;
-        return (
-          // What the person just answered is folded: the next question must not hide below it.
-          <div
-            key={question.id}
-            data-card={question.id}
-            className={end?.here ? "app-card app-card-folded" : "app-card"}
-          >
-            <Boundary instead={() => <CardFailed />}>
-              <ApprovalCard
-                question={question}
-                api={props.api}
-                host={props.host}
-                projectId={props.projectId}
-                now={props.now}
-                elsewhere={whose(question, sessionId, sessions)}
-                settled={end}
-                onDecided={props.onDecided}
-                onDismiss={() => onDismiss(question.id)}
-              />
-            </Boundary>
-          </div>
-        );
-      })}
-    </section>
+    <>
+      <section
+        className="app-questions"
+        id="app-questions"
+        aria-label="Waiting for your decision"
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached with the keyboard.
+        tabIndex={0}
+        ref={panel}
+      >
+        {shown.map((question) => {
+          if (left.has(question.id)) return null;
+          const end = ends.get(question.id) ?? null;
+          const elsewhere = whose(question, sessionId, sessions);
+          if (!whole.has(question.id)) {
+            return (
+              <Boundary key={question.id} instead={() => <CardFailed />}>
+                <Line question={question} elsewhere={elsewhere} open={goTo} />
+              </Boundary>
+            );
+          }
+          return (
+            // What the person just answered is folded: the next question must not hide below it.
+            <div
+              key={question.id}
+              data-card={question.id}
+              className={end?.here ? "app-card app-card-folded" : "app-card"}
+            >
+              <Boundary instead={() => <CardFailed />}>
+                <ApprovalCard
+                  question={question}
+                  api={props.api}
+                  host={props.host}
+                  projectId={props.projectId}
+                  now={props.now}
+                  elsewhere={elsewhere}
+                  settled={end}
+                  onDecided={props.onDecided}
+                  onDismiss={() => onDismiss(question.id)}
+                />
+              </Boundary>
+            </div>
+          );
+        })}
+        {left.size > 0 && <p className="app-muted">And {left.size} more: each comes up as others are answered.</p>}
+      </section>
+      <Foot panel={panel} questions={questions} next={goTo} />
+    </>
   );
 });
+
+/** One that is not shown whole yet: enough to know what it is, and nothing that decides. */
+const Line = memo(function Line({ question, elsewhere, open }: LineProps) {
+  return (
+    <button
+      type="button"
+      className="app-question-line"
+      aria-expanded={false}
+      data-line={question.id}
+      onClick={() => open(question.id)}
+    >
+      <Risk level={question.risk_level} />
+      <bdi className="app-question-what">
+        {shortened(oneLine(question.description.split("\n")[0] ?? ""), LONGEST_LINE)}
+      </bdi>
+      {elsewhere !== null && <bdi className="app-muted">{shortened(oneLine(elsewhere), 60)}</bdi>}
+      <span className="app-question-open">Open</span>
+    </button>
+  );
+});
+
+interface LineProps {
+  question: Question;
+  elsewhere: string | null;
+  open: (id: string) => void;
+}
+
+interface FootProps {
+  panel: RefObject<HTMLElement | null>;
+  questions: Question[];
+  next: (id: string) => void;
+}
+
+/** Always there and always as tall: what it says changes, and nothing above it moves. */
+function Foot({ panel, questions, next }: FootProps): ReactNode {
+  const more = questions.length - 1;
+  const toNext = () => {
+    const bottom = panel.current?.getBoundingClientRect().bottom ?? 0;
+    const below = questions.find(({ id }) => {
+      const card = panel.current?.querySelector(`[data-card="${id}"], [data-line="${id}"]`);
+      return card !== undefined && card !== null && card.getBoundingClientRect().bottom > bottom + 1;
+    });
+    const found = below ?? questions[0];
+    if (found) next(found.id);
+  };
+  return (
+    <p className="app-questions-foot app-muted">
+      {more > 0 ? (
+        <>
+          <span>{questions.length} questions wait, the oldest first.</span>
+          <button type="button" className="app-plain" onClick={toNext}>
+            Show the next ↓
+          </button>
+        </>
+      ) : (
+        <span>What nobody answers in its time does not run.</span>
+      )}
+    </p>
+  );
+}
+
+/** Takes the person to the question they asked for, once the chat is what is shown. */
+function useWanted(wanted: Wanted, active: boolean, questions: Question[], goTo: (id: string) => void): void {
+  const done = useRef(wanted.count);
+  useEffect(() => {
+    if (!active || wanted.count === done.current) return;
+    done.current = wanted.count;
+    const found = questions.find(({ id }) => id === wanted.id) ?? questions[0];
+    if (found) goTo(found.id);
+  }, [wanted, active, questions, goTo]);
+}
 
 /** Takes settled cards away after a while, unless the person is at them: a card alone cannot know when it lost the focus. */
 function useLeaving(panel: RefObject<HTMLElement | null>, settled: Settled[], dismiss: (id: string) => void): void {

@@ -3,7 +3,7 @@
 
 import { type MouseEvent, type ReactNode, useState } from "react";
 import type { Api } from "../api";
-import type { Host } from "../host";
+import type { Alerts, Host } from "../host";
 import type { AppState } from "../state/model";
 import { visible } from "../text/visible";
 import { DeviceLink } from "./DeviceLink";
@@ -72,7 +72,7 @@ export function Rail({ state, route, api, host, now, go, openProject, signOut, c
       </nav>
       <Recent state={state} current={route.page === "chat" ? sessionId : null} go={go} />
       <div className="app-rail-foot">
-        <AlertSwitches host={host} complain={complain} />
+        {host.alerts && <AlertSwitches alerts={host.alerts} />}
         {host.kind === "browser" && <DeviceLink api={api} complain={complain} />}
         {host.signOut && (
           <button type="button" className="app-plain" onClick={signOut}>
@@ -141,11 +141,10 @@ function Recent({ state, current, go }: { state: AppState; current: string | nul
   );
 }
 
-function AlertSwitches({ host, complain }: { host: Host; complain: (error: unknown) => void }) {
-  const alerts = host.alerts;
-  const [notifies, setNotifies] = useState(() => alerts?.notifies() ?? false);
-  const [sounds, setSounds] = useState(() => alerts?.sounds() ?? false);
-  if (!alerts) return null;
+function AlertSwitches({ alerts }: { alerts: Alerts }) {
+  const [notifies, setNotifies] = useState(() => alerts.notifies());
+  const [refusal, setRefusal] = useState(() => alerts.refusal());
+  const [sounds, setSounds] = useState(() => alerts.sounds());
   return (
     <fieldset className="app-alerts">
       <legend>When a question waits and you look elsewhere</legend>
@@ -155,13 +154,14 @@ function AlertSwitches({ host, complain }: { host: Host; complain: (error: unkno
           checked={notifies}
           onChange={async (event) => {
             const on = event.target.checked;
-            const refusal = await alerts.setNotifies(on);
-            setNotifies(on && refusal === null);
-            if (refusal !== null) complain(new Error(refusal));
+            const said = await alerts.setNotifies(on);
+            setNotifies(on && said === null);
+            setRefusal(said);
           }}
         />
         Show a notification
       </label>
+      <div role="alert">{refusal !== null && <p className="app-hint">{refusal}</p>}</div>
       <label>
         <input
           type="checkbox"

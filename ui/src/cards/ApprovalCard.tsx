@@ -49,6 +49,8 @@ export function ApprovalCard(props: ApprovalCardProps) {
       data-approval={question.id}
       data-settled={settled?.status}
       aria-label={`Question: ${lines[0]}`}
+      // The focus comes here only when the person asks to be taken to it: a key pressed here decides nothing.
+      tabIndex={-1}
       onFocus={() => {
         focused.current = true;
       }}

@@ -79,11 +79,18 @@ function placeOf(element: Element, scrolled: Scrolled): Place {
   return { x: left, y: top, scrolledX: left + scrolled.x, scrolledY: top + scrolled.y };
 }
 
-/** Whether it went elsewhere by itself. What the person scrolled is theirs; what the browser held in its place stayed. */
+function watchAround(observer: ResizeObserver | null, element: Element): void {
+  for (let around = element.parentElement; around; around = around.parentElement) observer?.observe(around);
+}
+
+/** Whether it went elsewhere by itself. What the person scrolled is theirs; what was held in its place meanwhile, wholly
+ * or for a part of the way (as what sticks to an edge is), went no further than they scrolled. */
 function hasMoved(before: Place, now: Place): boolean {
-  const far = (one: number, other: number) => Math.abs(one - other) > STILL_PIXELS;
-  const onScreen = far(before.x, now.x) || far(before.y, now.y);
-  return onScreen && (far(before.scrolledX, now.scrolledX) || far(before.scrolledY, now.scrolledY));
+  const beyond = (went: number, scrolled: number) =>
+    went < Math.min(0, -scrolled) - STILL_PIXELS || went > Math.max(0, -scrolled) + STILL_PIXELS;
+  const scrolled = (place: Place) => ({ x: place.scrolledX - place.x, y: place.scrolledY - place.y });
+  const [was, is] = [scrolled(before), scrolled(now)];
+  return beyond(now.x - before.x, is.x - was.x) || beyond(now.y - before.y, is.y - was.y);
 }
 
 export interface Guard {
@@ -134,18 +141,24 @@ export function useGuard(): Guard {
     }
     if (moved) lock();
   }, [lock]);
+  // What grows around a button moves it: then it says at once that it takes no press, not with the next look.
+  const growing = useRef<ResizeObserver | null>(null);
   const track = useCallback((element: HTMLButtonElement | null) => {
     if (!element) return;
     places.current.set(element, placeOf(element, scrolledAround(element)));
+    watchAround(growing.current, element);
     return () => void places.current.delete(element);
   }, []);
   useEffect(() => {
     watch();
     lock();
     const looking = setInterval(look, LOOK_MILLISECONDS);
+    growing.current = typeof ResizeObserver === "undefined" ? null : new ResizeObserver(look);
+    for (const element of places.current.keys()) watchAround(growing.current, element);
     return () => {
       clearTimeout(timer.current);
       clearInterval(looking);
+      growing.current?.disconnect();
     };
   }, [lock, look]);
   const button = (press: () => void, disabled = false): GuardedButton => ({

@@ -3,17 +3,17 @@
 
 import type { AgentMode, FeedEvent } from "@protocol";
 import { Api, Problem } from "../api";
-import { Feed, FIRST_PAUSE_MS, LONGEST_PAUSE_MS, type Wake } from "../feed";
+import { Feed, type Wake } from "../feed";
 import type { Host } from "../host";
+import { Again, passing } from "./again";
 import { fromExecution } from "./entries";
 import type { ChatEntry, Settled } from "./model";
-import { RecordReader } from "./record";
+import { Outbox } from "./outbox";
+import { Reading } from "./reading";
 import { Store } from "./store";
 
 /** The header knows whole seconds only; less than two are no difference. */
 const CLOCK_SLACK_MS = 2000;
-/** More than these never wait in one session: the oldest open one is among them. */
-const RUNS = 20;
 
 export class Chat {
   readonly store = new Store();
@@ -23,11 +23,12 @@ export class Chat {
   #feed: Feed | null = null;
   /** Ends the wait for a stream that is not wanted any more: it would never answer. */
   #unlisten: () => void = () => {};
-  #reader: RecordReader | null = null;
+  readonly #outbox: Outbox;
   #count = 0;
   #closed = false;
-  #starts = 0;
-  #again: ReturnType<typeof setTimeout> | undefined;
+  #posting = false;
+  readonly #starting = new Again();
+  readonly #reading: Reading;
 
   constructor(host: Host, wake?: Wake) {
     this.host = host;
@@ -37,7 +38,10 @@ export class Chat {
       (time) => this.#heardTime(time),
       () => this.#signedOut(),
     );
+    this.#outbox = new Outbox(host, this.api);
+    this.#reading = new Reading(this.api, this.store, (error) => this.complain(error));
     this.store.onEvent = (event) => this.#beside(event);
+    host.onSignedOut = () => this.#signedOut();
   }
 
   /** The server's clock, in milliseconds. */
@@ -48,25 +52,31 @@ export class Chat {
     try {
       const [me, { projects }] = await Promise.all([this.api.me(), this.api.projects()]);
       const known = projects.length > 0 ? projects : [await this.api.createProject("default")];
+      this.#meet(me.user_id);
       this.store.do({ type: "me", me, projects: known });
       const remembered = wantedProject ?? this.host.recall("project");
       const project = known.find((each) => each.project_id === remembered) ?? known[0];
       if (project) await this.openProject(project.project_id, wanted);
     } catch (error) {
       this.store.do({ type: "record-failed", sessionId: null });
-      const passing = error instanceof Problem && (error.status === 0 || error.status >= 500);
-      if (!passing || this.#closed) return this.complain(error);
+      if (!passing(error) || this.#closed) return this.complain(error);
       // The server is not there yet, or not any more: it is tried again until it is.
       this.store.do({ type: "link", link: "down" });
-      const pause = Math.min(FIRST_PAUSE_MS * 2 ** this.#starts, LONGEST_PAUSE_MS);
-      this.#starts += 1;
-      this.#again = setTimeout(() => void this.start(wantedProject, wanted), pause);
+      this.#starting.later(() => void this.start(wantedProject, wanted));
     }
+  }
+
+  /** What somebody else wrote and opened in this browser is not for this person. */
+  #meet(userId: string): void {
+    const before = this.host.recall("user");
+    if (before !== null && before !== userId) this.host.forget?.();
+    this.host.remember("user", userId);
   }
 
   async openProject(projectId: string, wanted?: string | null): Promise<void> {
     this.#feed?.end();
     this.#unlisten();
+    this.#reading.turn(false);
     this.store.forget();
     this.host.remember("project", projectId);
     this.store.do({ type: "project", projectId });
@@ -75,7 +85,7 @@ export class Chat {
       await this.#listen(projectId);
       // The person chose another one meanwhile: nothing of this one is to be opened in it.
       if (this.store.get().projectId !== projectId) return;
-      await Promise.all([this.#loadAround(projectId), this.#openWanted(projectId, wanted)]);
+      await Promise.all([this.#reading.around(projectId), this.#openWanted(projectId, wanted)]);
     });
   }
 
@@ -84,44 +94,15 @@ export class Chat {
     if (projectId === null) return;
     this.store.do({ type: "opening", sessionId });
     this.host.remember(`session ${projectId}`, sessionId);
-    this.#reader = null;
-    if (sessionId === null) return;
-    const reader = new RecordReader(this.api, projectId, sessionId);
-    const asked = this.store.get().runId;
-    await this.store.holding(async () => {
-      try {
-        const [{ entries, more }, runs] = await Promise.all([
-          reader.older(),
-          // Without them the conversation is read all the same; that somebody works is then seen when they go on.
-          this.api.runs(projectId, sessionId, RUNS).catch(() => null),
-          this.#loadApprovals(projectId),
-        ]);
-        this.#reader = this.store.get().sessionId === sessionId ? reader : this.#reader;
-        this.store.do({ type: "record", sessionId, entries, older: more, fresh: true });
-        if (runs) this.store.do({ type: "runs", sessionId, runs: runs.runs, asked });
-      } catch (error) {
-        // Of what is no longer open nobody needs to know.
-        const now = this.store.get();
-        if (now.projectId !== projectId || now.sessionId !== sessionId) return;
-        this.store.do({ type: "record-failed", sessionId });
-        this.complain(error);
-      }
-    });
+    this.#reading.turn(true);
+    if (sessionId !== null) await this.#reading.session(projectId, sessionId);
+    void this.#sendInterrupted(projectId, sessionId);
   }
 
-  async loadOlder(): Promise<void> {
-    const { sessionId, older, loadingOlder } = this.store.get();
-    const reader = this.#reader;
-    if (!reader || !older || loadingOlder || sessionId === null) return;
-    this.store.do({ type: "loading-older", on: true });
-    try {
-      const { entries, more } = await reader.older();
-      if (this.#reader === reader) this.store.do({ type: "record", sessionId, entries, older: more, fresh: false });
-    } catch (error) {
-      if (this.#reader === reader) this.store.do({ type: "loading-older", on: false });
-      this.complain(error);
-    }
-  }
+  /** `asked`: the person wants it now; else it waits for its turn after a failure. */
+  readonly loadOlder = (asked = false): Promise<void> => this.#reading.older(asked);
+  /** Reads at once what could not be read. */
+  readonly tryAgain = (): void => this.#reading.tryAgain();
 
   /** Sends a message. Rejects with the reason when it was not accepted: the composer keeps it. */
   async post(content: string): Promise<void> {
@@ -138,8 +119,9 @@ export class Chat {
       pending: true,
     };
     this.store.do({ type: "posting", entry });
+    this.#posting = true;
     try {
-      const accepted = await this.api.post(projectId, {
+      const accepted = await this.#outbox.send(projectId, {
         content,
         session_id: sessionId,
         ...(agent ? { agent, mode: modes[agent] ?? null } : {}),
@@ -152,6 +134,8 @@ export class Chat {
     } catch (error) {
       this.store.do({ type: "post-failed", localId: entry.id });
       throw error;
+    } finally {
+      this.#posting = false;
     }
   }
 
@@ -200,7 +184,8 @@ export class Chat {
 
   close(): void {
     this.#closed = true;
-    clearTimeout(this.#again);
+    this.#starting.reset();
+    this.#reading.end();
     this.#feed?.end();
   }
 
@@ -216,6 +201,7 @@ export class Chat {
           event: (event) => this.store.hear(event),
           up: () => {
             this.store.do({ type: "link", link: "up" });
+            this.#reading.tryAgain();
             resolve();
           },
           down: () => {
@@ -226,7 +212,7 @@ export class Chat {
             this.#signedOut();
             resolve();
           },
-          gap: () => void this.#readAgain(projectId),
+          gap: () => void this.#reading.everything(projectId),
         },
         this.#wake,
       );
@@ -238,65 +224,38 @@ export class Chat {
     if (wanted === null) return this.#openNone(projectId);
     const remembered = wanted ?? this.host.recall(`session ${projectId}`);
     if (wanted) {
-      void this.#loadSessions(projectId);
+      void this.#reading.sessions(projectId);
       return this.openSession(wanted);
     }
-    const sessions = await this.#loadSessions(projectId);
+    const sessions = (await this.#reading.sessions(projectId)) ?? [];
     // The person chose another project meanwhile: its sessions are not these.
     if (this.store.get().projectId !== projectId) return;
     const session = sessions.find((each) => each.session_id === remembered) ?? sessions[0];
-    return session ? this.openSession(session.session_id) : this.#openNone(projectId);
+    await (session ? this.openSession(session.session_id) : this.#openNone(projectId));
   }
 
   async #openNone(projectId: string): Promise<void> {
-    await Promise.all([
-      this.openSession(null),
-      this.#loadSessions(projectId),
-      this.#quietly(this.#loadApprovals(projectId)),
-    ]);
-  }
-
-  async #loadAround(projectId: string): Promise<void> {
-    const { api, store } = this;
-    const here = () => store.get().projectId === projectId;
-    await Promise.all([
-      this.#quietly(api.grants(projectId).then(({ grants }) => here() && store.do({ type: "grants", grants }))),
-      this.#quietly(api.machines(projectId).then(({ machines }) => here() && store.do({ type: "machines", machines }))),
-      this.#quietly(api.agents(projectId).then(({ agents }) => here() && store.do({ type: "agents", agents }))),
-    ]);
-  }
-
-  async #loadApprovals(projectId: string): Promise<void> {
-    const { approvals } = await this.api.approvals(projectId);
-    if (this.store.get().projectId === projectId) this.store.do({ type: "approvals", approvals });
-  }
-
-  async #loadSessions(projectId: string) {
-    try {
-      const { sessions } = await this.api.sessions(projectId);
-      if (this.store.get().projectId === projectId) this.store.do({ type: "sessions", sessions });
-      return sessions;
-    } catch (error) {
-      this.complain(error);
-      return [];
-    }
+    await Promise.all([this.openSession(null), this.#reading.sessions(projectId), this.#reading.approvals(projectId)]);
   }
 
   /** A new session has a title and events of its first moments that were not ours yet: the record has both. */
   async #begun(sessionId: string): Promise<void> {
     const { projectId } = this.store.get();
-    if (projectId) await Promise.all([this.openSession(sessionId), this.#loadSessions(projectId)]);
+    if (projectId) await Promise.all([this.openSession(sessionId), this.#reading.sessions(projectId)]);
   }
 
-  async #readAgain(projectId: string): Promise<void> {
-    const { sessionId } = this.store.get();
-    await this.store.holding(async () => {
-      await Promise.all([
-        this.#loadAround(projectId),
-        this.#loadSessions(projectId),
-        sessionId === null ? this.#quietly(this.#loadApprovals(projectId)) : this.openSession(sessionId),
-      ]);
-    });
+  /** What was sent when the page was left, and may have been lost on the way. */
+  async #sendInterrupted(projectId: string, sessionId: string | null): Promise<void> {
+    const left = this.#posting ? null : this.#outbox.interrupted(projectId, sessionId);
+    if (!left) return;
+    await this.#quietly(
+      this.#outbox.send(projectId, left).then(async (accepted) => {
+        const now = this.store.get();
+        if (sessionId === null && now.projectId === projectId && now.sessionId === null) {
+          await this.#begun(accepted.session_id);
+        }
+      }),
+    );
   }
 
   /** What an event asks for beside the conversation. */
@@ -304,7 +263,7 @@ export class Chat {
     const { projectId, sessions, sessionId, entries } = this.store.get();
     if (projectId === null) return;
     if (event.kind === "chat.message" && !sessions.some((each) => each.session_id === event.session_id)) {
-      void this.#loadSessions(projectId);
+      void this.#reading.sessions(projectId);
     }
     if (event.kind === "tool.finished" && event.session_id === sessionId) {
       const known = entries.some((entry) => entry.kind === "tool" && entry.id === event.tool_id);
@@ -334,6 +293,8 @@ export class Chat {
   }
 
   #signedOut(): void {
+    this.#starting.reset();
+    this.#reading.turn(false);
     this.#feed?.end();
     this.#feed = null;
     this.store.forget();

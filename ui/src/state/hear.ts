@@ -111,6 +111,7 @@ function ask(state: AppState, event: ApprovalRequested): AppState {
     created_at: timestamp,
     decided_at: null,
     decided_by: null,
+    decided_from: null,
     reason: null,
     scope: null,
     grant_id: null,

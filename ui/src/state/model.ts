@@ -132,6 +132,10 @@ export interface AppState extends State {
   /** Whether the record of the open session is on its way. */
   loading: boolean;
   loadingOlder: boolean;
+  /** Why older entries could not be loaded; null while nothing is in the way. */
+  olderTrouble: string | null;
+  /** Why not all of what is shown could be read; it is tried again meanwhile. */
+  trouble: string | null;
   /** Whether the server said which machines are connected: none yet is not none. */
   machinesKnown: boolean;
   notices: Notice[];
@@ -158,6 +162,8 @@ export const EMPTY: AppState = {
   serverAhead: 0,
   loading: true,
   loadingOlder: false,
+  olderTrouble: null,
+  trouble: null,
   machinesKnown: false,
   notices: [],
 };

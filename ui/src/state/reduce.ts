@@ -46,6 +46,8 @@ export type Action =
   /** The newest runs, newest first. `asked`: the run that worked when they were asked for, as far as was known. */
   | { type: "runs"; sessionId: string; runs: Run[]; asked: string | null }
   | { type: "loading-older"; on: boolean }
+  | { type: "older-failed"; trouble: string }
+  | { type: "trouble"; trouble: string | null }
   | { type: "approvals"; approvals: ApprovalRequest[] }
   | { type: "event"; event: FeedEvent }
   | { type: "settled"; settled: Settled }
@@ -100,6 +102,10 @@ export function reduce(state: AppState, action: Action): AppState {
       return withRuns(state, action);
     case "loading-older":
       return { ...state, loadingOlder: action.on };
+    case "older-failed":
+      return { ...state, loadingOlder: false, olderTrouble: action.trouble };
+    case "trouble":
+      return state.trouble === action.trouble ? state : { ...state, trouble: action.trouble };
     case "approvals":
       return { ...state, questions: asked(action.approvals) };
     case "event":
@@ -150,6 +156,7 @@ function opening(state: AppState, sessionId: string | null): AppState {
     older: same ? state.older : false,
     loading: sessionId !== null,
     loadingOlder: false,
+    olderTrouble: null,
     runId: same ? state.runId : null,
     usage: same ? state.usage : null,
     settled: same ? state.settled : [],
@@ -169,6 +176,7 @@ function withRecord(state: AppState, record: Extract<Action, { type: "record" }>
     older: record.older,
     loading: false,
     loadingOlder: false,
+    olderTrouble: null,
     runId: state.runId !== null && !answered.has(state.runId) ? state.runId : openRun(entries),
   };
 }

@@ -1,0 +1,100 @@
+// Messages that were sent and not answered yet. Each has a name of its own, under which the server keeps it once, however
+// often it is sent: what got lost on the way can be sent again without a doubt. Kept over a reload, and no longer.
+
+import type { MessageAccepted, MessageBody } from "@protocol";
+import { type Api, Problem } from "../api";
+import type { Host } from "../host";
+import { passing } from "./again";
+
+/** Pauses before it is sent again by itself; after these the person decides. */
+export const RESEND_MS = [500, 1500] as const;
+/** After so long nobody expects a message to go out by itself when the page opens. */
+export const YOUNG_MS = 2 * 60_000;
+
+interface Unanswered {
+  body: MessageBody;
+  /** When the person sent it, by their own clock; 0 once they have it back. */
+  at: number;
+}
+
+const slot = (project: string, session: string | null) => `sending ${project} ${session ?? "new"}`;
+
+export class Outbox {
+  readonly #host: Host;
+  readonly #api: Api;
+
+  constructor(host: Host, api: Api) {
+    this.#host = host;
+    this.#api = api;
+  }
+
+  /** Sends a message. The same one, after its answer was lost, goes under the same name: it arrives once. */
+  async send(project: string, wanted: Omit<MessageBody, "client_key">): Promise<MessageAccepted> {
+    const session = wanted.session_id ?? null;
+    const before = this.#left(project, session);
+    const body = before && same(before.body, wanted) ? before.body : { ...wanted, client_key: newKey() };
+    this.#keep(project, session, { body, at: Date.now() });
+    try {
+      const accepted = await this.#insist(project, body);
+      this.#drop(project, session, body);
+      return accepted;
+    } catch (error) {
+      // The server has answered: it holds nothing of it, and the next one is another message.
+      if (!passing(error)) this.#drop(project, session, body);
+      // The person has it back, and decides: by itself it goes no more.
+      else this.#keep(project, session, { body, at: 0 });
+      throw error;
+    }
+  }
+
+  /** What was on its way when the page was left, a moment ago: it is to be sent, not lost. */
+  interrupted(project: string, session: string | null): Omit<MessageBody, "client_key"> | null {
+    const left = this.#left(project, session);
+    return left && Math.abs(Date.now() - left.at) < YOUNG_MS ? left.body : null;
+  }
+
+  async #insist(project: string, body: MessageBody): Promise<MessageAccepted> {
+    for (const pause of RESEND_MS) {
+      try {
+        return await this.#api.post(project, body);
+      } catch (error) {
+        if (!passing(error)) throw error;
+      }
+      await new Promise((resolve) => setTimeout(resolve, pause));
+    }
+    return this.#api.post(project, body).catch((error: unknown) => {
+      if (!(error instanceof Problem) || !passing(error)) throw error;
+      const hint = "Whether it arrived is not known. Sent again as it is, it arrives once.";
+      throw new Problem(error.message, error.status, hint, error.state);
+    });
+  }
+
+  #keep(project: string, session: string | null, left: Unanswered): void {
+    this.#host.remember(slot(project, session), JSON.stringify(left));
+  }
+
+  #left(project: string, session: string | null): Unanswered | null {
+    const kept = this.#host.recall(slot(project, session));
+    try {
+      const left = JSON.parse(kept ?? "null") as Partial<Unanswered> | null;
+      return typeof left?.at === "number" && typeof left.body?.content === "string" ? (left as Unanswered) : null;
+    } catch {
+      return null; // not what we wrote
+    }
+  }
+
+  /** Another tab may have sent another message meanwhile: that one stays. */
+  #drop(project: string, session: string | null, { client_key }: MessageBody): void {
+    if (this.#left(project, session)?.body.client_key === client_key) this.#host.remember(slot(project, session), null);
+  }
+}
+
+/** Also where the page came over plain HTTP, and the browser makes no such names. */
+function newKey(): string {
+  return [...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(16).padStart(8, "0")).join("");
+}
+
+function same(one: MessageBody, other: MessageBody): boolean {
+  const parts = ({ content, agent, mode }: MessageBody) => JSON.stringify([content, agent ?? null, mode ?? null]);
+  return parts(one) === parts(other);
+}

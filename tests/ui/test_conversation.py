@@ -93,7 +93,7 @@ async def test_output_is_seen_while_a_command_runs_and_stop_ends_it(page: Page, 
     await question(page).get_by_role("button", name="Allow once").click()
     await expect(card(page)).to_contain_text("green light")
     await shot(page, "running")
-    await card(page).get_by_role("button", name="Stop").click()
+    await card(page).get_by_role("button", name="Stop the command").click()
     await expect(card(page)).to_contain_text("cancelled")
     await expect(answer(page)).to_be_visible()
 

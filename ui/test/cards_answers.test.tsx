@@ -154,7 +154,7 @@ describe("allowing similar calls", () => {
     await press(button("Allow similar…"));
     await wait(700);
     expect(container.querySelectorAll("input[type=radio]:checked").length).toBe(0);
-    expect(isOff("Allow this")).toBe(true);
+    expect(isOff("Allow this and similar")).toBe(true);
     await press(screen.getAllByRole("radio")[0] as HTMLElement);
     expect(previewGrant).toHaveBeenCalledWith("proj_1", {
       tool: "execute_command",
@@ -163,8 +163,8 @@ describe("allowing similar calls", () => {
     });
     expect(container.textContent).toContain("It would have covered 2 of your last 200 calls.");
     await user.selectOptions(screen.getByLabelText("For"), "30 minutes");
-    await user.type(screen.getByLabelText("At most so many times"), "3");
-    await press(button("Allow this"));
+    await user.type(screen.getByLabelText("At most this many times"), "3");
+    await press(button("Allow this and similar"));
     expect(approve).toHaveBeenCalledWith("proj_1", "appr_1", {
       decision: "approved",
       digest: "d".repeat(64),
@@ -205,7 +205,7 @@ describe("allowing similar calls", () => {
     const rule = screen.getByLabelText(/^The rule/);
     const edit = (value: string) => fireEvent.change(rule, { target: { value } });
     edit("git 'two words'");
-    expect(isOff("Allow this")).toBe(true);
+    expect(isOff("Allow this and similar")).toBe(true);
     await wait(350);
     expect(previewGrant).toHaveBeenLastCalledWith("proj_1", {
       tool: "execute_command",
@@ -216,11 +216,11 @@ describe("allowing similar calls", () => {
     expect(container.textContent).toContain("You refused: Run git push");
     expect(container.textContent).toContain("Calls it would have covered");
     await wait(700);
-    expect(isOff("Allow this")).toBe(false);
+    expect(isOff("Allow this and similar")).toBe(false);
     edit("git ...");
     await wait(350);
     expect(container.textContent).toContain("This cannot be allowed: It is too wide.");
-    expect(isOff("Allow this")).toBe(true);
+    expect(isOff("Allow this and similar")).toBe(true);
     edit("git x");
     await wait(350);
     expect(container.textContent).toContain("No.");
@@ -251,6 +251,24 @@ describe("allowing similar calls", () => {
     expect(container.textContent).toContain("second");
     expect(container.textContent).not.toContain("first");
   });
+  it("says that the rule stays, and goes back to what opened it without deciding anything", async () => {
+    const approve = vi.fn(async () => ({}));
+    const { container } = open({ api: api({ approve }) });
+    for (const [opener, words] of [
+      ["Allow similar…", "From now on in this conversation, allow without asking:"],
+      ["Allow all in this session…", "Everything in this conversation"],
+    ] as const) {
+      await wait(700);
+      await press(button(opener));
+      expect(container.querySelector("legend")?.textContent).toBe(words);
+      await press(button("Back"));
+      expect(container.querySelector("legend")).toBeNull();
+      expect(document.activeElement).toBe(button(opener));
+      // What had the place of another a moment ago takes no press.
+      expect(isOff(opener)).toBe(true);
+    }
+    expect(approve).not.toHaveBeenCalled();
+  });
   it("takes only a sensible number of uses", async () => {
     const { container } = open({ api: api({ previewGrant: vi.fn(async () => preview()) }) });
     await wait(700);
@@ -264,8 +282,8 @@ describe("allowing similar calls", () => {
       ["10000", false],
       ["", false],
     ] as const) {
-      fireEvent.change(screen.getByLabelText("At most so many times"), { target: { value: typed } });
-      expect(isOff("Allow this")).toBe(off);
+      fireEvent.change(screen.getByLabelText("At most this many times"), { target: { value: typed } });
+      expect(isOff("Allow this and similar")).toBe(off);
     }
     expect(container.textContent).not.toContain("How many times");
   });

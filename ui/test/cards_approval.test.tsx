@@ -92,6 +92,10 @@ describe("what a question shows", () => {
 });
 
 describe("time to answer", () => {
+  it("never has more than its whole time, whatever the clocks say", () => {
+    const { container } = open({ now: () => Date.parse("2026-01-01T11:59:57.000Z") });
+    expect(container.querySelector(".card-left")?.textContent).toBe("5:00 left");
+  });
   it("counts down by the server's clock and is said aloud at 60 and 10 seconds only", async () => {
     const { container } = open();
     const aloud = () => container.querySelector(".card-countdown [role=status]")?.textContent;

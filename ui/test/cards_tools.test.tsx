@@ -70,6 +70,38 @@ describe("a tool call", () => {
     expect(words("person:bob")).toContain("deniedby bob");
     expect(words(null)).toMatch(/denied$/);
   });
+  it("says of a denial only the reason, and of a failure what to do on its own line", () => {
+    const lines = (more: Parameters<typeof call>[0]) =>
+      [...open({ call: call(more) }).container.querySelectorAll(".card-trouble p")].map(
+        (line) => `${line.className}|${line.textContent}`,
+      );
+    const denied = { status: "REJECTED", errorType: "rejected" } as const;
+    expect(lines({ ...denied, error: "Rejected by the user." })).toEqual([]);
+    expect(lines({ ...denied, error: "Rejected by the user: use tabs." })).toEqual(["card-hint|Reason: use tabs."]);
+    expect(lines({ ...denied, error: "Otherwise." })).toEqual(["card-hint|Otherwise."]);
+    const failed = { status: "FAILED", errorType: "tool_error" } as const;
+    expect(lines({ ...failed, error: "There is no 'x'.\nhint: List the directory." })).toEqual([
+      "|There is no 'x'.",
+      "card-hint|List the directory.",
+    ]);
+    expect(lines({ ...failed, error: "Rejected by the user." })).toEqual(["|Rejected by the user."]);
+  });
+  it("names the unit of a time limit, and leaves out what nobody gave", () => {
+    const parameters = (toolName: string, params: Record<string, unknown>) => {
+      const { container } = open({ call: call({ toolName, params, status: "EXECUTING" }) });
+      toggle(container);
+      return [...container.querySelectorAll(".card-param")].map((each) => each.textContent);
+    };
+    expect(parameters("read_file", { path: "a", start_line: null })).toEqual(["patha"]);
+    expect(parameters("execute_command", { command: "ls", timeout: 300 })).toEqual([
+      "argumentsls",
+      "timeout300 seconds",
+    ]);
+    expect(parameters("execute_command", { command: "ls", timeout: 1 })).toContain("timeout1 second");
+    expect(parameters("execute_command", { command: "ls", timeout: "x" })).toContain("timeoutx");
+    expect(parameters("other", { timeout: 3 })).toEqual(["timeout3"]);
+    expect(button("Stop the command")).toBeTruthy();
+  });
   it("shows hidden characters of names and parameters", () => {
     const { container } = open({ call: call({ toolName: "x\u202E", params: { "k\u202E": "v\u202E" } }) });
     toggle(container);
@@ -108,9 +140,9 @@ describe("a tool call", () => {
       .mockRejectedValueOnce(new Problem("Too late.", 409))
       .mockReturnValue(new Promise(() => {}));
     const { container, again } = open({ call: call({ status: "EXECUTING" }), api: api({ stopTool }) });
-    await act(async () => button("Stop").click());
+    await act(async () => button("Stop the call").click());
     expect(container.textContent).toContain("Too late.");
-    await act(async () => button("Stop").click());
+    await act(async () => button("Stop the call").click());
     fireEvent.click(button("Stopping…"));
     expect(stopTool).toHaveBeenCalledTimes(2);
     expect(stopTool).toHaveBeenCalledWith("exec_1");
@@ -123,14 +155,14 @@ describe("a tool call", () => {
     });
     expect(container.textContent).toContain("no machine was connected");
     expect(container.textContent).toContain("No machine\\u{202e}.");
-    expect(container.textContent).toContain("Start `assent connect`");
+    expect(container.textContent).toContain("Start assent connect");
     toggle(container);
     expect(container.textContent).not.toContain("There is no result yet.");
   });
   it("has no result to show before there is one", () => {
     const { container } = open({ call: call({ status: "PENDING", params: {} }) });
     toggle(container);
-    expect(container.textContent).toContain("It takes no parameters.");
+    expect(container.textContent).toContain("It was given no parameters.");
     expect(container.textContent).toContain("There is no result yet.");
   });
   it("loads all of a result that was shortened, once asked", async () => {

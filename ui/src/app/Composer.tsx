@@ -129,7 +129,7 @@ export function Composer({ host, projectId, sessionId, working, send, stop, chil
         />
         <div className="app-composer-buttons">
           {working && (
-            <button type="button" className="app-button app-stop" onClick={stop}>
+            <button type="button" className="app-button app-stop" aria-label="Stop the agent" onClick={stop}>
               Stop
             </button>
           )}

@@ -3,6 +3,7 @@
 
 import type { Machine } from "@protocol";
 import type { Host } from "../host";
+import { Copy } from "../text/Markdown";
 import { visible } from "../text/visible";
 import { Popover } from "./Popover";
 
@@ -35,19 +36,22 @@ export function Machines({ machines, projectId, known, kind }: Props) {
   const held =
     state === "good" ? [...new Set(machines.map((machine) => visible(machine.isolation ?? "")))].join(", ") : null;
   const many = machines.length > 1 ? `${machines.length} machines, ` : "";
-  const lead = many + (held === null ? summary(machines, state) : "isolated: ");
+  const lead = held === null ? summary(machines, state) : "isolated";
+  const by = held === null ? "" : `: ${held}`;
   return (
     <Popover
       label={
         <>
           <span className="app-dot" aria-hidden="true" />
           <span>
-            <span className={held === null ? undefined : "app-wide"}>{lead}</span>
-            {held}
+            {/* Where there is little room, a good state is said in one word, and a bad one whole. */}
+            <span className={held === null ? undefined : "app-wide"}>{many}</span>
+            {lead}
+            <span className="app-wide">{by}</span>
           </span>
         </>
       }
-      name={`Machines: ${lead}${held ?? ""}`}
+      name={`Machines: ${many}${lead}${by}`}
       title="Machines"
       className={`app-machines app-is-${state}`}
     >
@@ -58,9 +62,11 @@ export function Machines({ machines, projectId, known, kind }: Props) {
           <ul className="app-machine-list">
             {machines.map((machine) => (
               <li key={machine.client_id}>
-                <strong>{visible(machine.client_id)}</strong>
+                <strong>
+                  <bdi>{machine.workspace === null ? "Directory not known" : visible(machine.workspace)}</bdi>
+                </strong>
                 {machine.next && machines.length > 1 && <span className="app-tag">next call runs here</span>}
-                {machine.workspace !== null && <bdi className="app-path">{visible(machine.workspace)}</bdi>}
+                <bdi className="app-path app-muted">{visible(machine.client_id)}</bdi>
                 <p className={isIsolated(machine) ? "app-muted" : "app-warning-text"}>{means(machine)}</p>
               </li>
             ))}
@@ -86,12 +92,16 @@ export function HowToConnect({ projectId, kind }: { projectId: string; kind: Hos
       </p>
     );
   }
+  const command = `assent connect --project ${visible(projectId)} --workspace DIRECTORY`;
   return (
     <>
       <p>No machine is connected, so nothing can run. On the machine with the files, start:</p>
-      <pre className="app-command">{`assent connect --project ${visible(projectId)} --workspace DIRECTORY`}</pre>
+      <div className="app-copied">
+        <pre className="app-command">{command}</pre>
+        <Copy text={command} />
+      </div>
       <p className="app-muted">
-        With <code>assent up</code> on this machine it is connected already; then see whether it still runs.
+        If you use <code>assent up</code>: see whether it still runs.
       </p>
     </>
   );

@@ -7,12 +7,16 @@ export function SignedOut({ kind }: { kind: Host["kind"] }) {
   return (
     <main className="app-signed-out">
       <div className="app-sheet">
+        <p className="app-brand">
+          <span className="app-mark" aria-hidden="true" />
+          Assent
+        </p>
         <h1>You are not signed in</h1>
         {kind === "browser" ? (
           <>
             <p>
-              A link signs this browser in. It works once and for ten minutes; after that the browser stays signed in
-              for twelve hours.
+              A link signs this browser in. It works once and for ten minutes; the browser then stays signed in for
+              twelve hours.
             </p>
             <ul>
               <li>

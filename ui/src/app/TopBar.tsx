@@ -48,7 +48,7 @@ export function TopBar({ kind, state, route, menuOpen, toggleMenu, showWaiting, 
           <Machines machines={state.machines} projectId={projectId} known={state.machinesKnown} kind={kind} />
         )}
         {route.page !== "chat" && state.runId !== null && (
-          <button type="button" className="app-button app-stop" onClick={stop}>
+          <button type="button" className="app-button app-stop" aria-label="Stop the agent" onClick={stop}>
             Stop
           </button>
         )}
@@ -69,16 +69,24 @@ function Title({ state, isPage }: { state: AppState; isPage: boolean }) {
   const project = state.projects.find((each) => each.project_id === state.projectId)?.name ?? "";
   const session = state.sessions.find((each) => each.session_id === state.sessionId);
   const title = state.sessionId === null ? "New conversation" : session ? visible(session.title) : "Conversation";
-  // A page has a heading of its own: there is one on the screen.
-  const Heading = isPage ? "p" : "h1";
+  if (isPage) {
+    // A page has a heading of its own, and is about the project: no conversation is what is shown.
+    return (
+      <div className="app-title">
+        <p className="app-title-session">
+          <bdi>{visible(project)}</bdi>
+        </p>
+      </div>
+    );
+  }
   return (
     <div className="app-title">
       <span className="app-title-project">
         <bdi>{visible(project)}</bdi>
       </span>
-      <Heading className="app-title-session">
+      <h1 className="app-title-session">
         <bdi>{title}</bdi>
-      </Heading>
+      </h1>
     </div>
   );
 }

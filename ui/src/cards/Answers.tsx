@@ -1,4 +1,4 @@
-// The ways to answer a question. No button here is ever focused by itself; what allows waits until nothing moves, takes no
+// The ways to answer a question. No button that allows is ever focused by itself; what allows waits until nothing moves, takes no
 // held key, and for HIGH needs a second, separate press that says what will happen.
 
 import { type FocusEvent, type KeyboardEvent, type ReactNode, useEffect, useId, useRef, useState } from "react";
@@ -36,8 +36,19 @@ export function Answers({ question, projectId, api, guard, deciding, expired }: 
     setPanel(panel === wanted ? null : wanted);
     guard.lock();
   };
+  const row = useRef<HTMLDivElement>(null);
+  const back = () => {
+    // To what opened it, which decides nothing: the keyboard goes on from there.
+    row.current?.querySelector<HTMLElement>(`[data-opens="${panel}"]`)?.focus();
+    open(null);
+  };
   const opener = (wanted: Panel, text: string): ReactNode => (
-    <button aria-expanded={panel === wanted} aria-controls={`${id}-panel`} {...guard.button(() => open(wanted), off)}>
+    <button
+      data-opens={wanted}
+      aria-expanded={panel === wanted}
+      aria-controls={`${id}-panel`}
+      {...guard.button(() => open(wanted), off)}
+    >
       {text}
     </button>
   );
@@ -56,7 +67,7 @@ export function Answers({ question, projectId, api, guard, deciding, expired }: 
   return (
     <div className="card-answers" data-panel={tall} {...leave}>
       {/* biome-ignore lint/a11y/useSemanticElements: buttons are no set of fields */}
-      <div className="card-row" role="group" aria-label="Your answer">
+      <div className="card-row" role="group" aria-label="Your answer" ref={row}>
         <button
           className={high ? "card-allow card-first" : "card-allow"}
           aria-expanded={high ? panel === "armed" : undefined}
@@ -94,6 +105,7 @@ export function Answers({ question, projectId, api, guard, deciding, expired }: 
             guard={guard}
             disabled={off}
             allow={(terms) => deciding.approve({ scope: "class", terms })}
+            back={back}
           />
         )}
         {panel === "everything" && (
@@ -101,6 +113,7 @@ export function Answers({ question, projectId, api, guard, deciding, expired }: 
             guard={guard}
             disabled={off}
             allow={(terms) => deciding.approve({ scope: "session", terms })}
+            back={back}
           />
         )}
       </div>

@@ -27,7 +27,9 @@ export function useSecondsLeft(deadline: string, now: () => number, running: boo
   return left;
 }
 
-export function Countdown({ left, of }: { left: number; of: number }) {
+export function Countdown({ left: counted, of }: { left: number; of: number }) {
+  // The server's clock is known to a second or so: a question never has more than its whole time.
+  const left = Math.min(counted, Math.max(1, of));
   const [said, setSaid] = useState("");
   const before = useRef(left);
   useEffect(() => {
@@ -39,7 +41,7 @@ export function Countdown({ left, of }: { left: number; of: number }) {
   return (
     <div className="card-countdown" data-soon={left <= SOON ? "" : undefined}>
       <span className="card-left">{left > 0 ? `${clock(left)} left` : "time is up, nothing runs"}</span>
-      <progress className="card-bar" max={Math.max(1, of)} value={Math.min(left, of)} aria-hidden="true" />
+      <progress className="card-bar" max={Math.max(1, of)} value={left} aria-hidden="true" />
       <span className="card-said" role="status">
         {said}
       </span>

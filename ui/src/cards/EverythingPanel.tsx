@@ -15,9 +15,10 @@ interface EverythingPanelProps {
   guard: Guard;
   disabled: boolean;
   allow: (terms: GrantTerms) => void;
+  back: () => void;
 }
 
-export function EverythingPanel({ guard, disabled, allow }: EverythingPanelProps) {
+export function EverythingPanel({ guard, disabled, allow, back }: EverythingPanelProps) {
   const [sure, setSure] = useState(false);
   const [minutes, setMinutes] = useState(60);
   const save = () => allow({ warned: true, expires_in_seconds: minutes * 60 });
@@ -30,9 +31,14 @@ export function EverythingPanel({ guard, disabled, allow }: EverythingPanelProps
         <span>I have read this.</span>
       </label>
       <Spans value={minutes} choose={setMinutes} />
-      <button className="card-allow card-really" {...guard.button(save, disabled || !sure)}>
-        Allow everything
-      </button>
+      <div className="card-row">
+        <button className="card-allow card-really" {...guard.button(save, disabled || !sure)}>
+          Allow everything
+        </button>
+        <button type="button" onClick={back}>
+          Back
+        </button>
+      </div>
     </fieldset>
   );
 }

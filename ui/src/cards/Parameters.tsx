@@ -15,13 +15,15 @@ interface ParametersProps {
   params: Fields;
   /** Names that are shown elsewhere, with where. */
   elsewhere?: Record<string, string>;
+  /** Leaves out what is null: nobody gave it. Not where somebody decides by what is shown. */
+  given?: boolean;
 }
 
-export function Parameters({ toolName, params, elsewhere = {} }: ParametersProps) {
+export function Parameters({ toolName, params, elsewhere = {}, given = false }: ParametersProps) {
   const isCommand = toolName === "execute_command" && (params.args === undefined || Array.isArray(params.args));
   const { command, args, ...others } = params;
-  const rest = Object.entries(isCommand ? others : params);
-  if (!isCommand && rest.length === 0) return <p className="card-aside">It takes no parameters.</p>;
+  const rest = Object.entries(isCommand ? others : params).filter(([, value]) => !given || value !== null);
+  if (!isCommand && rest.length === 0) return <p className="card-aside">It was given no parameters.</p>;
   return (
     <dl className="card-params">
       {isCommand && (
@@ -42,6 +44,9 @@ export function Parameters({ toolName, params, elsewhere = {} }: ParametersProps
               <span className="card-aside">{elsewhere[name]}</span>
             ) : (
               <Value name={name} value={value} />
+            )}
+            {isCommand && name === "timeout" && typeof value === "number" && (
+              <span className="card-aside"> {value === 1 ? "second" : "seconds"}</span>
             )}
           </dd>
         </div>

@@ -22,6 +22,7 @@ interface SimilarPanelProps {
   guard: Guard;
   disabled: boolean;
   allow: (terms: GrantTerms) => void;
+  back: () => void;
 }
 
 interface Looked {
@@ -33,7 +34,7 @@ interface Looked {
 
 const NOTHING: Looked = { rule: null, found: null, problem: null };
 
-export function SimilarPanel({ question, projectId, api, guard, disabled, allow }: SimilarPanelProps) {
+export function SimilarPanel({ question, projectId, api, guard, disabled, allow, back }: SimilarPanelProps) {
   const [chosen, setChosen] = useState<Suggestion | null>(null);
   const [line, setLine] = useState("");
   const [minutes, setMinutes] = useState(480);
@@ -57,7 +58,7 @@ export function SimilarPanel({ question, projectId, api, guard, disabled, allow 
   };
   return (
     <fieldset className="card-panel">
-      <legend>In this conversation, without asking:</legend>
+      <legend>From now on in this conversation, allow without asking:</legend>
       {question.suggestions.map((suggestion, index) => (
         // biome-ignore lint/suspicious/noArrayIndexKey: they never change
         <label key={index} className="card-choice">
@@ -93,7 +94,7 @@ export function SimilarPanel({ question, projectId, api, guard, disabled, allow 
           <div className="card-limits">
             <Spans value={minutes} choose={setMinutes} />
             <label className="card-field">
-              <span>At most so many times</span>
+              <span>At most this many times</span>
               <input
                 inputMode="numeric"
                 placeholder="no limit"
@@ -106,9 +107,17 @@ export function SimilarPanel({ question, projectId, api, guard, disabled, allow 
           {usesProblem && <p className="card-bad">{usesProblem}</p>}
         </>
       )}
-      <button className="card-allow" {...guard.button(save, disabled || looked.rule === null || usesProblem !== null)}>
-        Allow this
-      </button>
+      <div className="card-row">
+        <button
+          className="card-allow"
+          {...guard.button(save, disabled || looked.rule === null || usesProblem !== null)}
+        >
+          Allow this and similar
+        </button>
+        <button type="button" onClick={back}>
+          Back
+        </button>
+      </div>
     </fieldset>
   );
 }

@@ -9,7 +9,7 @@ import type { ToolCall } from "../state/model";
 import "../styles/cards.css";
 import { Output } from "../text/Output";
 import { oneLine, shortened, visible } from "../text/visible";
-import { advice, callSummary, counted, deniedBy, duration, letBy, outcome, verb, whoIs } from "../text/words";
+import { advice, callSummary, counted, deniedBy, duration, letBy, outcome, saidOf, verb, whoIs } from "../text/words";
 import { EffectDetails, EffectLines } from "./EffectLines";
 import { changedCount } from "./effects";
 import { useOpened } from "./opened";
@@ -63,7 +63,7 @@ export function ToolCard({ call, api, host, userId, grants, undoHref, now }: Too
           </a>
         )}
       </div>
-      {call.error && <Trouble call={call} />}
+      {call.error && <Trouble call={call} error={call.error} />}
       {call.result && <EffectLines result={call.result} />}
       <div id={body} className="card-body" hidden={!open}>
         {open && <Body call={call} api={api} host={host} live={live} />}
@@ -93,14 +93,24 @@ function Running({ at, now }: { at: number; now: () => number }) {
   return <>running… {seconds > 0 && (seconds < 60 ? `${seconds} s` : duration(seconds * 1000))}</>;
 }
 
-function Trouble({ call }: { call: ToolCall }) {
-  const hint = advice(call.errorType);
+function Trouble({ call, error }: { call: ToolCall; error: string }) {
+  const denied = call.status === "REJECTED";
+  const { what, hint } = saidOf(error, denied);
+  const todo = advice(call.errorType);
+  if (!what && !hint && !todo) return null;
   return (
     <div className="card-trouble">
-      <p>
-        <bdi>{shortened(visible(call.error ?? ""), 4000)}</bdi>
-      </p>
-      {hint && <p className="card-hint">{hint}</p>}
+      {what && (
+        <p className={denied ? "card-hint" : undefined}>
+          <bdi>{shortened(visible(what), 4000)}</bdi>
+        </p>
+      )}
+      {hint && (
+        <p className="card-hint">
+          <bdi>{shortened(visible(hint), 4000)}</bdi>
+        </p>
+      )}
+      {todo && <p className="card-hint">{todo}</p>}
     </div>
   );
 }
@@ -123,7 +133,7 @@ function Stop({ call, api }: { call: ToolCall; api: Api }) {
   return (
     <>
       <button type="button" className="card-stop" aria-disabled={busy} onClick={stop}>
-        {busy ? "Stopping…" : "Stop"}
+        {busy ? "Stopping…" : call.toolName === "execute_command" ? "Stop the command" : "Stop the call"}
       </button>
       {problem && (
         <p className="card-bad" role="alert">
@@ -147,7 +157,7 @@ function Body({ call, api, host, live }: BodyProps) {
   return (
     <>
       <Part title="Parameters">
-        <Parameters toolName={call.toolName} params={call.params} />
+        <Parameters toolName={call.toolName} params={call.params} given />
       </Part>
       {live && (
         <Part title="Output so far">

@@ -93,7 +93,7 @@ function Detail(props: DetailProps) {
       )}
       <section className="page-section">
         <h2>Parameters</h2>
-        <Parameters toolName={row.tool_name} params={row.tool_params} />
+        <Parameters toolName={row.tool_name} params={row.tool_params} given />
       </section>
       <Reasons row={row} />
       {row.result !== null && (

@@ -82,7 +82,7 @@ const FAILURE: Partial<Record<ErrorType, string>> = {
 
 const ADVICE: Partial<Record<ErrorType, string>> = {
   refused: "The rules of this project never let it run. See Policy for which one and why.",
-  no_client: "Start `assent connect` in the workspace, then ask the agent to try again.",
+  no_client: "Start assent connect in the workspace, then ask the agent to try again.",
   drifted: "Nothing ran. What was shown is no longer there; the agent has to ask again.",
   interrupted: "See whether it had its effect before it is tried again.",
   execution_timeout: "It was ended. What it had printed by then is below.",
@@ -104,6 +104,20 @@ export function outcome(
 /** What a person could do about a failure; null where the error itself says it all. */
 export function advice(errorType: ErrorType | null): string | null {
   return (errorType && ADVICE[errorType]) ?? null;
+}
+
+const HINT = "\nhint: ";
+const DENIED = /^Rejected by the user(?:: |\.$)/;
+
+/** An error in its two parts, what happened and what to do. Of a denial only the reason is left: that it was denied, and
+ * by whom, is said by how the call stands. */
+export function saidOf(error: string, denied: boolean): { what: string; hint: string | null } {
+  const at = error.lastIndexOf(HINT);
+  const what = at < 0 ? error : error.slice(0, at);
+  const hint = at < 0 ? null : error.slice(at + HINT.length);
+  if (!denied || !DENIED.test(what)) return { what, hint };
+  const reason = what.replace(DENIED, "");
+  return { what: reason && `Reason: ${reason}`, hint };
 }
 
 /** Who or what let a call run; nothing for what is LOW, which nobody is asked about. */

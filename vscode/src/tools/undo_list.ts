@@ -88,12 +88,14 @@ export class UndoList {
         needed.add(digest);
       }
     }
-    for (const { id } of entries) {
-      if (!kept.has(id)) {
-        await this.remove(id);
-      }
+    const gone = entries.filter(({ id }) => !kept.has(id));
+    for (const { id } of gone) {
+      await this.remove(id);
     }
-    await store.sweep(needed);
+    // What looks have kept besides saves reading it again, as long as there is plenty of room.
+    if (gone.length > 0 || !store.roomFor(maxBytes / 2)) {
+      await store.sweep(needed);
+    }
   }
 }
 

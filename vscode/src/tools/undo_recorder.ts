@@ -271,6 +271,9 @@ export class UndoRecorder {
     if (this.#watch.closed.length > 0) {
       notes.push(`What it changed in ${named(this.#watch.closed)} is not known: no permission to look.`);
     }
+    if (this.#watch.unnamed) {
+      notes.push("What it changed under names that are not UTF-8 is not known.");
+    }
     const lost = [...changes].filter(([, [before]]) => before?.kind === "file" && !this.store.has(before.digest ?? ""));
     if (lost.length > 0) {
       const paths = lost.map(([path]) => path).sort();

@@ -9,6 +9,7 @@ import {
   constants,
   fstatSync,
   fsyncSync,
+  ftruncateSync,
   mkdirSync,
   openSync,
   readdirSync,
@@ -73,7 +74,21 @@ export class ContentStore {
 
   /** Keep what an open file holds, and say its digest; on the disk after `sync`. Rejects where there is no room for it. */
   putFile(fd: number, most: number): Promise<string> {
-    return this.#alone(() => this.#put(fd, most));
+    return this.#alone(async () => {
+      try {
+        return await this.#put(fd, most);
+      } finally {
+        this.#takeBack();
+      }
+    });
+  }
+
+  /** Remove what was begun after the last whole record. */
+  #takeBack(): void {
+    const own = this.#own;
+    if (own !== undefined) {
+      quietly(() => ftruncateSync(own.fd, own.end));
+    }
   }
 
   /** Resolves when all that was put is on the disk. */
@@ -159,16 +174,39 @@ export class ContentStore {
     if (size > most) {
       throw osError("EFBIG");
     }
-    if (!this.roomFor(size + HEAD)) {
-      throw osError("ENOSPC");
+    if (size <= CHUNK) {
+      const data = Buffer.allocUnsafe(size + 1);
+      const count = await readAsync(source, data, 0, size + 1, 0);
+      if (count === size && size <= most) {
+        return this.#keep(data.subarray(0, size));
+      }
     }
+    return this.#copy(source, size, most);
+  }
+
+  /** Keep some bytes, unless they are kept. */
+  async #keep(data: Buffer): Promise<string> {
+    const sum = createHash("sha256").update(data).digest();
+    const name = sum.toString("hex");
+    if (!this.#known.has(name)) {
+      this.#checkRoom(data.length);
+      const own = this.#bundle();
+      await writeAll(own.fd, Buffer.concat([headOf(sum, data.length), data]), own.end);
+      this.#taken(name, data.length);
+    }
+    return name;
+  }
+
+  /** A large file, or one that is being written to, piece by piece. */
+  async #copy(source: number, size: number, most: number): Promise<string> {
+    this.#checkRoom(size);
     const own = this.#bundle();
     const start = own.end + HEAD;
     const digest = createHash("sha256");
-    const buffer = Buffer.allocUnsafe(Math.min(CHUNK, size + 1));
+    const buffer = Buffer.allocUnsafe(CHUNK);
     let copied = 0;
     for (;;) {
-      const count = await readAsync(source, buffer, 0, buffer.length, copied);
+      const count = await readAsync(source, buffer, 0, CHUNK, copied);
       if (count === 0) {
         break;
       }
@@ -182,16 +220,24 @@ export class ContentStore {
     const sum = digest.digest();
     const name = sum.toString("hex");
     if (!this.#known.has(name)) {
-      // The head comes last: a record without one is not read.
-      const head = Buffer.alloc(HEAD);
-      sum.copy(head);
-      head.writeBigUInt64LE(BigInt(copied), 32);
-      await writeAll(own.fd, head, own.end);
-      this.#known.set(name, { bundle: own.name, offset: start, size: copied });
-      own.end = start + copied;
-      this.#ends.set(own.name, own.end);
+      await writeAll(own.fd, headOf(sum, copied), own.end); // last: a record without one is not read
+      this.#taken(name, copied);
     }
     return name;
+  }
+
+  #checkRoom(size: number): void {
+    if (!this.roomFor(size + HEAD)) {
+      throw osError("ENOSPC");
+    }
+  }
+
+  /** What was written at the end of our bundle is a record now. */
+  #taken(name: string, size: number): void {
+    const own = this.#bundle();
+    this.#known.set(name, { bundle: own.name, offset: own.end + HEAD, size });
+    own.end += HEAD + size;
+    this.#ends.set(own.name, own.end);
   }
 
   #bundle() {
@@ -239,14 +285,16 @@ export class ContentStore {
       return;
     }
     const own = this.#bundle();
-    const head = Buffer.alloc(HEAD);
-    Buffer.from(digest, "hex").copy(head);
-    head.writeBigUInt64LE(BigInt(data.length), 32);
-    await writeAll(own.fd, Buffer.concat([head, data]), own.end);
-    this.#known.set(digest, { bundle: own.name, offset: own.end + HEAD, size: data.length });
-    own.end += HEAD + data.length;
-    this.#ends.set(own.name, own.end);
+    await writeAll(own.fd, Buffer.concat([headOf(Buffer.from(digest, "hex"), data.length), data]), own.end);
+    this.#taken(digest, data.length);
   }
+}
+
+function headOf(sum: Buffer, size: number): Buffer {
+  const head = Buffer.alloc(HEAD);
+  sum.copy(head);
+  head.writeBigUInt64LE(BigInt(size), 32);
+  return head;
 }
 
 async function writeAll(fd: number, data: Buffer, to: number): Promise<void> {

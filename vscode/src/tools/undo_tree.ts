@@ -28,10 +28,12 @@ export interface Tree {
   truncated: boolean;
   /** Directories that were not read to their end, or not at all; "" is the workspace itself. */
   readonly unseen: Set<string>;
+  /** Whether there are names that are no UTF-8: as a text they name nothing. */
+  unnamed: boolean;
 }
 
 function emptyTree(): Tree {
-  return { states: new Map(), truncated: false, unseen: new Set() };
+  return { states: new Map(), truncated: false, unseen: new Set(), unnamed: false };
 }
 
 /** One walk through the workspace, the upper levels first: where there is too much, the deepest are left out. */
@@ -106,7 +108,7 @@ class Scan {
       }
       const state = this.#state(`${base}/${name}`, name, path);
       if (state === undefined) {
-        unseen.add(directory); // gone since it was named, or a name that is no text
+        this.#tree.unnamed ||= name.includes("\ufffd"); // else it is gone since it was named
         continue;
       }
       states.set(path, state);
@@ -235,6 +237,10 @@ export class WatchedTree {
 
   get truncated(): boolean {
     return this.#tree.truncated;
+  }
+
+  get unnamed(): boolean {
+    return this.#tree.unnamed;
   }
 
   /** Directories that could not be looked into. */

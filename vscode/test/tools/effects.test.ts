@@ -210,6 +210,39 @@ describe("What is watched", () => {
     expect(Object.keys(told.lost ?? {})).toContain("large.txt");
   });
 
+  it("goes as deep and as far as it says, whatever lies there", async () => {
+    const deep = Array.from({ length: 70 }, (_, level) => `d${level}`).join("/");
+    mkdirSync(at(deep), { recursive: true });
+    writeFileSync(Buffer.concat([Buffer.from(`${root}/`), Buffer.from([0xff, 0x2e, 0x74])]), "odd");
+    for (let number = 0; number < 450; number += 1) {
+      writeFileSync(at(`src/many${number}.txt`), `${number}`);
+    }
+    writeFileSync(at("large.bin"), Buffer.alloc((1 << 20) + 7, 1));
+    const { changed, warnings } = await command("exec_1", () => {
+      writeFileSync(at("src/many7.txt"), "changed");
+      writeFileSync(at("large.bin"), Buffer.alloc((1 << 20) + 8, 2));
+      writeFileSync(at(`${deep}/x.txt`), "beyond");
+    });
+    expect(changed?.map(({ path }) => path)).toEqual(["large.bin", "src/many7.txt"]);
+    expect(warnings).toEqual([
+      expect.stringMatching(/more files here than are watched/),
+      "What it changed under names that are not UTF-8 is not known.",
+    ]);
+    await takeBack("exec_1");
+    expect(readFileSync(at("large.bin")).equals(Buffer.alloc((1 << 20) + 7, 1))).toBe(true);
+    expect(text("src/many7.txt")).toBe("7");
+  });
+
+  it("is kept as far as there is room; the rest is told as lost", async () => {
+    open({ maxBytes: 100 });
+    writeFileSync(at("src/b.txt"), "b".repeat(60));
+    const { warnings } = await command("exec_1", () => {
+      writeFileSync(at("src/b.txt"), "new\n");
+      writeFileSync(at("a.txt"), "new\n");
+    });
+    expect(warnings).toEqual([expect.stringMatching(/'src\/b\.txt' cannot be brought back by undo/)]);
+  });
+
   it("is not taken for gone where it could not be looked into", async () => {
     await undo.recorder.prepare();
     renameSync(at("src"), at("kept"));

@@ -299,6 +299,28 @@ describe("What is kept", () => {
     inside.close();
   });
 
+  it("may be large, and is kept once; a sweep that is due takes what nobody needs and leaves the rest", async () => {
+    const large = Buffer.alloc(3 * (1 << 20) + 5, 7);
+    writeFileSync(at("large.dat"), large);
+    const clock = new FakeClock();
+    restart({ clock, limits: { days: 7, maxBytes: 1 << 23 } });
+    await write("exec_1", "large.dat", "small");
+    await undo("exec_1");
+    expect(readFileSync(at("large.dat")).equals(large)).toBe(true);
+    await write("exec_2", "large.dat", "small");
+    const contents = join(storage, "client", "undo", "contents");
+    const size = () => readdirSync(contents).reduce((sum, name) => sum + statSync(join(contents, name)).size, 0);
+    expect(size()).toBeLessThan(2 * large.length);
+    writeFileSync(at("second.dat"), Buffer.alloc(4 * (1 << 20), 8));
+    await write("exec_3", "second.dat", "small");
+    clock.advance(8 * 24 * 3600 * 1000);
+    await write("exec_4", "a.txt", "new\n");
+    restart({ clock, limits: { days: 7, maxBytes: 1 << 23 } });
+    await until(() => size() < 1_000);
+    await undo("exec_4");
+    expect(text("a.txt")).toBe("one\n");
+  });
+
   it("counts as lost when the disk spoiled it", async () => {
     await write("exec_1", "a.txt", "new\n");
     const contents = join(storage, "client", "undo", "contents");

@@ -59,10 +59,12 @@ test("only what ended and may have changed files can be undone", () => {
 test("a question of another session says whose, and one of this session nothing", () => {
   const sessions = [sample.session("x", "Other\u202e")];
   expect(whose(sample.approval("q", 1), "s", sessions)).toBeNull();
-  expect(whose(sample.approval("q", 1, { session_id: "x" }), "s", sessions)).toBe("Other\\u{202e}");
-  expect(whose(sample.approval("q", 1, { session_id: "y" }), "s", sessions)).toBe("another conversation");
+  expect(whose(sample.approval("q", 1, { session_id: "x" }), "s", sessions)).toBe(
+    "Another conversation: Other\\u{202e}",
+  );
+  expect(whose(sample.approval("q", 1, { session_id: "y" }), "s", sessions)).toBe("Another conversation");
   expect(whose(sample.approval("q", 1, { session_id: null }), null, sessions)).toBe(
-    "a call outside of any conversation",
+    "Asked outside of any conversation",
   );
 });
 

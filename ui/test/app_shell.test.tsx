@@ -327,7 +327,12 @@ describe("what waits", () => {
     act(() => host.onShowWaiting?.("b"));
     await waitFor(() => expect(document.activeElement).toBe(cards[1]));
     expect(cards.map((card) => card.getAttribute("aria-label"))).toEqual(["Question: Write a", "Question: Write b"]);
-    expect(cards[1]?.textContent).toContain("another conversation");
+    expect(cards[0]?.textContent).not.toContain("Another conversation");
+    expect(cards.map((card) => card.querySelector(".card-left")?.textContent?.slice(0, 6))).toEqual([
+      "1 of 2",
+      "2 of 2",
+    ]);
+    expect(cards[1]?.textContent).toMatch(/^Another conversation/);
   });
 
   test("a question takes no focus from who is writing, and stays in its place when it is settled", async () => {

@@ -369,6 +369,46 @@ describe("a write that waits", () => {
     expect(container.textContent).toContain("sha256 aaaaaaaaaaaa…; a change before it runs stops it.");
     expect(container.textContent).toContain("shown above");
   });
+  it("comes first with its difference, says each thing once, and knows whether there is a file", async () => {
+    const first =
+      "Write 'a, replacing the file if there is one: b', replacing the file if there is one: 10 bytes, 2 lines";
+    const replaces =
+      "It replaces 'a' as it is now (8 bytes, last changed 2 hours ago, sha256 aaaaaaaaaaaa…); a change before it is written stops it.";
+    const absent = "There is no 'a' now; one that appears before it is written stops it.";
+    const shown = async (line: string, more: Partial<typeof write>, answer: unknown) => {
+      cleanup();
+      const description = `${first}\nBehind a link: what is written is 'c'.\n${line}`;
+      const change = answer instanceof Error ? vi.fn().mockRejectedValue(answer) : async () => answer;
+      const { container } = open({ question: { ...write, description, ...more }, api: api({ change }) });
+      await wait(700);
+      return container;
+    };
+    const old = await shown(replaces, { risk_level: "HIGH" }, writeChange());
+    const path = "'a, replacing the file if there is one: b'";
+    expect(old.querySelector("h2")?.textContent).toBe(`Replace ${path}: 10 bytes, 2 lines`);
+    expect(old.textContent).not.toContain("It replaces");
+    expect(old.textContent).toContain("(8 bytes, last changed 2 hours ago), sha256 aaaaaaaaaaaa…");
+    const parts = [...(old.querySelector(".card-question-body")?.children ?? [])].map((each) => each.className);
+    expect(parts.slice(0, 3)).toEqual(["", "card-diff", "card-why"]);
+    expect(old.querySelector(".card-question-body > p")?.textContent).toContain("Behind a link");
+    expect(old.querySelector("details")?.textContent).toContain("Parameters, exactly");
+    expect(old.textContent).not.toContain("network");
+    await press(button("Allow once…"));
+    expect(old.querySelector(".card-grave")?.textContent).toContain(`It will happen at once: Replace ${path}`);
+    const fresh = await shown(absent, {}, writeChange({ before_sha256: "missing" }));
+    expect(fresh.querySelector("h2")?.textContent).toBe(`Write a new file ${path}: 10 bytes, 2 lines`);
+    expect(fresh.textContent).not.toContain(absent);
+    // What is not known is not left out.
+    for (const answer of [writeChange({ before_sha256: null }), new Error("gone")]) {
+      const unknown = await shown(absent, { findings: [] }, answer);
+      expect(unknown.querySelector("h2")?.textContent).toBe(first);
+      expect(unknown.textContent).toContain(absent);
+      expect(unknown.querySelector(".card-why")).toBeNull();
+    }
+    const more = await shown(absent, { tool_params: { ...write.tool_params, owner: "root" } }, writeChange());
+    expect(more.querySelector("details")).toBeNull();
+    expect(more.textContent).toContain("ownerroot");
+  });
   it("falls back to all of the content when there is no difference to be had", async () => {
     const change = vi.fn().mockRejectedValue(new Problem("No machine is connected.", 503, "Connect one."));
     const { container } = open({ question: write, api: api({ change }) });

@@ -9,7 +9,8 @@ withoutRealTime();
 describe("what a question shows", () => {
   it("says what will happen, why it asks, with what, and who asks", () => {
     const { container } = open({
-      elsewhere: "Fix the build",
+      elsewhere: "Another conversation: Fix the\u202E build",
+      place: { at: 1, of: 2 },
       question: question({
         tool_ids: ["a", "b"],
         network: true,
@@ -27,19 +28,25 @@ describe("what a question shows", () => {
     const said = container.textContent ?? "";
     expect(screen.getByRole("heading", { level: 2 }).textContent).toBe("Run git commit -m hello");
     expect(said).toContain("MEDIUM risk");
-    expect(said).toContain("It sends things away. commands.git.push");
+    expect(said).toContain("It sends things away. (rule commands.git.push)");
     expect(said).toContain("It asks every time.");
     expect(said).toContain("Instead: Use a branch.");
     expect(said).toContain("It may use the network.");
-    expect(said).toContain("Asked by agent chat, elsewhere: Fix the build.");
+    // Before anything else of it: somebody else's question is not answered for the one on the screen.
+    expect(container.querySelector("header")?.firstElementChild?.textContent).toBe(
+      "Another conversation: Fix the\\u{202e} build",
+    );
+    expect(container.querySelector(".card-left")?.textContent).toBe("1 of 2 · 5:00 left");
+    expect(said).toContain("Asked by agent chat.");
     expect(said).toContain("2 identical calls wait for this one answer.");
     expect(said).toContain("Note: look twice.");
   });
   it("leaves out of its words what has a place of its own", () => {
-    const { container } = open({ elsewhere: "another conversation", question: question({ agent_id: null }) });
+    const { container } = open({ question: question({ agent_id: null }) });
     expect(container.textContent?.split("It records changes.").length).toBe(2);
     expect(container.textContent).toContain("It gets no network.");
-    expect(container.textContent).toContain("Asked by an agent, elsewhere: another conversation.");
+    expect(container.textContent).toContain("Asked by an agent.");
+    expect(container.querySelector(".card-whose")).toBeNull();
   });
   it("shows each argument in a box of its own, also one that is empty or blank", () => {
     const { container } = open({
@@ -216,6 +223,9 @@ describe("a question that is settled", () => {
     );
     expect(settledWords({ ...base, status: "rejected", by: "person:bob" })).toBe(
       "Denied by bob, in the terminal or elsewhere.",
+    );
+    expect(settledWords({ ...base, status: "rejected", by: "person:bob", from: "page" })).toBe(
+      "Denied by bob, in a browser.",
     );
     expect(settledWords({ ...base, status: "approved", by: "grant:g1" })).toBe("Allowed by grant g1.");
     expect(settledWords({ ...base, status: "approved", by: null })).toBe("Allowed, elsewhere.");

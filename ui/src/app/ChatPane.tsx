@@ -12,7 +12,6 @@ import { EntryView } from "./EntryView";
 import { HowToConnect } from "./Machines";
 import { ModeSwitch } from "./ModeSwitch";
 import { Questions, type Wanted } from "./Questions";
-import "./trouble.css";
 
 const EXAMPLES = ["read package.json and tell me the version", "list src", "write notes.md: buy milk"];
 

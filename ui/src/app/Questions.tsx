@@ -9,7 +9,6 @@ import type { Host } from "../host";
 import type { Question, Session, Settled } from "../state/model";
 import { oneLine, shortened, visible } from "../text/visible";
 import { Boundary } from "./Boundary";
-import "./questions.css";
 import { useSteadyHeight } from "./steady";
 
 /** A question the person asked to be taken to: null is the first that waits. `count` goes up with each asking. */
@@ -52,8 +51,8 @@ export function inOrder(questions: readonly Question[], settled: readonly Settle
 export function whose(question: Question, sessionId: string | null, sessions: readonly Session[]): string | null {
   if (question.session_id === sessionId && sessionId !== null) return null;
   const title = sessions.find((each) => each.session_id === question.session_id)?.title;
-  if (title) return visible(title);
-  return question.session_id === null ? "a call outside of any conversation" : "another conversation";
+  if (title) return `Another conversation: ${visible(title)}`;
+  return question.session_id === null ? "Asked outside of any conversation" : "Another conversation";
 }
 
 export const Questions = memo(function Questions(props: Props) {
@@ -80,6 +79,7 @@ export const Questions = memo(function Questions(props: Props) {
   if (shown.length === 0) return null;
 
   const ends = new Map(settled.map((each) => [each.question.id, each]));
+  const waiting = shown.filter(({ id }) => !ends.has(id)).map(({ id }) => id);
   const whole = new Set([...ends.keys(), ...opened, ...questions.slice(0, MOST_CARDS).map(({ id }) => id)]);
   const lines = questions.filter(({ id }) => !whole.has(id));
   const left = new Set(lines.slice(MOST_LINES).map(({ id }) => id));
@@ -119,6 +119,7 @@ export const Questions = memo(function Questions(props: Props) {
                   projectId={props.projectId}
                   now={props.now}
                   elsewhere={elsewhere}
+                  place={waiting.length > 1 ? { at: waiting.indexOf(question.id) + 1, of: waiting.length } : null}
                   settled={end}
                   onDecided={props.onDecided}
                   onDismiss={() => onDismiss(question.id)}

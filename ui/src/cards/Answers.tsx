@@ -4,7 +4,6 @@
 import { type FocusEvent, type KeyboardEvent, type ReactNode, useEffect, useId, useRef, useState } from "react";
 import type { Api } from "../api";
 import type { Question } from "../state/model";
-import { visible } from "../text/visible";
 import type { Deciding } from "./deciding";
 import { EverythingPanel } from "./EverythingPanel";
 import type { Guard } from "./guard";
@@ -21,10 +20,12 @@ interface AnswersProps {
   api: Api;
   guard: Guard;
   deciding: Deciding;
+  /** What would happen. */
+  headline: string;
   expired: boolean;
 }
 
-export function Answers({ question, projectId, api, guard, deciding, expired }: AnswersProps) {
+export function Answers({ question, projectId, api, guard, deciding, headline, expired }: AnswersProps) {
   const [panel, setPanel] = useState<Panel>(null);
   const [reason, setReason] = useState("");
   const id = useId();
@@ -95,7 +96,13 @@ export function Answers({ question, projectId, api, guard, deciding, expired }: 
       </div>
       <div id={`${id}-panel`} ref={opened}>
         {panel === "armed" && !off && (
-          <Armed question={question} guard={guard} confirm={() => deciding.approve({})} back={() => setPanel(null)} />
+          <Armed
+            question={question}
+            headline={headline}
+            guard={guard}
+            confirm={() => deciding.approve({})}
+            back={() => setPanel(null)}
+          />
         )}
         {panel === "similar" && (
           <SimilarPanel
@@ -130,18 +137,24 @@ export function Answers({ question, projectId, api, guard, deciding, expired }: 
 
 interface ArmedProps {
   question: Question;
+  headline: string;
   guard: Guard;
   confirm: () => void;
   back: () => void;
 }
 
-function Armed({ question, guard, confirm, back }: ArmedProps) {
+function Armed({ question, headline, guard, confirm, back }: ArmedProps) {
+  const network = question.network
+    ? ", with the network"
+    : question.tool_name === "execute_command"
+      ? ", without the network"
+      : "";
   return (
     <div className="card-panel card-grave">
       <p role="status">
-        This is HIGH. It will happen at once, {question.network ? "with" : "without"} the network:{" "}
+        This is HIGH. It will happen at once{network}:{" "}
         <strong>
-          <bdi>{visible(question.description.split("\n")[0] ?? "")}</bdi>
+          <bdi>{headline}</bdi>
         </strong>
       </p>
       <div className="card-row">

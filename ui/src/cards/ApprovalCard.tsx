@@ -6,17 +6,18 @@ import type { Api } from "../api";
 import type { Host } from "../host";
 import type { Question, Settled } from "../state/model";
 import "../styles/cards.css";
-import { oneLine, shortened, visible } from "../text/visible";
+import { oneLine, visible } from "../text/visible";
 import { counted } from "../text/words";
 import { Answers } from "./Answers";
-import { Countdown, useSecondsLeft } from "./Countdown";
+import { asked } from "./asked";
+import { Countdown, type Place, useSecondsLeft } from "./Countdown";
 import { useDeciding } from "./deciding";
 import { useGuard } from "./guard";
 import { Inspected } from "./Inspected";
 import { Parameters } from "./Parameters";
 import { Risk } from "./Risk";
 import { SettledLine } from "./SettledLine";
-import { WriteShown } from "./WriteShown";
+import { useChange, WriteShown } from "./WriteShown";
 
 interface ApprovalCardProps {
   question: Question;
@@ -25,15 +26,17 @@ interface ApprovalCardProps {
   projectId: string;
   /** The server's clock, in milliseconds. */
   now: () => number;
-  /** The other conversation it was asked in; null when it is the one on the screen. */
+  /** Where it was asked, as a sentence; null when it is the conversation on the screen. */
   elsewhere: string | null;
+  /** Which of those that wait it is; null where it is the only one. */
+  place?: Place | null;
   settled: Settled | null;
   onDecided: (settled: Settled) => void;
   onDismiss: () => void;
 }
 
 export function ApprovalCard(props: ApprovalCardProps) {
-  const { question, api, host, projectId, now, elsewhere, settled, onDecided, onDismiss } = props;
+  const { question, api, host, projectId, now, elsewhere, place, settled, onDecided, onDismiss } = props;
   const guard = useGuard();
   const deciding = useDeciding(question, api, projectId, onDecided);
   const left = useSecondsLeft(question.deadline, now, settled === null);
@@ -41,14 +44,15 @@ export function ApprovalCard(props: ApprovalCardProps) {
   const focused = useRef(false);
   const byKeyboard = useRef(false);
   const isWrite = question.tool_name === "write_file";
-  const lines = descriptionLines(question);
+  const loaded = useChange(question, api, guard.lock);
+  const { headline, lines } = asked(question, loaded && "change" in loaded ? loaded.change : null);
   return (
     <article
       className="card card-question"
       data-risk={question.risk_level}
       data-approval={question.id}
       data-settled={settled?.status}
-      aria-label={`Question: ${lines[0]}`}
+      aria-label={`Question: ${headline}`}
       // The focus comes here only when the person asks to be taken to it: a key pressed here decides nothing.
       tabIndex={-1}
       onFocus={() => {
@@ -65,30 +69,29 @@ export function ApprovalCard(props: ApprovalCardProps) {
       }}
     >
       <header className="card-question-head">
+        {elsewhere !== null && (
+          <p className="card-whose">
+            <bdi>{oneLine(elsewhere)}</bdi>
+          </p>
+        )}
         <Risk level={question.risk_level} />
         <h2>
-          <bdi>{lines[0]}</bdi>
+          <bdi>{headline}</bdi>
         </h2>
-        {settled === null && <Countdown left={left} of={question.timeout_seconds} />}
+        {settled === null && <Countdown left={left} of={question.timeout_seconds} place={place ?? null} />}
       </header>
       <div className="card-question-body">
-        {lines.slice(1).map((line, index) => (
+        {lines.map((line, index) => (
           // biome-ignore lint/suspicious/noArrayIndexKey: they never change
           <p key={index} className={line.startsWith("Note: ") ? "card-caution" : undefined}>
             <bdi>{line}</bdi>
           </p>
         ))}
+        {/* What a write changes is what is to be judged: nothing that can wait comes before it. */}
+        {isWrite && <WriteShown question={question} loaded={loaded} api={api} host={host} moved={guard.lock} />}
         <Why question={question} />
-        {isWrite && <WriteShown question={question} api={api} host={host} moved={guard.lock} />}
-        <Asker question={question} elsewhere={elsewhere} />
-        <section className="card-part">
-          <p className="card-part-title">Parameters, exactly</p>
-          <Parameters
-            toolName={question.tool_name}
-            params={question.tool_params}
-            elsewhere={isWrite ? { content: "shown above" } : {}}
-          />
-        </section>
+        <Asker question={question} />
+        <Exactly question={question} />
         <Inspected inspection={question.inspection} folded={isWrite} />
       </div>
       {settled === null ? (
@@ -98,6 +101,7 @@ export function ApprovalCard(props: ApprovalCardProps) {
           api={api}
           guard={guard}
           deciding={deciding}
+          headline={headline}
           expired={left === 0}
         />
       ) : (
@@ -112,44 +116,60 @@ export function ApprovalCard(props: ApprovalCardProps) {
   );
 }
 
-/** What would happen. Reasons and content have places of their own. */
-function descriptionLines(question: Question): string[] {
-  const reasons = new Set(question.findings.map((finding) => finding.reason));
-  const content = question.tool_params.content;
-  const below = (line: string) => reasons.has(line) || (Boolean(content) && line.startsWith("Content: "));
-  return question.description
-    .split("\n")
-    .filter((line, index) => index === 0 || !below(line))
-    .map((line) => shortened(visible(line), 2000));
-}
-
 function Why({ question }: { question: Question }) {
+  // Only a command could have a network, so only of one it is news that it has none.
+  const network = question.network
+    ? "It may use the network."
+    : question.tool_name === "execute_command" && "It gets no network.";
+  if (question.findings.length === 0 && !network) return null;
   return (
     <ul className="card-why">
       {question.findings.map((finding, index) => (
         // biome-ignore lint/suspicious/noArrayIndexKey: they never change
         <li key={index}>
-          <bdi>{visible(finding.reason)}</bdi> <code className="card-rule-name">{oneLine(finding.rule)}</code>
+          <bdi>{visible(finding.reason)}</bdi>{" "}
+          <span className="card-rule-name">
+            (rule <bdi>{oneLine(finding.rule)}</bdi>)
+          </span>
           {finding.always_asks && <span className="card-aside"> It asks every time.</span>}
           {finding.instead && <div className="card-aside">Instead: {visible(finding.instead)}</div>}
         </li>
       ))}
-      <li>{question.network ? "It may use the network." : "It gets no network."}</li>
+      {network && <li>{network}</li>}
     </ul>
   );
 }
 
-function Asker({ question, elsewhere }: { question: Question; elsewhere: string | null }) {
+function Asker({ question }: { question: Question }) {
   const calls = question.tool_ids.length;
   return (
     <p className="card-aside">
-      {question.agent_id ? `Asked by agent ${oneLine(question.agent_id)}` : "Asked by an agent"}
-      {elsewhere !== null && (
-        <>
-          , elsewhere: <bdi>{oneLine(elsewhere)}</bdi>
-        </>
-      )}
-      .{calls > 1 && ` ${counted(calls, "identical call")} wait for this one answer.`}
+      {question.agent_id ? `Asked by agent ${oneLine(question.agent_id)}` : "Asked by an agent"}.
+      {calls > 1 && ` ${counted(calls, "identical call")} wait for this one answer.`}
     </p>
+  );
+}
+
+const SAID_BY_WRITE = new Set(["path", "content", "content_size", "mode"]);
+
+/** All parameters. Those of a write stand in the heading and in the difference already: they are there when asked for. */
+function Exactly({ question }: { question: Question }) {
+  const isWrite = question.tool_name === "write_file";
+  const elsewhere: Record<string, string> = isWrite ? { content: "shown above" } : {};
+  const title = "Parameters, exactly";
+  const list = <Parameters toolName={question.tool_name} params={question.tool_params} elsewhere={elsewhere} />;
+  if (isWrite && Object.keys(question.tool_params).every((name) => SAID_BY_WRITE.has(name))) {
+    return (
+      <details className="card-part card-fold">
+        <summary className="card-part-title">{title}</summary>
+        {list}
+      </details>
+    );
+  }
+  return (
+    <section className="card-part">
+      <p className="card-part-title">{title}</p>
+      {list}
+    </section>
   );
 }

@@ -27,7 +27,19 @@ export function useSecondsLeft(deadline: string, now: () => number, running: boo
   return left;
 }
 
-export function Countdown({ left: counted, of }: { left: number; of: number }) {
+/** Which of several it is. */
+export interface Place {
+  at: number;
+  of: number;
+}
+
+interface CountdownProps {
+  left: number;
+  of: number;
+  place: Place | null;
+}
+
+export function Countdown({ left: counted, of, place }: CountdownProps) {
   // The server's clock is known to a second or so: a question never has more than its whole time.
   const left = Math.min(counted, Math.max(1, of));
   const [said, setSaid] = useState("");
@@ -40,7 +52,11 @@ export function Countdown({ left: counted, of }: { left: number; of: number }) {
   }, [left]);
   return (
     <div className="card-countdown" data-soon={left <= SOON ? "" : undefined}>
-      <span className="card-left">{left > 0 ? `${clock(left)} left` : "time is up, nothing runs"}</span>
+      {/* On the line of the time: where another question comes, nothing of this one moves. */}
+      <span className="card-left">
+        {place && `${place.at} of ${place.of} · `}
+        {left > 0 ? `${clock(left)} left` : "time is up, nothing runs"}
+      </span>
       <progress className="card-bar" max={Math.max(1, of)} value={left} aria-hidden="true" />
       <span className="card-said" role="status">
         {said}

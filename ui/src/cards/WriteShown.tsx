@@ -8,12 +8,14 @@ import type { Host } from "../host";
 import type { Question } from "../state/model";
 import { Lines } from "../text/Lines";
 import { moment } from "../text/words";
+import { seenBefore } from "./asked";
 import { DiffView } from "./DiffView";
 import { textOf } from "./reading";
 import { told } from "./told";
 
 interface WriteShownProps {
   question: Question;
+  loaded: Loaded;
   api: Api;
   host: Host;
   /** Something appeared above the buttons. */
@@ -22,12 +24,15 @@ interface WriteShownProps {
 
 type Loaded = { change: WriteChange } | { problem: string } | null;
 
-export function WriteShown({ question, api, host, moved }: WriteShownProps) {
+/** What a write would change, once the machine has said it; of another call there is nothing to ask. */
+export function useChange(question: Question, api: Api, moved: () => void): Loaded {
   const [loaded, setLoaded] = useState<Loaded>(null);
   const tell = useRef(moved);
   tell.current = moved;
   const { id, digest } = question;
+  const isWrite = question.tool_name === "write_file";
   useEffect(() => {
+    if (!isWrite) return;
     let wanted = true;
     const settle = (found: Loaded) => {
       if (!wanted) return;
@@ -44,7 +49,11 @@ export function WriteShown({ question, api, host, moved }: WriteShownProps) {
     return () => {
       wanted = false;
     };
-  }, [api, id, digest]);
+  }, [api, id, digest, isWrite]);
+  return loaded;
+}
+
+export function WriteShown({ question, loaded, api, host, moved }: WriteShownProps) {
   if (loaded === null) {
     return (
       <p className="card-loading" role="status">
@@ -63,24 +72,25 @@ export function WriteShown({ question, api, host, moved }: WriteShownProps) {
   const { change } = loaded.change;
   return (
     <>
-      <DiffView change={change} digestNote={digestNote(loaded.change)} host={host} />
+      <DiffView change={change} digestNote={digestNote(loaded.change, seenBefore(question))} host={host} />
       {(change.after ?? null) === null && <Written question={question} api={api} moved={moved} />}
     </>
   );
 }
 
 /** What the difference was read from, and what a change of that means. */
-export function digestNote({ before_sha256, seen_at }: WriteChange): string {
+export function digestNote({ before_sha256, seen_at }: WriteChange, seen: string | null = null): string {
   if (before_sha256 === null) return "No machine has looked at the file: what it holds now is not known.";
   const when = seen_at ? ` at ${moment(seen_at)}` : "";
   if (before_sha256 === "missing") {
     return `As read on the machine${when}: there is no such file. Should one appear before this runs, nothing is written.`;
   }
-  return `As read on the machine${when}, sha256 ${before_sha256.slice(0, 12)}…; a change before it runs stops it.`;
+  const what = seen === null ? "" : ` (${seen})`;
+  return `As read on the machine${when}${what}, sha256 ${before_sha256.slice(0, 12)}…; a change before it runs stops it.`;
 }
 
 // All of what would be written; where the question holds only a part, the rest is fetched when asked for.
-function Written({ question, api, moved }: Omit<WriteShownProps, "host">) {
+function Written({ question, api, moved }: Omit<WriteShownProps, "host" | "loaded">) {
   const [whole, setWhole] = useState<string | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const [busy, setBusy] = useState(false);

@@ -1612,10 +1612,14 @@ export interface ToolResult {
   error: string | null;
 }
 /**
- * How an undo ended.
+ * How an undo ended, or that it goes on.
  */
 export interface UndoAnswer {
   tool_id: string;
+  /**
+   * `undoing`: the machine has begun and is not done yet; `tool.undone` on the feed says when it is.
+   */
+  state: "done" | "undoing";
   undo_id: string | null;
   files: number;
   message: string;
@@ -1691,6 +1695,10 @@ export interface UndoReport {
    */
   undo_id?: string | null;
   done?: boolean;
+  /**
+   * It was begun and takes long: another report follows.
+   */
+  begun?: boolean;
   /**
    * Why not.
    */

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from assent.client import cache, undoing
+from assent.client.undo_intents import UndoIntents
 from assent.client.undoing import Undoer
 from assent.gate import Policy
 from assent.gate.policy_text import parse_policy
@@ -90,12 +92,21 @@ def forgotten() -> list[bool]:
 
 
 @pytest.fixture
-async def undoer(desk: UndoDesk, reports: Reports, forgotten: list[bool]) -> AsyncIterator[Undoer]:
-    undoer = Undoer(
-        project_id=PROJECT, client_id=CLIENT, desk=desk, link=reports, forget=lambda: forgotten.append(True)
-    )
+def intents(tmp_path: Path) -> UndoIntents:
+    return UndoIntents(tmp_path / "client")
+
+
+@pytest.fixture
+async def undoer(
+    desk: UndoDesk, reports: Reports, forgotten: list[bool], intents: UndoIntents
+) -> AsyncIterator[Undoer]:
+    undoer = made(desk, reports, intents, forget=lambda: forgotten.append(True))
     yield undoer
     await undoer.close()
+
+
+def made(desk: Any, link: Any, intents: UndoIntents, forget: Callable[[], None] = lambda: None) -> Undoer:
+    return Undoer(project_id=PROJECT, client_id=CLIENT, desk=desk, link=link, forget=forget, intents=intents)
 
 
 async def write(workspace: Workspace, path: str, content: str, tool_id: str = "exec_1") -> None:
@@ -490,9 +501,11 @@ class Failing:
         (ToolFailure("It is busy."), "It is busy."),
     ],
 )
-async def test_every_request_is_answered_whatever_goes_wrong(reports: Reports, error: Exception, said: str) -> None:
+async def test_every_request_is_answered_whatever_goes_wrong(
+    reports: Reports, intents: UndoIntents, error: Exception, said: str
+) -> None:
     desk: Any = Failing(error)
-    undoer = Undoer(project_id=PROJECT, client_id=CLIENT, desk=desk, link=reports, forget=lambda: None)
+    undoer = made(desk, reports, intents)
     undoer.request(asked("r1"), server_ahead=0)
     assert ((await reports.of("r1")).problem or "").startswith(said)
     await undoer.close()
@@ -539,7 +552,7 @@ async def test_memory_is_bounded_and_a_closed_one_begins_nothing(
 
 
 async def test_what_is_being_undone_comes_to_its_end_when_the_client_closes(
-    workspace: Workspace, desk: UndoDesk, root: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, desk: UndoDesk, root: Path, intents: UndoIntents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await write(workspace, "a.txt", "new\n")
     digest = desk.look("exec_1").plan
@@ -550,7 +563,7 @@ async def test_what_is_being_undone_comes_to_its_end_when_the_client_closes(
             await silent.wait()
 
     monkeypatch.setattr(undoing, "LAST_POST_SECONDS", 0.0)
-    undoer = Undoer(project_id=PROJECT, client_id=CLIENT, desk=desk, link=Silent(), forget=lambda: None)
+    undoer = made(desk, Silent(), intents)
     undoer.request(asked("r1", digest), server_ahead=0)
     await asyncio.sleep(0)  # it begins
     await undoer.close()
@@ -565,6 +578,7 @@ async def test_what_was_read_before_is_forgotten(
     signal: Any,
     approved: Any,
     reports: Reports,
+    intents: UndoIntents,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cache, "SETTLED_SECONDS", -1.0)
@@ -575,7 +589,7 @@ async def test_what_was_read_before_is_forgotten(
     assert (await link.report("exec_2"))["result"]["content"] == "new"
     assert handler._cache._entries
     desk = handler._workspace.undoing
-    undoer = Undoer(project_id=PROJECT, client_id=CLIENT, desk=desk, link=reports, forget=handler.forget_reads)
+    undoer = made(desk, reports, intents, forget=handler.forget_reads)
     undoer.request(asked("r1", desk.look("exec_1").plan), server_ahead=0)
     assert (await reports.of("r1")).done
     assert not handler._cache._entries
@@ -583,3 +597,96 @@ async def test_what_was_read_before_is_forgotten(
     assert (await link.report("exec_3"))["result"]["content"] == "hello\n"
     await undoer.close()
     (await make_handler(cache_enabled=False, state="other")).forget_reads()  # nothing to forget
+
+
+# What outlives a kill, and what takes long
+
+
+async def test_undo_that_takes_long_is_told_to_be_under_way_and_then_done(
+    workspace: Workspace, desk: UndoDesk, reports: Reports, intents: UndoIntents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write(workspace, "a.txt", "new\n")
+    digest = desk.look("exec_1").plan
+    go_on = threading.Event()
+
+    class Slow:
+        def carry_out(self, *named: Any, wanted: Callable[[], bool], **more: Any) -> tuple[UndoPlan, str | None]:
+            assert wanted()
+            assert go_on.wait(10)
+            return desk.carry_out(*named, wanted=lambda: True, **more)
+
+    monkeypatch.setattr(undoing, "LONG_SECONDS", 0.01)
+    undoer = made(Slow(), reports, intents)
+    undoer.request(asked("r1", digest), server_ahead=0)
+    begun = await reports.of("r1")
+    assert (begun.begun, begun.done) == (True, False)
+    go_on.set()
+    async with asyncio.timeout(10), reports.news:
+        await reports.news.wait_for(lambda: len(reports.got) > 1)
+    assert [(report.begun, report.done) for report in reports.got] == [(True, False), (False, True)]
+    await undoer.close()
+
+
+async def test_client_killed_between_an_undo_and_its_report_tells_it_when_it_starts_again(
+    workspace: Workspace, desk: UndoDesk, reports: Reports, tmp_path: Path
+) -> None:
+    await python(workspace, "open('a.txt','w').write('x'); open('b.txt','w')")
+    digest = desk.look("exec_1").plan
+    before = UndoIntents(tmp_path / "client")
+    _, undo_id = desk.carry_out(
+        "exec_1", digest, partial=False, wanted=lambda: before.keep("r1", "exec_1", digest) is None
+    )
+    reports.failures = [UnreachableError("gone")]
+    undoer = made(desk, reports, UndoIntents(tmp_path / "client"))
+    await undoer.resend()
+    assert reports.got == [], "not yet: it is kept"
+    await undoer.resend()
+    await undoer.resend()
+    [report] = reports.got
+    assert (report.request_id, report.done, report.undo_id) == ("r1", True, undo_id)
+    assert report.plan is not None
+    assert (report.plan.plan, report.plan.total_files) == (digest, 2)
+    assert not UndoIntents(tmp_path / "client").left
+    await undoer.close()
+
+
+async def test_undo_that_a_kill_interrupted_or_prevented_is_told_as_that(
+    workspace: Workspace, desk: UndoDesk, reports: Reports, tmp_path: Path
+) -> None:
+    await write(workspace, "a.txt", "new\n")
+    digest = desk.look("exec_1").plan
+    UndoIntents(tmp_path / "client").keep("r1", "exec_1", digest)
+    await made(desk, reports, UndoIntents(tmp_path / "client")).resend()
+    UndoIntents(tmp_path / "client").keep("r2", "exec_1", digest)
+    begun = {"step": "undo", "id": "undo_x", "undoes": "exec_1", "summary": "", "at": now(), "changes": []}
+    assert desk._history is not None
+    desk._history._index.append(begun)
+    await made(desk, reports, UndoIntents(tmp_path / "client")).resend()
+    assert [report.done for report in reports.got] == [False, False]
+    assert [report.problem for report in reports.got] == [
+        "The client stopped before anything was undone.",
+        undoing.HALF_DONE,
+    ]
+
+
+async def test_intent_is_there_while_an_undo_runs_and_gone_when_it_was_told(
+    workspace: Workspace, desk: UndoDesk, undoer: Undoer, reports: Reports, tmp_path: Path
+) -> None:
+    await write(workspace, "a.txt", "new\n")
+    (tmp_path / "client" / "undos" / "torn.json").write_text("{")
+    undoer.request(asked("r1", desk.look("exec_1").plan), server_ahead=0)
+    assert (await reports.of("r1")).done
+    await undoer.close()
+    assert not UndoIntents(tmp_path / "client").left
+    assert not list((tmp_path / "client" / "undos").iterdir())
+
+
+async def test_nothing_is_undone_that_could_not_be_written_down_before(
+    workspace: Workspace, desk: UndoDesk, undoer: Undoer, reports: Reports, root: Path, tmp_path: Path
+) -> None:
+    await write(workspace, "a.txt", "new\n")
+    (tmp_path / "client" / "undos").rename(tmp_path / "away")
+    undoer.request(asked("r1", desk.look("exec_1").plan), server_ahead=0)
+    report = await reports.of("r1")
+    assert (report.done, report.problem is not None) == (False, True)
+    assert (root / "a.txt").read_text() == "new\n"

@@ -1,6 +1,7 @@
 """Undo over HTTP: who may ask, which machine is asked, what is recorded. The machine's part is played here."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -150,7 +151,7 @@ async def test_undo_is_recorded_with_its_event_before_it_is_answered(server: Any
         tool_id = await written(alice, project)
         answer = await alice.post(f"/my/tools/{tool_id}/undo", {"plan": DIGEST, "partial": True})
         expected = {"tool_id": tool_id, "undo_id": "undo_1", "files": 1}
-        assert answer.json == {**expected, "message": "Undone: 1 path is as before the call."}
+        assert answer.json == {**expected, "state": "done", "message": "Undone: 1 path is as before the call."}
         event = await feed.until("tool.undone")
         assert event.data["undone_by"] == "user:alice"
         assert {name: event.data[name] for name in expected} == expected
@@ -361,3 +362,48 @@ async def test_request_survives_a_restart_of_the_server(start_server: Any) -> No
     for _ in range(2):
         assert (await again.post(tool_id, "undo-report", honest(asked))).status == 204
     assert len(await links(second, project, "undone")) == 1
+
+
+async def test_undo_that_takes_long_is_answered_as_under_way_until_the_machine_says_how_it_ended(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(undoing, "WAIT_SECONDS", 0.3)
+    alice = server.user()
+    project = await alice.project()
+    async with machine(alice, project) as laptop, alice.feed(project) as feed:
+        tool_id = await written(alice, project)
+        laptop.reply = lambda asked: {"request_id": asked["request_id"], "begun": True}
+        answer = await alice.post(f"/my/tools/{tool_id}/undo", {"plan": DIGEST})
+        assert (answer.status, answer.json["state"], answer.json["files"]) == (200, "undoing", 0)
+        for again in (
+            await alice.get(f"/my/tools/{tool_id}/undo"),
+            await alice.post(f"/my/tools/{tool_id}/undo", {"plan": DIGEST}),
+        ):
+            assert (again.status, again.json["state"]) == (409, "undoing")
+        asked = await laptop.until_asked()
+        assert (await laptop.post(tool_id, "undo-report", honest(asked))).status == 204
+        assert (await feed.until("tool.undone")).data["undo_id"] == "undo_1"
+        laptop.reply = honest
+        assert (await alice.get(f"/my/tools/{tool_id}/undo")).status == 200
+        # One whose machine never says how it ended does not stand in the way for ever.
+        laptop.reply = lambda asked: {"request_id": asked["request_id"], "begun": True}
+        assert (await alice.post(f"/my/tools/{tool_id}/undo", {"plan": DIGEST})).json["state"] == "undoing"
+        monkeypatch.setattr(undoing, "UNDER_WAY_SECONDS", 0.0)
+        laptop.reply = honest
+        assert (await alice.get(f"/my/tools/{tool_id}/undo")).status == 200
+
+
+async def test_undo_that_came_to_nothing_is_on_the_record_once(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    async with machine(alice, project) as laptop:
+        tool_id = await written(alice, project)
+        laptop.reply = lambda asked: {"request_id": asked["request_id"], "problem": "The client stopped."}
+        assert (await alice.get(f"/my/tools/{tool_id}/undo")).status == 409
+        assert (await alice.post(f"/my/tools/{tool_id}/undo", {"plan": DIGEST})).status == 409
+        asked = await laptop.until_asked(2)
+        for _ in range(2):
+            await laptop.post(tool_id, "undo-report", laptop.reply(asked))
+    [asked_link, failed] = await links(server, project, "undo_requested", "undone", "undo_failed")
+    assert (asked_link.action, failed.action) == ("undo_requested", "undo_failed")
+    assert json.loads(failed.detail)["problem"] == "The client stopped."

@@ -36,6 +36,7 @@ from .log import log
 from .outbox import pause
 from .questions import ApprovalPrompt
 from .sse import Frame
+from .undo_intents import UndoIntents
 from .undoing import Undoer
 
 FIRST_PAUSE_SECONDS = 0.2
@@ -75,6 +76,7 @@ class ClientConnection:
             desk=workspace.undoing,
             link=api,
             forget=handler.forget_reads,
+            intents=UndoIntents(journal.directory),
         )
         self._journal = journal
         self._interactive = interactive

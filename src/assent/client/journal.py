@@ -48,6 +48,7 @@ class Journal:
     """One client's memory of its executions, in a directory of its own."""
 
     def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self._path = directory / "journal.jsonl"
         self._spool = directory / "spool"
         private_directory(directory)

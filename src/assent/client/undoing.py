@@ -2,18 +2,20 @@
 
 One at a time, beside the executions; the workspace sees to it that none runs meanwhile. A request that was seen before,
 that is meant for another client or whose time is up is not carried out: a feed that is replayed must not act late or
-twice. What was undone is reported until the server has it, also on the next connection; anything else only while
-somebody waits for it. Nothing here decides what may be undone: the workspace's plan does.
+twice. What was undone is reported until the server has it, also on the next connection and by a client that was killed
+in between; anything else only while somebody waits for it. One that takes long says so. Nothing here decides what may
+be undone: the workspace's plan does.
 """
 
 import asyncio
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from assent.gate import mask_text
-from assent.protocol.changes import UndoReport
+from assent.protocol.changes import UndoPlan, UndoReport
 from assent.protocol.errors import AssentError, UnreachableError
 from assent.protocol.events import UndoRequested
 from assent.protocol.values import moment
@@ -21,12 +23,19 @@ from assent.workspace import UndoDesk, UndoRefused
 
 from .log import log
 from .outbox import pause
+from .undo_intents import UndoIntent, UndoIntents
 
 TRIES = 5
 WAITING = 16
 """More requests than this at once are not taken; whoever asks is told by the server that no answer came."""
 REMEMBERED = 1000
 LAST_POST_SECONDS = 2.0
+LONG_SECONDS = 5.0
+"""Whoever waits for an undo that takes longer is told that it was begun."""
+HALF_DONE = (
+    "The client stopped in the middle: some paths may be as before the call, others not. "
+    "Look at what undoing would do now."
+)
 MAX_PROBLEM = 1000
 
 
@@ -40,7 +49,14 @@ class Undoer:
     """Undoes calls in one workspace when the server asks."""
 
     def __init__(
-        self, *, project_id: str, client_id: str, desk: UndoDesk, link: UndoLink, forget: Callable[[], None]
+        self,
+        *,
+        project_id: str,
+        client_id: str,
+        desk: UndoDesk,
+        link: UndoLink,
+        forget: Callable[[], None],
+        intents: UndoIntents,
     ) -> None:
         self._project_id = project_id
         self._client_id = client_id
@@ -48,6 +64,7 @@ class Undoer:
         self._link = link
         self._forget = forget
         """Ends what is remembered of files: they change."""
+        self._intents = intents
         self._alone = asyncio.Lock()
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -77,7 +94,9 @@ class Undoer:
         task.add_done_callback(self._tasks.discard)
 
     async def resend(self) -> None:
-        """Deliver what could not be delivered. Raises nothing."""
+        """Deliver what could not be delivered, also by a client that was killed. Raises nothing."""
+        for intent in list(self._intents.left.values()):
+            await self._post(intent.tool_id, await asyncio.to_thread(self._owed, intent))
         for request_id, (tool_id, report) in list(self._unsent.items()):
             if request_id in self._unsent:
                 await self._post(tool_id, report)
@@ -117,14 +136,7 @@ class Undoer:
                 return UndoReport(request_id=request_id, plan=plan)
             self._forget()
             try:
-                plan, undo_id = await asyncio.to_thread(
-                    self._desk.carry_out,
-                    event.tool_id,
-                    digest,
-                    partial=event.partial,
-                    wanted=lambda: not _is_late(event, server_ahead),
-                    keep_off=event.keep_off,
-                )
+                plan, undo_id = await self._carry_out(event, digest, server_ahead)
             finally:
                 self._forget()
             log.info("undone", tool_id=event.tool_id, undo_id=undo_id, paths=plan.total_files)
@@ -137,6 +149,56 @@ class Undoer:
             log.error("undo failed unexpectedly", tool_id=event.tool_id, exc_info=error)
             return UndoReport(request_id=request_id, problem=_unexpected(error))
 
+    async def _carry_out(self, event: UndoRequested, digest: str, server_ahead: float) -> tuple[UndoPlan, str | None]:
+        """Undo it beside the loop; who waits is told when that takes long."""
+        begun, told = threading.Event(), False
+
+        def wanted() -> bool:
+            if _is_late(event, server_ahead):
+                return False
+            self._intents.keep(event.request_id, event.tool_id, digest)
+            begun.set()
+            return True
+
+        acting = asyncio.create_task(
+            asyncio.to_thread(
+                self._desk.carry_out,
+                event.tool_id,
+                digest,
+                partial=event.partial,
+                wanted=wanted,
+                keep_off=event.keep_off,
+            )
+        )
+        while not acting.done():
+            await asyncio.wait({acting}, timeout=LONG_SECONDS)
+            if begun.is_set() and not told and not acting.done():
+                told = True
+                await self._say(event.tool_id, UndoReport(request_id=event.request_id, begun=True))
+        return acting.result()
+
+    def _owed(self, intent: UndoIntent) -> UndoReport:
+        """What a client that was killed did not get to say."""
+        request_id = intent.request_id
+        try:
+            found = self._desk.outcome(intent.tool_id, intent.at)
+        except AssentError as error:
+            return UndoReport(request_id=request_id, problem=_problem(error))
+        if found is None:
+            return UndoReport(request_id=request_id, problem="The client stopped before anything was undone.")
+        undo_id, paths, finished = found
+        if not finished:
+            return UndoReport(request_id=request_id, problem=HALF_DONE)
+        plan = UndoPlan(tool_id=intent.tool_id, plan=intent.plan, files=[], total_files=paths)
+        return UndoReport(request_id=request_id, plan=plan, undo_id=undo_id, done=True)
+
+    async def _say(self, tool_id: str, report: UndoReport) -> None:
+        """Once; nothing depends on it."""
+        try:
+            await self._link.post_undo_report(self._project_id, tool_id, report)
+        except AssentError as error:
+            log.info("undo under way not told", tool_id=tool_id, error=error.message)
+
     async def _post(self, tool_id: str, report: UndoReport) -> bool:
         """Whether the matter is over."""
         try:
@@ -147,6 +209,7 @@ class Undoer:
         except AssentError as error:
             log.warning("undo report not taken", tool_id=tool_id, error=error.message)
         self._unsent.pop(report.request_id, None)
+        self._intents.drop(report.request_id)
         return True
 
 

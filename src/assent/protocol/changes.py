@@ -5,7 +5,7 @@ Nothing here reads a file.
 """
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
@@ -94,14 +94,18 @@ class UndoReport(Word):
     undo_id: Identifier | None = None
     """When it was carried out and changed something: under this name it can be taken back."""
     done: bool = False
+    begun: bool = False
+    """It was begun and takes long: another report follows."""
     problem: Told | None = None
     """Why not."""
 
 
 class UndoAnswer(Word):
-    """How an undo ended."""
+    """How an undo ended, or that it goes on."""
 
     tool_id: str
+    state: Literal["done", "undoing"] = "done"
+    """`undoing`: the machine has begun and is not done yet; `tool.undone` on the feed says when it is."""
     undo_id: str | None
     files: int
     message: str

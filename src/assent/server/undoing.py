@@ -6,6 +6,7 @@ What was done is recorded when it is reported, also when nobody waits for it any
 """
 
 import asyncio
+import time
 from typing import cast
 
 from starlette.requests import Request
@@ -27,6 +28,8 @@ from .routing import APPROVE, EXECUTE, JsonAnswer, Route, parts_of, principal_of
 START_SECONDS = 10.0
 """The client begins nothing later than this: nobody would wait for its end."""
 WAIT_SECONDS = 15.0
+UNDER_WAY_SECONDS = 600.0
+"""After so long without a word, an undo that was begun counts as lost."""
 WAITING_PER_USER = 8
 MOST_WAITING = 256
 MAX_REPORT_BYTES = 16 * 1024 * 1024
@@ -41,6 +44,8 @@ class Waiting:
 
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[str, str, asyncio.Future[UndoReport]]] = {}
+        self._under_way: dict[str, tuple[str, float]] = {}
+        """By call: the request a machine has begun with, and when it said so."""
 
     @classmethod
     def of(cls, parts: Parts) -> "Waiting":
@@ -61,9 +66,22 @@ class Waiting:
 
     def tell(self, tool_id: str, report: UndoReport) -> None:
         """Hand a report to whoever waits for it; to nobody when it is about another call."""
+        if report.begun:
+            if self._waiting.get(report.request_id, ("",))[0] == tool_id:
+                self._under_way[tool_id] = (report.request_id, time.monotonic())
+            return
+        if self._under_way.get(tool_id, ("", 0.0))[0] == report.request_id:
+            del self._under_way[tool_id]
         known = self._waiting.get(report.request_id)
         if known is not None and known[0] == tool_id and not known[2].done():
             known[2].set_result(report)
+
+    def is_under_way(self, tool_id: str) -> bool:
+        """Whether a machine has begun to undo a call and has not said how it ended."""
+        _, since = self._under_way.get(tool_id, ("", 0.0))
+        if since + UNDER_WAY_SECONDS < time.monotonic():
+            self._under_way.pop(tool_id, None)  # it was killed, or its report is lost
+        return tool_id in self._under_way
 
     async def close(self) -> None:
         """Whoever waits has its own end (`Parts.until_closing`)."""
@@ -84,6 +102,9 @@ async def undo_plan(request: Request) -> Response:
 async def undo(request: Request) -> Response:
     body = await read_body(request, UndoBody)
     row, report = await _ask(request, body)
+    if report.begun:
+        message = "The machine is undoing it; that takes a while. The feed says when it is done."
+        return JsonAnswer(UndoAnswer(tool_id=row.id, state="undoing", undo_id=None, files=0, message=message))
     if not report.done:
         _plan_of(row, report)
         raise _refused(row, "The machine did not undo it.")
@@ -117,6 +138,9 @@ async def post_undo_report(request: Request) -> Response:
             undo_id=report.undo_id,
             files=_files_of(report),
         )
+    elif report.problem is not None:
+        actor = f"user:{principal.user_id}"
+        await parts.store.undos.record_failure(row, report.request_id, actor=actor, problem=report.problem)
     Waiting.of(parts).tell(tool_id, report)
     return Response(status_code=204)
 
@@ -127,6 +151,12 @@ async def _ask(request: Request, body: UndoBody | None) -> tuple[ExecutionRow, U
     row = await parts.store.executions.get(request.path_params["tool_id"], user_id=user_id)
     _check_can_be_asked(parts, row)
     waiting, request_id = Waiting.of(parts), new_id("undoreq")
+    if waiting.is_under_way(row.id):
+        raise ConflictError(
+            "The machine is undoing this call right now.",
+            state="undoing",
+            hint="The feed says when it is done; or look again in a moment.",
+        )
     answer = waiting.add(request_id, row.id, user_id)
     try:
         async with parts.until_closing("Look at the record before you try again."):
@@ -144,6 +174,8 @@ async def _ask(request: Request, body: UndoBody | None) -> tuple[ExecutionRow, U
                 async with asyncio.timeout(WAIT_SECONDS):
                     return row, await answer
             except TimeoutError:
+                if waiting.is_under_way(row.id):
+                    return row, UndoReport(request_id=request_id, begun=True)
                 raise _no_answer(acts=body is not None) from None
     finally:
         waiting.drop(request_id)
@@ -240,7 +272,8 @@ ROUTES = (
         undo,
         "Undo what a call changed",
         f"{_ASKS} It looks again, and acts only when its plan still has this digest and nothing changed since the "
-        "call; else 409, and nothing was changed. Safe to repeat: what is undone is not undone twice.",
+        "call; else 409, and nothing was changed. Safe to repeat: what is undone is not undone twice. Where it takes "
+        "long, `state` is `undoing`; asking again meanwhile is a 409 with that state.",
         "tools",
         APPROVE,
         people_only=True,

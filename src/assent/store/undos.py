@@ -70,6 +70,19 @@ class Undos:
 
         await self._database.write(work)
 
+    async def record_failure(self, execution: ExecutionRow, request_id: str, *, actor: str, problem: str) -> None:
+        """The client says that one it was asked to carry out came to nothing, or stopped in the middle."""
+
+        def work(transaction: Transaction) -> None:
+            known = _links(transaction, execution, request_id)
+            if "undo_requested" in known and not known & {"undone", "undo_failed"}:
+                with Ledger(transaction, execution.project_id) as ledger:
+                    ledger.audit(
+                        "undo_failed", actor, execution_id=execution.id, request_id=request_id, problem=problem
+                    )
+
+        await self._database.write(work)
+
     async def record(
         self, execution: ExecutionRow, request_id: str, *, actor: str, undo_id: str | None, files: int
     ) -> bool:
@@ -105,7 +118,7 @@ def _links(transaction: Transaction, execution: ExecutionRow, request_id: str) -
     rows = transaction.all(
         "SELECT action, detail FROM audit WHERE project_id = :project_id AND execution_id = :id "
         "AND seq > (SELECT audit_seq FROM feeds WHERE project_id = :project_id) - :look_back "
-        "AND action IN ('undo_requested', 'undone')",
+        "AND action IN ('undo_requested', 'undone', 'undo_failed')",
         {"project_id": execution.project_id, "id": execution.id, "look_back": LOOK_BACK},
     )
     found = ((row["action"], cast("dict[str, Any]", json.loads(row["detail"]))) for row in rows)

@@ -134,6 +134,12 @@ class UndoDesk:
                 done = history.apply(plan)
         return told, done.id if done.changes else None
 
+    def outcome(self, tool_id: str, since: str) -> tuple[str, int, bool] | None:
+        """The last undo of a call that was begun since a moment: its id, how many paths, whether it was finished."""
+        with self._lock:
+            found = [one for one in self._open().entries() if one.undoes == tool_id and one.at >= since]
+        return (found[-1].id, len(found[-1].changes), found[-1].done) if found else None
+
     def close(self) -> None:
         with self._lock:
             if self._history is not None:

@@ -254,7 +254,11 @@ function Done({ answer }: { answer: UndoAnswer }) {
   return (
     <div className="page-verdict page-verdict-ok" role="status">
       <p className="page-verdict-word">
-        {answer.undo_id === null ? "Nothing had to change" : "It is as before the call"}
+        {answer.state === "undoing"
+          ? "It is being undone"
+          : answer.undo_id === null
+            ? "Nothing had to change"
+            : "It is as before the call"}
       </p>
       <p>
         <Plain text={answer.message} />

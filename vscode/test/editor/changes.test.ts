@@ -3,7 +3,7 @@
 import { existsSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { UndoPlan } from "@protocol";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { Problem } from "../../../ui/src/api.js";
 import { ChangedFiles } from "../../src/editor/changes.js";
 import { Differences } from "../../src/editor/diffs.js";
@@ -134,7 +134,11 @@ describe("undoing", () => {
       { ...plan, files: Array.from({ length: 20 }, () => ({ path: "x", kind: "change" as const })), total_files: 30 },
     ];
     hide();
-    const undo = { look: async () => told.shift() as UndoPlan, undo: async () => "Done." };
+    const undo = {
+      look: async () => told.shift() as UndoPlan,
+      undo: async () => ({ message: "Done.", undoId: null }),
+      bringBack: async () => "",
+    };
     view.show({ desk, folder: root, undo });
     await write("exec_1", "a.txt", "new\n");
     answers.set("Undo what can be undone", "Undo");
@@ -156,7 +160,7 @@ describe("undoing", () => {
     api.undoPlan = (id) => desk.look(id);
     api.undo = async (id, body) => {
       asked.push([id, body]);
-      return { tool_id: id, undo_id: null, files: 1, message: "Undone: 1 path is as before the call." };
+      return { tool_id: id, state: "done", undo_id: null, files: 1, message: "Undone: 1 path is as before the call." };
     };
     answers.set("Undo this change?", "Undo");
     await press("undoChange");
@@ -171,6 +175,38 @@ describe("undoing", () => {
     api = { undo: away, undoPlan: away } as unknown as typeof api;
   });
 
+  test("can be taken back at once, as long as nobody changed the file since", async () => {
+    answers.set("Undo this change?", "Undo");
+    answers.set("Undone.", "Bring It Back");
+    await write("exec_1", "a.txt", "new\n");
+    await press("undoChange");
+    await vi.waitFor(() => expect(shown.at(-1)?.text).toMatch(/It is as it was before the undo/));
+    expect(text("a.txt")).toBe("new\n");
+    expect(view.getChildren()).toHaveLength(1);
+    const undo = new EditorUndo(desk, api, () => false);
+    const { plan } = await undo.look("exec_1");
+    const { undoId } = await undo.undo("exec_1", plan, false);
+    writeFileSync(join(root, "a.txt"), "mine\n");
+    expect(await undo.bringBack(String(undoId))).toMatch(/Not brought back/);
+    expect(text("a.txt")).toBe("mine\n");
+  });
+
+  test("that cannot be taken back says why", async () => {
+    hide();
+    const undo = new EditorUndo(desk, api, () => false);
+    const lost = async () => ({ message: "Undone.", undoId: "undo_0" });
+    view.show({
+      desk,
+      folder: root,
+      undo: { look: (id) => undo.look(id), undo: lost, bringBack: (id) => undo.bringBack(id) },
+    });
+    answers.set("Undo this change?", "Undo");
+    answers.set("Undone.", "Bring It Back");
+    await write("exec_1", "a.txt", "new\n");
+    await press("undoChange");
+    await vi.waitFor(() => expect(shown.at(-1)?.text).toMatch(/Nothing that 'undo_0' changed/));
+  });
+
   test("of what is already as it was says so; a fault of ours is not hidden", async () => {
     await write("exec_1", "a.txt", "new\n");
     writeFileSync(join(root, "a.txt"), "one\n");
@@ -178,7 +214,8 @@ describe("undoing", () => {
     await press("undoChange");
     expect(shown.at(-1)?.text).toMatch(/Nothing to do/);
     hide();
-    view.show({ desk, folder: root, undo: { look: () => Promise.reject(new TypeError("x")), undo: async () => "" } });
+    const broken = () => Promise.reject(new TypeError("x"));
+    view.show({ desk, folder: root, undo: { look: broken, undo: broken, bringBack: broken } });
     await expect(view.undo({ toolId: "exec_1", path: "a.txt", kind: "change", at: 1 })).rejects.toThrow(TypeError);
   });
 });

@@ -92,6 +92,7 @@ export async function connectWorkspace(wanted: WorkspaceConnection): Promise<Con
       onChange,
     });
     const forget = () => handler.forgetReads();
+    workspace.undoing?.onChange(forget); // also where a person undoes here, without the server
     const undoing = { projectId, clientId, desk: workspace.undoing, link: api, forget, log };
     const connection = new Connection({
       projectId,

@@ -12,18 +12,19 @@ import { AssentError } from "../tools/errors.js";
 import type { ChangedFile, UndoDesk } from "../tools/undo_desk.js";
 import type { Differences } from "./diffs.js";
 import { listed, notice } from "./notices.js";
-import type { EditorUndo } from "./undoing.js";
+import type { EditorUndo, Undone } from "./undoing.js";
 
 export const CHANGES = "assent.changes";
 const MOST_NAMED = 12;
 const UNDO = "Undo";
+const BACK_AGAIN = "Bring It Back";
 
 /** A folder whose changes are kept, and the way to undo them. */
 export interface KeptFolder {
   readonly desk: Pick<UndoDesk, "files" | "before" | "onChange">;
   /** Its real path. */
   readonly folder: string;
-  readonly undo: Pick<EditorUndo, "look" | "undo">;
+  readonly undo: Pick<EditorUndo, "look" | "undo" | "bringBack">;
 }
 
 export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscode.Disposable {
@@ -106,10 +107,20 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
       const said = await vscode.window.showWarningMessage(question, { modal: true, detail: detail(plan) }, UNDO);
       if (said !== UNDO) return;
       const done = await kept.undo.undo(file.toolId, plan.plan, lost);
-      void vscode.window.showInformationMessage(notice(`Assent: ${oneLine(done)}`));
+      void this.#offerBack(kept, done);
     } catch (error) {
-      if (!(error instanceof AssentError) && !(error instanceof Problem)) throw error;
-      await tell(oneLine(error.hint === null ? error.message : `${error.message} ${error.hint}`));
+      await tellWhy(error);
+    }
+  }
+
+  async #offerBack({ undo }: KeptFolder, { message, undoId }: Undone): Promise<void> {
+    const words = notice(`Assent: ${oneLine(message)}`);
+    const said = await vscode.window.showInformationMessage(words, ...(undoId === null ? [] : [BACK_AGAIN]));
+    if (undoId === null || said !== BACK_AGAIN) return;
+    try {
+      await vscode.window.showInformationMessage(`Assent: ${await undo.bringBack(undoId)}`);
+    } catch (error) {
+      await tellWhy(error);
     }
   }
 
@@ -139,6 +150,12 @@ function detail(plan: UndoPlan): string {
 function named(paths: readonly string[]): string {
   const few = paths.slice(0, 3).map(oneLine).join(", ");
   return paths.length > 3 ? `${few} and ${paths.length - 3} more` : few;
+}
+
+/** What went wrong, where it is nothing of ours. */
+async function tellWhy(error: unknown): Promise<void> {
+  if (!(error instanceof AssentError) && !(error instanceof Problem)) throw error;
+  await tell(oneLine(error.hint === null ? error.message : `${error.message} ${error.hint}`));
 }
 
 async function tell(words: string): Promise<void> {

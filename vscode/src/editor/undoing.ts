@@ -7,6 +7,15 @@ import type { UndoDesk } from "../tools/undo_desk.js";
 
 const WITHOUT = "The server could not be told, so its record does not have it.";
 
+const NOTHING = "Nothing to do: everything is already as it was.";
+
+export interface Undone {
+  /** What to tell the person. */
+  readonly message: string;
+  /** Under this name it can be taken back; null: nothing was done. */
+  readonly undoId: string | null;
+}
+
 export class EditorUndo {
   readonly #desk: Pick<UndoDesk, "look" | "carryOut">;
   readonly #api: Pick<Api, "undo" | "undoPlan">;
@@ -31,15 +40,26 @@ export class EditorUndo {
     );
   }
 
-  /** Undo a call as it was shown; what to tell the person. */
-  undo(toolId: string, plan: string, partial: boolean): Promise<string> {
+  /** Undo a call as it was shown. */
+  undo(toolId: string, plan: string, partial: boolean): Promise<Undone> {
     return this.#through(
-      async () => (await this.#api.undo(toolId, { plan, partial })).message,
+      async () => {
+        const { message, undo_id: undoId } = await this.#api.undo(toolId, { plan, partial });
+        return { message, undoId };
+      },
       async () => {
         const { undoId } = await this.#desk.carryOut(toolId, plan, partial, () => true);
-        return undoId === null ? "Nothing to do: everything is already as it was." : `Undone. ${WITHOUT}`;
+        return { message: undoId === null ? NOTHING : `Undone. ${WITHOUT}`, undoId };
       },
     );
+  }
+
+  /** Undo an undo. Only this machine knows of it. */
+  async bringBack(undoId: string): Promise<string> {
+    const { conflicts = [], lost = {}, plan } = await this.#desk.look(undoId);
+    if (conflicts.length > 0 || Object.keys(lost).length > 0) return "Not brought back: the files changed since.";
+    await this.#desk.carryOut(undoId, plan, false, () => true);
+    return "It is as it was before the undo.";
   }
 
   async #through<T>(asked: () => Promise<T>, here: () => Promise<T>): Promise<T> {

@@ -24,7 +24,6 @@ import subprocess
 import sys
 import termios
 import threading
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, NoReturn, TextIO, cast
@@ -46,9 +45,9 @@ class Forked:
         self.stdout = stdout
         self.stderr = stderr
         self._status = status
-        # Closed with the object and not before: a number that is free again may be another's by the next look.
-        weakref.finalize(self, os.close, status)
-        self._reading = threading.Lock()
+        self._telling = threading.Lock()
+        self._waiting = 0
+        """Threads that look at the pipe; the last closes it: a closed number may be another's by the next look."""
 
     def poll(self) -> int | None:
         return self._ended(0)
@@ -108,15 +107,22 @@ class Forked:
         return self.wait()
 
     def _ended(self, seconds: float | None) -> int | None:
+        with self._telling:
+            if self.returncode is not None:
+                return self.returncode
+            self._waiting += 1
         # poll, as select knows no number above 1023.
         told = select.poll()
         told.register(self._status, select.POLLIN)
-        if self.returncode is None and told.poll(None if seconds is None else seconds * 1000):
-            with self._reading:  # one of several threads that wait
-                if self.returncode is None:
-                    data = os.read(self._status, _NUMBER.size)
-                    self.returncode = _NUMBER.unpack(data)[0] if data else -signal.SIGKILL
-        return self.returncode
+        ready = told.poll(None if seconds is None else seconds * 1000)
+        with self._telling:
+            self._waiting -= 1
+            if ready and self.returncode is None:
+                data = os.read(self._status, _NUMBER.size)
+                self.returncode = _NUMBER.unpack(data)[0] if data else -signal.SIGKILL
+            if self.returncode is not None and not self._waiting:
+                os.close(self._status)
+            return self.returncode
 
 
 class Forks:

@@ -173,9 +173,12 @@ async def test_fork_bomb_is_bounded_and_gone(owned: Path, settings: ClientSettin
     isolation = workspace.isolation
     if not {"nproc", "pids"} & set(isolation.limits):
         pytest.skip("this machine has no way to bound root's processes")
-    with Counted(marker) as counted, pytest.raises(CommandTimeout, match="ran longer than 3 s"):
-        await _run(workspace, "-c", BOMB, marker, timeout=3)
-    assert _alive(marker) == []
+    for seconds in (3, 30):  # on a machine that is busy, three seconds are not enough to get anywhere
+        with Counted(marker) as counted, pytest.raises(CommandTimeout, match=f"ran longer than {seconds} s"):
+            await _run(workspace, "-c", BOMB, marker, timeout=seconds)
+        assert _alive(marker) == []
+        if counted.most >= 200:
+            break
     print(f"at most {counted.most} processes as {isolation.runs_as}")
     assert 200 <= counted.most <= 270
     assert (await _run(workspace, "-c", "print('well')")).stdout == "well\n"

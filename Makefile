@@ -14,8 +14,15 @@ UI := $(shell find ui/src ui/public -type f 2>/dev/null) ui/index.html ui/vite.c
 UV = $(shell uv --version >/dev/null 2>&1 && echo uv || echo .venv/.tools/bin/uv)
 
 NODE = export PATH="$(CURDIR)/$(BIN):$$PATH"
+# Only the plugins that the tests use: libraries bring others, which cost each worker seconds. And what is compiled is
+# kept, also where the environment says otherwise: else every process compiles all of Assent and its tests again.
+PYTEST = PYTHONDONTWRITEBYTECODE= PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 \
+	PYTEST_PLUGINS=xdist.plugin,pytest_timeout,pytest_asyncio.plugin,_hypothesis_pytestplugin $(BIN)/pytest
+BROWSERS := tests/ui tests/vscode
+# They need a processor and little else: they can run beside anything.
+PURE := tests/gate tests/protocol
 
-.PHONY: help setup ui vsix up test test-ui test-vscode coverage units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking clean
+.PHONY: help setup ui vsix up test test-pure test-python test-ui test-vscode units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,16 +56,22 @@ up: setup ui ## start server, client, agent and chat for DIR (make up DIR=~/code
 	@# A job of its own has the terminal to itself: Ctrl-C stops Assent in order, and not make, which would end with 130.
 	@set -m; $(BIN)/assent up "$(DIR)"; :
 
-test: setup ## everything CI runs: check, and all tests on WORKERS cores
-	@$(MAKE) --no-print-directory -j 3 check-types check-lint check-web units-ui units-vscode tools
+test: setup ## everything CI runs: check, and all tests on WORKERS cores, with coverage above 90 % in each part
+	@rm -f .coverage .coverage.*
+	@# What waits for the network goes first, and what needs a processor alone fills the time.
+	@$(MAKE) --no-print-directory -j 4 tools check-types check-lint check-web units-ui units-vscode test-pure
 	@# Browsers apart: they keep descriptors and a loop of their own open, and cover nothing that others do not.
-	@$(BIN)/pytest tests/ui tests/vscode -n $(WORKERS) --dist worksteal
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/ui --ignore tests/vscode
+	@$(PYTEST) $(BROWSERS) -n $(WORKERS) --dist worksteal
+	@TRACED=1 $(PYTEST) -n $(WORKERS) --dist worksteal $(addprefix --ignore=,$(BROWSERS) $(PURE))
+	@$(BIN)/python scripts/coverage_table.py
 
-coverage: setup ui ## the Python tests again, traced: above 90 % in each part (apart from `test`, which has fifteen minutes)
+test-pure:
+	@TRACED=1 $(PYTEST) $(PURE) -n 1
+
+test-python: setup ui ## the Python tests only (no browser), with coverage
 	@scripts/setup-tests
-	@$(BIN)/coverage erase
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/ui --ignore tests/vscode --cov --cov-branch --cov-report=
+	@rm -f .coverage .coverage.*
+	@TRACED=1 $(PYTEST) -n $(WORKERS) --dist worksteal $(addprefix --ignore=,$(BROWSERS))
 	@$(BIN)/python scripts/coverage_table.py
 
 units-ui: ui/node_modules/.ready
@@ -73,10 +86,10 @@ tools: ui vsix
 
 test-ui: setup ui units-ui ## the page only: its units, and every flow in a real Chromium
 	@scripts/setup-tests
-	@$(BIN)/pytest tests/ui -n $(WORKERS) --dist worksteal
+	@$(PYTEST) tests/ui -n $(WORKERS) --dist worksteal
 
 test-vscode: setup units-vscode ## the extension only: its units, and the packed .vsix in a real VS Code
-	@$(BIN)/pytest tests/vscode
+	@$(PYTEST) tests/vscode
 
 check: setup ## linters, types, import layers, lock file and generated files
 	@$(MAKE) --no-print-directory -j 2 check-types check-lint check-web

@@ -128,8 +128,8 @@ function Why({ question }: { question: Question }) {
         // biome-ignore lint/suspicious/noArrayIndexKey: they never change
         <li key={index}>
           <bdi>{visible(finding.reason)}</bdi>{" "}
-          <span className="card-rule-name">
-            (rule <bdi>{oneLine(finding.rule)}</bdi>)
+          <span className="card-aside">
+            (rule <code className="card-rule-name">{oneLine(finding.rule)}</code>)
           </span>
           {finding.always_asks && <span className="card-aside"> It asks every time.</span>}
           {finding.instead && <div className="card-aside">Instead: {visible(finding.instead)}</div>}

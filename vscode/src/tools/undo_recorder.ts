@@ -11,9 +11,10 @@ import { type Clock, sleep } from "./ports.js";
 import { digestOf } from "./replacing.js";
 import { Turns } from "./turns.js";
 import type { Entry, UndoList } from "./undo_list.js";
+import { merge } from "./undo_scan.js";
 import { type Change, look, type State, same, stateOf } from "./undo_states.js";
 import type { ContentStore } from "./undo_store.js";
-import { merge, WatchedTree } from "./undo_tree.js";
+import { WatchedTree } from "./undo_tree.js";
 import { repr, visibleName } from "./words.js";
 import type { Replacing } from "./writing.js";
 

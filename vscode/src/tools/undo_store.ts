@@ -15,6 +15,7 @@ import {
   readdirSync,
   readSync,
   unlinkSync,
+  writeSync,
 } from "node:fs";
 import { join } from "node:path";
 import { osError } from "./errors.js";
@@ -77,6 +78,17 @@ export class ContentStore {
     return this.#alone(async () => {
       try {
         return await this.#put(fd, most);
+      } finally {
+        this.#takeBack();
+      }
+    });
+  }
+
+  /** Keep many small contents at one go: `work` is given what keeps one and says its digest. */
+  batch<T>(work: (put: (data: Buffer) => string) => T): Promise<T> {
+    return this.#alone(async () => {
+      try {
+        return work((data) => this.#keep(data));
       } finally {
         this.#takeBack();
       }
@@ -185,13 +197,13 @@ export class ContentStore {
   }
 
   /** Keep some bytes, unless they are kept. */
-  async #keep(data: Buffer): Promise<string> {
+  #keep(data: Buffer): string {
     const sum = createHash("sha256").update(data).digest();
     const name = sum.toString("hex");
     if (!this.#known.has(name)) {
       this.#checkRoom(data.length);
       const own = this.#bundle();
-      await writeAll(own.fd, Buffer.concat([headOf(sum, data.length), data]), own.end);
+      writeNow(own.fd, Buffer.concat([headOf(sum, data.length), data]), own.end);
       this.#taken(name, data.length);
     }
     return name;
@@ -295,6 +307,12 @@ function headOf(sum: Buffer, size: number): Buffer {
   sum.copy(head);
   head.writeBigUInt64LE(BigInt(size), 32);
   return head;
+}
+
+function writeNow(fd: number, data: Buffer, to: number): void {
+  for (let at = 0; at < data.length; ) {
+    at += writeSync(fd, data, at, data.length - at, to + at);
+  }
 }
 
 async function writeAll(fd: number, data: Buffer, to: number): Promise<void> {

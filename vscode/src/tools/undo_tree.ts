@@ -1,223 +1,22 @@
-// What the workspace's tree is at one moment: each path's kind, mode and content, found without following a link. A scan
-// goes by directory descriptors and looks at names only; contents are read by `WatchedTree`, and only where a file's stamp
-// is not the one it had when it was last read. Of `.git` only what decides which programs git runs is looked at. What could
-// not be seen is said: nothing here takes "not seen" for "not there". It writes nothing into the workspace.
+// The workspace's tree as it was last seen, and what differs at the next look. A look reads the contents of what is new and
+// keeps them in the undo store: what a command changes next is known from before. What does not fit is known by its stamp
+// alone. Files are read only where their stamp is not the one they had when they were last read. Writes nothing into the
+// workspace.
 
-import { closeSync, constants, fstatSync, lstatSync, readdirSync, readlinkSync } from "node:fs";
-import { codeOf, isOsError } from "./errors.js";
-import { O_DIRECTORY, type Opened, type PathValidator, READ } from "./PathValidator.js";
-import { type Change, CLOSED, look, openExact, PASSING, type State, same, sizeOf, stateOf } from "./undo_states.js";
+import { type BigIntStats, closeSync, fstatSync, readSync } from "node:fs";
+import { isOsError, osError } from "./errors.js";
+import { O_DIRECTORY, O_PATH, type Opened, type PathValidator, READ } from "./PathValidator.js";
+import { cut } from "./replacing.js";
+import { changesBetween, emptyTree, isTold, Scan, type Tree } from "./undo_scan.js";
+import { type Change, look, openExact, type State, sizeOf, stateOf } from "./undo_states.js";
 import type { ContentStore } from "./undo_store.js";
-import { TABLES } from "./words.js";
 
-const MAX_DEPTH = 64;
-/** Most that is looked at in one directory. */
-const MAX_NAMES = 10_000;
-const MAX_HOOKS = 100;
-const DIRECTORY = constants.O_RDONLY | O_DIRECTORY;
-const OURS = new Set([".git", ".assent"]); // made and removed by the sandbox around commands
-const GIT_RUNS = ["config", "config.worktree"];
 /** The file system's clock ticks more coarsely than ours: read this soon after, a file may change without a new stamp. */
 const TICK_NS = 20_000_000n;
-/** So many files are taken before others have their turn. */
-const AT_ONCE = 200;
-
-export interface Tree {
-  readonly states: Map<string, State>;
-  /** Whether there was more than a scan looks at. */
-  truncated: boolean;
-  /** Directories that were not read to their end, or not at all; "" is the workspace itself. */
-  readonly unseen: Set<string>;
-  /** Whether there are names that are no UTF-8: as a text they name nothing. */
-  unnamed: boolean;
-}
-
-function emptyTree(): Tree {
-  return { states: new Map(), truncated: false, unseen: new Set(), unnamed: false };
-}
-
-/** One walk through the workspace, the upper levels first: where there is too much, the deepest are left out. */
-class Scan {
-  readonly #tree = emptyTree();
-
-  constructor(
-    private readonly paths: PathValidator,
-    /** What was seen before: a path with an equal stamp is taken from there, with what is known of its content. */
-    private readonly known: ReadonlyMap<string, State>,
-    private readonly maxFiles: number,
-  ) {}
-
-  /** Rejects when the workspace itself cannot be read. */
-  async run(): Promise<Tree> {
-    const { states, unseen } = this.#tree;
-    const waiting: [directory: string, depth: number][] = [["", 0]];
-    let pause = AT_ONCE;
-    for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
-      const [directory, depth] = next;
-      if (states.size >= this.maxFiles || depth > MAX_DEPTH) {
-        this.#tree.truncated = true;
-        unseen.add(directory);
-        continue;
-      }
-      const before = states.size;
-      waiting.push(...this.#enter(directory).map((path) => [path, depth + 1] as [string, number]));
-      if (TABLES.protected.includes(directory) && states.size === before) {
-        states.delete(directory); // empty: put there by the sandbox for the time of a command
-      }
-      if (states.size > pause) {
-        pause = states.size + AT_ONCE;
-        await new Promise(setImmediate);
-      }
-    }
-    return this.#tree;
-  }
-
-  #enter(directory: string): string[] {
-    let opened: Opened;
-    try {
-      opened = openExact(this.paths, directory || ".", DIRECTORY);
-    } catch (error) {
-      if (directory === "" || !isOsError(error)) {
-        throw error;
-      }
-      this.#tree.unseen.add(directory); // gone, no permission, another mount, or swapped for a link
-      return [];
-    }
-    try {
-      return this.#read(opened, directory);
-    } finally {
-      closeSync(opened.fd);
-    }
-  }
-
-  /** Take what lies in a directory, and tell which directories do. */
-  #read({ base }: Opened, directory: string): string[] {
-    const { states, unseen } = this.#tree;
-    const directories: string[] = [];
-    const room = Math.min(MAX_NAMES, this.maxFiles - states.size);
-    const names = readdirSync(base).sort(); // two scans should see the same part
-    if (names.length > room) {
-      this.#tree.truncated = true;
-      unseen.add(directory);
-    }
-    for (const name of names.slice(0, room)) {
-      const path = directory === "" ? name : `${directory}/${name}`;
-      if (OURS.has(path) || PASSING.test(name)) {
-        this.#git(path);
-        continue;
-      }
-      const state = this.#state(`${base}/${name}`, name, path);
-      if (state === undefined) {
-        this.#tree.unnamed ||= name.includes("\ufffd"); // else it is gone since it was named
-        continue;
-      }
-      states.set(path, state);
-      if (state.kind === "directory") {
-        directories.push(path);
-      } else if (name === ".git") {
-        this.#git(path);
-      }
-    }
-    return directories;
-  }
-
-  #state(place: string, name: string, path: string): State | undefined {
-    const info = lstatSync(place, { bigint: true, throwIfNoEntry: false });
-    if (info === undefined) {
-      return undefined;
-    }
-    const old = this.known.get(path);
-    const state = stateOf(info, info.isSymbolicLink() ? linkText(place) : null);
-    if (old?.stamp.join() === state.stamp.join() && old.mode === state.mode && old.kind !== "git") {
-      return old;
-    }
-    return state.kind === "directory" && CLOSED.has(name.toLowerCase()) ? { ...state, kind: "closed" } : state;
-  }
-
-  /** Of a repository's own files look at those that decide what git runs; nothing else, and never its content. */
-  #git(path: string): void {
-    if (!path.endsWith(".git")) {
-      return;
-    }
-    for (const name of [...GIT_RUNS, ...this.#hooks(`${path}/hooks`)]) {
-      try {
-        const state = look(this.paths, `${path}/${name}`);
-        if (state !== null) {
-          this.#tree.states.set(`${path}/${name}`, { ...state, kind: "git", target: null });
-        }
-      } catch (error) {
-        if (!isOsError(error)) {
-          throw error;
-        }
-      }
-    }
-  }
-
-  #hooks(directory: string): string[] {
-    try {
-      const opened = openExact(this.paths, directory, DIRECTORY);
-      try {
-        const names = readdirSync(opened.base).filter((name) => !name.endsWith(".sample"));
-        return names.slice(0, MAX_HOOKS).map((name) => `hooks/${name}`);
-      } finally {
-        closeSync(opened.fd);
-      }
-    } catch {
-      return [];
-    }
-  }
-}
-
-function linkText(place: string): string {
-  try {
-    return readlinkSync(place);
-  } catch {
-    return "";
-  }
-}
-
-/** Whether it is known of a path that is not among the states that there was nothing. */
-function isTold(path: string, { states, unseen }: Tree): boolean {
-  for (let above = path; ; ) {
-    above = above.slice(0, Math.max(above.lastIndexOf("/"), 0));
-    if (unseen.has(above)) {
-      return false;
-    }
-    if (above === "" || states.has(above)) {
-      return true;
-    }
-  }
-}
-
-/** What differs. Where the first look did not see, nothing counts as new. */
-function changesBetween(before: Tree, after: ReadonlyMap<string, State>): Map<string, Change> {
-  const changes = new Map<string, Change>();
-  for (const [path, old] of before.states) {
-    const now = after.get(path) ?? null;
-    if (now !== old && !same(old, now)) {
-      changes.set(path, [old, now]);
-    }
-  }
-  for (const [path, now] of after) {
-    if (!before.states.has(path) && isTold(path, before)) {
-      changes.set(path, [null, now]);
-    }
-  }
-  return changes;
-}
-
-/** Two steps as one. */
-export function merge(earlier: Map<string, Change>, later: ReadonlyMap<string, Change>): void {
-  for (const [path, [old, now]] of later) {
-    const known = earlier.get(path);
-    const first = known === undefined ? old : known[0];
-    if (same(first, now)) {
-      earlier.delete(path);
-    } else {
-      earlier.set(path, [first, now]);
-    }
-  }
-}
+/** So many files are read before others have their turn. */
+const AT_ONCE = 50;
+/** Files up to this size are read at one go. */
+const SMALL = 1 << 18;
 
 /** What one workspace held when it was last looked at. */
 export class WatchedTree {
@@ -290,32 +89,79 @@ export class WatchedTree {
     }
   }
 
-  /** Keep contents, small files first, as far as there is room. */
+  /** Keep contents as far as there is room; small files first where there is not enough for all. */
   async #capture(states: Map<string, State>): Promise<void> {
-    const fresh = [...states].filter(([, state]) => state.kind === "file" && !this.#isKept(state));
-    fresh.sort(([, one], [, other]) => sizeOf(one) - sizeOf(other));
-    let [room, count] = [this.callBytes, 0];
+    let fresh = [...states].filter(([, state]) => state.kind === "file" && !this.#isKept(state));
+    const total = fresh.reduce((sum, [, state]) => sum + sizeOf(state), 0);
+    if (total > this.callBytes || !this.store.roomFor(total)) {
+      fresh = this.#fitting(fresh);
+    }
+    const small = fresh.filter(([, state]) => sizeOf(state) <= SMALL).map(([path]) => path);
+    for (let at = 0; at < small.length; at += AT_ONCE) {
+      await this.#captureSmall(states, small.slice(at, at + AT_ONCE));
+      await new Promise(setImmediate);
+    }
     for (const [path, state] of fresh) {
-      const size = sizeOf(state);
-      if (size > room || !this.store.roomFor(size)) {
-        return;
+      if (sizeOf(state) > SMALL) {
+        await passOver(async () => states.set(path, await this.#read(path)));
       }
-      try {
-        states.set(path, await this.#read(path));
-        room -= size;
-      } catch (error) {
-        if (["ENOSPC", "EDQUOT"].includes(codeOf(error) ?? "")) {
-          return;
+    }
+  }
+
+  /** As many of the smallest as there is room for. */
+  #fitting(fresh: [string, State][]): [string, State][] {
+    let room = this.callBytes;
+    return fresh
+      .sort(([, one], [, other]) => sizeOf(one) - sizeOf(other))
+      .filter(([, state]) => {
+        room -= sizeOf(state);
+        return room >= 0 && this.store.roomFor(this.callBytes - room);
+      });
+  }
+
+  /** Many at one go, each directory opened once where they follow each other. */
+  #captureSmall(states: Map<string, State>, small: readonly string[]): Promise<void> {
+    return this.store.batch((put) => {
+      let directory: Opened | undefined;
+      const leave = () => {
+        if (directory !== undefined) {
+          closeSync(directory.fd);
+          directory = undefined;
         }
-        if (!isOsError(error)) {
-          throw error;
+      };
+      for (const path of small) {
+        const [parent, name] = cut(path);
+        try {
+          if (directory?.real !== parent) {
+            leave();
+            directory = openExact(this.paths, parent, O_PATH | O_DIRECTORY);
+          }
+          states.set(path, this.#readNow(directory, name, put));
+        } catch (error) {
+          if (!isOsError(error)) {
+            leave();
+            throw error;
+          }
+          // gone, not permitted, swapped for something else, or no room: known by its stamp alone
         }
-        // gone, not permitted, or swapped for something else
       }
-      count += 1;
-      if (count % AT_ONCE === 0) {
-        await new Promise(setImmediate);
+      leave();
+    });
+  }
+
+  #readNow(directory: Opened, name: string, put: (data: Buffer) => string): State {
+    const { fd } = this.paths.child(directory, name, READ);
+    try {
+      const began = BigInt(Date.now()) * 1_000_000n;
+      const before = fstatSync(fd, { bigint: true });
+      if (!before.isFile() || before.size > BigInt(SMALL)) {
+        throw osError("EINVAL");
       }
+      const data = Buffer.allocUnsafe(Number(before.size) + 1);
+      const count = readSync(fd, data, 0, data.length, 0);
+      return settledState(before, fstatSync(fd, { bigint: true }), put(data.subarray(0, count)), began);
+    } finally {
+      closeSync(fd);
     }
   }
 
@@ -330,13 +176,28 @@ export class WatchedTree {
       const began = BigInt(Date.now()) * 1_000_000n;
       const before = fstatSync(fd, { bigint: true });
       const digest = await this.store.putFile(fd, this.callBytes);
-      const after = fstatSync(fd, { bigint: true });
-      const state = stateOf(after);
-      const steady = stateOf(before).stamp.join() === state.stamp.join();
-      const isOld = (time: bigint) => time + TICK_NS < began;
-      return { ...state, digest, settled: steady && isOld(after.mtimeNs) && isOld(after.ctimeNs) };
+      return settledState(before, fstatSync(fd, { bigint: true }), digest, began);
     } finally {
       closeSync(fd);
+    }
+  }
+}
+
+/** A file that was read: what it was before and after, and when that began (ns). */
+function settledState(before: BigIntStats, after: BigIntStats, digest: string, began: bigint): State {
+  const state = stateOf(after);
+  const steady = stateOf(before).stamp.join() === state.stamp.join();
+  const isOld = (time: bigint) => time + TICK_NS < began;
+  return { ...state, digest, settled: steady && isOld(after.mtimeNs) && isOld(after.ctimeNs) };
+}
+
+/** Gone, not permitted, swapped for something else, or no room: then it is known by its stamp alone. */
+async function passOver(work: () => Promise<unknown>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    if (!isOsError(error)) {
+      throw error;
     }
   }
 }

@@ -58,8 +58,11 @@ async def test_a_question_takes_no_focus_survives_a_reload_and_a_no_reaches_the_
     assert await page.locator("#evil, .card-question b").count() == 0, "what an agent wrote is text"
     await asked.get_by_label("Reason to deny, told to the agent; Enter denies").fill("not in this directory")
     await asked.get_by_role("button", name="Deny").click()
-    await expect(answer(page)).to_contain_text("not in this directory")
-    await expect(card(page)).to_contain_text("denied", ignore_case=True)
+    for _ in range(2):
+        await expect(answer(page)).to_contain_text("not in this directory")
+        await expect(card(page)).to_contain_text("denied", ignore_case=True)
+        await expect(card(page)).to_contain_text("by you, in a browser")
+        await page.reload()
     assert not (home.workspace / "notes.md").exists()
 
 

@@ -69,6 +69,10 @@ describe("a tool call", () => {
     expect(words("person:alice")).toContain("deniedby you");
     expect(words("person:bob")).toContain("deniedby bob");
     expect(words(null)).toMatch(/denied$/);
+    const there = call({ ...denied, deniedBy: "person:bob", deniedFrom: "program" });
+    expect(open({ call: there }).container.textContent).toContain(
+      "by bob, in a terminal, an editor or another program",
+    );
   });
   it("says of a denial only the reason, and of a failure what to do on its own line", () => {
     const lines = (more: Parameters<typeof call>[0]) =>

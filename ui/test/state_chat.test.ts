@@ -401,6 +401,28 @@ describe("sending and stopping", () => {
     expect(posted(host).at(-1)?.client_key).not.toBe(posted(host)[0]?.client_key);
   });
 
+  test("sent before the agents were known it keeps its name, unless the person chose another mode since", async () => {
+    vi.useFakeTimers();
+    for (const [mode, names] of [
+      ["sandbox", 1],
+      ["full", 2],
+    ] as const) {
+      const host = new TableHost({
+        "POST /my/projects/p/chat/messages": new Refusal(503),
+        "GET /my/projects/p/agents": { agents: [], total_count: 0 },
+      });
+      const chat = await open(host);
+      const sending = expect(chat.post("hi")).rejects.toBeInstanceOf(Problem);
+      await vi.advanceTimersByTimeAsync(3000);
+      await sending;
+      host.table["POST /my/projects/p/chat/messages"] = accepted;
+      chat.store.do({ type: "agents", agents: [sample.agent] });
+      chat.setMode("chat", mode);
+      await chat.post("hi");
+      expect(new Set(posted(host).map(({ client_key }) => client_key)).size).toBe(names);
+    }
+  });
+
   test("one that was changed, or refused, goes under a new name", async () => {
     vi.useFakeTimers();
     const host = new TableHost({ "POST /my/projects/p/chat/messages": new Refusal(503) });

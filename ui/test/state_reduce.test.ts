@@ -524,6 +524,20 @@ test("a call that was denied knows by whom", () => {
   const state = told(OPEN, sample.started("tool-q", 1), sample.asked("q", 2));
   const denied = told(state, sample.decided("q", { status: "rejected" }));
   expect(tool(denied, "tool-q").deniedBy).toBe("person:bob");
+  const decision = {
+    approval_id: "q",
+    status: "rejected",
+    decided_by: "person:bob",
+    decided_from: "page",
+    decided_at: sample.at(3),
+    reason: null,
+    scope: null,
+    grant_id: null,
+  } as const;
+  const recorded = (changes: object) =>
+    fromExecution(sample.execution("x", 1, { status: "REJECTED", decision: { ...decision, ...changes } }));
+  expect(recorded({})).toMatchObject({ deniedBy: "person:bob", deniedFrom: "page" });
+  expect(recorded({ status: "timeout", decided_by: null })).toMatchObject({ deniedBy: null, deniedFrom: null });
   const late = told(state, sample.decided("q", { status: "timeout", decided_by: null }));
   expect(tool(late, "tool-q")).toMatchObject({ deniedBy: null });
 });

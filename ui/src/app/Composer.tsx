@@ -4,6 +4,7 @@
 import { type KeyboardEvent, type ReactNode, useEffect, useId, useRef, useState } from "react";
 import { Problem } from "../api";
 import type { Host } from "../host";
+import { passing } from "../state/again";
 import { visible } from "../text/visible";
 
 interface Props {
@@ -106,7 +107,8 @@ export function Composer({ host, projectId, sessionId, working, send, stop, chil
       {error && (
         <div className="app-composer-error" role="alert" id={errorId}>
           <p>
-            Not sent: {visible(error.message)}
+            {passing(error) ? "No answer came: " : "Not sent: "}
+            {visible(error.message)}
             {error.hint !== null && <span className="app-hint">{visible(error.hint)}</span>}
           </p>
           <button type="button" className="app-close" aria-label="Dismiss" onClick={() => setError(null)}>

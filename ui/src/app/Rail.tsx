@@ -161,7 +161,11 @@ function AlertSwitches({ alerts }: { alerts: Alerts }) {
         />
         Show a notification
       </label>
-      <div role="alert">{refusal !== null && <p className="app-hint">{refusal}</p>}</div>
+      {refusal !== null && (
+        <p className="app-hint" role="alert">
+          {refusal}
+        </p>
+      )}
       <label>
         <input
           type="checkbox"

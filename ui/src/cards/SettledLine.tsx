@@ -4,16 +4,17 @@
 import { useEffect, useRef, useState } from "react";
 import type { Settled } from "../state/model";
 import { oneLine, visible } from "../text/visible";
-import { whoIs } from "../text/words";
+import { answeredIn, whoIs } from "../text/words";
 
 /** `Allowed by you here.` */
-export function settledWords({ status, by, here, question }: Settled): string {
+export function settledWords({ status, by, from, here, question }: Settled): string {
   if (status === "timeout") return "Nobody answered in time; nothing ran.";
   if (status === "cancelled") return "Withdrawn: nothing waits for it any more.";
   const done = status === "approved" ? "Allowed" : "Denied";
   if (here) return `${done} by you here.`;
   const [kind = "", ...rest] = (by ?? "").split(":");
-  if (kind === "person") return `${done} by ${whoIs(by, question.user_id)}, in the terminal or elsewhere.`;
+  const where = from ? answeredIn(from) : "in the terminal or elsewhere";
+  if (kind === "person") return `${done} by ${whoIs(by, question.user_id)}, ${where}.`;
   if (kind === "grant") return `${done} by grant ${oneLine(rest.join(":"))}.`;
   return `${done}${by ? ` by ${oneLine(by)}` : ""}, elsewhere.`;
 }

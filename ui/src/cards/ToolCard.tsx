@@ -37,7 +37,10 @@ export function ToolCard({ call, api, host, userId, grants, undoHref, now }: Too
   const live = call.status === "EXECUTING" && call.output.length > 0;
   const [open, toggle] = useOpened(host, call.id, live);
   const body = useId();
-  const by = call.status === "REJECTED" ? deniedBy(call.deniedBy, userId) : letBy(call.approvedBy, userId, grants);
+  const by =
+    call.status === "REJECTED"
+      ? deniedBy(call.deniedBy, userId, call.deniedFrom ?? null)
+      : letBy(call.approvedBy, userId, grants);
   const state = call.status === "EXECUTING" && now ? <Running at={call.at} now={now} /> : stateOf(call);
   return (
     <article className="card card-tool" data-status={call.status} data-tool={oneLine(call.toolName)}>

@@ -14,6 +14,8 @@ import { Store } from "./store";
 
 /** The header knows whole seconds only; less than two are no difference. */
 const CLOCK_SLACK_MS = 2000;
+/** Who works on a message that names nobody. */
+const USUAL_AGENT = "chat";
 
 export class Chat {
   readonly store = new Store();
@@ -106,7 +108,7 @@ export class Chat {
 
   /** Sends a message. Rejects with the reason when it was not accepted: the composer keeps it. */
   async post(content: string): Promise<void> {
-    const { projectId, sessionId, agent, modes } = this.store.get();
+    const { projectId, sessionId, agent, agents, modes } = this.store.get();
     if (projectId === null) throw new Problem("No project is open.", 0);
     this.#count += 1;
     const entry: ChatEntry = {
@@ -121,11 +123,10 @@ export class Chat {
     this.store.do({ type: "posting", entry });
     this.#posting = true;
     try {
-      const accepted = await this.#outbox.send(projectId, {
-        content,
-        session_id: sessionId,
-        ...(agent ? { agent, mode: modes[agent] ?? null } : {}),
-      });
+      const mode = modes[agent] ?? null;
+      const usual = agents.some((each) => each.name === USUAL_AGENT && each.name === agent && each.mode === mode);
+      const named = agent ? { agent, mode } : {};
+      const accepted = await this.#outbox.send(projectId, { content, session_id: sessionId, ...named }, usual);
       const now = this.store.get();
       // The person went elsewhere meanwhile: the record has it.
       if (now.projectId !== projectId || now.sessionId !== sessionId) return;

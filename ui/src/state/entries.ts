@@ -132,10 +132,16 @@ export function fromExecution(execution: Execution): ToolCall {
     errorType: execution.error_type,
     milliseconds: execution.execution_time_ms,
     approvedBy: execution.approved_by,
-    deniedBy: null,
+    ...deniedIn(execution),
     at: Date.parse(execution.created_at),
     undone: null,
   };
+}
+
+/** Who said no, as the record has it. */
+function deniedIn({ decision }: Execution): Pick<ToolCall, "deniedBy" | "deniedFrom"> {
+  const denied = decision?.status === "rejected" ? decision : null;
+  return { deniedBy: denied?.decided_by ?? null, deniedFrom: denied?.decided_from ?? null };
 }
 
 export function fromStarted(event: ToolStarted): ToolCall {

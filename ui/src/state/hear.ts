@@ -130,16 +130,17 @@ function decided(state: AppState, event: ApprovalDecided): AppState {
     question: (question ?? here?.question) as Question,
     status: event.status,
     by: event.decided_by,
+    from: event.decided_from,
     reason: event.reason,
     here: here?.here ?? false,
   });
 }
 
 /** A call that was allowed is on its way; one that was denied knows by whom. */
-function answered(entries: Entry[], id: string, { status, decided_by }: ApprovalDecided): Entry[] {
+function answered(entries: Entry[], id: string, { status, decided_by, decided_from }: ApprovalDecided): Entry[] {
   if (status === "approved") return list.advance(entries, id, "EXECUTING");
   if (status !== "rejected") return entries;
-  return list.changeTool(entries, id, (call) => ({ ...call, deniedBy: decided_by }));
+  return list.changeTool(entries, id, (call) => ({ ...call, deniedBy: decided_by, deniedFrom: decided_from }));
 }
 
 /** A question that was answered leaves those that wait; its card stays, and says how. */

@@ -4,6 +4,7 @@
 import type {
   AgentInfo,
   AgentMode,
+  AnsweredFrom,
   ApprovalRequest,
   ErrorType,
   Execution,
@@ -37,8 +38,9 @@ export interface ToolCall {
   errorType: ErrorType | null;
   milliseconds: number | null;
   approvedBy: string | null;
-  /** Who said no, as far as the feed told; the record of the call does not hold it. */
+  /** Who said no, and where. */
   deniedBy: string | null;
+  deniedFrom?: AnsweredFrom | null;
   /** When it began, in milliseconds of the server's clock. */
   at: number;
   undone: { by: string; files: number } | null;
@@ -78,6 +80,8 @@ export interface Settled {
   status: "approved" | "rejected" | "timeout" | "cancelled";
   /** `person:alice`, `grant:…`, or null when nobody did. */
   by: string | null;
+  /** Where a person answered, as far as it is known. */
+  from?: AnsweredFrom | null;
   reason: string | null;
   /** Whether this very page decided it. */
   here: boolean;

@@ -28,11 +28,12 @@ export class Outbox {
     this.#api = api;
   }
 
-  /** Sends a message. The same one, after its answer was lost, goes under the same name: it arrives once. */
-  async send(project: string, wanted: Omit<MessageBody, "client_key">): Promise<MessageAccepted> {
+  /** Sends a message. The same one, after its answer was lost, goes under the same name: it arrives once. `usual`: its
+   * agent and mode are what the server takes where none are named. */
+  async send(project: string, wanted: Omit<MessageBody, "client_key">, usual = false): Promise<MessageAccepted> {
     const session = wanted.session_id ?? null;
     const before = this.#left(project, session);
-    const body = before && same(before.body, wanted) ? before.body : { ...wanted, client_key: newKey() };
+    const body = before && same(before.body, wanted, usual) ? before.body : { ...wanted, client_key: newKey() };
     this.#keep(project, session, { body, at: Date.now() });
     try {
       const accepted = await this.#insist(project, body);
@@ -94,7 +95,9 @@ function newKey(): string {
   return [...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(16).padStart(8, "0")).join("");
 }
 
-function same(one: MessageBody, other: MessageBody): boolean {
-  const parts = ({ content, agent, mode }: MessageBody) => JSON.stringify([content, agent ?? null, mode ?? null]);
-  return parts(one) === parts(other);
+function same(before: MessageBody, wanted: MessageBody, usual: boolean): boolean {
+  if (before.content !== wanted.content) return false;
+  const who = ({ agent, mode }: MessageBody) => JSON.stringify([agent ?? null, mode ?? null]);
+  // Sent before the agents were known, it named none.
+  return who(before) === who(wanted) || (usual && who(before) === who({ content: "" }));
 }

@@ -1,6 +1,6 @@
 // How calls, outcomes and times read. Only makes text, all of it safe to show: what came from elsewhere passes visible().
 
-import type { ErrorType, ExecutionStatus, Grant } from "@protocol";
+import type { AnsweredFrom, ErrorType, ExecutionStatus, Grant } from "@protocol";
 import { oneLine, shortened, visible } from "./visible";
 
 const LONGEST_SUMMARY = 300;
@@ -133,9 +133,14 @@ export function letBy(actor: string | null, userId: string | null, grants: reado
   return grant ? `by your grant: ${oneLine(grant.text)}` : `by grant ${name}`;
 }
 
-/** Who denied a call, where that is known. */
-export function deniedBy(actor: string | null, userId: string | null): string {
-  return actor === null ? "" : `by ${whoIs(actor, userId)}`;
+/** Who denied a call and where, as far as that is known. */
+export function deniedBy(actor: string | null, userId: string | null, from: AnsweredFrom | null = null): string {
+  return actor === null ? "" : `by ${whoIs(actor, userId)}${from === null ? "" : `, ${answeredIn(from)}`}`;
+}
+
+/** Where a person answered. */
+export function answeredIn(from: AnsweredFrom): string {
+  return from === "page" ? "in a browser" : "in a terminal, an editor or another program";
 }
 
 /** A person's name out of `person:alice`; "you" for oneself. */

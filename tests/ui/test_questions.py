@@ -53,7 +53,7 @@ async def test_a_question_takes_no_focus_survives_a_reload_and_a_no_reaches_the_
     await expect(question(page)).to_be_visible()
     await page.reload()
     asked = question(page)
-    for told in ("MEDIUM", "notes.md", '<img src="x" id="evil">', "Writes a text file.", "left", "no network"):
+    for told in ("MEDIUM", "notes.md", '<img src="x" id="evil">', "Writes a text file.", "left", "a new file"):
         await expect(asked).to_contain_text(told)
     assert await page.locator("#evil, .card-question b").count() == 0, "what an agent wrote is text"
     await asked.get_by_label("Reason to deny, told to the agent; Enter denies").fill("not in this directory")

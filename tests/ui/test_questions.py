@@ -178,7 +178,7 @@ async def test_what_a_script_holds_is_shown_before_it_runs_and_what_it_changed_a
     )
     await say(page, "run python src/app.py")
     asked = question(page)
-    for told in ("This will run", "src/app.py", "print('<b>hello</b>')", "sha256"):
+    for told in ("This will run", "src/app.py", "print('<b>hello</b>')", "sha256", "It gets no network."):
         await expect(asked).to_contain_text(told)
     await asked.get_by_role("button", name="Allow once").click()
     for _ in range(2):

@@ -40,7 +40,7 @@ export default defineConfig({
     isolate: false,
     maxWorkers: 2,
     // A test that is given up leaves React in the middle of its work, and every later one of the worker fails too.
-    testTimeout: 30_000,
+    testTimeout: 60_000,
     coverage: {
       include: ["src/**"],
       exclude: ["src/main.tsx", "src/**/*.css"],

@@ -15,6 +15,8 @@ export interface Way {
   headers(): Promise<Record<string, string>>;
   /** How every request is made: with or without the cookie, whether redirects are followed. */
   options: RequestInit;
+  /** How it is sent; left out: by the browser's own fetch. */
+  send?(address: string, options: RequestInit): Promise<Response>;
 }
 
 export async function ask(way: Way, method: "GET" | "POST", path: string, body?: unknown): Promise<Answer> {
@@ -24,7 +26,7 @@ export async function ask(way: Way, method: "GET" | "POST", path: string, body?:
     options.headers = { ...headers, "Content-Type": "application/json" };
     options.body = JSON.stringify(body ?? {});
   }
-  const answer = await fetch(way.address(path), options);
+  const answer = await (way.send ?? fetch)(way.address(path), options);
   const text = await answer.text();
   return { status: answer.status, body: parsed(text), serverTime: timeOf(answer.headers.get("Date")) };
 }
@@ -64,7 +66,11 @@ export function readFeed(way: Way, path: string, lastEventId: string | null, lis
     alive();
     const headers: Record<string, string> = { ...(await way.headers()), Accept: "text/event-stream" };
     if (lastEventId !== null) headers["Last-Event-ID"] = lastEventId;
-    const answer = await fetch(way.address(path), { ...way.options, headers, signal: ending.signal });
+    const answer = await (way.send ?? fetch)(way.address(path), {
+      ...way.options,
+      headers,
+      signal: ending.signal,
+    });
     if (over) return;
     if (!answer.ok || !answer.body) return end(answer.ok ? 0 : answer.status);
     listener.open();

@@ -1,7 +1,7 @@
 // The server's routes as typed methods. Every answer that is not a success becomes one of the named errors, so that callers
 // decide by class: a caller's mistake, a refusal, somebody was faster, or `UnreachableError` for what another try may mend.
 // The token is sent to the server it was given for and to no other: redirects are never followed, and what answers on this
-// machine proves first that it is that server. Bodies and headers are never logged.
+// machine proves first that it is that server, on the connection itself. Bodies and headers are never logged.
 
 import type {
   AgentList,
@@ -39,9 +39,11 @@ import {
 } from "../tools/errors.js";
 import type { Link } from "../tools/link.js";
 import { repr } from "../tools/words.js";
-import { Proof } from "./proof.js";
+import { boundedText } from "./bounded.js";
+import { ProvenLines } from "./lines.js";
 
 const ANSWER = 60_000;
+const MAX_PROBLEM = 64 * 1024;
 const TOKEN_HINT = "make a token with `assent token --user NAME`";
 
 /** The token is not accepted: trying again does not help, signing in again does. */
@@ -51,7 +53,7 @@ export class SignedOut extends ConfigurationError {}
 export class ServerApi implements Link {
   readonly serverUrl: string;
   readonly #headers: Readonly<Record<string, string>>;
-  readonly #proof: Proof;
+  readonly #lines: ProvenLines;
 
   constructor(
     serverUrl: string,
@@ -69,7 +71,7 @@ export class ServerApi implements Link {
     if (!/^[!-~]+$/.test(token)) {
       throw new ConfigurationError("The token is empty or holds characters no token has.", TOKEN_HINT);
     }
-    this.#proof = new Proof(url.origin, token);
+    this.#lines = new ProvenLines(url.origin, token);
     this.#headers = {
       Authorization: `Bearer ${token}`,
       Accept: "application/json",
@@ -174,8 +176,7 @@ export class ServerApi implements Link {
     signal: AbortSignal,
   ): Promise<Response> {
     const path = `${project(projectId)}/chat/stream?${query}`;
-    // Proven each time: a stream ends when its server does, and what answers then may be another.
-    const response = await this.#fetch(path, { headers: { ...this.#headers, ...headers }, signal }, true);
+    const response = await this.#fetch(path, { headers: { ...this.#headers, ...headers }, signal });
     const kind = response.headers.get("content-type") ?? "";
     if (!kind.startsWith("text/event-stream")) {
       await response.body?.cancel();
@@ -203,19 +204,16 @@ export class ServerApi implements Link {
     const given = data === undefined ? {} : { body: data };
     const response = await this.#fetch(path, { method, headers, signal, ...given });
     try {
-      const text = await response.text();
-      this.#proof.seen();
-      return text;
+      return await response.text();
     } catch (error) {
       throw this.unreachable(error);
     }
   }
 
-  async #fetch(path: string, init: RequestInit, anew = false): Promise<Response> {
+  async #fetch(path: string, init: RequestInit): Promise<Response> {
     let response: Response;
     try {
-      const base = this.serverUrl.replace(/^https?:\/\/[^/]+/, await this.#proof.ensure(anew));
-      response = await fetch(`${base}${path}`, { ...init, redirect: "manual" });
+      response = await this.#lines.fetch(`${this.serverUrl}${path}`, { ...init, redirect: "manual" });
     } catch (error) {
       throw error instanceof ConfigurationError ? error : this.unreachable(error);
     }
@@ -238,7 +236,6 @@ export class ServerApi implements Link {
 
   /** A failure below HTTP, in words a person can act on. */
   unreachable(error: unknown): UnreachableError {
-    this.#proof.lost();
     const cause = error instanceof Error && error.cause instanceof Error ? error.cause : undefined;
     if (/CERT|SSL|TLS|SELF_SIGNED/.test((cause as NodeJS.ErrnoException | undefined)?.code ?? "")) {
       return new UnreachableError(`The server at ${this.serverUrl} has no certificate this machine trusts.`);
@@ -259,10 +256,10 @@ interface Told {
 /** What an answer that is no success means. */
 async function problem(response: Response): Promise<AssentError> {
   const { status } = response;
-  const body = await response.text().catch(() => "");
+  const body = await boundedText(response.body, MAX_PROBLEM).catch(() => null);
   let told: Told = {};
   try {
-    told = (JSON.parse(body.slice(0, 64 * 1024)) as Told | null) ?? {};
+    told = (JSON.parse(body ?? "") as Told | null) ?? {};
   } catch {
     // not one of ours
   }

@@ -5,108 +5,68 @@
 
 import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 import type { ProofBody, ServerProof } from "@protocol";
-import { isLoopback } from "../host/address.js";
-import { ConfigurationError, UnreachableError } from "../tools/errors.js";
+import { loopbackOf } from "../host/address.js";
+import { ConfigurationError } from "../tools/errors.js";
 
-const ANSWER_MS = 10_000;
-/** As long as a connection that nobody uses stays open: what answers on a new one may be another. */
-export const LASTS_MS = 4000;
-const LONGEST = 4096;
+/** One question, and whether an answer to it is right. */
+export interface ProofQuestion {
+  readonly body: string;
+  isAnsweredBy(text: string): boolean;
+}
 
-/** What is known of one server, for one token. */
+/** What a server must prove, for one token. */
 export class Proof {
   readonly needed: boolean;
-  readonly #origin: string;
+  /** Where it may stand, by number, for a name could lead elsewhere the next time; the first is tried first. */
+  readonly hosts: readonly string[];
+  readonly port: number;
   readonly #claims: string;
   readonly #key: Buffer;
-  readonly #lasts: number;
-  #proven: string;
-  #seen: number | null = null;
 
-  constructor(origin: string, token: string, lasts = LASTS_MS) {
+  constructor(
+    readonly origin: string,
+    token: string,
+  ) {
     const at = token.lastIndexOf(".");
-    this.#origin = origin;
-    this.#proven = origin;
+    this.hosts = loopbackOf(origin);
+    this.port = Number(new URL(origin).port || "80");
     this.#claims = token.slice(0, Math.max(at, 0));
     this.#key = Buffer.from(token.slice(at + 1), "base64url");
-    this.#lasts = lasts;
-    this.needed = origin.startsWith("http:") && isLoopback(origin) && signedBySecret(this.#claims);
+    this.needed = origin.startsWith("http:") && this.hosts.length > 0 && signedBySecret(this.#claims);
   }
 
-  /** It has just answered. */
-  seen(): void {
-    if (this.#seen !== null) this.#seen = performance.now();
-  }
-
-  /** It is gone, or may be: whatever answers next must prove itself. */
-  lost(): void {
-    this.#seen = null;
-  }
-
-  /**
-   * The origin to send to once it is proven: by number, for a name could lead elsewhere the next time. Rejects with a
-   * ConfigurationError when it is not proven, and as `fetch` does when nothing answers.
-   */
-  async ensure(anew = false): Promise<string> {
-    if (!this.needed) return this.#origin;
-    if (anew || this.#seen === null || performance.now() - this.#seen > this.#lasts) {
-      this.#seen = null;
-      await this.#find();
-    }
-    return this.#proven;
-  }
-
-  async #find(): Promise<void> {
-    const name = new URL(this.#origin).hostname;
-    const [first, second] = name.endsWith("localhost") ? ["127.0.0.1", "[::1]"] : [name];
-    try {
-      await this.#prove(first as string);
-    } catch (error) {
-      if (second === undefined || error instanceof ConfigurationError) throw error;
-      await this.#prove(second);
-    }
-  }
-
-  async #prove(host: string): Promise<void> {
-    const url = new URL(this.#origin);
-    url.hostname = host;
+  /** A question for what stands at one of the hosts. */
+  question(host: string): ProofQuestion {
     const challenge = randomBytes(32).toString("base64url");
-    const told = await this.#ask(url, { claims: this.#claims, challenge });
+    const body: ProofBody = { claims: this.#claims, challenge };
+    return {
+      body: JSON.stringify(body),
+      isAnsweredBy: (text) => {
+        const told = proofIn(text);
+        return told !== null && this.#isRight(told, challenge) && told.port === this.port && isAt(told.host, host);
+      },
+    };
+  }
+
+  #isRight(told: ServerProof, challenge: string): boolean {
     const message = `assent server proof 1\n${challenge}\n${told.host}\n${told.port}\n`;
     const right = createHmac("sha256", this.#key).update(message).digest();
     const given = Buffer.from(told.proof, "hex");
-    const port = Number(url.port || "80");
-    const bare = host.replace(/^\[|\]$/g, "");
-    // In a container it was reached at an address of that; at another loopback address it is another server.
-    const here = told.port === port && (told.host === bare || !isLoopback(`http://${bracketed(told.host)}`));
-    if (given.length !== right.length || !timingSafeEqual(given, right) || !here) throw this.#unproven();
-    this.#proven = url.origin;
-    this.#seen = performance.now();
+    return given.length === right.length && timingSafeEqual(given, right);
   }
 
-  async #ask(origin: URL, body: ProofBody): Promise<ServerProof> {
-    const answer = await fetch(new URL("/proof", origin), {
-      method: "POST",
-      redirect: "manual",
-      headers: { "Content-Type": "application/json", Accept: "application/json" },
-      body: JSON.stringify(body),
-      signal: AbortSignal.timeout(ANSWER_MS),
-    });
-    if (answer.status >= 500) {
-      await answer.body?.cancel();
-      throw new UnreachableError(`The server at ${this.#origin} could not answer (${answer.status}).`);
-    }
-    const told = proofIn((await answer.text()).slice(0, LONGEST));
-    if (told === null) throw this.#unproven();
-    return told;
-  }
-
-  #unproven(): ConfigurationError {
+  unproven(): ConfigurationError {
     return new ConfigurationError(
-      `What answers at ${this.#origin} did not prove that it is the server your token is from, so the token was not sent.`,
+      `What answers at ${this.origin} did not prove that it is the server your token is from, so the token was not sent.`,
       "Does another program use this port? Start your server again, or sign in anew if its secret changed. Through a tunnel use the same port on both sides; through a proxy use https.",
     );
   }
+}
+
+/** In a container it was reached at an address of that; at another loopback address it is another server. */
+function isAt(told: string, host: string): boolean {
+  const here = loopbackOf(`http://${bracketed(told)}`);
+  return here.length === 0 || (here.length === 1 && here[0] === host);
 }
 
 /** Whether this is the beginning of a token that a server signs with its own secret. */

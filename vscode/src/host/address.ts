@@ -1,5 +1,7 @@
 // What an address of a server says of itself, without asking anybody. A token belongs to one origin and goes to no other.
 
+import { addressOf, loopbackNumber } from "../tools/addresses.js";
+
 /** The origin of a server, `https://assent.example.com`; null when the text is no address of one. */
 export function originOf(text: string): string | null {
   let url: URL;
@@ -28,10 +30,18 @@ export function linkOf(text: string): SignInLink | null {
   return origin === null ? null : { origin, code: found?.[2] ?? "" };
 }
 
+/** The addresses of this machine that an origin stands for, the first to be tried first; none when it is elsewhere. */
+export function loopbackOf(origin: string): readonly string[] {
+  const name = new URL(origin).hostname.replace(/^\[|\]$/g, "").replace(/\.$/, "");
+  if (name === "localhost" || name.endsWith(".localhost")) return ["127.0.0.1", "::1"];
+  const address = addressOf(name);
+  const number = address && loopbackNumber(address);
+  return number === undefined ? [] : [number];
+}
+
 /** Whether the server is this machine. */
 export function isLoopback(origin: string): boolean {
-  const name = new URL(origin).hostname;
-  return name === "localhost" || name.endsWith(".localhost") || name === "[::1]" || /^127(\.\d{1,3}){3}$/.test(name);
+  return loopbackOf(origin).length > 0;
 }
 
 /** Why a text cannot be a token; null when it may be one. */

@@ -4,7 +4,7 @@
 
 import { ask, readFeed, type Way } from "../../../ui/src/fetching.js";
 import type { Answer, FeedListener, Host } from "../../../ui/src/host.js";
-import { Proof } from "../connection/proof.js";
+import { ProvenLines } from "../connection/lines.js";
 import { ConfigurationError } from "../tools/errors.js";
 
 export { SILENCE_MS } from "../../../ui/src/fetching.js";
@@ -18,31 +18,32 @@ export interface Access {
 export class NodeHost implements Host {
   readonly kind = "vscode";
   readonly access: Access;
-  readonly #proof: Proof;
-  #proven: string;
+  readonly #lines: ProvenLines;
+  readonly #way: Way;
 
   constructor(access: Access) {
     this.access = access;
-    this.#proof = new Proof(access.origin, access.token);
-    this.#proven = access.origin;
+    this.#lines = new ProvenLines(access.origin, access.token);
+    this.#way = {
+      address: (path) => addressAt(access.origin, path),
+      headers: async () => ({ Authorization: `Bearer ${access.token}` }),
+      options: { redirect: "error" },
+      send: (address, options) => this.#lines.fetch(address, options),
+    };
   }
 
   /** A server that did not prove itself is told as an answer of its own, 421: it is there, and it is not the one. */
   async request(method: "GET" | "POST", path: string, body?: unknown): Promise<Answer> {
     try {
-      const answer = await ask(this.#way(false), method, path, body);
-      this.#proof.seen();
-      return answer;
+      return await ask(this.#way, method, path, body);
     } catch (error) {
-      this.#proof.lost();
       if (!(error instanceof ConfigurationError)) throw error;
       return { status: 421, body: { detail: error.message, hint: error.hint, state: "unproven" }, serverTime: null };
     }
   }
 
-  /** Proven each time: a stream ends when its server does, and what answers then may be another. */
   feed(path: string, lastEventId: string | null, listener: FeedListener): () => void {
-    return readFeed(this.#way(true), path, lastEventId, listener);
+    return readFeed(this.#way, path, lastEventId, listener);
   }
 
   waiting(): void {}
@@ -53,18 +54,6 @@ export class NodeHost implements Host {
   }
 
   remember(): void {}
-
-  /** The headers are asked for first, and there is no token in them before the server is proven. */
-  #way(anew: boolean): Way {
-    return {
-      address: (path) => addressAt(this.#proven, path),
-      headers: async () => {
-        this.#proven = await this.#proof.ensure(anew);
-        return { Authorization: `Bearer ${this.access.token}` };
-      },
-      options: { redirect: "error" },
-    };
-  }
 }
 
 function addressAt(origin: string, path: string): string {

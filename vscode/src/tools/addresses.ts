@@ -92,6 +92,18 @@ export function isLoopback(address: Address): boolean {
   return plain.family === 4 ? plain.value >> 24n === 127n : plain.value === 1n;
 }
 
+/** Where on this machine it leads, in its usual form; undefined when it is elsewhere. "Any" is here, whoever connects. */
+export function loopbackNumber(address: Address): string | undefined {
+  const { family, value } = contains(MAPPED, address) ? lastFour(address.value) : address;
+  if (family === 6) {
+    return value <= 1n ? "::1" : undefined;
+  }
+  if (value === 0n) {
+    return "127.0.0.1";
+  }
+  return value >> 24n === 127n ? [24n, 16n, 8n, 0n].map((bits) => (value >> bits) & 255n).join(".") : undefined;
+}
+
 /** The IPv4 addresses that an IPv6 address stands for, or leads to. */
 function carried(address: Address): Address[] {
   const { value } = address;

@@ -2,9 +2,10 @@
 
 import { createHmac } from "node:crypto";
 import { createServer, type Server } from "node:http";
-import type { AddressInfo } from "node:net";
+import { type AddressInfo, createServer as createRaw } from "node:net";
 import { afterEach, describe, expect, test } from "vitest";
 import { ServerApi } from "../../src/connection/index.js";
+import { ProvenLines } from "../../src/connection/lines.js";
 import { Proof } from "../../src/connection/proof.js";
 import { NodeHost } from "../../src/host/node_host.js";
 import { ConfigurationError, UnreachableError } from "../../src/tools/errors.js";
@@ -41,10 +42,11 @@ async function stop(server: Server): Promise<void> {
 }
 
 /** Something at a port: how it answers when it is to prove itself, and everything it was told. */
-async function standing(answering: Answering, host = "127.0.0.1", port = 0) {
+async function standing(answering: Answering, host = "127.0.0.1", port = 0, closes = false) {
   const told = { tokens: [] as string[], proofs: 0, raw: "" };
   const server = createServer(async (request, response) => {
-    response.setHeader("Connection", "close"); // none is left over that a later request could find broken
+    if (request.url === "/next") return; // a test answers it
+    if (closes) response.setHeader("Connection", "close");
     let text = "";
     for await (const piece of request) text += String(piece);
     told.raw += `${request.rawHeaders.join(" ")} ${request.url} ${text}`;
@@ -72,7 +74,7 @@ const closed = (host: NodeHost) =>
   });
 
 describe("a token", () => {
-  test("is sent once the server has proven itself, which holds while it answers", async () => {
+  test("is sent on a connection that has proven itself, which holds while that is open", async () => {
     const { told, url } = await standing(honest());
     const api = new ServerApi(url, TOKEN);
     await api.me();
@@ -82,9 +84,13 @@ describe("a token", () => {
     await host.request("GET", "/my/me");
     await host.request("GET", "/my/me");
     expect(told).toMatchObject({ proofs: 2 });
+    const feed = await api.openStream("p", new URLSearchParams(), {}, new AbortController().signal);
+    await api.me();
+    expect(told).toMatchObject({ proofs: 3 }); // the feed has the first one for itself
+    await feed.body?.cancel();
     await closed(host);
-    await api.openStream("p", new URLSearchParams(), {}, new AbortController().signal);
-    expect(told).toMatchObject({ proofs: 4 });
+    await Promise.all([api.me(), api.me()]);
+    expect(told.tokens).toHaveLength(9);
   });
 
   test.each<[string, Answering]>([
@@ -133,6 +139,69 @@ describe("a token", () => {
     expect(again.told.tokens).toHaveLength(2);
   });
 
+  test("is not sent to who takes the port right after the server's end, nor trusted for its own answers", async () => {
+    const first = await standing(honest());
+    const api = new ServerApi(first.url, TOKEN);
+    const host = new NodeHost({ origin: first.url, token: TOKEN });
+    await api.me();
+    await host.request("GET", "/my/me");
+    await stop(first.server);
+    const thief = await standing("{}", "127.0.0.1", first.port);
+    for (let time = 0; time < 2; time += 1) {
+      await expect(api.me()).rejects.toThrow("did not prove");
+      expect(await host.request("GET", "/my/me")).toMatchObject({ status: 421 });
+      expect(await closed(host)).toBe(0);
+    }
+    expect(thief.told.tokens).toEqual([]);
+  });
+
+  test("is not sent where every answer ends its connection, so that none can be proven", async () => {
+    const { told, url } = await standing(honest(), "127.0.0.1", 0, true);
+    await expect(new ServerApi(url, TOKEN).me()).rejects.toThrow(UnreachableError);
+    await expect(new ServerApi(url, TOKEN).me()).rejects.toThrow(UnreachableError);
+    expect(told).toMatchObject({ proofs: 2, tokens: [] });
+  });
+
+  test("goes on over a new connection when the server closed the one nobody used", async () => {
+    const { server, told, url } = await standing(honest());
+    const api = new ServerApi(url, TOKEN);
+    await api.me();
+    server.closeIdleConnections();
+    await api.me();
+    expect(told.tokens).toHaveLength(2);
+  });
+
+  test("of a proof only so much is read as one can have", async () => {
+    let sent = 0;
+    const flood = createServer((request, response) => {
+      request.resume();
+      const piece = Buffer.alloc(1 << 20, 97);
+      const more = () => {
+        for (let room = true; room && sent < 64 << 20; sent += piece.length) room = response.write(piece);
+      };
+      response.on("drain", more);
+      more();
+    });
+    running.push(flood);
+    await new Promise<void>((resolve) => flood.listen(0, "127.0.0.1", resolve));
+    const url = `http://127.0.0.1:${(flood.address() as AddressInfo).port}`;
+    await expect(new ServerApi(url, TOKEN).me()).rejects.toThrow("did not prove");
+    expect(sent).toBeLessThan(32 << 20);
+  });
+
+  test("is not waited for where the answer is no answer", async () => {
+    const raw = createRaw((socket) => {
+      socket.on("error", () => {});
+      socket.once("data", () =>
+        socket.write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"),
+      );
+    });
+    await new Promise<void>((resolve) => raw.listen(0, "127.0.0.1", resolve));
+    const url = `http://127.0.0.1:${(raw.address() as AddressInfo).port}`;
+    await expect(new ServerApi(url, TOKEN).me()).rejects.toThrow(UnreachableError);
+    await new Promise((resolve) => raw.close(resolve));
+  });
+
   test("waits for a server that is just ending", async () => {
     const { told, url } = await standing(503);
     await expect(new ServerApi(url, TOKEN).me()).rejects.toThrow(UnreachableError);
@@ -147,28 +216,55 @@ describe("a token", () => {
 
   test("goes by number where the address is a name, whichever answers", async () => {
     const four = await standing(honest());
-    expect(await new Proof(`http://localhost:${four.port}`, TOKEN).ensure()).toBe(four.url);
+    await new ServerApi(`http://localhost:${four.port}`, TOKEN).me();
+    expect(four.told.tokens).toHaveLength(1);
     const six = await standing(honest({ host: "::1" }), "::1");
-    expect(await new Proof(`http://localhost:${six.port}`, TOKEN).ensure()).toBe(`http://[::1]:${six.port}`);
     await new ServerApi(`http://localhost:${six.port}`, TOKEN).me();
     expect(six.told.tokens).toHaveLength(1);
     const squatter = await standing("{}");
-    await expect(new Proof(`http://localhost:${squatter.port}`, TOKEN).ensure()).rejects.toThrow("did not prove");
+    await expect(new ServerApi(`http://localhost:${squatter.port}`, TOKEN).me()).rejects.toThrow("did not prove");
+    expect(squatter.told.tokens).toEqual([]);
   });
 });
 
-test("a proof is asked for again after a while", async () => {
-  const { told, url } = await standing(honest());
-  const proof = new Proof(url, TOKEN, -1);
-  await proof.ensure();
-  await proof.ensure();
-  expect(told.proofs).toBe(2);
+test.each(["localhost.", "127.1", "0.0.0.0", "[::ffff:127.0.0.1]", "2130706433", "0"])(
+  "%s is this machine too, so what answers there proves itself",
+  async (name) => {
+    const real = await standing(honest());
+    await new ServerApi(`http://${name}:${real.port}`, TOKEN).me();
+    expect(real.told).toMatchObject({ proofs: 1, tokens: [`Bearer ${TOKEN}`] });
+    const squatter = await standing("{}");
+    await expect(new ServerApi(`http://${name}:${squatter.port}`, TOKEN).me()).rejects.toThrow("did not prove");
+    expect(squatter.told.tokens).toEqual([]);
+  },
+);
+
+test("a redirect, and an answer no program may give, are no answers; one without a body is one", async () => {
+  const { server, url } = await standing(honest());
+  const lines = new ProvenLines(url, TOKEN);
+  const answers = [302, 302, 204, 999];
+  server.prependListener("request", (request, response) => {
+    if (request.url === "/next") response.writeHead(answers.shift() ?? 500, { Location: "/my/me" }).end();
+  });
+  await expect(lines.fetch(`${url}/next`, {})).rejects.toThrow("redirect");
+  expect(await lines.fetch(`${url}/next`, { redirect: "manual" })).toMatchObject({ status: 302 });
+  expect(await lines.fetch(`${url}/next`, {})).toMatchObject({ status: 204, body: null });
+  await expect(lines.fetch(`${url}/next`, {})).rejects.toThrow();
+});
+
+test("who does not want the answer any more does not wait for the proof, at no address", async () => {
+  const lines = new ProvenLines("http://localhost:9", TOKEN);
+  await expect(lines.fetch("http://localhost:9/my/me", { signal: AbortSignal.abort() })).rejects.toThrow("aborted");
 });
 
 test.each<[string, string, boolean]>([
   ["http://127.0.0.1:1", TOKEN, true],
   ["http://localhost:1", TOKEN, true],
   ["http://[::1]:1", TOKEN, true],
+  ["http://[::]:1", TOKEN, true],
+  ["http://127.255.0.1:1", TOKEN, true],
+  ["http://[::2]:1", TOKEN, false],
+  ["http://128.0.0.1:1", TOKEN, false],
   ["https://127.0.0.1:1", TOKEN, false],
   ["http://example.com", TOKEN, false],
   ["http://127.0.0.1:1", `${part({ alg: "RS256" })}.e30.x`, false],

@@ -109,6 +109,7 @@ export const Questions = memo(function Questions(props: Props) {
             <div
               key={question.id}
               data-card={question.id}
+              data-first={question.id === questions[0]?.id || undefined}
               className={end?.here ? "app-card app-card-folded" : "app-card"}
             >
               <Boundary instead={() => <CardFailed />}>

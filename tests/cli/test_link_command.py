@@ -1,6 +1,5 @@
 """`assent link`: a new link to the chat page of a running server."""
 
-import http.cookiejar
 import json
 import urllib.error
 import urllib.request
@@ -9,19 +8,18 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
+from harness.signing import page_headers
+
 pytestmark = pytest.mark.promise("L1")
 
 
 def _opened(link: str) -> tuple[int, dict[str, str]]:
-    """Follow a link as a browser does: the last status, and the cookies that were set."""
-    jar = http.cookiejar.CookieJar()
-    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+    """Follow a link as a browser does: the last status, and what the page then sends with its requests."""
     try:
-        with opener.open(link, timeout=30) as page:
-            status = page.status
+        with urllib.request.urlopen(link, timeout=30) as page:
+            return page.status, page_headers(page.headers["Set-Cookie"], page.read().decode())
     except urllib.error.HTTPError as error:
-        status = error.code
-    return status, {cookie.name: cookie.value or "" for cookie in jar}
+        return error.code, {}
 
 
 def test_link_signs_in_once_as_the_user_of_the_token(site: Any) -> None:
@@ -30,10 +28,8 @@ def test_link_signs_in_once_as_the_user_of_the_token(site: Any) -> None:
     link = printed.stdout.strip()
     assert link.startswith(f"{site.url}/signin?code=")
     assert "within 10 minutes" in printed.stderr
-    _, cookies = _opened(link)
-    asking = urllib.request.Request(
-        f"{site.url}/my/me", headers={"Cookie": f"assent_session={cookies['assent_session']}"}
-    )
+    _, headers = _opened(link)
+    asking = urllib.request.Request(f"{site.url}/my/me", headers=headers)
     with urllib.request.urlopen(asking, timeout=30) as answer:
         told = json.load(answer)
     assert (told["user_id"], told["scopes"]) == ("alice", ["approve", "chat"])
@@ -45,6 +41,15 @@ def test_link_is_json_when_asked_and_names_the_server_that_was_named(site: Any) 
     assert told["sign_in_url"].startswith(f"{site.url}/signin?code=")
     assert told["expires_in_seconds"] == 600
     assert told["editor_url"] == "vscode://assent.assent/signin?link=" + quote(told["sign_in_url"], safe="")
+
+
+@pytest.mark.promise("S")
+def test_link_names_the_number_that_was_proven_and_not_a_name_that_may_lead_to_another_user(site: Any) -> None:
+    port = urlsplit(site.url).port
+    for name in ("localhost", "127.1"):
+        told = json.loads(site.here("link", "--server", f"http://{name}:{port}", "--json").stdout)
+        assert told["sign_in_url"].startswith(f"http://127.0.0.1:{port}/signin?code=")
+        assert told["editor_url"] == "vscode://assent.assent/signin?link=" + quote(told["sign_in_url"], safe="")
 
 
 def test_link_for_the_editor_is_exchanged_for_a_token_that_may_execute(site: Any) -> None:

@@ -6,6 +6,8 @@ link within its ten minutes is signed in as that user, so it goes to stdout and 
 
 from urllib.parse import quote
 
+from yarl import URL
+
 from .places import find_place
 from .screen import put, put_json, say, shown
 
@@ -18,7 +20,9 @@ async def print_link(*, server_url: str | None, editor: bool, as_json: bool) -> 
     place = find_place(server_url)
     async with place.api() as api:
         link = await api.sign_in_link()
-        url = f"{api.server_url}{link.path}"
+        # Where the server was proven: `localhost` may be another number to a browser, where another user listens.
+        base = await api.pinned(URL(api.server_url))
+    url = str(base).rstrip("/") + link.path
     in_editor = EDITOR + quote(url, safe="")
     if as_json:
         told = {"sign_in_url": url, "editor_url": in_editor, "expires_in_seconds": link.expires_in_seconds}

@@ -54,11 +54,12 @@ from assent.protocol.overview import SignInLink
 from assent.protocol.policies import PolicyDeclaration
 from assent.protocol.tools import ToolCatalogue
 
-from .addresses import is_loopback
+from .addresses import loopback_numbers
 from .feed import CONNECT_SECONDS, BadFrame, FeedStream
 from .identity import TOKEN_HINT
 from .log import log
-from .proof import Proof
+from .pinning import Pinned
+from .proof import ProvingConnector
 
 ANSWER_SECONDS = 60.0
 KEEP_ALIVE_SECONDS = 4.0
@@ -83,8 +84,9 @@ class ServerApi:
             raise ConfigurationError("The token is empty or holds characters no token has.", hint=TOKEN_HINT)
         self.client_id = client_id
         self._proxy = _proxy_for(url)
-        # For as long as connections stay open: another server cannot have taken over one of those.
-        self._proof = Proof(url, token, lasts=KEEP_ALIVE_SECONDS)
+        self._base = url
+        self._token = token
+        self._pinned = Pinned(url, connect_seconds=CONNECT_SECONDS)
         self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
         if client_id is not None:
             self._headers["Assent-Client"] = client_id
@@ -272,21 +274,19 @@ class ServerApi:
         body = io.BytesIO(data) if data is not None and len(data) > LARGE_BYTES else data
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         try:
-            url = await self.proven(self._url(path, query))
+            url = await self.pinned(self._url(path, query))
             async with self.session.request(
                 method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
                 if response.status >= 300:
                     raise await self.problem(response)
-                answer = await response.read()
-                self._proof.seen()
-                return answer
+                return await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self.unreachable(error) from error
 
-    async def proven(self, url: URL, *, anew: bool = False) -> URL:
-        """Where to send what is meant for `url`, once the server has proven itself; no token goes before that."""
-        return await self._proof.ensure(url, anew=anew)
+    async def pinned(self, url: URL) -> URL:
+        """Where to send what is meant for `url`: on this machine at a number, for a name may lead elsewhere."""
+        return await self._pinned.at(url)
 
     def _read(self, answer: type[Answer], body: bytes) -> Answer:
         try:
@@ -305,7 +305,7 @@ class ServerApi:
     def session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
+                connector=ProvingConnector(self._base, self._token, keepalive_timeout=KEEP_ALIVE_SECONDS),
                 headers=self._headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 proxy=self._proxy,
@@ -316,7 +316,7 @@ class ServerApi:
 
     def unreachable(self, error: BaseException) -> UnreachableError:
         """A failure below HTTP, in words a person can act on."""
-        self._proof.lost()
+        self._pinned.lost()
         log.debug("no answer", server=self.server_url, error=type(error).__name__)
         if isinstance(error, aiohttp.ClientSSLError):
             return UnreachableError(f"The server at {self.server_url} has no certificate this machine trusts.")
@@ -358,7 +358,7 @@ def _error(status: int, problem: Problem, location: str | None) -> AssentError:
 def _proxy_for(url: URL) -> str | None:
     """The proxy the environment names, never for this machine itself."""
     host = url.host or ""
-    if is_loopback(host):
+    if loopback_numbers(host):
         return None
     if url.scheme == "http":
         log.warning("the token travels unencrypted", server=str(url.origin()), hint="use https")

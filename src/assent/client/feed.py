@@ -37,7 +37,7 @@ class Server(Protocol):
     @property
     def session(self) -> aiohttp.ClientSession: ...
 
-    async def proven(self, url: URL, *, anew: bool = False) -> URL: ...
+    async def pinned(self, url: URL) -> URL: ...
 
     def unreachable(self, error: BaseException) -> UnreachableError: ...
 
@@ -59,8 +59,7 @@ class FeedStream:
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
         try:
-            # Each time: a stream ends when its server does, and what answers then may be another.
-            url = await self._api.proven(self._url, anew=True)
+            url = await self._api.pinned(self._url)
             response = await self._api.session.get(url, headers=self._headers, timeout=timeout, allow_redirects=False)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._api.unreachable(error) from error

@@ -1,114 +1,122 @@
 """Whether what answers at a loopback address is the server a token is from, found out before the token is sent.
 
 A port of this machine belongs to whoever takes it first, so another user's program may stand where our server stood.
-It is asked to prove that it can sign our token, which it is shown without its signature: who cannot sign it has learnt
-nothing. The proof names the address it was given at, so it cannot be passed on from the real server at another one.
+Each new connection is therefore asked, before anything else goes over it, to prove that its other end can sign our
+token, which it is shown without its signature: who cannot sign it has learnt nothing. The proof names the address it
+was given at, so it cannot be passed on from the real server at another one. A connection stays with whom it was made
+to, so one that was proven needs no second proof, and no answer of anybody stands for another connection.
 Over https the certificate says who answers; a token that another party signed (an identity provider) cannot be proven
 this way, and neither kind is looked at here.
 """
 
+import asyncio
 import base64
 import hmac
-import ipaddress
 import json
 import secrets
-import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import aiohttp
+from aiohttp.connector import Connection
+from aiohttp.http import HttpProcessingError
 from pydantic import ValidationError
 from yarl import URL
 
 from assent.protocol.entering import ProofBody, ServerProof, proof_message
 from assent.protocol.errors import ConfigurationError, UnreachableError
 
-from .addresses import is_loopback
-from .log import log
+from .addresses import loopback_numbers, same_number
+
+if TYPE_CHECKING:
+    from aiohttp.client_proto import ResponseHandler
+    from aiohttp.tracing import Trace
 
 PROOF_SECONDS = 10.0
 MAX_PROOF_BYTES = 4096
 
 
-class Proof:
-    """What is known of one server, for one token."""
+class ProvingConnector(aiohttp.TCPConnector):
+    """The connections to one server, for one token: none is given to a request before it was proven."""
 
-    def __init__(self, url: URL, token: str, *, lasts: float) -> None:
+    def __init__(self, url: URL, token: str, *, keepalive_timeout: float) -> None:
+        super().__init__(limit=0, keepalive_timeout=keepalive_timeout)  # pyright: ignore[reportUnknownMemberType]
         self._url = url
-        self._lasts = lasts
-        self._seen: float | None = None
         claims, _, signature = token.rpartition(".")
         self._claims = claims
-        self._key = _decoded(signature)
-        self.needed = url.scheme == "http" and is_loopback(url.host or "") and _is_ours(claims) and bool(self._key)
-        self._host: str | None = None
+        self._signature = _decoded(signature)
+        self._provable = url.scheme == "http" and _is_ours(claims) and bool(self._signature)
+        self._proven: WeakSet[ResponseHandler] = WeakSet()
 
-    def seen(self) -> None:
-        """It has just answered: connections to it may stay open for a while."""
-        if self._seen is not None:
-            self._seen = time.monotonic()
-
-    def lost(self) -> None:
-        """It is gone, or may be: whatever answers next must prove itself."""
-        self._seen = None
-
-    async def ensure(self, url: URL, *, anew: bool = False) -> URL:
-        """Where to send what was meant for `url`, once it is proven: at the number that was, for a name could lead
-        elsewhere the next time. ConfigurationError when it is not proven; aiohttp's errors when nothing answers."""
-        if not self.needed:
-            return url
-        if anew or self._seen is None or time.monotonic() - self._seen > self._lasts:
-            self._seen = None
-            await self._find()
-        return url if self._host is None else url.with_host(self._host)
-
-    async def _find(self) -> None:
-        *before, last = self._numbers()
-        for host in before:
-            try:
-                await self._prove(host)
-            except (aiohttp.ClientConnectorError, TimeoutError):
-                log.debug("nothing at this address", host=host)
-            else:
-                return
-        await self._prove(last)
-
-    def _numbers(self) -> list[str]:
-        host = self._url.host or ""
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: "list[Trace]",
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - its form is aiohttp's
+    ) -> Connection:
+        """A connection that may carry the token. ConfigurationError where it is not proven."""
+        connection = await super().connect(req, traces, timeout)
+        if not self._provable or req.proxy is not None:
+            return connection
+        # No other request can get it meanwhile: it is ours until it is given back.
         try:
-            return [str(ipaddress.ip_address(host))]
-        except ValueError:
-            return ["127.0.0.1", "::1"]
+            protocol = connection.protocol
+            if protocol is None:
+                raise aiohttp.ServerDisconnectedError
+            if protocol not in self._proven:
+                async with asyncio.timeout(PROOF_SECONDS):
+                    await self._prove(protocol, req.url)
+                self._proven.add(protocol)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
-    async def _prove(self, host: str) -> None:
+    async def _prove(self, protocol: "ResponseHandler", url: URL) -> None:
         """Raises aiohttp's errors when nothing answers."""
+        transport = protocol.transport
+        peer = None if transport is None else transport.get_extra_info("peername")
+        if transport is None or peer is None:
+            raise aiohttp.ServerDisconnectedError
+        host, port = peer[:2]
+        # By where it leads, not by what was written: any name can be given to a loopback address.
+        if not loopback_numbers(host):
+            return
         challenge = secrets.token_urlsafe(32)
-        told = await self._ask(self._url.with_host(host), challenge)
-        right = hmac.digest(self._key, proof_message(challenge, told.host, told.port), "sha256").hex()
+        protocol.set_response_params(read_until_eof=True, auto_decompress=False)
+        transport.write(self._question(challenge, url))
+        told = await self._answer(protocol)
+        right = hmac.digest(self._signature, proof_message(challenge, told.host, told.port), "sha256").hex()
         # In a container it was reached at an address of that; at another loopback address it is another server.
-        here = told.port == self._url.port and (told.host == host or not is_loopback(told.host))
+        here = told.port == port and (same_number(told.host, host) or not loopback_numbers(told.host))
         if not hmac.compare_digest(told.proof.encode(), right.encode()) or not here:
             raise self._unproven()
-        self._host = None if host == self._url.host else host
-        self._seen = time.monotonic()
+        if protocol.should_close:
+            raise aiohttp.ServerDisconnectedError("The server closes each connection after one answer.")
 
-    async def _ask(self, url: URL, challenge: str) -> ServerProof:
+    def _question(self, challenge: str, url: URL) -> bytes:
         body = ProofBody(claims=self._claims, challenge=challenge).model_dump_json().encode()
-        # A session of its own: nothing of the other one, above all not the token, may come along.
-        async with (
-            aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=PROOF_SECONDS), cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
-            ) as session,
-            session.post(
-                url.joinpath("proof"),
-                data=body,
-                headers={"Content-Type": "application/json"},
-                allow_redirects=False,
-            ) as response,
-        ):
-            if response.status >= 500:
-                raise UnreachableError(f"The server at {self._url.origin()} could not answer ({response.status}).")
-            told = await response.content.read(MAX_PROOF_BYTES)
+        lines = (
+            f"POST {self._url.joinpath('proof').raw_path} HTTP/1.1",
+            f"Host: {url.host_port_subcomponent}",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body)}",
+        )
+        return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + body
+
+    async def _answer(self, protocol: "ResponseHandler") -> ServerProof:
         try:
+            message, content = await protocol.read()
+        except HttpProcessingError:
+            raise self._unproven() from None
+        if message.code >= 500:
+            raise UnreachableError(f"The server at {self._url.origin()} could not answer ({message.code}).")
+        told = b""
+        while len(told) <= MAX_PROOF_BYTES and (piece := await content.read(MAX_PROOF_BYTES + 1 - len(told))):
+            told += piece
+        try:
+            if message.code != 200 or len(told) > MAX_PROOF_BYTES:
+                raise self._unproven()
             return ServerProof.model_validate_json(told)
         except ValidationError:
             raise self._unproven() from None

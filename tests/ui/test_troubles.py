@@ -97,7 +97,7 @@ async def test_a_clock_that_is_off_changes_no_countdown(page: Page, home: Househ
     assert (home.workspace / "notes.md").exists()
 
 
-@pytest.mark.promise("U", "R3")
+@pytest.mark.promise("U", "R1")
 async def test_a_message_whose_answer_got_lost_arrives_once(page: Page, home: Household, faults: Faults) -> None:
     faults.expected += ["net::ERR", "Failed to load resource"]
     lost = 0

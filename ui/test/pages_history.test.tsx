@@ -268,13 +268,14 @@ it("a failed call says what went wrong, and a record without much leaves the res
 it("a refusal says its reason once, and that it did not run", async () => {
   const row = execution({
     status: "FAILED",
-    error: "Command not allowed: rm",
+    error: "Command not allowed: rm\nhint: use one of: cat, ls",
     error_type: "refused",
     reasons: ["Command not allowed: rm"],
   });
   await showPage(DETAIL, new FakeHost().on("GET", "/my/tools/exec_1", row));
   expect(screen.getByRole("heading", { name: "Why it did not run" })).toBeTruthy();
   expect(screen.getAllByText("Command not allowed: rm")).toHaveLength(1);
+  expect(screen.getByText("use one of: cat, ls")).toBeTruthy();
 });
 
 it("an unknown call says so, and the record is read again when the call goes on", async () => {

@@ -184,13 +184,13 @@ function Foot({ panel, questions, next }: FootProps): ReactNode {
     <p className="app-questions-foot app-muted">
       {more > 0 ? (
         <>
-          <span>{questions.length} questions wait, the oldest first.</span>
+          <span>{questions.length} wait, the oldest first.</span>
           <button type="button" className="app-plain" onClick={toNext}>
             Show the next ↓
           </button>
         </>
       ) : (
-        <span>What nobody answers in its time does not run.</span>
+        questions.length > 0 && <span>Unanswered in time, it does not run.</span>
       )}
     </p>
   );

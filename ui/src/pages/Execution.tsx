@@ -9,7 +9,7 @@ import { Parameters } from "../cards/Parameters";
 import { ResultView } from "../cards/ResultView";
 import type { ToolCall } from "../state/model";
 import { Lines } from "../text/Lines";
-import { advice, callSummary, counted, duration, outcome, verb } from "../text/words";
+import { advice, callSummary, counted, duration, outcome, saidOf, verb } from "../text/words";
 import { Copyable, type Fact, Facts, Plain, Risk, When } from "./facts";
 import { LetBy, toneOf } from "./History";
 import { Link } from "./Link";
@@ -57,6 +57,7 @@ type DetailProps = ProjectPageProps & { row: Record_; call: ToolCall | undefined
 function Detail(props: DetailProps) {
   const { row, state, host } = props;
   const undone = props.call?.undone ?? null;
+  const said = row.error ? saidOf(row.error, false) : null;
   const [undoing, setUndoing] = useState(false);
   return (
     <article>
@@ -84,10 +85,15 @@ function Detail(props: DetailProps) {
         </p>
       )}
       {undoing && <UndoPanel {...props} toolId={row.id} clientId={row.client_id} close={() => setUndoing(false)} />}
-      {row.error && (
+      {said && (
         <section className="page-section">
           <h2>{neverRan(row) ? "Why it did not run" : "What went wrong"}</h2>
-          <Lines start={null} text={row.error} label="What went wrong" />
+          <Lines start={null} text={said.what} label="What went wrong" />
+          {said.hint && (
+            <p>
+              <Plain text={said.hint} />
+            </p>
+          )}
           {advice(row.error_type) && <p>{advice(row.error_type)}</p>}
         </section>
       )}
@@ -116,7 +122,8 @@ const neverRan = ({ status, error_type }: Record_) => status === "REJECTED" || e
 function Reasons({ row }: { row: Record_ }) {
   // A refusal says its reason as what went wrong; nobody needs to read it twice.
   const [first, ...others] = row.reasons;
-  if (others.length === 0 && first !== undefined && first === row.error) return null;
+  if (others.length === 0 && first !== undefined && row.error !== null && first === saidOf(row.error, false).what)
+    return null;
   return (
     <section className="page-section">
       <h2>Why {row.risk_level}</h2>

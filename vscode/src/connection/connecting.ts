@@ -11,6 +11,7 @@ import { Journal } from "../tools/journal.js";
 import { FileMemory } from "../tools/memory.js";
 import { type Clock, type Log, NO_LOG, type Prompt, SYSTEM_CLOCK, type ToolSettings } from "../tools/ports.js";
 import { ToolHandler } from "../tools/ToolHandler.js";
+import { UndoIntents } from "../tools/undo_intents.js";
 import { Undoer } from "../tools/undoing.js";
 import { Workspace } from "../tools/Workspace.js";
 import type { WebSettings } from "../tools/web.js";
@@ -93,7 +94,8 @@ export async function connectWorkspace(wanted: WorkspaceConnection): Promise<Con
     });
     const forget = () => handler.forgetReads();
     workspace.undoing?.onChange(forget); // also where a person undoes here, without the server
-    const undoing = { projectId, clientId, desk: workspace.undoing, link: api, forget, log };
+    const intents = new UndoIntents(memory);
+    const undoing = { projectId, clientId, desk: workspace.undoing, link: api, forget, intents, log };
     const connection = new Connection({
       projectId,
       api,

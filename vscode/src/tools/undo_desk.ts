@@ -11,6 +11,7 @@ import { CallerError } from "./errors.js";
 import type { Clock } from "./ports.js";
 import type { Restorer } from "./restoring.js";
 import type { Plan, Step, UndoHistory } from "./undo_history.js";
+import type { Entry } from "./undo_list.js";
 import type { UndoRecorder } from "./undo_recorder.js";
 import type { State } from "./undo_states.js";
 import {
@@ -68,6 +69,15 @@ export interface ChangedFile {
 export type KeepOff = Readonly<Record<string, readonly string[]>>;
 
 type Forbids = (path: string, tool: string) => boolean;
+
+/** How an undo ended. */
+export interface Outcome {
+  /** Under which it can be taken back; null where it changed nothing. */
+  readonly undoId: string | null;
+  readonly paths: number;
+  /** False: it was stopped in the middle. */
+  readonly finished: boolean;
+}
 
 export interface DeskParts {
   readonly recorder: UndoRecorder;
@@ -147,7 +157,7 @@ export class UndoDesk {
     toolId: string,
     digest: string,
     partial: boolean,
-    wanted: () => boolean,
+    wanted: () => boolean | Promise<boolean>,
     keepOff: KeepOff = {},
   ): Promise<{ readonly plan: UndoPlan; readonly undoId: string | null }> {
     const done = await this.parts.recorder.gate.alone(PATIENCE, async () => {
@@ -161,14 +171,20 @@ export class UndoDesk {
       if (why !== undefined) {
         throw new UndoRefused(why, told, plan.conflicts.length > 0 ? null : "Undoing the rest must be asked for.");
       }
-      if (!wanted()) {
+      if (!(await wanted())) {
         throw new UndoRefused("Its time was up before it could begin; nothing was undone.", told);
       }
       const undo = await this.parts.restorer.apply(plan);
-      return { plan: told, undoId: undo.changes.length > 0 ? undo.id : null };
+      return { plan: told, undoId: undoIdOf(undo) };
     });
     this.changed();
     return done;
+  }
+
+  /** The last undo of a call that was begun since a moment, in milliseconds since 1970. */
+  outcome(toolId: string, since: number): Outcome | undefined {
+    const found = this.parts.recorder.list.entries().findLast(({ at, undoes }) => undoes === toolId && at >= since);
+    return found && { undoId: undoIdOf(found), paths: found.changes.length, finished: found.done };
   }
 
   /** The plan, without what the owner's rules keep every tool's hands off. */
@@ -256,6 +272,11 @@ export class UndoDesk {
     const masked = text === undefined ? undefined : maskText(text);
     return masked !== undefined && masked.length <= 2 * MAX_SHOWN_TEXT ? masked : undefined;
   }
+}
+
+/** Under which it can be taken back; null where it changed nothing. */
+function undoIdOf({ changes, id }: Entry): string | null {
+  return changes.length > 0 ? id : null;
 }
 
 /** A digest of all that a plan would do and leave: the same only while every path is what it was. */

@@ -1,14 +1,16 @@
 // Undo asked for from elsewhere: `tool.undo_request` in, one report out. One at a time, beside the executions; the desk sees
 // to it that none runs meanwhile. A request that was seen before, that is meant for another client or whose time is up is
-// not carried out: a feed that is replayed must not act late or twice. What was undone is reported until the server has
-// it, also on the next connection; anything else only while somebody waits for it. Nothing here decides what may be undone.
+// not carried out: a feed that is replayed must not act late or twice. What was begun is reported until the server has it,
+// also on the next connection and by a client that was killed in between; anything else only while somebody waits for it.
+// One that takes long says so. Nothing here decides what may be undone.
 
 import type { UndoReport, UndoRequested } from "@protocol";
 import { maskText } from "../gate/index.js";
 import { AssentError, codeOf, UnreachableError } from "./errors.js";
 import { type Link, pauseBefore } from "./link.js";
 import { type Clock, type Log, sleep } from "./ports.js";
-import { type UndoDesk, UndoRefused } from "./undo_desk.js";
+import { type KeepOff, type UndoDesk, UndoRefused } from "./undo_desk.js";
+import type { UndoIntent, UndoIntents } from "./undo_intents.js";
 import { firstCharacters } from "./words.js";
 
 const TRIES = 5;
@@ -16,10 +18,25 @@ const TRIES = 5;
 const WAITING = 16;
 const REMEMBERED = 1000;
 const LAST_POST = 2_000;
+/** Whoever waits for an undo that takes longer is told that it was begun. */
+const LONG = 5_000;
 const MAX_PROBLEM = 1000;
+const NOTHING_DONE = "The client stopped before anything was undone.";
+const HALF_DONE =
+  "The client stopped in the middle: some paths may be as before the call, others not. " +
+  "Look at what undoing would do now.";
 const NOTHING_KEPT = "What calls change could not be kept on this machine, so nothing can be undone from it.";
 
 type Asked = Omit<UndoRequested, "keep_off">;
+
+interface Act {
+  readonly request_id: string;
+  readonly tool_id: string;
+  readonly digest: string;
+  readonly partial: boolean;
+  readonly keepOff: KeepOff;
+  readonly wanted: () => boolean;
+}
 
 export interface UndoerParts {
   readonly projectId: string;
@@ -29,6 +46,7 @@ export interface UndoerParts {
   readonly link: Pick<Link, "postUndoReport">;
   /** Ends what is remembered of files: they change. */
   readonly forget: () => void;
+  readonly intents: UndoIntents;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -37,7 +55,7 @@ export interface UndoerParts {
 export class Undoer {
   readonly #seen = new Set<string>();
   readonly #work = new Set<Promise<void>>();
-  /** Of what was done: by request, until the server has it. */
+  /** Of what was begun: by request, until the server has it. */
   readonly #unsent = new Map<string, { readonly toolId: string; readonly report: UndoReport }>();
   readonly #closed = new AbortController();
   #turn: Promise<unknown> = Promise.resolve();
@@ -71,8 +89,12 @@ export class Undoer {
     void work.then(() => this.#work.delete(work));
   }
 
-  /** Deliver what could not be delivered. Never rejects. */
+  /** Deliver what could not be delivered, also by a client that was killed. Never rejects. */
   async resend(): Promise<void> {
+    const { desk, intents } = this.parts;
+    for (const intent of desk === undefined ? [] : [...intents.left.values()]) {
+      await this.#post(intent.toolId, owed(intent, desk as UndoDesk));
+    }
     for (const { report, toolId } of [...this.#unsent.values()]) {
       await this.#post(toolId, report);
     }
@@ -94,7 +116,7 @@ export class Undoer {
     if (report === undefined) {
       return;
     }
-    if (report.done) {
+    if (this.parts.intents.has(event.request_id)) {
       this.#unsent.set(event.request_id, { toolId: event.tool_id, report });
       forgetOldest(this.#unsent);
     }
@@ -124,7 +146,7 @@ export class Undoer {
       forget();
       try {
         const wanted = () => !this.#isLate(event, ahead);
-        const { plan, undoId } = await desk.carryOut(tool_id, digest, partial, wanted, keepOff);
+        const { plan, undoId } = await this.#carryOut(desk, { digest, keepOff, partial, request_id, tool_id, wanted });
         log.info("undone", { tool_id, undo_id: undoId, paths: plan.total_files });
         return { request_id, plan, undo_id: undoId, done: true };
       } finally {
@@ -143,6 +165,45 @@ export class Undoer {
     }
   }
 
+  /** Undo it; who waits is told when that takes long. */
+  async #carryOut(desk: UndoDesk, asked: Act): ReturnType<UndoDesk["carryOut"]> {
+    const { clock, intents } = this.parts;
+    const { digest, keepOff, partial, request_id, tool_id } = asked;
+    const begun = new AbortController();
+    const over = new AbortController();
+    const wanted = async () => {
+      if (!asked.wanted()) {
+        return false;
+      }
+      await intents.keep(request_id, tool_id, digest, clock.now());
+      begun.abort();
+      return true;
+    };
+    const telling = this.#sayIfLong(asked, begun.signal, over.signal);
+    try {
+      return await desk.carryOut(tool_id, digest, partial, wanted, keepOff);
+    } finally {
+      over.abort();
+      await telling; // else the server could hear that it was begun after it heard how it ended
+    }
+  }
+
+  /** Once; nothing depends on it. */
+  async #sayIfLong({ request_id, tool_id }: Act, begun: AbortSignal, over: AbortSignal): Promise<void> {
+    const { clock, link, log, projectId } = this.parts;
+    do {
+      await sleep(clock, LONG, over);
+    } while (!begun.aborted && !over.aborted);
+    if (over.aborted) {
+      return;
+    }
+    try {
+      await link.postUndoReport(projectId, tool_id, { request_id, begun: true });
+    } catch (error) {
+      log.info("undo under way not told", { tool_id, error: (error as Error).message });
+    }
+  }
+
   /** Whether the matter is over. */
   async #post(toolId: string, report: UndoReport): Promise<boolean> {
     const { link, log, projectId } = this.parts;
@@ -157,12 +218,23 @@ export class Undoer {
       log.warn("undo report not taken", fields);
     }
     this.#unsent.delete(report.request_id);
+    this.parts.intents.drop(report.request_id);
     return true;
   }
 
   #isLate(event: UndoRequested, ahead: number): boolean {
     return this.parts.clock.now() + ahead >= Date.parse(event.deadline);
   }
+}
+
+/** What a client that was killed did not get to say. */
+function owed({ at, plan, requestId: request_id, toolId: tool_id }: UndoIntent, desk: UndoDesk): UndoReport {
+  const found = desk.outcome(tool_id, at);
+  if (found === undefined || !found.finished) {
+    return { request_id, problem: found === undefined ? NOTHING_DONE : HALF_DONE };
+  }
+  const { paths, undoId } = found;
+  return { request_id, plan: { tool_id, plan, files: [], total_files: paths }, undo_id: undoId, done: true };
 }
 
 function forgetOldest(known: { readonly size: number; keys(): Iterator<string>; delete(key: string): boolean }): void {

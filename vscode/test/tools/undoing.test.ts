@@ -18,6 +18,7 @@ import { AssentError, RefusedError, UnreachableError } from "../../src/tools/err
 import { O_DIRECTORY, O_PATH, type Opened, PathValidator } from "../../src/tools/PathValidator.js";
 import { place, swap, takeAway, Unexpected } from "../../src/tools/swapping.js";
 import type { UndoDesk } from "../../src/tools/undo_desk.js";
+import { UndoIntents } from "../../src/tools/undo_intents.js";
 import { Undoer, type UndoerParts } from "../../src/tools/undoing.js";
 import { Workspace } from "../../src/tools/Workspace.js";
 import { CLIENT, FakeClock, FakeLink, FakeLog, FakeMemory, PROJECT, settled, until } from "./fakes.js";
@@ -27,6 +28,7 @@ let root: string;
 let link: FakeLink;
 let log: FakeLog;
 let clock: FakeClock;
+let memory: FakeMemory;
 let workspace: Workspace;
 let forgotten = 0;
 let count = 0;
@@ -34,7 +36,8 @@ let count = 0;
 beforeEach(async () => {
   root = workspaceWith({ "a.txt": "one\n" });
   [link, log, clock, forgotten] = [new FakeLink(), new FakeLog(), new FakeClock(), 0];
-  workspace = new Workspace(root, { undo: { directory: join(temporary(), "undo"), memory: new FakeMemory() } });
+  memory = new FakeMemory();
+  workspace = new Workspace(root, { undo: { directory: join(temporary(), "undo"), memory } });
   await workspace.run("write_file", { path: "a.txt", content: "new\n", mode: "write" }, { recordAs: "exec_1" });
 });
 
@@ -43,7 +46,8 @@ function undoer(more: Partial<UndoerParts> = {}): Undoer {
     forgotten += 1;
   };
   const desk = workspace.undoing as UndoDesk;
-  return new Undoer({ projectId: PROJECT, clientId: CLIENT, desk, link, forget, clock, log, ...more });
+  const intents = new UndoIntents(memory);
+  return new Undoer({ projectId: PROJECT, clientId: CLIENT, desk, link, forget, intents, clock, log, ...more });
 }
 
 function asked(plan: string | null, more: Partial<UndoRequested> = {}): UndoRequested {
@@ -180,6 +184,7 @@ describe("A report", () => {
     const { plan } = await (workspace.undoing as UndoDesk).look("exec_1");
     link.fail("postUndoReport", ...Array.from({ length: 5 }, () => new UnreachableError("gone")));
     by.request(asked(plan, { deadline: new Date(clock.now() + 3_600_000).toISOString() }), 0);
+    await until(() => log.said("undone") === 1);
     await until(() => {
       clock.advance(5_000);
       return log.said("undo report not delivered") === 5;
@@ -208,6 +213,178 @@ describe("A report", () => {
     });
     await closing;
     expect(link.undone).toEqual([]);
+    await by.close();
+  });
+});
+
+describe("An undo that outlives its request", () => {
+  const intentsLeft = () => [...memory.keys()].filter((key) => key.startsWith("undoing:"));
+  const text = () => readFileSync(join(root, "a.txt"), "utf8");
+  let desk: UndoDesk;
+  let digest: string;
+
+  beforeEach(async () => {
+    desk = workspace.undoing as UndoDesk;
+    digest = (await desk.look("exec_1")).plan;
+  });
+
+  /** A desk that stops after it has begun, until it is told to go on. */
+  function stopping(act: () => ReturnType<UndoDesk["carryOut"]>): { readonly desk: UndoDesk; goOn: () => void } {
+    let goOn = () => {};
+    const going = new Promise<void>((resolve) => {
+      goOn = resolve;
+    });
+    const carryOut: UndoDesk["carryOut"] = async (_tool, _digest, _partial, wanted) => {
+      await wanted();
+      await going;
+      return act();
+    };
+    return { desk: { carryOut } as unknown as UndoDesk, goOn };
+  }
+
+  it("is said to be under way, once, and then to be done", async () => {
+    const slow = stopping(() => desk.carryOut("exec_1", digest, false, () => true));
+    const by = undoer({ desk: slow.desk });
+    by.request(asked(digest), 0);
+    await until(() => intentsLeft().length === 1);
+    clock.advance(5_000);
+    await until(() => link.undone.length === 1);
+    for (let more = 0; more < 3; more += 1) {
+      clock.advance(5_000);
+      await settled(3);
+    }
+    slow.goOn();
+    await until(() => link.undone.length === 2);
+    expect(link.undone.map(({ body }) => [body.begun, body.done])).toEqual([
+      [true, undefined],
+      [undefined, true],
+    ]);
+    await by.close();
+    expect([intentsLeft(), clock.timers.size]).toEqual([[], 0]);
+  });
+
+  it("goes on although nobody could be told that it does", async () => {
+    const slow = stopping(() => desk.carryOut("exec_1", digest, false, () => true));
+    const by = undoer({ desk: slow.desk });
+    link.fail("postUndoReport", new UnreachableError("gone"));
+    by.request(asked(digest), 0);
+    await until(() => intentsLeft().length === 1);
+    clock.advance(5_000);
+    await until(() => log.said("undo under way not told") === 1);
+    slow.goOn();
+    await until(() => link.undone.length === 1);
+    expect(link.undone).toMatchObject([{ body: { done: true } }]);
+    await by.close();
+  });
+
+  it("and is done when the client is killed before its report is told when it starts again, until the server has it", async () => {
+    const silent = { postUndoReport: () => new Promise<void>(() => {}) };
+    const event = asked(digest);
+    undoer({ link: silent }).request(event, 0);
+    await until(() => log.said("undone") === 1); // and the client is gone
+    const again = undoer();
+    link.fail("postUndoReport", new UnreachableError("away"));
+    await again.resend();
+    expect([link.undone, intentsLeft().length]).toEqual([[], 1]);
+    await again.resend();
+    await again.resend();
+    expect(link.undone).toMatchObject([
+      {
+        toolId: "exec_1",
+        body: {
+          request_id: event.request_id,
+          done: true,
+          undo_id: expect.stringMatching(/^undo_/),
+          plan: { tool_id: "exec_1", plan: digest, total_files: 1, files: [] },
+        },
+      },
+    ]);
+    expect([intentsLeft(), text()]).toEqual([[], "one\n"]);
+  });
+
+  it("and is killed in the middle is told as that when the client starts again, and can be finished", async () => {
+    // The disk holds what was written until the kill; nothing after that comes to an end.
+    const died = new FakeMemory();
+    for (const [key, value] of memory.values) {
+      died.values.set(key, value);
+    }
+    const place = join(temporary(), "undo");
+    const killed = new Workspace(root, { undo: { directory: place, memory: died } });
+    await killed.run("write_file", { path: "b.txt", content: "b", mode: "write" }, { recordAs: "exec_2" });
+    const { plan } = await (killed.undoing as UndoDesk).look("exec_2");
+    const write = died.write.bind(died);
+    let begun = false;
+    died.write = async (key, value) => {
+      if (begun) {
+        return new Promise<void>(() => {});
+      }
+      await write(key, value);
+      begun = key.startsWith("undo:");
+    };
+    const event = asked(plan, { tool_id: "exec_2" });
+    undoer({ desk: killed.undoing, intents: new UndoIntents(died) }).request(event, 0);
+    await until(() => begun && !existsSync(join(root, "b.txt")));
+
+    const disk = new FakeMemory();
+    for (const [key, value] of died.values) {
+      disk.values.set(key, value);
+    }
+    const started = new Workspace(root, { undo: { directory: place, memory: disk } });
+    const again = undoer({ desk: started.undoing, intents: new UndoIntents(disk) });
+    await again.resend();
+    expect(link.undone).toEqual([
+      {
+        toolId: "exec_2",
+        body: { request_id: event.request_id, problem: expect.stringMatching(/stopped in the middle.*Look at what/) },
+      },
+    ]);
+    const look = await answered(again, asked(null, { tool_id: "exec_2" }));
+    const done = await answered(again, asked(digestOf(look), { tool_id: "exec_2" }));
+    expect(done).toMatchObject({ done: true, undo_id: expect.stringMatching(/^undo_/) });
+    expect([...disk.keys()].filter((key) => key.startsWith("undoing:"))).toEqual([]);
+    await again.close();
+  });
+
+  it("and was only about to begin is told to have changed nothing", async () => {
+    await new UndoIntents(memory).keep("undoreq_9", "exec_1", digest, clock.now());
+    await undoer().resend();
+    expect(link.undone).toMatchObject([
+      { body: { request_id: "undoreq_9", problem: "The client stopped before anything was undone." } },
+    ]);
+    expect([intentsLeft(), text()]).toEqual([[], "new\n"]);
+  });
+
+  it("is not told of while what calls changed cannot be looked at, and one that cannot be read never", async () => {
+    await new UndoIntents(memory).keep("undoreq_9", "exec_1", digest, clock.now());
+    memory.values.set("undoing:torn", "{");
+    memory.values.set("undoing:other", '{"toolId": 1}');
+    await undoer({ desk: undefined }).resend();
+    expect([link.undone, intentsLeft()]).toEqual([[], ["undoing:undoreq_9"]]);
+    await undoer().resend();
+    expect(link.undone).toHaveLength(1);
+  });
+
+  it("does not begin where that cannot be written down before", async () => {
+    memory.broken = true;
+    const report = await answered(undoer(), asked(digest));
+    expect(report).toMatchObject({ problem: expect.stringMatching(/ENOSPC/) });
+    expect([report.done, text()]).toEqual([undefined, "new\n"]);
+  });
+
+  it("and failed is told also on the next connection", async () => {
+    const slow = stopping(() => Promise.reject(Object.assign(new Error("x"), { code: "EIO" })));
+    const by = undoer({ desk: slow.desk });
+    slow.goOn();
+    link.fail("postUndoReport", ...Array.from({ length: 5 }, () => new UnreachableError("gone")));
+    by.request(asked(digest), 0);
+    await until(() => {
+      clock.advance(1_000);
+      return log.said("undo report not delivered") === 5;
+    });
+    await by.resend();
+    await by.resend();
+    expect(link.undone).toMatchObject([{ body: { problem: expect.stringMatching(/EIO/) } }]);
+    expect(intentsLeft()).toEqual([]);
     await by.close();
   });
 });

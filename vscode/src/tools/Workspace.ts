@@ -269,7 +269,7 @@ export class Workspace {
       return withWarning(await files.writeFile(params, run), NOT_KEPT);
     }
     const summary = firstCharacters(`write_file ${params.path}`, MAX_SUMMARY);
-    return this.#undo.recorder.writing(run.recordAs, summary, (keep) => files.writeFile(params, run, keep));
+    return this.#undo.recorder.writing(run.recordAs, summary, (keep) => files.writeFile(params, run, keep), run.signal);
   }
 
   async #command(params: CommandParams, run: ToolRun): Promise<AnyResult> {
@@ -281,7 +281,7 @@ export class Workspace {
     if (this.#undo === undefined) {
       return withWarning(await executor.run(params, run), NOT_KEPT);
     }
-    return recorded(this.#undo.recorder, run.recordAs, params, () => executor.run(params, run));
+    return recorded(this.#undo.recorder, run.recordAs, params, () => executor.run(params, run), run.signal);
   }
 
   close(): void {

@@ -6,6 +6,7 @@ import { accessSync, type BigIntStats, closeSync, constants, fsyncSync, lstatSyn
 import { codeOf, DriftedError, osError, PathValidationError, ToolFailure } from "./errors.js";
 import { readAsync } from "./io.js";
 import { O_DIRECTORY, type Opened } from "./PathValidator.js";
+import { unlessCalledOff } from "./turns.js";
 import { repr } from "./words.js";
 
 const CHUNK = 1 << 20;
@@ -55,10 +56,10 @@ function mayWrite(name: string): boolean {
 /** Who writes which file now, in this program. */
 const WRITING = new Map<string, Promise<void>>();
 
-/** Do it when nobody else in this program writes the same file. */
-export async function alone<T>(key: string, work: () => Promise<T>): Promise<T> {
+/** Do it when nobody else in this program writes the same file. Rejects when it is called off before that. */
+export async function alone<T>(key: string, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
   for (let busy = WRITING.get(key); busy !== undefined; busy = WRITING.get(key)) {
-    await busy;
+    await unlessCalledOff(busy, signal);
   }
   let done = () => {};
   WRITING.set(key, new Promise((resolve) => (done = resolve)));

@@ -57,7 +57,9 @@ export async function swap(directory: Opened, draft: string, name: string, expec
       throw new Unexpected("it changed");
     }
   } finally {
-    quietly(() => unlinkSync(`${directory.base}/${held}`));
+    if (held !== undefined) {
+      quietly(() => unlinkSync(`${directory.base}/${held}`));
+    }
   }
 }
 

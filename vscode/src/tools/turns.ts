@@ -4,6 +4,19 @@
 
 import { ExecutionCancelled } from "./errors.js";
 
+/** What is waited for, or a rejection as soon as it is called off. */
+export function unlessCalledOff(waiting: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const leave = () => reject(new ExecutionCancelled("It was called off while it waited for its turn."));
+    signal?.addEventListener("abort", leave, { once: true });
+    void waiting.then(() => {
+      signal?.removeEventListener("abort", leave);
+      resolve();
+    });
+    if (signal?.aborted) leave();
+  });
+}
+
 export class Turns {
   #running = 0;
   #alone = false;

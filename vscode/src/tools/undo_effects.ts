@@ -45,6 +45,7 @@ export async function recorded(
   id: string,
   { args, command }: CommandParams,
   run: () => Promise<ExecuteCommandResult>,
+  signal?: AbortSignal,
 ): Promise<ExecuteCommandResult> {
   if (startsNothing([command, ...args])) {
     return run(); // it has the workspace read-only
@@ -52,7 +53,7 @@ export async function recorded(
   const summary = firstCharacters(maskText([command, ...args].map(quoted).join(" ")), MAX_SUMMARY);
   let running: RunningCommand;
   try {
-    running = await recorder.begin(id, summary);
+    running = await recorder.begin(id, summary, signal);
   } catch (error) {
     if (!isOsError(error)) {
       throw error;

@@ -6,7 +6,7 @@ import { closeSync, fstatSync } from "node:fs";
 import { CallerError, isOsError, NotFound } from "./errors.js";
 import { type PathValidator, READ } from "./PathValidator.js";
 import { cut } from "./replacing.js";
-import type { Entry, UndoList } from "./undo_list.js";
+import { changeOf, type Entry, type UndoList } from "./undo_list.js";
 import { CALL_BYTES } from "./undo_recorder.js";
 import { CLOSED, look, openExact, type State, same, sizeOf, stateOf } from "./undo_states.js";
 import type { ContentStore } from "./undo_store.js";
@@ -66,6 +66,7 @@ export class UndoHistory {
     const conflicts: string[] = [];
     const lost = new Map<string, string>();
     const left = new Map<string, string>();
+    const begun = this.list.entries().filter((one) => one.undoes === entry.id && !one.done);
     for (const [path, before, after] of entry.changes) {
       const stays = whyLeft(before, after);
       if (stays !== undefined) {
@@ -85,7 +86,15 @@ export class UndoHistory {
       if (same(current, before)) {
         continue;
       }
-      if (!same(current, after) && !isHalfWay(current, before, after)) {
+      if (
+        !same(current, after) &&
+        !isHalfWay(
+          current,
+          before,
+          after,
+          begun.some((one) => changeOf(one, path)),
+        )
+      ) {
         conflicts.push(path);
       } else if (before === null && isTooLarge(current)) {
         left.set(path, "too large to be kept, so it is yours to remove");
@@ -160,9 +169,15 @@ function isTooLarge(current: State | null): boolean {
   return current?.kind === "file" && current.digest === null;
 }
 
-/** Whether a directory is as an interrupted undo leaves it; one that goes must be empty, whatever its mode. */
-function isHalfWay(current: State | null, before: State | null, after: State | null): boolean {
-  if (current?.kind !== "directory") {
+/**
+ * Whether a path is as an interrupted undo leaves it; a directory that goes must be empty, whatever its mode. Where one of
+ * this call `began`, what it took away it may not have put back yet.
+ */
+function isHalfWay(current: State | null, before: State | null, after: State | null, began: boolean): boolean {
+  if (current === null) {
+    return began;
+  }
+  if (current.kind !== "directory") {
     return false;
   }
   if (before === null) {
@@ -171,5 +186,9 @@ function isHalfWay(current: State | null, before: State | null, after: State | n
   if (before.kind !== "directory") {
     return false;
   }
-  return after === null ? current.mode === 0o700 : after.kind === "directory" && current.mode === (before.mode | 0o700);
+  const opened = current.mode === (before.mode | 0o700);
+  if (after === null) {
+    return current.mode === 0o700 || (began && opened);
+  }
+  return after.kind === "directory" ? opened : began && (current.mode === 0o700 || opened);
 }

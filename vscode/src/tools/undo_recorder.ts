@@ -9,14 +9,14 @@ import { codeOf, ToolFailure } from "./errors.js";
 import { nameOf, type PathValidator, READ } from "./PathValidator.js";
 import { type Clock, sleep } from "./ports.js";
 import { digestOf } from "./replacing.js";
-import { Turns } from "./turns.js";
+import { Turns, unlessCalledOff } from "./turns.js";
 import type { Entry, UndoList } from "./undo_list.js";
 import { merge } from "./undo_scan.js";
 import { type Change, look, type State, same, stateOf } from "./undo_states.js";
 import type { ContentStore } from "./undo_store.js";
 import { WatchedTree } from "./undo_tree.js";
 import { repr, visibleName } from "./words.js";
-import type { Replacing } from "./writing.js";
+import type { Keep, Replacing } from "./writing.js";
 
 /** The largest file that is kept. */
 export const CALL_BYTES = 50 * 1024 * 1024;
@@ -33,10 +33,10 @@ export class CallGate {
 
   constructor(private readonly clock: Clock) {}
 
-  /** A call acts; the function that is given ends it. */
-  async begin(): Promise<() => void> {
+  /** A call acts; the function that is given ends it. Rejects when it is called off before it may. */
+  async begin(signal?: AbortSignal): Promise<() => void> {
     while (this.#undoing) {
-      await this.#change();
+      await unlessCalledOff(this.#change(), signal);
     }
     this.#calls += 1;
     let over = false;
@@ -132,8 +132,8 @@ export class UndoRecorder {
     await this.#alone(async () => this.#attribute(await this.#watch.look()));
   }
 
-  async #alone<T>(work: () => Promise<T>): Promise<T> {
-    const end = await this.#lock.take(true);
+  async #alone<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+    const end = await this.#lock.take(true, signal);
     try {
       return await work();
     } finally {
@@ -147,25 +147,28 @@ export class UndoRecorder {
   async writing<T extends { readonly warnings: readonly string[] }>(
     id: string,
     summary: string,
-    write: (keep: (replacing: Replacing) => Promise<void>) => Promise<T>,
+    write: (keep: Keep) => Promise<T>,
+    signal?: AbortSignal,
   ): Promise<T> {
-    const end = await this.gate.begin();
+    const end = await this.gate.begin(signal);
     const kept = new Keeping(this.paths, this.store, this.#callBytes);
-    let unlock: (() => void) | undefined;
     try {
       const result = await write(async (replacing) => {
-        // Until the write is over: nobody looks in between.
-        unlock ??= await this.#lock.take(true);
+        // Until this try is over: nobody looks in between. Never longer: the next try waits for others of the same file.
+        const unlock = await this.#lock.take(true, signal);
         const changes = await kept.keep(replacing);
         await this.#written(id, summary, kept, changes);
+        return async (written) => {
+          try {
+            await (written ? undefined : this.#void(id, kept));
+          } finally {
+            unlock();
+          }
+        };
       });
       this.changed();
       return kept.warning === undefined ? result : { ...result, warnings: [...result.warnings, kept.warning] };
-    } catch (error) {
-      await this.#void(id, kept);
-      throw error;
     } finally {
-      unlock?.();
       end();
       await this.#sweepIfFull();
     }
@@ -186,7 +189,9 @@ export class UndoRecorder {
   }
 
   /** The write did not happen after all. */
-  async #void(id: string, { recorded }: Keeping): Promise<void> {
+  async #void(id: string, kept: Keeping): Promise<void> {
+    const { recorded } = kept;
+    kept.recorded = undefined;
     if (recorded !== undefined) {
       this.#learn(recorded.map(([path, before, after]) => [path, after, before] as const));
       // Where that cannot be written the entry stays, and undoing it finds that there is nothing to do.
@@ -219,8 +224,8 @@ export class UndoRecorder {
   // A command
 
   /** Before a command: look at everything. Rejects as the disk does. */
-  async begin(id: string, summary: string): Promise<RunningCommand> {
-    const over = await this.gate.begin();
+  async begin(id: string, summary: string, signal?: AbortSignal): Promise<RunningCommand> {
+    const over = await this.gate.begin(signal);
     try {
       return await this.#alone(async () => {
         this.#attribute(await this.#watch.look());
@@ -231,7 +236,7 @@ export class UndoRecorder {
         }
         this.#running.set(id, running);
         return running;
-      });
+      }, signal);
     } catch (error) {
       over();
       throw error;

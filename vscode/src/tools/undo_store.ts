@@ -144,7 +144,13 @@ export class ContentStore {
 
   /** Remove all but these. */
   sweep(wanted: ReadonlySet<string>): Promise<void> {
-    return this.#alone(() => this.#sweep(wanted));
+    return this.#alone(async () => {
+      try {
+        await this.#sweep(wanted);
+      } finally {
+        this.#takeBack();
+      }
+    });
   }
 
   close(): void {
@@ -172,7 +178,10 @@ export class ContentStore {
         if (offset + length > size || head.subarray(0, 32).every((byte) => byte === 0)) {
           break; // torn, or never finished
         }
-        this.#known.set(head.toString("hex", 0, 32), { bundle: name, offset, size: length });
+        const digest = head.toString("hex", 0, 32);
+        if (!this.#known.has(digest)) {
+          this.#known.set(digest, { bundle: name, offset, size: length });
+        }
         at = offset + length;
       }
       this.#ends.set(name, at);
@@ -292,8 +301,8 @@ export class ContentStore {
   /** Write one content into the new bundle; what can no longer be read is forgotten. */
   async #move(digest: string): Promise<void> {
     const data = await this.read(digest);
-    this.#known.delete(digest);
     if (data === undefined) {
+      this.#known.delete(digest);
       return;
     }
     const own = this.#bundle();

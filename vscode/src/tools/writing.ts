@@ -44,9 +44,11 @@ export interface WriteOrder {
   readonly forbidden: (real: string) => boolean;
   /** Whether its time is up. */
   readonly late?: (() => boolean) | undefined;
-  /** Keeps what is about to be replaced; right before it is. */
-  readonly keep?: ((replacing: Replacing) => Promise<void>) | undefined;
+  readonly keep?: Keep | undefined;
 }
+
+/** Keeps what is about to be replaced, right before it is; gives what must be told whether it was. */
+export type Keep = (replacing: Replacing) => Promise<(written: boolean) => Promise<void>>;
 
 /** A write right before its new name: what is there, and what takes its place. */
 export interface Replacing {
@@ -114,7 +116,7 @@ class Writer {
   /** Undefined: it was replaced while we looked; try again. */
   async attempt(): Promise<WriteFileResult | undefined> {
     const target = this.#finder.find();
-    return target && (await alone(`${this.paths.root}/${target.real}`, () => this.#replace(target)));
+    return target && (await alone(`${this.paths.root}/${target.real}`, this.order.signal, () => this.#replace(target)));
   }
 
   async #replace(target: Target): Promise<WriteFileResult | undefined> {
@@ -137,9 +139,10 @@ class Writer {
       throw error;
     }
     this.#open.push(fd);
+    let end: ((written: boolean) => Promise<void>) | undefined;
     try {
       const copied = await this.#fill(target, fd);
-      await this.order.keep?.({ real: target.real, old, fd, made: this.#finder.madeNames });
+      end = await this.order.keep?.({ real: target.real, old, fd, made: this.#finder.madeNames });
       if (this.#bound !== undefined) {
         await this.#checkBound(target, fd, copied, this.#bound);
       }
@@ -160,6 +163,7 @@ class Writer {
       return { success: true, error: null, path: visibleName(target.real), size, warnings };
     } finally {
       quietly(() => unlinkSync(draft));
+      await end?.(this.#written);
     }
   }
 

@@ -1005,6 +1005,102 @@ async def test_an_undo_that_stopped_half_way_can_be_repeated_and_taken_back_whol
     assert tree(place.root) == after
 
 
+def _one_of_each_kind(root: Path) -> None:
+    root.mkdir()
+    for name in ("file_directory", "file_closed", "file_link"):
+        (root / name).write_text(name)
+    for name in ("link_file", "link_directory"):
+        (root / name).symlink_to("elsewhere")
+    for name in ("directory_file", "directory_link"):
+        (root / name).mkdir(mode=0o750)
+        (root / name / "inside").write_text(name)
+
+
+def _each_becomes_another(root: Path) -> None:
+    for path in list(root.iterdir()):
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        match path.name.partition("_")[2]:
+            case "directory":
+                path.mkdir(mode=0o755)
+                (path / "new").write_text("new")
+            case "closed":
+                path.mkdir(mode=0o500)
+            case "file":
+                path.write_text("a file now")
+            case _:
+                path.symlink_to("nowhere")
+
+
+class _Stops:
+    """Fails in place of the step of a given number, as a full disk or a kill does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+        self.left = at
+        for module, names in ((restoring, ("place", "swap", "take_away", "_chmod")), (os, ("mkdir", "rmdir"))):
+            for name in names:
+                monkeypatch.setattr(module, name, self._before(getattr(module, name)))
+
+    def _before(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*arguments: Any, **more: Any) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(*arguments, **more)
+
+        return step
+
+
+def test_an_undo_that_stopped_before_any_of_its_steps_can_be_repeated_whatever_kinds_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("fsync", "fdatasync"):  # half the time of this test, and nothing here asks for it
+        monkeypatch.setattr(os, name, lambda fd: None)
+    stopped, at = True, 0
+    while stopped:
+        base = tmp_path / str(at)
+        base.mkdir()
+        root, home = base / "ws", base / "home"
+        _one_of_each_kind(root)
+        before = tree(root)
+        with contextlib.closing(PathValidator(root)) as paths:
+            recorder = UndoRecorder(paths, home, days=7, max_bytes=1 << 30)
+            run = recorder.begin("exec_1", "execute_command", "python3")
+            _each_becomes_another(root)
+            after = tree(root)
+            recorder.end(run)
+            history = UndoHistory(paths, home)
+            stopped = _stopped_undo(history, at)
+            if stopped:
+                _stopped_undo(history, 1)  # and once more, after a step of the second try
+                undo(history, "exec_1")
+            assert tree(root) == before, f"stopped before step {at}"
+            undo(history, history.entries()[-1].id)
+            assert tree(root) == after, f"brought back after it was stopped before step {at}"
+            history.close()
+            recorder.close()
+        at += 1
+    assert at > 15
+
+
+def _stopped_undo(history: UndoHistory, at: int) -> bool:
+    with pytest.MonkeyPatch.context() as patch, history.alone():
+        plan = history.plan(history.entry("exec_1"))
+        assert (plan.conflicts, plan.lost) == ([], {})
+        stops = _Stops(patch, at)
+        with contextlib.suppress(OSError, ToolFailure):
+            history.apply(plan)
+    return stops.left < 0
+
+
+async def test_a_file_that_a_person_took_away_is_no_undo_that_stopped(
+    place: Any, workspace: Workspace, history: UndoHistory
+) -> None:
+    place.file("a", "old")
+    await python(workspace, "exec_1", "import os; os.unlink('a'); os.mkdir('a')")
+    (place.root / "a").rmdir()
+    assert history.plan(history.entry("exec_1")).conflicts == ["a"]
+
+
 async def test_many_files_are_on_the_disk_before_the_first_takes_its_name_with_one_sync_for_all(
     place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ one that was interrupted can be repeated: what is already as it was is passed ov
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections import deque
@@ -25,7 +26,18 @@ from .snapshots import CLOSED, Change, State, look, same, state_of
 from .swapping import Unexpected, new_name, place, swap, take_away
 from .undo import CALL_BYTES, INSIDE
 from .undo_entries import Entry, Index, changes_json, read_entries
-from .undo_steps import Plan, Step, batches, half_way, is_content, is_too_large, path_of, replaced, why_left
+from .undo_steps import (
+    Plan,
+    Step,
+    batches,
+    half_way,
+    is_behind_link,
+    is_content,
+    is_too_large,
+    path_of,
+    replaced,
+    why_left,
+)
 from .undo_store import ObjectStore, hold
 from .watching import why_not_kept
 
@@ -95,19 +107,20 @@ class UndoHistory:
     def plan(self, entry: Entry) -> Plan:
         """Compare everything, change nothing. Keeps what is there now, so that an undo can be undone."""
         plan = Plan(entry)
+        tried = {path for one in self._begun(entry) for path in one.changes}
         for path, (before, after) in entry.changes.items():
             left = why_left(before, after)
             if left is not None:
                 plan.left[path] = left
                 continue
             try:
-                current = self._current(path)
+                current = self._found(path, entry)
             except OSError:
                 plan.conflicts.append(path)
                 continue
             if same(current, before):
                 continue
-            if not same(current, after) and not half_way(current, before, after):
+            if not same(current, after) and not half_way(current, before, after, tried=path in tried):
                 plan.conflicts.append(path)
             elif before is None and is_too_large(current):
                 plan.left[path] = "too large to be kept, so it is yours to remove"
@@ -116,6 +129,14 @@ class UndoHistory:
             else:
                 plan.steps.append(Step(path, current, before))
         return plan
+
+    def _found(self, path: str, entry: Entry) -> State | None:
+        try:
+            return self._current(path)
+        except OSError as error:
+            if error.errno == errno.ELOOP and is_behind_link(path, entry.changes):
+                return None
+            raise
 
     def _current(self, path: str) -> State | None:
         state = look(self._paths, path)
@@ -143,7 +164,7 @@ class UndoHistory:
 
     def apply(self, plan: Plan) -> Entry:
         """Go back. The caller is `alone`. Raises where something changed since the plan was made."""
-        begun = [one for one in read_entries(self._index) if one.undoes == plan.entry.id and not one.done]
+        begun = self._begun(plan.entry)
         changes = self._already_back(begun)
         first = {path: pair[0] for one in reversed(begun) for path, pair in one.changes.items()}
         changes.update({step.path: (first.get(step.path, step.now), step.target) for step in plan.steps})
@@ -173,13 +194,17 @@ class UndoHistory:
         self._index.append({"step": "undone", "id": undo.id})
         return undo
 
+    def _begun(self, entry: Entry) -> list[Entry]:
+        """Undos of it that were interrupted."""
+        return [one for one in read_entries(self._index) if one.undoes == entry.id and not one.done]
+
     def _already_back(self, begun: list[Entry]) -> dict[str, Change]:
         """What undos of the same call did before they were interrupted."""
         done: dict[str, Change] = {}
         for entry in begun:
             for path, (before, after) in entry.changes.items():
                 with contextlib.suppress(OSError):
-                    if same(self._current(path), after):
+                    if same(self._found(path, entry), after):
                         done.setdefault(path, (before, after))
         return done
 

@@ -3,10 +3,10 @@
 Pure: nothing here opens a file or looks at a disk. What acts on the steps is `restoring`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .snapshots import State
+from .snapshots import Change, State
 from .undo_entries import Entry
 
 BATCH = 2000
@@ -82,14 +82,31 @@ def is_too_large(current: State | None) -> bool:
     return current is not None and current.kind == "file" and current.digest is None
 
 
-def half_way(current: State | None, before: State | None, after: State | None) -> bool:
-    """Whether a directory is as an interrupted undo leaves it; one that goes must be empty, whatever its mode."""
+def is_behind_link(path: str, changes: Mapping[str, Change]) -> bool:
+    """Whether above a path a link took a directory's place, or the other way round: behind a link is nothing of it."""
+    while path := path.rpartition("/")[0]:
+        if {state.kind for state in changes.get(path, ()) if state is not None} == {"directory", "link"}:
+            return True
+    return False
+
+
+def half_way(current: State | None, before: State | None, after: State | None, *, tried: bool) -> bool:
+    """Whether a path is as an interrupted undo leaves it. `tried`: one began, was to change it, and did not end."""
+    if before is not None and after is not None and before.kind != after.kind:
+        return tried and _between_kinds(current, before, after)
     if current is None or current.kind != "directory":
         return False
-    if before is None:
+    if before is None:  # it goes when it is empty, whatever its mode
         return after is not None and after.kind == "directory"
     if before.kind != "directory":
         return False
-    if after is None:
-        return current.mode == 0o700
-    return after.kind == "directory" and current.mode == before.mode | 0o700
+    return current.mode == (0o700 if after is None else before.mode | 0o700)
+
+
+def _between_kinds(current: State | None, before: State, after: State) -> bool:
+    """What took its place is gone, or about to go; or the directory is there again and not yet done."""
+    if current is None:
+        return True
+    if current.kind != "directory":
+        return False
+    return current.mode == (0o700 if before.kind == "directory" else after.mode | 0o700)

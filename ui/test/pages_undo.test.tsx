@@ -143,6 +143,7 @@ it("without a machine it says so, and asks by itself when the machine is back", 
   const { host, heard } = await open(() => refused(409, "No machine is connected."), { machines: [] });
   expect(screen.getByText(/No machine is connected\. What the call replaced/).textContent).toContain("laptop");
   expect(screen.getByText("assent undo exec_1")).toBeTruthy();
+  expect(screen.getByText(/in VS Code, Undo This Change in its list Changed by Agents/)).toBeTruthy();
   host.on("GET", UNDO, undoPlan());
   await act(async () => heard({ machines: [machine()] }));
   expect(screen.getByRole("button", { name: "Undo this file" })).toBeTruthy();

@@ -84,8 +84,9 @@ function WhereItIs({ toolId, clientId, machines }: { toolId: string; clientId: s
         )}
       </p>
       <p>
-        Connect it (<code>assent up</code> or <code>assent connect</code> there); this page then asks it by itself. Or,
-        there and without a server, in the workspace: <Copyable text={`assent undo ${toolId}`} name="the command" />
+        Connect it (<code>assent up</code> or <code>assent connect</code> there, or open the folder in VS Code); this
+        page then asks it by itself. Or, there and without a server: in VS Code, Undo This Change in its list Changed by
+        Agents; else, in the workspace: <Copyable text={`assent undo ${toolId}`} name="the command" />
       </p>
     </div>
   );
@@ -129,8 +130,8 @@ function Planned({ plan, again, finish, toolId, api, host, go }: PlannedProps) {
           </ul>
           {plan.total_files > plan.files.length && (
             <p className="page-alarm">
-              {counted(plan.total_files - plan.files.length, "more file")} would change too and cannot be shown here.{" "}
-              <code>assent undo</code> on the machine shows all of them.
+              {counted(plan.total_files - plan.files.length, "more file")} would change too and cannot be shown here. On
+              a machine without an editor, <code>assent undo</code> shows all of them.
             </p>
           )}
         </>
@@ -158,7 +159,7 @@ function Planned({ plan, again, finish, toolId, api, host, go }: PlannedProps) {
             >
               {busy ? "Undoing…" : `Undo ${plan.total_files === 1 ? `this ${noun}` : `these ${files}`}`}
             </Deliberate>
-            <span className="page-note">Done only if everything is still exactly as shown. It can be taken back.</span>
+            <span className="page-note">Done only if everything is still exactly as shown.</span>
           </div>
         </>
       )}
@@ -265,7 +266,7 @@ function Done({ answer }: { answer: UndoAnswer }) {
       </p>
       {answer.undo_id && (
         <p>
-          To take that back, on the machine and in the workspace:{" "}
+          To take that back, on the machine and in the workspace, unless the call ran in VS Code:{" "}
           <Copyable text={`assent undo ${answer.undo_id}`} name="the command" />
         </p>
       )}

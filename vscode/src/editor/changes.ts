@@ -33,6 +33,7 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
   readonly #differences: Differences;
   readonly #registered: vscode.Disposable[];
   #kept: KeptFolder | null = null;
+  #some: boolean | undefined;
 
   constructor(differences: Differences) {
     this.#differences = differences;
@@ -45,14 +46,22 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
 
   /** List what is kept of a folder, until the function that is given is called. */
   show(kept: KeptFolder): () => void {
-    const end = kept.desk.onChange(() => this.#changed.fire(undefined));
+    const end = kept.desk.onChange(() => this.#tell());
     this.#kept = kept;
-    this.#changed.fire(undefined);
+    this.#tell();
     return () => {
       end();
       if (this.#kept === kept) this.#kept = null;
-      this.#changed.fire(undefined);
+      this.#tell();
     };
+  }
+
+  /** The list is another; the view is there only while it has something, so that the chat has the room. */
+  #tell(): void {
+    const some = this.getChildren().length > 0;
+    if (some !== this.#some) void vscode.commands.executeCommand("setContext", "assent.hasChanges", some);
+    this.#some = some;
+    this.#changed.fire(undefined);
   }
 
   getChildren(parent?: ChangedFile): ChangedFile[] {

@@ -10,7 +10,7 @@ import type { LookupFunction } from "node:net";
 import type { Readable } from "node:stream";
 import { createGunzip, createInflate } from "node:zlib";
 import { addressOf, isNeverAsked, isPublic } from "./addresses.js";
-import { codeOf, ExecutionCancelled, RefusedError, ToolFailure } from "./errors.js";
+import { codeOf, ExecutionCancelled, osError, RefusedError, ToolFailure } from "./errors.js";
 import { checkedAddress, isLocalhost, type WebAddress } from "./web_address.js";
 import { repr } from "./words.js";
 
@@ -99,7 +99,9 @@ export class BoundedWeb {
     try {
       const response = await new Promise<IncomingMessage>((resolve, reject) => {
         const sent = new ClientRequest(options as unknown as URL, resolve);
-        sent.on("error", reject).end(data);
+        // What is no answer (101) ends the connection without a word; after an answer this changes nothing.
+        sent.on("error", reject).on("close", () => reject(osError("ECONNRESET")));
+        sent.end(data);
       });
       return await this.#body(name, response);
     } finally {

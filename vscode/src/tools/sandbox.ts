@@ -74,6 +74,12 @@ export function isRoot(): boolean {
   return process.geteuid?.() === 0;
 }
 
+/** Of what holds a command with no means of the kernel's own: it runs as who runs the editor. */
+export function asOurselves() {
+  const runsAs = isRoot() ? ("root" as const) : ("user" as const);
+  return { pidns: false, seccomp: false, runs_as: runsAs, protected: [], masked: [], created: [] };
+}
+
 /** Say that what should be hidden is not. */
 function withBare(isolation: Isolation, masked: readonly string[]): Isolation {
   if (masked.length === 0) {
@@ -100,15 +106,10 @@ export class NoSandbox implements Sandbox {
   isolation(): Isolation {
     return {
       isolated: false,
+      ...asOurselves(),
       backend: "none",
       fs: "none",
       net: "host",
-      pidns: false,
-      seccomp: false,
-      runs_as: isRoot() ? "root" : "user",
-      protected: [],
-      masked: [],
-      created: [],
       limits: this.#limits.length > 0 ? TABLES.limits_without_sandbox : [],
       degraded: [this.reason],
     };

@@ -10,7 +10,7 @@ import { onlyReads } from "./git_words.js";
 import { OutputKeeper } from "./output.js";
 import { runProcess } from "./processes.js";
 import { cleanEnvironment, toolchains } from "./programs.js";
-import { type Isolation, isRoot, type Launch, type LaunchOptions, type Sandbox } from "./sandbox.js";
+import { asOurselves, type Isolation, isRoot, type Launch, type LaunchOptions, type Sandbox } from "./sandbox.js";
 import { TABLES } from "./words.js";
 
 const PROGRAM = "/usr/bin/sandbox-exec";
@@ -64,16 +64,11 @@ export class SeatbeltSandbox implements Sandbox {
 
   isolation(network = false): Isolation {
     return {
+      ...asOurselves(),
       isolated: true,
       backend: "seatbelt",
       fs: "allowlist",
       net: network ? "host" : "none",
-      pidns: false,
-      seccomp: false,
-      runs_as: isRoot() ? "root" : "user",
-      protected: [],
-      masked: [],
-      created: [],
       limits: [],
       degraded: [...TABLES.seatbelt.degraded, ...(isRoot() ? ["Commands run as root."] : [])],
     };

@@ -201,6 +201,15 @@ describe("A name", () => {
 describe("A provider", () => {
   const settings = () => ({ ...NO_WEB, tavilyKey: "key-tell-nobody", tavilyUrl: base });
 
+  it("does not wait for an answer that is none", async () => {
+    act = (_, response) => {
+      response.socket?.write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n");
+    };
+    const web = new BoundedWeb({ seconds: 30 });
+    const asking = web.ask({ name: "SearXNG", method: "GET", url: `${base}/search`, setting: "x" });
+    await expect(asking).rejects.toThrow("SearXNG at 127.0.0.1 could not be reached");
+  });
+
   it("that does not answer is given up, also in the middle of its answer", async () => {
     for (const begun of [false, true]) {
       act = (_, response) => {

@@ -16,6 +16,7 @@ from assent.protocol.executions import ToolResponse
 from assent.sdk import Agent
 from assent.server import mcp_sessions
 from harness.household import Household
+from harness.signing import page_headers
 
 from .test_mcp_server import ACCEPT, PING, ask, over_http, text
 
@@ -105,8 +106,8 @@ async def test_the_pages_cookie_does_not_open_it(household: Household) -> None:
     code = household.listening.parts.sign_in.new_code("alice")
     async with httpx2.AsyncClient(base_url=household.url, timeout=30) as http:
         signed_in = await http.get(f"/signin?code={code}")
-        cookie = signed_in.headers["set-cookie"].partition(";")[0]
-        same = {"Cookie": cookie, "Origin": household.url, **ACCEPT}
+        given = page_headers(signed_in.headers["set-cookie"], signed_in.text)
+        same = {**given, "Origin": household.url, **ACCEPT}
         assert (await http.get("/my/projects", headers=same)).status_code == 200
         refused = await http.post(f"/mcp/{household.project_id}", json=PING, headers=same)
         assert (refused.status_code, "bearer token" in refused.text) == (401, True)

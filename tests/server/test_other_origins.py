@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from assent.server.auth import issue_session
+from assent.server.page_key import HEADER
 from assent.server.signin import COOKIE
 from assent.settings import ServerSettings
 
@@ -59,6 +60,7 @@ async def test_browser_is_told_what_a_listed_page_may_send_without_a_token(start
         assert answer.headers.getall("Access-Control-Allow-Origin") == [LISTED]
         assert "Authorization" in answer.headers["Access-Control-Allow-Headers"]
         assert "Last-Event-ID" in answer.headers["Access-Control-Allow-Headers"]
+        assert HEADER.lower() not in answer.headers["Access-Control-Allow-Headers"].lower(), "the key is our own page's"
         assert answer.headers["Access-Control-Allow-Methods"] == "GET, POST"
         assert not answer.text
         assert _allows(answer)
@@ -85,7 +87,8 @@ async def test_page_that_is_not_listed_is_allowed_nothing(start_server: Any) -> 
 async def test_cookie_opens_nothing_to_a_listed_page(start_server: Any) -> None:
     server = await start_server(page_origins=(LISTED,))
     visitor = server.bearer("")
-    cookie = {"Authorization": "", "Cookie": f"{COOKIE}={issue_session(server.settings, 'alice', 60)}"}
+    session = issue_session(server.settings, "alice", 60, key="k")
+    cookie = {"Authorization": "", "Cookie": f"{COOKIE}={session}", HEADER: "k"}
     own = await visitor.get("/my/me", headers={**cookie, "Sec-Fetch-Site": "same-origin"})
     assert own.status == 200
     for site in ("cross-site", "same-site"):

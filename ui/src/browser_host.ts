@@ -1,17 +1,13 @@
-// The chat in a browser tab of the server's own page: signed in by the cookie, on the same origin. Tells what waits by
+// The chat in a browser tab of the server's own page: signed in by the cookie and its key, on the same origin. Tells what waits by
 // the title, the icon, and, where the person turned them on, by notifications and sounds.
 
 import { Alerting } from "./alerting";
 import { ask, readFeed, type Way } from "./fetching";
 import type { Answer, FeedListener, Host, Waiting } from "./host";
+import { PageKey } from "./page_key";
 import { storage } from "./storage";
 import { Tabs } from "./tabs";
 
-const SAME_ORIGIN: Way = {
-  address: (path) => path,
-  headers: async () => ({}),
-  options: { credentials: "same-origin", cache: "no-store" },
-};
 const PREFIX = "assent.";
 const SIGNED_OUT = "signed out";
 
@@ -19,6 +15,12 @@ export class BrowserHost implements Host {
   readonly kind = "browser";
   readonly #store = storage();
   readonly #tabs = new Tabs();
+  readonly #key = new PageKey();
+  readonly #way: Way = {
+    address: (path) => path,
+    headers: async () => this.#key.headers(),
+    options: { credentials: "same-origin", cache: "no-store" },
+  };
   /** Tabs share the cookie: where one signs out, all are. */
   readonly #others = typeof BroadcastChannel === "undefined" ? null : new BroadcastChannel("assent sign-in");
   onSignedOut: (() => void) | null = null;
@@ -41,12 +43,22 @@ export class BrowserHost implements Host {
     });
   }
 
-  request(method: "GET" | "POST", path: string, body?: unknown): Promise<Answer> {
-    return ask(SAME_ORIGIN, method, path, body);
+  async request(method: "GET" | "POST", path: string, body?: unknown): Promise<Answer> {
+    const sent = this.#key.current();
+    const answer = await ask(this.#way, method, path, body);
+    // The person signed in anew in another tab just then: the cookie was the new one, and the key the old one.
+    const again = answer.status === 401 && this.#key.refused(sent);
+    return again ? ask(this.#way, method, path, body) : answer;
   }
 
   feed(path: string, lastEventId: string | null, listener: FeedListener): () => void {
-    return this.#tabs.listen(path, lastEventId, (last, heard) => readFeed(SAME_ORIGIN, path, last, heard), listener);
+    return this.#tabs.listen(path, lastEventId, (last, heard) => this.#read(path, last, heard), listener);
+  }
+
+  #read(path: string, last: string | null, listener: FeedListener): () => void {
+    const sent = this.#key.current();
+    const closed = (status: number) => listener.closed(status === 401 && this.#key.refused(sent) ? 0 : status);
+    return readFeed(this.#way, path, last, { ...listener, closed });
   }
 
   waiting(waiting: Waiting): void {
@@ -68,6 +80,7 @@ export class BrowserHost implements Host {
 
   async signOut(): Promise<void> {
     await this.request("POST", "/signout", {});
+    this.#key.forget();
     this.forget();
     this.#others?.postMessage(SIGNED_OUT);
   }

@@ -56,6 +56,14 @@ describe("the frame", () => {
     expect(document.querySelector(".app-brand")?.textContent).toBe("Assent");
     expect(screen.getByText("assent link")).toBeTruthy();
     expect(screen.queryByRole("navigation")).toBeNull();
+    expect(screen.queryByText(/keeps nothing for this page/)).toBeNull();
+    cleanup();
+    const blocked = vi.spyOn(Storage.prototype, "setItem").mockImplementation(() => {
+      throw new Error("blocked");
+    });
+    await shown(new TableHost({ "GET /my/me": new Refusal(401) }, "browser"), "");
+    expect(await screen.findByText(/keeps nothing for this page/)).toBeTruthy();
+    blocked.mockRestore();
     cleanup();
     await shown(new TableHost({ "GET /my/me": new Refusal(401) }), "");
     expect(await screen.findByText(/must give a new one/)).toBeTruthy();

@@ -9,7 +9,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jwt
@@ -19,6 +19,7 @@ from assent.protocol.states import Scope
 from assent.settings import ServerSettings
 
 from .keys import KeySource, SharedSecret, key_source, server_secret
+from .page_key import DIGEST, key_digest
 from .refusals import Unauthenticated
 
 __all__ = ["Principal", "TokenVerifier", "issue_session", "issue_token", "server_secret", "session_verifier"]
@@ -44,6 +45,8 @@ class Principal:
     """When the token ends, in seconds since 1970."""
     sign_ins: tuple[str, ...] = ()
     """Of the page's cookie: its sign-in, then those whose links led to it. Whoever ends one of them ends this."""
+    page_key: str | None = None
+    """Of the page's cookie: the digest of the key without which it opens nothing."""
 
     @property
     def may_approve(self) -> bool:
@@ -97,7 +100,9 @@ class TokenVerifier:
             del self._known[digest]
         key, algorithm = await self._source.key_for(token)
         claims = self._claims(token, key, algorithm)
-        principal = _principal(claims, _sign_ins(claims) if self._session else ())
+        principal = _principal(claims)
+        if self._session:
+            principal = replace(principal, sign_ins=_sign_ins(claims), page_key=_page_key(claims))
         if len(self._known) >= MOST_REMEMBERED:
             self._known.clear()
         self._known[digest] = (principal, float(claims["exp"]) + LEEWAY_SECONDS)
@@ -148,10 +153,11 @@ def issue_token(settings: ServerSettings, user: str, scopes: Iterable[Scope], se
     return jwt.encode(claims, server_secret(settings), algorithm="HS256")
 
 
-def issue_session(settings: ServerSettings, user: str, seconds: float, *, led_by: Sequence[str] = ()) -> str:
-    """What the page's cookie holds: chat and approve, nothing else. `led_by`: the sign-ins that asked for its link."""
+def issue_session(settings: ServerSettings, user: str, seconds: float, *, key: str, led_by: Sequence[str] = ()) -> str:
+    """What the page's cookie holds: chat and approve, nothing else, and only together with this key. `led_by`: the
+    sign-ins that asked for its link."""
     claims = _claims_for(user, PAGE_SCOPES, seconds) | {"use": SESSION_USE}
-    claims |= {"jti": secrets.token_hex(16), "led_by": list(led_by)}
+    claims |= {"jti": secrets.token_hex(16), "led_by": list(led_by), "key": key_digest(key)}
     return jwt.encode(claims, server_secret(settings), algorithm="HS256")
 
 
@@ -178,7 +184,15 @@ def _sign_ins(claims: dict[str, Any]) -> tuple[str, ...]:
     return named
 
 
-def _principal(claims: dict[str, Any], sign_ins: tuple[str, ...] = ()) -> Principal:
+def _page_key(claims: dict[str, Any]) -> str:
+    """A sign-in from before there were keys would be good by its cookie alone; so it is not good."""
+    digest = claims.get("key")
+    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+        raise Unauthenticated("The sign-in has no key.", hint=TOKEN_HINT)
+    return digest
+
+
+def _principal(claims: dict[str, Any]) -> Principal:
     user = claims["sub"]
     if not is_user_id(user):
         raise Unauthenticated("The token's `sub` cannot name a user.", hint=TOKEN_HINT)
@@ -190,4 +204,4 @@ def _principal(claims: dict[str, Any], sign_ins: tuple[str, ...] = ()) -> Princi
     scopes = frozenset(Scope(name) for name in names if isinstance(name, str) and name in Scope.__members__.values())
     token_id = claims.get("jti")
     named = token_id if isinstance(token_id, str) else None
-    return Principal(user, scopes, named, float(claims["exp"]), sign_ins)
+    return Principal(user, scopes, named, float(claims["exp"]))

@@ -20,6 +20,7 @@ from assent.settings import ServerSettings
 
 from .auth import TOKEN_HINT, Principal
 from .origins import Origins, is_of
+from .page_key import HEADER
 from .parts import Parts
 from .problems import problem_response
 from .refusals import MethodNotAllowed, Misdirected, TooLarge, Unauthenticated, WrongForm, WrongMediaType
@@ -38,6 +39,7 @@ HOST = re.compile(r"(?:\[([^][]*)\]|([^][:]*))(?::[0-9]{0,5})?")
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 JSON_HINT = "Send Content-Type: application/json."
 PAGE_HINT = "Use the page this server serves, or a bearer token."
+PAGE_KEY = HEADER.lower().encode()
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PRIVATE = ("/my", "/mcp")
 PRIVATE_BELOW = ("/my/", "/mcp/")
@@ -58,7 +60,9 @@ class Headers:
 
     __slots__ = ("_found",)
 
-    ALONE = frozenset({b"host", b"authorization", b"content-type", b"content-length", b"origin", b"last-event-id"})
+    ALONE = frozenset(
+        {b"host", b"authorization", b"content-type", b"content-length", b"origin", b"last-event-id", PAGE_KEY}
+    )
 
     def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
         found: dict[bytes, bytes] = {}
@@ -160,10 +164,7 @@ class UserIsolationMiddleware:
                 "This needs a token.", hint=f"Send `Authorization: Bearer …`. {TOKEN_HINT} In a browser: {LINK_HINT}"
             )
         _check_same_origin(headers, method, host)
-        try:
-            return await parts.sessions.verify(cookie)
-        except Unauthenticated:
-            raise Unauthenticated("You are no longer signed in here.", hint=LINK_HINT) from None
+        return await parts.sessions.verify(cookie, headers.get(PAGE_KEY))
 
     def _find(self, method: str, path: str, *, private: bool) -> tuple[Route | None, dict[str, str]]:
         """The route of a path. Behind the token there is nothing but what is listed; elsewhere the router decides."""

@@ -1,12 +1,14 @@
 """What needs no token: the chat page, signing in and out, health, and the API's description.
 
-The cookie a sign-in sets is HttpOnly and SameSite=Strict and holds chat and approve only. A link signs a browser in at
+The cookie a sign-in sets is HttpOnly and SameSite=Strict, holds chat and approve only, and opens nothing without the
+key that comes with it (`page_key`). A link signs a browser in at
 once when it was typed or opened from outside the browser. When another page led there, or somebody else is signed in
 here, a person is asked first: a link can be anybody's, and who follows it must not talk in another's name unawares.
 """
 
 import asyncio
 import re
+from contextlib import suppress
 from http import HTTPStatus
 from urllib.parse import quote
 
@@ -17,9 +19,10 @@ from starlette.responses import RedirectResponse, Response
 from assent.protocol.errors import AssentError, NotFound, RefusedError
 from assent.protocol.values import Word
 
-from .auth import Principal, issue_session
+from .auth import issue_session
 from .bodies import read_query
 from .page_files import PageFile
+from .page_key import HEADER, new_key
 from .plain import named, plain_page, reads_html
 from .refusals import Unauthenticated
 from .routing import JsonAnswer, Route, parts_of
@@ -28,6 +31,15 @@ from .signin import COOKIE, Code
 FOREVER = "public, max-age=31536000, immutable"
 ANEW = "no-cache"
 NO_WEIGHT = re.compile(r"q=0(\.0*)?")
+KEEP_KEY = (
+    "const root = document.documentElement;"
+    "try {"
+    'localStorage.setItem("assent-page-key", root.dataset.key + " " + root.dataset.user);'
+    "root.hidden = true;"
+    'location.replace("/");'
+    "} catch {}"
+)
+"""Runs before anything is shown; `ui/src/page_key.ts` reads what it keeps."""
 
 
 class SignInQuery(Word):
@@ -121,11 +133,11 @@ def _signed_in(request: Request, code: str) -> Response:
     found = parts.sign_in.use(code)
     if found is None:
         return _over(request)
-    response = RedirectResponse("/", status_code=303)
-    seconds = found.session_seconds()
+    key, seconds = new_key(), found.session_seconds()
+    response = _handing_over(key, found.user)
     response.set_cookie(
         COOKIE,
-        issue_session(parts.settings, found.user, seconds, led_by=found.led_by),
+        issue_session(parts.settings, found.user, seconds, key=key, led_by=found.led_by),
         max_age=seconds,
         httponly=True,
         samesite="strict",
@@ -133,6 +145,19 @@ def _signed_in(request: Request, code: str) -> Response:
         path="/",
     )
     return response
+
+
+def _handing_over(key: str, user: str) -> Response:
+    """The page that keeps the key and goes on to the chat. Its text is seen only where that does not work."""
+    return plain_page(
+        "This browser cannot stay signed in",
+        "The chat page needs JavaScript, and must be able to keep a key in this browser (site data, also called local "
+        "storage). One of the two is switched off here.",
+        "Allow both for this address, then open a new link: `assent link` in a terminal prints one.",
+        status=200,
+        script=KEEP_KEY,
+        data={"key": key, "user": user},
+    )
 
 
 def _asked(request: Request, code: str, found: Code, other: str | None) -> Response:
@@ -151,17 +176,10 @@ def _asked(request: Request, code: str, found: Code, other: str | None) -> Respo
 
 
 async def _signed_in_as(request: Request) -> str | None:
-    principal = await _principal(request)
-    return None if principal is None else principal.user_id
-
-
-async def _principal(request: Request) -> Principal | None:
-    """Whose cookie came along; None when there is none, or it is good no more."""
-    cookie = request.cookies.get(COOKIE)
-    if not cookie:
-        return None
+    """Whose cookie came along; None when there is none, or it is good no more. A browser that follows a link sends no
+    key: this serves to ask before somebody is replaced, and for nothing else."""
     try:
-        return await parts_of(request).sessions.verify(cookie)
+        return (await parts_of(request).sessions.holder(request.cookies.get(COOKIE, ""))).user_id
     except AssentError:
         return None
 
@@ -182,9 +200,11 @@ def _over(request: Request) -> Response:
 
 
 async def sign_out(request: Request) -> Response:
-    principal = await _principal(request)
-    if principal is not None:
-        await parts_of(request).sessions.end(principal)
+    """The browser forgets its cookie in any case; the sign-in ends for who has its key, as for all else."""
+    sessions, cookie = parts_of(request).sessions, request.cookies.get(COOKIE, "")
+    # One that is over is signed out of already.
+    with suppress(Unauthenticated):
+        await sessions.end(await sessions.verify(cookie, request.headers.get(HEADER, "")))
     response = Response(status_code=204)
     response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
     return response
@@ -227,12 +247,11 @@ ROUTES = (
             path,
             sign_in,
             "Sign in to the page",
-            "Takes the one-time code of a link and sets the page's cookie. When another page led here, or somebody "
-            "else is signed in, a page asks first.",
+            "Takes the one-time code of a link, sets the page's cookie, and hands the browser the key that goes with "
+            "it. When another page led here, or somebody else is signed in, a page asks first.",
             "page",
             query=SignInQuery,
-            status=303,
-            answer_type="",
+            answer_type="text/html",
             errors=(400, 401, 403),
         )
         for path in ("/signin", "/sign-in")
@@ -246,8 +265,7 @@ ROUTES = (
         "page",
         query=SignInQuery,
         plain_form=True,
-        status=303,
-        answer_type="",
+        answer_type="text/html",
         errors=(400, 401, 403),
     ),
     Route(

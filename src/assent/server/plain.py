@@ -1,11 +1,12 @@
-"""Plain pages for a person whose browser got here without the chat page: a few sentences, no script, one style.
+"""Plain pages for a person whose browser got here without the chat page: a few sentences and one style.
 
-The style is named by its digest in the page's own policy, so that nothing else inline could count. Every text is
-escaped here; nothing on these pages comes from anywhere but this server.
+The style, and the script of the one page that has any, are named by their digests in the page's own policy, so that
+nothing else inline could count. Every text is escaped here; nothing on these pages comes from anywhere but this server.
 """
 
 import base64
 import hashlib
+from collections.abc import Mapping
 from html import escape
 
 from starlette.requests import Request
@@ -21,30 +22,52 @@ STYLE = (
     "bdi{font-weight:600;overflow-wrap:anywhere}"
     "button{font:inherit;padding:.5em 1.1em;cursor:pointer}"
 )
-_DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 _MARKS = str.maketrans({"`": "'", "«": "<", "»": ">"})
-POLICY = f"default-src 'none'; style-src 'sha256-{_DIGEST}'; frame-ancestors 'none'; base-uri 'none'; form-action "
+NOTHING: Mapping[str, str] = {}
 
 
-def plain_page(title: str, *paragraphs: str, status: int, button: tuple[str, str] | None = None) -> Response:
-    """Paragraphs are text in which `…` marks what is typed and «…» what somebody named. `button`: label, where to."""
+def plain_page(
+    title: str,
+    *paragraphs: str,
+    status: int,
+    button: tuple[str, str] | None = None,
+    script: str | None = None,
+    data: Mapping[str, str] = NOTHING,
+) -> Response:
+    """Paragraphs are text in which `…` marks what is typed and «…» what somebody named. `button`: label, where to.
+    `script` is the same for everybody and runs before anything is shown; what it needs to know is in `data`."""
     lines = "".join(f"<p>{_marked(paragraph)}</p>" for paragraph in paragraphs)
     if button is not None:
         label, target = button
         lines += f'<form method="post" action="{escape(target, quote=True)}"><button>{_marked(label)}</button></form>'
+    known = "".join(f' data-{name}="{escape(value, quote=True)}"' for name, value in data.items())
+    runs = "" if script is None else f"<script>{script}</script>"
     html = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<!doctype html><html lang="en"{known}><head><meta charset="utf-8">{runs}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)} - Assent</title><style>{STYLE}</style></head>"
         f"<body><main><h1>{escape(title)}</h1>{lines}</main></body></html>"
     )
     headers = {
-        "content-security-policy": POLICY + ("'self'" if button is not None else "'none'"),
+        "content-security-policy": _policy(script, posts=button is not None),
         "cache-control": "no-store",
         # Lets a browser say which page posted; to others nothing is told.
         "referrer-policy": "same-origin" if button is not None else "no-referrer",
     }
     return Response(html, status, headers=headers, media_type="text/html; charset=utf-8")
+
+
+def _policy(script: str | None, *, posts: bool) -> str:
+    runs = "" if script is None else f" script-src {_digest(script)};"
+    target = "'self'" if posts else "'none'"
+    return (
+        f"default-src 'none'; style-src {_digest(STYLE)};{runs} "
+        f"frame-ancestors 'none'; base-uri 'none'; form-action {target}"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def named(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The page's sign-ins: verified by their cookie and by the record, and ended for good.
+"""The page's sign-ins: verified by their cookie, their key and the record, and ended for good.
 
 A cookie is signed and good until its time, wherever it is copied to; so whether somebody signed out of it is asked of
 the record each time. Signing out ends the sign-in, those that links it asked for led to, and every feed they read.
@@ -13,11 +13,14 @@ from assent.protocol.values import timestamp
 from assent.store import Store
 
 from .auth import LEEWAY_SECONDS, Principal, TokenVerifier
+from .page_key import is_key
 from .refusals import Unauthenticated
 from .signin import LINK_HINT, SESSION_SECONDS
 from .streams import FeedStream, Reader, StreamManager
 
 log = structlog.stdlib.get_logger(__name__)
+
+OVER = "You are no longer signed in here."
 
 
 class PageSessions:
@@ -28,9 +31,19 @@ class PageSessions:
         self._store = store
         self._streams = streams
 
-    async def verify(self, cookie: str) -> Principal:
-        """Whose cookie this is, or Unauthenticated."""
-        principal = await self._verifier.verify(cookie)
+    async def verify(self, cookie: str, key: str) -> Principal:
+        """Who is asking, or Unauthenticated: other programs of this host get to see the cookie, but not the key."""
+        principal = await self.holder(cookie)
+        if not is_key(key, principal.page_key):
+            raise Unauthenticated("The page's cookie came without the page's key.", hint=LINK_HINT)
+        return principal
+
+    async def holder(self, cookie: str) -> Principal:
+        """Whose cookie this is, or Unauthenticated. Nothing is to be done or told for the cookie alone."""
+        try:
+            principal = await self._verifier.verify(cookie)
+        except Unauthenticated:
+            raise Unauthenticated(OVER, hint=LINK_HINT) from None
         await self._check(principal.sign_ins)
         return principal
 
@@ -57,4 +70,4 @@ class PageSessions:
 
     async def _check(self, sign_ins: tuple[str, ...]) -> None:
         if sign_ins and await self._store.sign_ins.any_ended(sign_ins):
-            raise Unauthenticated("You are no longer signed in here.", hint=LINK_HINT)
+            raise Unauthenticated(OVER, hint=LINK_HINT)

@@ -1,6 +1,7 @@
 // What is shown to somebody who is not signed in: nothing of anybody, and how to get in.
 
 import type { Host } from "../host";
+import { keepsKeys } from "../page_key";
 import { reload } from "./reload";
 
 export function SignedOut({ kind }: { kind: Host["kind"] }) {
@@ -27,6 +28,12 @@ export function SignedOut({ kind }: { kind: Host["kind"] }) {
                 On a device that is signed in: choose <strong>Open on another device</strong> in its menu.
               </li>
             </ul>
+            {!keepsKeys() && (
+              <p role="alert">
+                This browser keeps nothing for this page, so no link can sign it in. Allow site data (local storage) for
+                this address first.
+              </p>
+            )}
             <p>Questions wait meanwhile. One that nobody answers in its time runs nothing.</p>
           </>
         ) : (

@@ -1,0 +1,22 @@
+"""What a browser has after a link signed it in, read out of the answer as its page would."""
+
+import re
+from html import unescape
+from http.cookies import SimpleCookie
+
+from assent.server.page_key import HEADER
+from assent.server.signin import COOKIE
+
+_KEY = re.compile(r'<html lang="en" data-key="([^"]+)" data-user="([^"]*)">')
+
+
+def handed_key(text: str) -> tuple[str, str]:
+    """The page's key and for whom it is."""
+    found = _KEY.search(text)
+    assert found is not None, text[:300]
+    return found[1], unescape(found[2])
+
+
+def page_headers(set_cookie: str, text: str) -> dict[str, str]:
+    """What the page sends with every request: the cookie that was set, and the key that was handed over."""
+    return {"Cookie": f"{COOKIE}={SimpleCookie(set_cookie)[COOKIE].value}", HEADER: handed_key(text)[0]}

@@ -1,0 +1,110 @@
+"""The page's cookie reaches every port of its host: whoever gets it there can do nothing with it, without the key."""
+
+from typing import Any
+
+import jwt
+import pytest
+
+from assent.server import server_secret
+from assent.server.auth import issue_session
+from assent.server.page_key import HEADER, LONGEST_KEY
+from assent.server.signin import COOKIE
+from harness.signing import handed_key, page_headers
+
+pytestmark = pytest.mark.promise("S", "A")
+JSON = {"Content-Type": "application/json"}
+
+
+async def _signed_in(server: Any, user: str = "alice") -> dict[str, str]:
+    """What the page of a signed-in browser sends."""
+    code = server.parts.sign_in.new_code(user)
+    answer = await server.bearer("").get(f"/signin?code={code}", headers={"Authorization": ""})
+    own = {"Authorization": "", "Origin": server.url, "Sec-Fetch-Site": "same-origin"}
+    return {**own, **page_headers(answer.headers["Set-Cookie"], answer.text)}
+
+
+def _with_key(page: dict[str, str], key: str | None) -> dict[str, str]:
+    """The same with another key, or with none."""
+    rest = {name: value for name, value in page.items() if name != HEADER}
+    return rest if key is None else {**rest, HEADER: key}
+
+
+async def test_cookie_without_its_key_reads_nothing_hears_nothing_and_decides_nothing(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    _, approval_id = await alice.question(project)
+    page, other, visitor = await _signed_in(server), await _signed_in(server), server.bearer("")
+    assert page[HEADER] != other[HEADER]
+    confirm, stream = f"/my/approvals/{approval_id}/confirm", f"/my/projects/{project}/chat/stream"
+    wrong = (None, "", "x", other[HEADER], page[HEADER][:-1], page[HEADER] + "x", "ÿ", "x" * (LONGEST_KEY + 1))
+    for key in wrong:
+        stolen = _with_key(page, key)
+        told = [
+            await visitor.get("/my/me", headers=stolen),
+            await visitor.get("/my/nothing", headers=stolen),
+            await visitor.get(stream, headers=stolen),
+            await visitor.post(confirm, {"decision": "approved"}, headers=stolen),
+            await visitor.post("/my/signin", {}, headers=stolen),
+        ]
+        assert [answer.status for answer in told] == [401] * 5, key
+        assert all("assent link" in answer.json["hint"] for answer in told)
+    assert (await visitor.get(f"/my/me?{HEADER}={page[HEADER]}", headers=_with_key(page, None))).status == 401
+    async with server.session.get(server.url + stream, headers=page) as feed:
+        assert feed.status == 200
+    assert (await visitor.post(confirm, {"decision": "rejected"}, headers=page)).status == 200
+
+
+async def test_key_given_twice_is_refused_as_it_stands(server: Any) -> None:
+    page = await _signed_in(server)
+    twice = [*page.items(), (HEADER, "x")]
+    async with server.session.get(f"{server.url}/my/me", headers=twice) as answer:
+        assert answer.status == 400
+
+
+async def test_key_without_the_cookie_opens_nothing_and_a_bearer_token_needs_none(server: Any) -> None:
+    page = await _signed_in(server)
+    alone = {name: value for name, value in page.items() if name != "Cookie"}
+    assert (await server.bearer("").get("/my/me", headers=alone)).status == 401
+    assert (await server.user().get("/my/me", headers={HEADER: "wrong"})).status == 200
+
+
+async def test_sign_in_from_before_there_were_keys_is_not_good(server: Any) -> None:
+    secret = server_secret(server.settings)
+    claims = jwt.decode(issue_session(server.settings, "alice", 60, key="k"), secret, algorithms=["HS256"])
+    for digest in (None, "", "k", 1, ["k"], claims["key"].upper()):
+        old = {name: value for name, value in {**claims, "key": digest}.items() if value is not None}
+        cookie = f"{COOKIE}={jwt.encode(old, secret, algorithm='HS256')}"
+        for key in ("k", ""):
+            answer = await server.bearer("").get("/my/me", headers={"Authorization": "", "Cookie": cookie, HEADER: key})
+            assert (answer.status, "assent link" in answer.json["hint"]) == (401, True), digest
+
+
+async def test_signing_out_without_the_key_clears_that_browsers_cookie_and_ends_nothing(server: Any) -> None:
+    page, visitor = await _signed_in(server), server.bearer("")
+    out = await visitor.post("/signout", {}, headers=_with_key(page, "x"))
+    assert (out.status, f'{COOKIE}=""' in out.headers["Set-Cookie"]) == (204, True)
+    assert (await visitor.get("/my/me", headers=page)).status == 200, "nobody else signs the person out"
+    assert (await visitor.post("/signout", {}, headers=page)).status == 204
+    assert (await visitor.get("/my/me", headers=page)).status == 401
+
+
+async def test_key_is_handed_over_once_in_a_body_that_nothing_keeps_and_in_no_address(server: Any) -> None:
+    visitor, user = server.bearer(""), 'al"ice <script>'
+    link = f"/signin?code={server.parts.sign_in.new_code(user)}"
+    answer = await visitor.get(link, headers={"Authorization": "", "Sec-Fetch-Site": "none", "Accept": "text/html"})
+    key, whose = handed_key(answer.text)
+    assert (answer.status, whose, len(key) >= 43) == (200, user, True)
+    assert "Location" not in answer.headers
+    assert not any(key in value for value in answer.headers.values()), "a program on the way may log headers"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["Referrer-Policy"] == "no-referrer"
+    [policy] = answer.headers.getall("Content-Security-Policy")
+    assert "script-src 'sha256-" in policy
+    assert "unsafe" not in policy
+    assert (answer.text.count("<script>"), answer.text.count(key)) == (1, 1)
+    claims = jwt.decode(
+        page_headers(answer.headers["Set-Cookie"], answer.text)["Cookie"].partition("=")[2],
+        server_secret(server.settings),
+        algorithms=["HS256"],
+    )
+    assert key not in str(claims), "who has the cookie cannot read the key out of it"

@@ -1,18 +1,25 @@
 """A call whose time is up has no effect any more, wherever it waited: in the queue, for a lock, or in the middle."""
 
+import asyncio
+import contextlib
 import fcntl
+import threading
 import time
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from assent.protocol.errors import ExecutionCancelled
+from assent.protocol.tools import ExecuteCommandResult, WriteFileResult
+from assent.protocol.values import JsonObject
 from assent.settings import ClientSettings
-from assent.workspace import Workspace
+from assent.workspace import PathValidator, UndoHistory, UndoRecorder, Workspace, processes, stopping, writing
 
-from .conftest import in_seconds
+from .conftest import in_seconds, make_cancel
 
 pytestmark = pytest.mark.promise("C2", "C7")
 
@@ -95,3 +102,130 @@ async def test_the_workspace_does_nothing_past_the_time_it_is_given(
     finally:
         await workspace.close()
     assert [path.name for path in root.iterdir()] == ["a.txt"]
+
+
+async def test_a_write_whose_time_is_up_while_what_it_replaces_is_kept_is_not_done(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until = time.time() + 3600
+    keep = UndoRecorder.keep_old
+
+    def slowly(*given: Any) -> None:
+        keep(*given)
+        monkeypatch.setattr(stopping, "time", SimpleNamespace(time=lambda: until + 1))
+
+    monkeypatch.setattr(UndoRecorder, "keep_old", slowly)
+    async with _opened(root, tmp_path) as workspace:
+        for path in ("a.txt", "new/b.txt"):
+            monkeypatch.setattr(stopping, "time", time)
+            with pytest.raises(ExecutionCancelled):
+                await workspace.run("write_file", {"path": path, "content": "late"}, record_as="exec_1", until=until)
+    assert {path.name: path.read_text() for path in root.iterdir()} == {"a.txt": "hello\n"}
+    with (
+        contextlib.closing(PathValidator(root)) as paths,
+        contextlib.closing(UndoHistory(paths, tmp_path / "home")) as kept,
+    ):
+        assert kept.entries() == [], "and nothing that was not done can be undone"
+
+
+@contextlib.asynccontextmanager
+async def _opened(root: Path, tmp_path: Path) -> AsyncGenerator[Workspace]:
+    workspace = Workspace(root, ClientSettings(home=tmp_path / "home"))
+    yield workspace
+    await workspace.close()
+
+
+class _Limit:
+    """Time that is up exactly when a test says so, from any thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._over = asyncio.timeout(60)
+        self._seen = threading.Event()
+
+    async def __aenter__(self) -> None:
+        await self._over.__aenter__()
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._over.__aexit__(*error)
+
+    def is_up(self) -> None:
+        """Over when this returns: the call has been cancelled."""
+        self._loop.call_soon_threadsafe(self._end)
+        assert self._seen.wait(10)
+
+    def _end(self) -> None:
+        self._over.reschedule(self._loop.time())
+        self._loop.call_soon(self._loop.call_soon, self._seen.set)
+
+
+@pytest.mark.parametrize("recorded", [None, "exec_1"])
+async def test_a_write_that_was_done_when_its_time_was_up_is_told_as_done(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, recorded: str | None
+) -> None:
+    """Told as not ended, an agent would append once more."""
+    sync, limit = writing.sync_directory, _Limit()
+
+    def late(fd: int) -> bool:
+        limit.is_up()
+        return sync(fd)
+
+    monkeypatch.setattr(writing, "sync_directory", late)
+    async with _opened(root, tmp_path) as workspace, limit:
+        params: JsonObject = {"path": "a.txt", "content": "two\n", "mode": "append"}
+        result = await workspace.run("write_file", params, record_as=recorded)
+        assert isinstance(result, WriteFileResult)
+        assert result.size == len("hello\ntwo\n")
+    assert (root / "a.txt").read_text() == "hello\ntwo\n"
+
+
+@pytest.mark.parametrize("during", ["its last processes are ended", "its changes are looked at"])
+async def test_a_command_that_had_ended_when_its_time_was_up_is_told_as_done(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, during: str
+) -> None:
+    limit = _Limit()
+    if during.startswith("its last"):
+        end = processes._Tree.end
+
+        async def ending(tree: Any) -> None:
+            await asyncio.to_thread(limit.is_up)
+            await end(tree)
+
+        monkeypatch.setattr(processes._Tree, "end", ending)
+    else:
+        look = UndoRecorder.end
+
+        def looking(recorder: UndoRecorder, running: Any) -> Any:
+            limit.is_up()
+            return look(recorder, running)
+
+        monkeypatch.setattr(UndoRecorder, "end", looking)
+    async with _opened(root, tmp_path) as workspace, limit:
+        params: JsonObject = {"command": "python", "args": ["-c", "open('b.txt', 'w').write('done')"]}
+        result = await workspace.run("execute_command", params, record_as="exec_1")
+        assert isinstance(result, ExecuteCommandResult)
+        assert (result.exit_code, [change.path for change in result.changed]) == (0, ["b.txt"])
+
+
+async def test_a_write_that_was_done_when_it_was_called_off_is_reported_as_done(
+    handler: Any, link: Any, approved: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync, loop, called_off = writing.sync_directory, asyncio.get_running_loop(), threading.Event()
+    event = make_cancel("exec_1")
+
+    def call_off() -> None:
+        handler.handle_tool_cancel_signal(event)
+        handler.handle_tool_cancel_signal(event)
+        called_off.set()
+
+    def late(fd: int) -> bool:
+        loop.call_soon_threadsafe(call_off)
+        assert called_off.wait(10)
+        return sync(fd)
+
+    monkeypatch.setattr(writing, "sync_directory", late)
+    params = {"path": "a.txt", "content": "two\n", "mode": "append"}
+    handler.handle_tool_execution_signal(approved("exec_1", "write_file", params))
+    report = await link.report("exec_1")
+    assert report["status"] == "completed"
+    assert (root / "a.txt").read_text() == "hello\ntwo\n"

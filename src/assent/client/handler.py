@@ -292,13 +292,14 @@ class ToolHandler:
             with self._span(event):
                 outcome = await self._perform(event)
         except asyncio.CancelledError:
-            active.task.uncancel()
             outcome = ExecutionCancelled(active.cancelled or "It was called off.")
         except AssentError as error:
             outcome = error
         except Exception as error:  # noqa: BLE001 - a boundary: every execution reports, whatever goes wrong
             log.error("failed unexpectedly", tool_id=event.tool_id, exc_info=error)
             outcome = AssentError(f"The client failed with {type(error).__name__}; see its log.")
+        while active.task.cancelling():  # it was called off, perhaps too late to matter; the report still goes out
+            active.task.uncancel()
         # No await between the end of the run and this: a cancellation that comes later finds nothing to cancel.
         self._release(event.tool_id)
         changes = TOOLS[event.tool_name].changes_things

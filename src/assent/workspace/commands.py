@@ -30,6 +30,7 @@ from .processes import Ended, run_process
 from .programs import find_program
 from .protection import starts_nothing
 from .sandbox import Isolation, Launch, Sandbox
+from .stopping import outlast
 
 # A bare repository among the files brings a configuration of its own, which can name programs: only a named one counts.
 _GIT_SAFETY = (
@@ -157,7 +158,7 @@ class CommandExecutor:
     async def _new_denied(self, before: Sequence[str]) -> list[str]:
         """What a command made where the rules deny everything: nothing was there to be covered."""
         try:
-            made = [path for path in await self._denied() if path not in before]
+            made = [path for path in await outlast(asyncio.ensure_future(self._denied())) if path not in before]
         except RefusedError as error:
             return [f"Whether it made something that is denied could not be looked at. {error.message}"]
         told = [f"It made {visible(path)!r}, which this machine's rules deny; look at it." for path in made[:_MAX_TOLD]]

@@ -20,6 +20,7 @@ from .commands import CommandTimeout
 from .paths import visible
 from .protection import starts_nothing
 from .snapshots import Change
+from .stopping import outlast
 from .undo import Running, UndoRecorder
 
 T = TypeVar("T")
@@ -119,7 +120,8 @@ async def _begin(recorder: UndoRecorder, tool_id: str, summary: str) -> Running:
 
 async def _end(recorder: UndoRecorder, running: Running, result: ExecuteCommandResult | None) -> ExecuteCommandResult:
     try:
-        changes = await _to_its_end(lambda: recorder.end(running))
+        # What a command did is told, also when its time is up while its changes are looked at.
+        changes = await outlast(asyncio.get_running_loop().run_in_executor(None, recorder.end, running))
     except OSError as error:
         return _with_warning(with_effects(result or _NOTHING, running.changes), _unrecorded(error))
     told = with_effects(result or _NOTHING, changes)

@@ -30,7 +30,7 @@ from .contents import count_lines, cut_lines, read_content
 from .disguises import refuse_hidden_secret
 from .listing import Listing
 from .paths import PathValidator, path_error
-from .stopping import Stop
+from .stopping import Stop, outlast
 from .undo import KeptWrite
 from .writing import Replacing, write_beneath
 
@@ -66,8 +66,8 @@ class FileSystemExecutor:
     ) -> WriteFileResult:
         """`until`: nothing is written after it (seconds since 1970)."""
         if recording is None:
-            return await self._in_thread(lambda stop: self.write_now(params, stop, bound=bound), until)
-        return await self._in_thread(lambda stop: self._write_recorded(params, stop, recording, bound), until)
+            return await self._written(lambda stop: self.write_now(params, stop, bound=bound), until)
+        return await self._written(lambda stop: self._write_recorded(params, stop, recording, bound), until)
 
     def _write_recorded(
         self,
@@ -88,13 +88,26 @@ class FileSystemExecutor:
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    async def _in_thread(self, work: Callable[[threading.Event], T], until: float | None = None) -> T:
+    async def _written(self, work: Callable[[threading.Event], T], until: float | None) -> T:
+        """A write that was done before it was called off, or before its time was up, is told as done."""
         stop = Stop(until)
         future = asyncio.get_running_loop().run_in_executor(self._pool, work, stop)
         try:
             return await asyncio.shield(future)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
             # The thread cannot be ended from outside; it sees `stop` and leaves nothing behind.
+            stop.set()
+            try:
+                return await outlast(future)
+            except Exception:  # noqa: BLE001 - whatever went wrong: nothing was done, and that it was called off is why
+                raise cancelled from None
+
+    async def _in_thread(self, work: Callable[[threading.Event], T]) -> T:
+        stop = Stop()
+        future = asyncio.get_running_loop().run_in_executor(self._pool, work, stop)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
             stop.set()
             await asyncio.wait([future])
             if not future.cancelled():

@@ -157,7 +157,8 @@ class _Drain:
 
 
 async def _finish(tree: "_Tree", drains: list[_Drain]) -> None:
-    """End the tree and collect the output, even when cancelled again meanwhile."""
+    """End the tree and collect the output, even when cancelled meanwhile; what had ended before that has ended."""
+    had_ended = tree.exited.is_set()
     work = asyncio.ensure_future(_end(tree, drains))
     cancelled = False
     while not work.done():
@@ -166,7 +167,7 @@ async def _finish(tree: "_Tree", drains: list[_Drain]) -> None:
         except asyncio.CancelledError:
             cancelled = True
     work.result()
-    if cancelled:
+    if cancelled and not had_ended:
         raise asyncio.CancelledError
 
 

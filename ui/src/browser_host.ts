@@ -1,5 +1,5 @@
-// The chat in a browser tab of the server's own page: signed in by the cookie and its key, on the same origin. Tells what waits by
-// the title, the icon, and, where the person turned them on, by notifications and sounds.
+// The chat in a browser tab of the server's own page: signed in by the cookie and its key, on the same origin. Tells what
+// waits by the title, the icon, and, where the person turned them on, by notifications and sounds.
 
 import { Alerting } from "./alerting";
 import { ask, readFeed, type Way } from "./fetching";

@@ -20,10 +20,10 @@ import { firstCharacters, repr } from "./words.js";
 const IS_LINUX = process.platform === "linux";
 /** Node has no name for it: a descriptor that stands for a place and opens nothing. */
 export const O_PATH = IS_LINUX ? 0o10000000 : constants.O_RDONLY | constants.O_NONBLOCK;
-export const O_DIRECTORY = constants.O_DIRECTORY ?? 0;
-const O_NOFOLLOW = constants.O_NOFOLLOW ?? 0;
+export const O_DIRECTORY = constants.O_DIRECTORY;
+const O_NOFOLLOW = constants.O_NOFOLLOW;
 // O_NONBLOCK: opening a FIFO must not wait for a writer.
-export const READ = constants.O_RDONLY | (constants.O_NONBLOCK ?? 0) | (constants.O_NOCTTY ?? 0);
+export const READ = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
 const MAX_LINKS = 40;
 const MAX_PATH_BYTES = 4096;
 const FORBIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\\\u2044\u2215\u29f5\u29f8\ufe68\uff0f\uff3c]/u;
@@ -84,12 +84,17 @@ export function pathError(path: string, error: NodeJS.ErrnoException): PathValid
   }
 }
 
+/** What the system says, as an error about `path`; anything else as it is. */
+export function asTold(path: string, error: unknown): unknown {
+  return isOsError(error) ? pathError(path, error) : error;
+}
+
 /** What happens inside, with what the system says turned into an error about `path`. */
 export async function toldOf<T>(path: string, work: () => T | Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    throw isOsError(error) ? pathError(path, error) : error;
+    throw asTold(path, error);
   }
 }
 

@@ -9,7 +9,14 @@ import { Worker } from "node:worker_threads";
 import type { SearchFilesResult } from "@protocol";
 import { secretName } from "../gate/index.js";
 import { refuseHiddenSecret } from "./disguises.js";
-import { ExecutionCancelled, ExecutionTimeout, InvalidParameters, PathValidationError, ToolFailure } from "./errors.js";
+import {
+  ExecutionCancelled,
+  ExecutionTimeout,
+  InvalidParameters,
+  isOsError,
+  PathValidationError,
+  ToolFailure,
+} from "./errors.js";
 import { bytesOf, GlobError, globFits } from "./globs.js";
 import { type Opened, type PathValidator, READ, toldOf } from "./PathValidator.js";
 import { type Clock, SYSTEM_CLOCK } from "./ports.js";
@@ -160,8 +167,8 @@ export class SearchExecutor {
       const { exitCode } = await found.run(place, ["--version"], new AnswerReader(1, () => false), 10, NEVER);
       return exitCode === 0 ? found : undefined;
     } catch (error) {
-      if (error instanceof ToolFailure) {
-        return undefined;
+      if (error instanceof ToolFailure || isOsError(error)) {
+        return undefined; // also where the editor's own went with an update
       }
       throw error;
     }

@@ -18,7 +18,7 @@ import { ApprovalDesk, type PastApproval } from "./approvals.js";
 import { ReadCache } from "./cache.js";
 import { boundOf, type Passed, SignalChecks } from "./checks.js";
 import { Deadline } from "./deadline.js";
-import { AssentError, ExecutionCancelled, ToolTypeError } from "./errors.js";
+import { AssentError, ExecutionCancelled, kindOf, ToolTypeError } from "./errors.js";
 import { Inspector } from "./inspector.js";
 import type { Journal } from "./journal.js";
 import type { Link } from "./link.js";
@@ -251,7 +251,7 @@ export class ToolHandler {
 
   /** Hold some work until it ends; closing waits for it. */
   #track(work: Promise<void>): void {
-    const held = work.catch((error: unknown) => this.#log.error("failed unexpectedly", { error: nameOf(error) }));
+    const held = work.catch((error: unknown) => this.#log.error("failed unexpectedly", { error: kindOf(error) }));
     this.#work.add(held);
     void held.then(() => this.#work.delete(held));
   }
@@ -311,8 +311,8 @@ export class ToolHandler {
       return error;
     }
     // The boundary: every execution reports, whatever goes wrong.
-    this.#log.error("failed unexpectedly", { tool_id: toolId, error: nameOf(error) });
-    return new AssentError(`The client failed with ${nameOf(error)}; see its log.`);
+    this.#log.error("failed unexpectedly", { tool_id: toolId, error: kindOf(error) });
+    return new AssentError(`The client failed with ${kindOf(error)}; see its log.`);
   }
 
   async #perform(event: ExecutionSignal, signal: AbortSignal): Promise<AnyResult> {
@@ -392,8 +392,4 @@ export class ToolHandler {
     await this.parts.journal.done(tool_id, body, durable);
     await this.outbox.send(tool_id);
   }
-}
-
-function nameOf(error: unknown): string {
-  return error instanceof Error ? error.name : typeof error;
 }

@@ -115,6 +115,23 @@ export function codeOf(error: unknown): string | undefined {
   return typeof code === "string" ? code : undefined;
 }
 
+/** Whether the operating system says one of these. */
+export function isCode(error: unknown, ...codes: readonly string[]): boolean {
+  return codes.includes(String(codeOf(error)));
+}
+
+/** What kind of error it is, where its words could hold too much. */
+export function kindOf(error: unknown): string {
+  return error instanceof Error ? error.name : typeof error;
+}
+
+/** Pass over what the operating system says; anything else is thrown. */
+export function onlyOs(error: unknown): asserts error is NodeJS.ErrnoException {
+  if (!isOsError(error)) {
+    throw error;
+  }
+}
+
 /** Whether it is an error of the operating system rather than one of ours or of the program. */
 export function isOsError(error: unknown): error is NodeJS.ErrnoException {
   return !(error instanceof AssentError) && codeOf(error) !== undefined;

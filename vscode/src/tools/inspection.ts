@@ -7,9 +7,9 @@ import { posix } from "node:path";
 import type { Inspection, SeenFile } from "@protocol";
 import { maskText, secretName } from "../gate/index.js";
 import { refuseHiddenTarget, refuseProtected } from "./disguises.js";
-import { AssentError, codeOf, isOsError, PathValidationError, ToolFailure } from "./errors.js";
+import { AssentError, codeOf, kindOf, PathValidationError, ToolFailure } from "./errors.js";
 import { type Look, lookAt, refuseDirectory } from "./looking.js";
-import { O_DIRECTORY, O_PATH, type PathValidator, pathError } from "./PathValidator.js";
+import { asTold, O_DIRECTORY, O_PATH, type PathValidator } from "./PathValidator.js";
 import { refuseIrreplaceable } from "./replacing.js";
 import { firstCharacters, repr, visibleName } from "./words.js";
 
@@ -25,11 +25,11 @@ async function inspected(path: string, look: () => Promise<Files>): Promise<Insp
   try {
     return { files: (await look()) as Inspection["files"], problem: null };
   } catch (error) {
-    const told = isOsError(error) ? pathError(path, error) : error;
+    const told = asTold(path, error);
     const problem =
       told instanceof AssentError
         ? firstCharacters(maskText(told.message), MAX_PROBLEM)
-        : `The files could not be looked at (${told instanceof Error ? told.name : "unknown"}).`;
+        : `The files could not be looked at (${kindOf(told)}).`;
     return { files: [], problem };
   }
 }

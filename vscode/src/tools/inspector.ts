@@ -5,7 +5,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Inspection, InspectionRequested, SeenFile } from "@protocol";
 import { type Gate, type Judgement, maskText, message } from "../gate/index.js";
-import { AssentError, CallerError, NotFound, UnreachableError } from "./errors.js";
+import { AssentError, CallerError, kindOf, NotFound, UnreachableError } from "./errors.js";
 import { type Link, pauseBefore } from "./link.js";
 import { type Clock, type Log, sleep } from "./ports.js";
 import type { Workspace } from "./Workspace.js";
@@ -46,7 +46,7 @@ export class Inspector {
     try {
       await this.#post(event.tool_id, await this.#look(event));
     } catch (error) {
-      const name = error instanceof Error ? error.name : "unknown";
+      const name = kindOf(error);
       log.error("inspection failed unexpectedly", { tool_id: event.tool_id, error: name });
     } finally {
       this.#open.delete(event.tool_id);

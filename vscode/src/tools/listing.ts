@@ -5,7 +5,7 @@
 
 import { closeSync, constants, fstatSync, lstatSync, opendirSync, type Stats } from "node:fs";
 import type { DirectoryEntry, ListDirectoryResult } from "@protocol";
-import { codeOf, InvalidParameters, PathValidationError } from "./errors.js";
+import { InvalidParameters, isCode, PathValidationError } from "./errors.js";
 import { fnmatch } from "./fnmatch.js";
 import { O_DIRECTORY, O_PATH, type Opened, type PathValidator, toldOf } from "./PathValidator.js";
 import { repr, TABLES, timestamp, visibleBytes } from "./words.js";
@@ -15,7 +15,7 @@ const MAX_NAMES = 100_000;
 const MAX_MILLISECONDS = 10_000;
 const FIRST = Date.parse("0001-01-01T00:00:00Z");
 const LAST = Date.parse("9999-12-31T00:00:00Z");
-const READ_DIRECTORY = constants.O_RDONLY | O_DIRECTORY | (constants.O_NONBLOCK ?? 0);
+const READ_DIRECTORY = constants.O_RDONLY | O_DIRECTORY | constants.O_NONBLOCK;
 const AT_ONCE = 256;
 
 export interface ListParams {
@@ -149,7 +149,7 @@ export class Listing {
     try {
       info = lstatSync(Buffer.concat([Buffer.from(`${here.base}/`), bytes]));
     } catch (error) {
-      if (["ENOENT", "EACCES"].includes(codeOf(error) ?? "")) {
+      if (isCode(error, "ENOENT", "EACCES")) {
         return undefined; // gone since it was named, or in a directory that tells names and nothing else
       }
       throw error;

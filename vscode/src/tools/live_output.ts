@@ -3,6 +3,7 @@
 // like one. The server masks again.
 
 import { MaskedStream } from "../gate/index.js";
+import { kindOf } from "./errors.js";
 import type { Link } from "./link.js";
 import type { StreamName } from "./output.js";
 import { type Clock, type Log, sleep } from "./ports.js";
@@ -73,7 +74,7 @@ export class LiveOutput {
           const chunk = { stream, text: text.slice(at, at + MAX_PIECE), sequence };
           await this.link.postOutput(this.projectId, this.toolId, chunk);
         } catch (error) {
-          const name = error instanceof Error ? error.name : "unknown";
+          const name = kindOf(error);
           this.log.debug("output not relayed", { tool_id: this.toolId, error: name });
         }
       }

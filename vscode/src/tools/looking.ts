@@ -4,9 +4,9 @@
 import { createHash } from "node:crypto";
 import { closeSync, fstatSync } from "node:fs";
 import { posix } from "node:path";
-import { codeOf, isOsError, ToolFailure } from "./errors.js";
+import { isCode, ToolFailure } from "./errors.js";
 import { readAsync, refuseOddKind } from "./io.js";
-import { type Opened, type PathValidator, pathError, READ } from "./PathValidator.js";
+import { asTold, type Opened, type PathValidator, READ } from "./PathValidator.js";
 import { repr, timestamp } from "./words.js";
 
 const CHUNK = 1 << 20;
@@ -41,10 +41,10 @@ export async function lookAt(
   try {
     opened = paths.open(paths.relative(path), READ);
   } catch (error) {
-    if (["ENOENT", "ENOTDIR"].includes(codeOf(error) ?? "")) {
+    if (isCode(error, "ENOENT", "ENOTDIR")) {
       return { ...NOTHING, path, head: Buffer.alloc(0) };
     }
-    throw isOsError(error) ? pathError(path, error) : error;
+    throw asTold(path, error);
   }
   try {
     const info = fstatSync(opened.fd);
@@ -56,7 +56,7 @@ export async function lookAt(
     const modifiedAt = timestamp(Math.floor(fstatSync(opened.fd).mtimeMs));
     return { ...read, path, real: opened.real, mode: info.mode, modifiedAt, isDirectory: false };
   } catch (error) {
-    throw isOsError(error) ? pathError(path, error) : error;
+    throw asTold(path, error);
   } finally {
     closeSync(opened.fd);
   }

@@ -28,7 +28,7 @@ const COMPACT_BYTES = 32 * 1024 * 1024;
 const TAKING = 5_000;
 const KEY = /"k":"([^"\\]{1,300})"/;
 const syncing = promisify(fdatasync);
-const NOFOLLOW = constants.O_NOFOLLOW ?? 0;
+const NOFOLLOW = constants.O_NOFOLLOW;
 
 /** What another program left of a value that cannot be read any more. */
 export const UNREADABLE = "";

@@ -7,7 +7,7 @@ import { fstatSync } from "node:fs";
 import { CommandValidator, checkPath, secretGlobs, secretName } from "../gate/index.js";
 import { commandTable } from "../gate/tables.js";
 import { refuseHiddenSecret } from "./disguises.js";
-import { isOsError } from "./errors.js";
+import { onlyOs } from "./errors.js";
 import { subcommandAt } from "./git_words.js";
 import { refuseOddKind } from "./io.js";
 import { O_PATH, type PathValidator, pathError } from "./PathValidator.js";
@@ -79,9 +79,7 @@ function check(paths: PathValidator, name: string, opened: boolean): void {
       }
     });
   } catch (error) {
-    if (!isOsError(error)) {
-      throw error;
-    }
+    onlyOs(error);
     if (error.code === "EXDEV" || error.code === "ELOOP") {
       throw pathError(name, error);
     }

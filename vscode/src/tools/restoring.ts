@@ -22,9 +22,9 @@ import {
   symlinkSync,
   unlinkSync,
 } from "node:fs";
-import { codeOf, isOsError, ToolFailure } from "./errors.js";
+import { codeOf, isCode, onlyOs, ToolFailure } from "./errors.js";
 import { fsyncAsync, writeAsync } from "./io.js";
-import { O_DIRECTORY, O_PATH, type Opened, type PathValidator, pathError, READ } from "./PathValidator.js";
+import { asTold, O_DIRECTORY, O_PATH, type Opened, type PathValidator, READ } from "./PathValidator.js";
 import type { Clock } from "./ports.js";
 import { cut, quietly } from "./replacing.js";
 import { passingName, place, swap, takeAway, Unexpected } from "./swapping.js";
@@ -35,8 +35,8 @@ import { type Change, inParent, openExact, PASSING, type State, same, stateOf } 
 import type { ContentStore } from "./undo_store.js";
 import { repr, visibleName } from "./words.js";
 
-const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | (constants.O_NOFOLLOW ?? 0);
-const NOFOLLOW = constants.O_NOFOLLOW ?? 0;
+const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
+const NOFOLLOW = constants.O_NOFOLLOW;
 
 /** Carries plans out in one workspace. */
 export class Restorer {
@@ -130,9 +130,7 @@ export class Restorer {
           closeSync(directory.fd);
         }
       } catch (error) {
-        if (!isOsError(error)) {
-          throw error;
-        }
+        onlyOs(error);
       }
     }
   }
@@ -142,10 +140,10 @@ export class Restorer {
     try {
       await act();
     } catch (error) {
-      if (error instanceof Unexpected || ["ENOENT", "ELOOP", "ENOTDIR"].includes(codeOf(error) ?? "")) {
+      if (error instanceof Unexpected || isCode(error, "ENOENT", "ELOOP", "ENOTDIR")) {
         throw changed(path);
       }
-      throw isOsError(error) ? pathError(visibleName(path), error) : error;
+      throw asTold(visibleName(path), error);
     }
   }
 

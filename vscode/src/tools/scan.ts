@@ -9,8 +9,8 @@ export const MAX_FILE = 32 * 1024 * 1024;
 export const MAX_DEPTH = 64;
 export const MAX_IGNORE = 1 << 20;
 const BLOCK = 1 << 16;
-const NOFOLLOW = (constants.O_NOFOLLOW ?? 0) | (constants.O_NONBLOCK ?? 0);
-const DIRECTORY = constants.O_RDONLY | (constants.O_DIRECTORY ?? 0) | NOFOLLOW;
+const NOFOLLOW = constants.O_NOFOLLOW | constants.O_NONBLOCK;
+const DIRECTORY = constants.O_RDONLY | constants.O_DIRECTORY | NOFOLLOW;
 const FILE = constants.O_RDONLY | NOFOLLOW;
 const IS_LINUX = process.platform === "linux";
 
@@ -174,7 +174,7 @@ export class Scan {
 
   /** Matching lines of an open file; none of one that is no text. */
   *#file(name: string, path: string, fd?: number): Generator<readonly [string, FoundLines]> {
-    const own = fd ?? openSync(name, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
+    const own = fd ?? openSync(name, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const info = fstatSync(own);
       if (!info.isFile() || info.size > MAX_FILE) {

@@ -5,7 +5,7 @@
 import { closeSync, constants, fchownSync, fstatSync, lstatSync, mkdirSync, rmdirSync } from "node:fs";
 import { refuseHiddenTarget, refuseProtected } from "./disguises.js";
 import { codeOf, DriftedError, isOsError, osError, PathValidationError, ToolFailure } from "./errors.js";
-import { O_DIRECTORY, O_PATH, type Opened, type PathValidator, pathError } from "./PathValidator.js";
+import { asTold, O_DIRECTORY, O_PATH, type Opened, type PathValidator } from "./PathValidator.js";
 import { cut, isSame, quietly, refuseIrreplaceable, type Target } from "./replacing.js";
 import { repr, visibleName } from "./words.js";
 
@@ -60,7 +60,7 @@ export class TargetFinder {
         throw error;
       }
       // A look found a file that may be replaced: whatever speaks against it now came since.
-      const told = isOsError(error) ? pathError(this.wanted.path, error) : error;
+      const told = asTold(this.wanted.path, error);
       if (isOsError(error) || told instanceof PathValidationError) {
         throw new DriftedError(`${(told as Error).message} It is not what was shown; nothing was written.`);
       }

@@ -3,7 +3,7 @@
 // is looked at. What could not be seen is said: nothing here takes "not seen" for "not there". It writes nothing.
 
 import { closeSync, constants, lstatSync, readdirSync, readlinkSync } from "node:fs";
-import { isOsError } from "./errors.js";
+import { isOsError, onlyOs } from "./errors.js";
 import { O_DIRECTORY, type Opened, type PathValidator } from "./PathValidator.js";
 import { type Change, CLOSED, look, openExact, PASSING, type State, same, stateOf } from "./undo_states.js";
 import { TABLES } from "./words.js";
@@ -142,9 +142,7 @@ export class Scan {
           this.#tree.states.set(`${path}/${name}`, { ...state, kind: "git", target: null });
         }
       } catch (error) {
-        if (!isOsError(error)) {
-          throw error;
-        }
+        onlyOs(error);
       }
     }
   }

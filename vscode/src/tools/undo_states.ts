@@ -2,7 +2,7 @@
 // before and after. What could not be seen is said: nothing here takes "not seen" for "not there". It writes nothing.
 
 import { type BigIntStats, closeSync, lstatSync, readlinkSync } from "node:fs";
-import { codeOf, osError } from "./errors.js";
+import { isCode, osError } from "./errors.js";
 import { O_DIRECTORY, O_PATH, type Opened, type PathValidator } from "./PathValidator.js";
 import { cut } from "./replacing.js";
 
@@ -117,7 +117,7 @@ export function look(paths: PathValidator, path: string): State | null {
   try {
     directory = openExact(paths, parent, O_PATH | O_DIRECTORY);
   } catch (error) {
-    if (["ENOENT", "ENOTDIR"].includes(codeOf(error) ?? "")) {
+    if (isCode(error, "ENOENT", "ENOTDIR")) {
       return null;
     }
     throw error;

@@ -4,7 +4,7 @@
 // workspace.
 
 import { type BigIntStats, closeSync, fstatSync, readSync } from "node:fs";
-import { isOsError, osError } from "./errors.js";
+import { isOsError, onlyOs, osError } from "./errors.js";
 import { O_DIRECTORY, O_PATH, type Opened, type PathValidator, READ } from "./PathValidator.js";
 import { cut } from "./replacing.js";
 import { changesBetween, emptyTree, isTold, Scan, type Tree } from "./undo_scan.js";
@@ -196,8 +196,6 @@ async function passOver(work: () => Promise<unknown>): Promise<void> {
   try {
     await work();
   } catch (error) {
-    if (!isOsError(error)) {
-      throw error;
-    }
+    onlyOs(error);
   }
 }

@@ -6,7 +6,7 @@
 
 import type { UndoReport, UndoRequested } from "@protocol";
 import { maskText } from "../gate/index.js";
-import { AssentError, codeOf, UnreachableError } from "./errors.js";
+import { AssentError, codeOf, kindOf, UnreachableError } from "./errors.js";
 import { type Link, pauseBefore } from "./link.js";
 import { type Clock, type Log, sleep } from "./ports.js";
 import { type KeepOff, type UndoDesk, UndoRefused } from "./undo_desk.js";
@@ -253,6 +253,6 @@ export function problemOf({ hint, message }: AssentError): string {
 function unexpected(error: unknown): string {
   const code = codeOf(error);
   return code === undefined
-    ? `The client failed with ${error instanceof Error ? error.name : typeof error}; its log says more.`
+    ? `The client failed with ${kindOf(error)}; its log says more.`
     : `The machine could not do it: ${code}. Look at the files before you try again.`;
 }

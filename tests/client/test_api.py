@@ -72,7 +72,7 @@ ROUTES: list[tuple[str, tuple[Any, ...], str, str, dict[str, str], Any, Any]] = 
     ("list_projects", (), "GET", "/my/projects", {}, None, {"projects": [PROJECT], "total_count": 1}),
     (
         "post_message", ("p1", MessageBody(content="hi")), "POST", "/my/projects/p1/chat/messages", {},
-        {"content": "hi", "session_id": None, "mode": None, "agent": None},
+        {"content": "hi", "session_id": None, "mode": None, "agent": None, "client_key": None},
         {"message_id": "m", "session_id": "s", "run_id": "r"},
     ),
     (

@@ -205,6 +205,7 @@ async def test_what_agents_changed_is_listed_and_undone_from_the_list_and_from_t
         await expect(desk.question).to_have_count(0)
         await expect(window.chat.get_by_text(f"Wrote {words.split()[1][:-1]}")).to_be_visible()
     changes = window.page.locator(".pane", has_text="Changed by Agents")
+    await changes.locator(".pane-header").click()  # it leaves the room to the chat until somebody wants to see it
     listed = changes.locator(".monaco-list-row", has_text="listed.md")
     # The difference is of the very file: before the agent, and now.
     await changes.locator(".monaco-list-row", has_text="kept.md").click()

@@ -280,7 +280,9 @@ export class ContentStore {
       }
     }
     const used = (name: string) => (live.get(name) ?? []).reduce((sum, digest) => sum + this.sizeOf(digest), 0);
-    const again = [...this.#ends].filter(([name, end]) => used(name) < end * WORTH_KEEPING).map(([name]) => name);
+    const again = [...this.#ends]
+      .filter(([name, end]) => end === 0 || used(name) < end * WORTH_KEEPING)
+      .map(([name]) => name);
     if (again.length === 0) {
       return;
     }

@@ -134,6 +134,7 @@ describe("Where a disk is full", () => {
     disk.full = false;
     expect((await store.read(kept))?.toString()).toBe("the user's work");
     await store.sweep(new Set([kept]));
+    expect(readdirSync(directory)).toHaveLength(1);
     store.close();
     store = new ContentStore(directory, 1 << 30);
     expect((await store.read(kept))?.toString()).toBe("the user's work");

@@ -107,8 +107,10 @@ async def test_who_looks_elsewhere_is_told_once_and_led_to_the_question(
             ((title, body),) = await page.evaluate(NOTES)
             assert title == "Assent: one question waits"
             shown = await question(page).get_by_role("heading").inner_text()
-            assert body.startswith("MEDIUM: ")
-            assert shown.startswith(body.removeprefix("MEDIUM: ").removesuffix("…")), "what the card shows, and no more"
+            # The card has asked the machine meanwhile, and says that the file is a new one.
+            assert body.startswith("MEDIUM: Write '")
+            said = body.removeprefix("MEDIUM: Write ").removesuffix("…")
+            assert shown.startswith(f"Write a new file {said}"), "what the card shows, and no more"
             assert body.endswith("…")
             assert len(body) < 200
             await until(page, f"{TONES_THAT_RUN} === {2 * SAMPLE}")

@@ -67,7 +67,7 @@ async def test_a_second_question_moves_nothing_of_the_first(page: Page, home: Ho
         await expect(allow).to_have_attribute("aria-disabled", "false")
         before = await middle(allow)
         second = asyncio.create_task(agent.execute("write_file", {"path": "b.md", "content": "b"}))
-        await expect(page.get_by_text("2 questions wait")).to_be_visible()
+        await expect(page.get_by_text("2 wait, the oldest first")).to_be_visible()
         await expect(page.locator(".card-question")).to_have_count(2)
         allow = page.get_by_role("button", name="Allow once").first
         assert await middle(allow) == before

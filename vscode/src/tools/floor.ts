@@ -147,7 +147,7 @@ function unspeakable(rule: Rule, real: string): RefusedError {
 
 function tooMuch(rule: Rule): RefusedError {
   return new RefusedError(
-    `Rule ${rule.name} denies ${repr(rule.pattern.paths[0] ?? "")}, and there is too much here to look through for it before a command; nothing was run.`,
+    `Rule ${rule.name} denies ${repr(rule.pattern.paths[0] as string)}, and there is too much here to look through for it before a command; nothing was run.`,
     "write it narrower, or deny one directory: 'secrets/**'",
   );
 }

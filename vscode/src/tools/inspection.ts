@@ -58,7 +58,7 @@ function refuseUnseen(command: string, runs: readonly string[], looks: readonly 
   const isScript = ["python", "python3", "node"].includes(command) && looks.length > 0;
   const isModule = runs.some((path) => path.endsWith("__init__.py"));
   if (isScript && !isModule && looks.every((look) => look.sha256 === MISSING)) {
-    throw new ToolFailure(`There is no ${repr(runs[0] ?? "")} in the workspace.`);
+    throw new ToolFailure(`There is no ${repr(runs[0] as string)} in the workspace.`);
   }
   for (const look of looks) {
     const directory = posix.dirname(look.path);

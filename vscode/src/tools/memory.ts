@@ -200,7 +200,7 @@ function entryOf(line: string): [key: string, value: string | undefined] | undef
 /** Who holds a lock: a number and when that process began, so that a number that is used again is told apart. */
 function self(pid: number): string | undefined {
   try {
-    const fields = readFileSync(`/proc/${pid}/stat`, "latin1").split(")").at(-1)?.trim().split(" ") ?? [];
+    const fields = (readFileSync(`/proc/${pid}/stat`, "latin1").split(")").at(-1) as string).trim().split(" ");
     return `${pid} ${fields[19]}`;
   } catch {
     try {

@@ -49,7 +49,7 @@ function names(command: string, args: readonly string[]): Name[] {
     }
   }
   const given = understood.options.some(([spelled]) => table.first_given_by?.includes(spelled));
-  const kinds = given ? (table.operands ?? []).slice(1) : (table.operands ?? []);
+  const kinds = (table.operands ?? []).slice(given ? 1 : 0);
   understood.operands.forEach((name, index) => {
     if (!NOT_NAMES.has(kinds[index] ?? "")) {
       found.push({ name, ofOption: false });

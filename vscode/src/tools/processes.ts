@@ -261,8 +261,8 @@ function firstToGo(pid: number): void {
 /** Whose child a process is and when it began: with its number, that names it for ever. A zombie counts as gone. */
 function originOf(pid: number): [parent: number, born: string] {
   try {
-    const fields = readFileSync(`/proc/${pid}/stat`, "latin1").split(")").at(-1)?.trim().split(" ") ?? [];
-    return fields[0] === "Z" ? [0, ""] : [Number(fields[1]), fields[19] ?? ""];
+    const fields = (readFileSync(`/proc/${pid}/stat`, "latin1").split(")").at(-1) as string).trim().split(" ");
+    return fields[0] === "Z" ? [0, ""] : [Number(fields[1]), fields[19] as string];
   } catch {
     return [0, ""];
   }

@@ -52,7 +52,7 @@ export class Protection {
     if (reads && masks.length === 0 && !pinned) {
       return { arguments: ["--ro-bind", root, root], protected: ["."], degraded: [], release: () => [] };
     }
-    const isGit = basename(argv[0] ?? "") === "git";
+    const isGit = basename(argv[0] as string) === "git";
     const links = TABLES.protected.some((name) => found(this.#path(name))?.isSymbolicLink());
     const end = await this.#turns.take(isGit || links || pinned || masks.length > 0, signal);
     try {

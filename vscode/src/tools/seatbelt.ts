@@ -38,7 +38,7 @@ export function profileFor(
   let names = ["."];
   if (!onlyReads(argv)) {
     rule("allow file-write*", [root], "WORKSPACE");
-    const isGit = basename(argv[0] ?? "") === "git";
+    const isGit = basename(argv[0] as string) === "git";
     names = [...(isGit ? TABLES.git_protected : []), ...TABLES.protected.filter((one) => !(isGit && one === ".git"))];
     rule(
       "deny file-write*",

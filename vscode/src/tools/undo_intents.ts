@@ -52,7 +52,7 @@ export class UndoIntents {
 /** An intent as it was written; undefined where it makes no sense. */
 function intentIn(requestId: string, text: string | undefined): UndoIntent | undefined {
   try {
-    const { at, plan, toolId } = JSON.parse(text ?? "") as Record<string, unknown>;
+    const { at, plan, toolId } = JSON.parse(String(text)) as Record<string, unknown>;
     const whole = typeof toolId === "string" && typeof plan === "string" && typeof at === "number";
     return whole ? { requestId, toolId, plan, at } : undefined;
   } catch {

@@ -1,7 +1,6 @@
 """A program on another port of the same host: it gets the page's cookie, as browsers have it, and nothing for it."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -157,6 +156,19 @@ async def test_who_signed_out_comes_back_in_all_tabs_and_as_somebody_else_nothin
 
 
 @pytest.mark.promise("U", "S")
+async def test_tabs_that_are_signed_in_one_over_the_other_all_end_signed_in(
+    page: Page, home: Household, faults: Faults
+) -> None:
+    # While they still load: in between a tab has the cookie of one sign-in and the key of another.
+    faults.expected.append("401")
+    tabs = [page, *[await page.context.new_page() for _ in range(5)]]
+    for tab in tabs:
+        await tab.goto(sign_in_link(home))
+    for tab in tabs:
+        await expect(tab.get_by_text("Connected")).to_be_visible()
+
+
+@pytest.mark.promise("U", "S")
 async def test_a_cookie_whose_key_is_gone_is_a_sign_in_anew(page: Page, home: Household, faults: Faults) -> None:
     faults.expected.append("401")
     await signed_in(page)
@@ -169,7 +181,7 @@ async def test_a_cookie_whose_key_is_gone_is_a_sign_in_anew(page: Page, home: Ho
 
 @pytest.mark.promise("U")
 async def test_a_browser_that_keeps_nothing_is_told_why_it_cannot_sign_in(
-    browser: Browser, home: Household, faults: Faults, tmp_path: Path
+    browser: Browser, home: Household, faults: Faults
 ) -> None:
     faults.expected.append("401")
     context = await new_context(browser)

@@ -44,11 +44,12 @@ export class BrowserHost implements Host {
   }
 
   async request(method: "GET" | "POST", path: string, body?: unknown): Promise<Answer> {
-    const sent = this.#key.current();
-    const answer = await ask(this.#way, method, path, body);
-    // The person signed in anew in another tab just then: the cookie was the new one, and the key the old one.
-    const again = answer.status === 401 && this.#key.refused(sent);
-    return again ? ask(this.#way, method, path, body) : answer;
+    for (;;) {
+      const sent = this.#key.current();
+      const answer = await ask(this.#way, method, path, body);
+      // Asked again only when the person signed in anew in another tab meanwhile: the cookie was new, and the key old.
+      if (answer.status !== 401 || !this.#key.refused(sent)) return answer;
+    }
   }
 
   feed(path: string, lastEventId: string | null, listener: FeedListener): () => void {

@@ -15,6 +15,7 @@ interface Kept {
 export class PageKey {
   readonly #user = read()?.user ?? null;
   readonly #anew: () => void;
+  /** Once it is out, a tab comes back by being loaded anew only. */
   #out = false;
 
   constructor(anew: () => void = reload) {
@@ -38,10 +39,11 @@ export class PageKey {
   /** The server refused what was sent with this key. Whether it is worth asking again: there is another by now. */
   refused(sent: string | null): boolean {
     const now = this.current();
-    this.#out = now === null || now === sent;
+    if (now !== null && now !== sent) return true;
     // Back from where the browser had put it aside, a tab finds somebody else's without having been told.
     if (now === null) this.#changed();
-    return !this.#out;
+    this.#out = true;
+    return false;
   }
 
   forget(): void {

@@ -79,17 +79,19 @@ describe("the key of the page", () => {
     await vi.waitFor(() => expect(sent()).toEqual(["one", "two", "two"]));
   });
 
-  test("a request that crossed a sign-in in another tab is made again with its key, once", async () => {
+  test("a request that crossed sign-ins in other tabs is made again with their keys, and with each once", async () => {
     signIn("one");
     const host = new BrowserHost();
+    const next = ["two", "three"];
     fetching.mockImplementation(async () => {
-      signIn("two");
+      signIn(next.shift() ?? "three");
       return new Response("{}", { status: 401 });
     });
     expect((await host.request("GET", "/my/me")).status).toBe(401);
-    expect(sent()).toEqual(["one", "two"]);
+    expect(sent()).toEqual(["one", "two", "three"]);
+    next.push("five");
     const closed = vi.fn();
-    signIn("three");
+    signIn("four");
     host.feed("/feed", null, { open: () => {}, frame: () => {}, closed });
     await vi.waitFor(() => expect(closed).toHaveBeenCalledWith(0)); // it is opened again
   });

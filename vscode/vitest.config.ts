@@ -13,6 +13,12 @@ export default defineConfig({
   test: {
     testTimeout: 30_000,
     include: ["test/**/*.test.ts"],
-    coverage: { include: ["src/**/*.ts"], exclude: ["src/extension.ts"], reporter: ["text", "json-summary"] },
+    coverage: {
+      include: ["src/**/*.ts"],
+      exclude: ["src/extension.ts"],
+      reporter: ["text", "json-summary"],
+      // What was reached, less what only root on Linux reaches.
+      thresholds: { "src/tools/**": { lines: 95, branches: 91 } },
+    },
   },
 });

@@ -20,7 +20,7 @@ PASSING = re.compile(r"\.assent-[0-9a-f]{16}\.(?:tmp|undo)")
 """Names that only Assent gives, for a moment: drafts, and what an undo holds between two renames."""
 # A file system that knows no files without a name says one of these; EPERM is ext4's word for a directory that is gone.
 _NO_NAMELESS = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EPERM})
-_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP})
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP})
 _ACCESS_LIST = "system.posix_acl_access"
 _UNVISITED = frozenset({".git", ".assent"})  # never written
 

@@ -6,12 +6,15 @@
 
 import { randomBytes } from "node:crypto";
 import { type BigIntStats, linkSync, lstatSync, renameSync, unlinkSync } from "node:fs";
-import { codeOf } from "./errors.js";
+import { codeOf, isCode } from "./errors.js";
 import type { Opened } from "./PathValidator.js";
 import { quietly } from "./replacing.js";
 
 /** Something else was there; it is there still. */
 export class Unexpected extends Error {}
+
+/** How a file system says that it has no hard links; the last is macOS. */
+export const NO_LINKS = ["EPERM", "EOPNOTSUPP", "ENOTSUP"] as const;
 
 /** The stat of what has a name in the directory, when it is what was expected, down to its bytes. */
 export type Expected = (name: string) => Promise<BigIntStats | undefined>;
@@ -29,7 +32,7 @@ export function place(directory: Opened, draft: string, name: string): void {
     if (codeOf(error) === "EEXIST") {
       throw new Unexpected("something is there");
     }
-    if (!["EPERM", "EOPNOTSUPP", "ENOTSUP"].includes(codeOf(error) ?? "")) {
+    if (!isCode(error, ...NO_LINKS)) {
       throw error;
     }
     // A file system without hard links: the next best is a look right before.

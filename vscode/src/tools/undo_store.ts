@@ -26,8 +26,8 @@ const CHUNK = 1 << 20;
 /** Before each content: its digest and its size. */
 const HEAD = 40;
 const NAME = /^bundle-[0-9a-f]{16}$/;
-const CREATE = constants.O_RDWR | constants.O_CREAT | constants.O_EXCL | (constants.O_NOFOLLOW ?? 0);
-const READ = constants.O_RDONLY | (constants.O_NOFOLLOW ?? 0);
+const CREATE = constants.O_RDWR | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
+const READ = constants.O_RDONLY | constants.O_NOFOLLOW;
 /** A sweep writes anew what is used to less than this part. */
 const WORTH_KEEPING = 0.8;
 

@@ -21,10 +21,11 @@ import {
 import type { WriteFileResult } from "@protocol";
 import { refuseLate } from "./deadline.js";
 import { refuseProtected } from "./disguises.js";
-import { codeOf, ExecutionCancelled, isOsError, osError, ToolFailure } from "./errors.js";
+import { codeOf, ExecutionCancelled, isCode, isOsError, osError, ToolFailure } from "./errors.js";
 import { fsyncAsync, readAsync, writeAsync } from "./io.js";
 import { nameOf, type PathValidator, pathError, READ } from "./PathValidator.js";
 import { alone, digestOf, drifted, isSame, isUnchanged, quietly, syncDirectory, type Target } from "./replacing.js";
+import { NO_LINKS } from "./swapping.js";
 import { TargetFinder } from "./targets.js";
 import { repr, visibleName } from "./words.js";
 
@@ -128,7 +129,7 @@ class Writer {
       throw osError("EACCES"); // root could write it all the same; its owner said nobody may
     }
     const draft = `${directory.base}/.assent-${randomBytes(8).toString("hex")}.tmp`;
-    const flags = constants.O_RDWR | constants.O_CREAT | constants.O_EXCL | (constants.O_NOFOLLOW ?? 0);
+    const flags = constants.O_RDWR | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
     let fd: number;
     try {
       fd = openSync(draft, flags, old === undefined ? 0o666 : 0o600);
@@ -174,7 +175,7 @@ class Writer {
       if (codeOf(error) === "EEXIST") {
         throw this.#disturbed("appeared while it was written");
       }
-      if (codeOf(error) !== "EPERM" && codeOf(error) !== "EOPNOTSUPP") {
+      if (!isCode(error, ...NO_LINKS)) {
         throw error;
       }
       if (lstatSync(name, { throwIfNoEntry: false }) !== undefined) {

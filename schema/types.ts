@@ -990,6 +990,10 @@ export interface Machine {
    * Whether the next call would run there.
    */
   next: boolean;
+  /**
+   * The editor it runs in; null for one without, or when it did not say.
+   */
+  editor: "vscode" | null;
 }
 /**
  * A grant was given, used up, or taken back.

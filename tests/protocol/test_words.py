@@ -84,7 +84,9 @@ EVENTS: list[dict[str, Any]] = [
     },
     {
         "kind": "project.machines",
-        "machines": [{"client_id": "cli_1", "workspace": "/home/a/app", "isolation": "bwrap", "next": True}],
+        "machines": [
+            {"client_id": "cli_1", "workspace": "/home/a/app", "isolation": "bwrap", "next": True, "editor": None}
+        ],
     },
     {
         "kind": "grant.changed",

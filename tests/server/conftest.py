@@ -136,9 +136,10 @@ class User:
 
     @asynccontextmanager
     async def feed(
-        self, project_id: str, query: str = "execute=false", last: int | str | None = None
+        self, project_id: str, query: str = "execute=false", last: int | str | None = None, **more: str
     ) -> AsyncGenerator[Feed]:
         headers = {"Authorization": f"Bearer {self.token}", "Accept": "text/event-stream"}
+        headers |= {name.replace("_", "-"): value for name, value in more.items()}
         if last is not None:
             headers["Last-Event-ID"] = str(last)
         url = f"{self.url}/my/projects/{project_id}/chat/stream?{query}"

@@ -17,7 +17,7 @@ from assent.server.verifying import Verifications
 from assent.store.audit import PIECE, Audit
 
 PEOPLE = (Scope.CHAT, Scope.APPROVE)
-HERE = {"workspace": "/home/someone/code", "isolation": "bwrap"}
+HERE = {"workspace": "/home/someone/code", "isolation": "bwrap", "editor": None}
 
 
 async def test_everybody_is_told_who_they_are(server: Any) -> None:
@@ -52,6 +52,9 @@ async def test_machines_are_listed_and_the_feed_tells_when_they_come_and_go(serv
                 assert (await alice.get(path)).json == {"machines": both, "total_count": 2}
         assert (await feed.until("project.machines")).data["machines"] == []
         assert (await alice.get(path)).json["total_count"] == 0
+    for said, editor in (("vscode", "vscode"), ("<b>", None)):
+        async with alice.feed(project, _query("laptop"), assent_editor=said):
+            assert [one["editor"] for one in (await alice.get(path)).json["machines"]] == [editor]
     actions = {entry["action"] for entry in (await alice.get(f"/my/projects/{project}/audit")).json["entries"]}
     assert actions == {"project_created"}, "who is there is no link of the chain"
 

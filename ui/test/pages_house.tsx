@@ -243,6 +243,7 @@ export const machine = (part: Partial<Machine> = {}): Machine => ({
   workspace: "demo",
   isolation: "bwrap",
   next: true,
+  editor: null,
   ...part,
 });
 

@@ -78,6 +78,16 @@ it("the plan is shown first, and carried out by a second, deliberate press", asy
   expect(screen.getByRole("button", { name: "Undo…" })).toBeTruthy();
 });
 
+it("of a machine in VS Code it does not send anybody to a command that knows nothing of it", async () => {
+  const plan = undoPlan({ total_files: 300 });
+  const { host } = await open(plan, { machines: [machine({ editor: "vscode" })] });
+  expect(screen.getByText(/would change too and cannot be shown here/).textContent).not.toContain("assent undo");
+  host.on("POST", UNDO, { tool_id: "exec_1", state: "done", undo_id: "undo_7", files: 1, message: "Undone." });
+  await press(screen.getByRole("button", { name: /^Undo these/ }));
+  expect(screen.getByText("It is as before the call")).toBeTruthy();
+  expect(screen.queryByText(/assent undo/)).toBeNull();
+});
+
 it("a press in the moment the button appears does nothing", async () => {
   const host = new FakeHost().on("GET", "/my/tools/exec_1", written).on("GET", UNDO, undoPlan());
   vi.useRealTimers();

@@ -289,7 +289,7 @@ describe("runs, usage, grants, machines", () => {
   });
 
   test("machines come with the feed", () => {
-    const machines = [{ client_id: "m", workspace: null, isolation: null, next: true }];
+    const machines = [{ client_id: "m", workspace: null, isolation: null, next: true, editor: null }];
     const state = told(OPEN, { kind: "project.machines", machines, timestamp: sample.at(1) });
     expect(state).toMatchObject({ machines, machinesKnown: true });
   });

@@ -6,6 +6,7 @@ Only what is connected to this process is known here.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from assent.protocol.overview import Machine
 
@@ -22,6 +23,7 @@ class ConnectedClient:
     isolation: str | None = None
     looks: bool = False
     """Whether it says what a write would replace, when it is asked."""
+    editor: Literal["vscode"] | None = None
 
     @property
     def isolated(self) -> bool:
@@ -96,6 +98,7 @@ class Presence:
                 workspace=client.workspace,
                 isolation=client.isolation,
                 next=chosen is not None and client.client_id == chosen.client_id,
+                editor=client.editor,
             )
             for client in here.values()
         ]

@@ -4,7 +4,7 @@ All of it is read only, and only ever the asking user's own.
 """
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -41,6 +41,8 @@ class Machine(Word):
     """What holds its commands: `bwrap`, `landlock`, …; `none`; null when it did not say."""
     next: bool
     """Whether the next call would run there."""
+    editor: Literal["vscode"] | None = None
+    """The editor it runs in; null for one without, or when it did not say."""
 
 
 class MachineList(Word):

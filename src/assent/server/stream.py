@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated
 
 import structlog
@@ -96,6 +97,8 @@ async def stream(request: Request) -> Response:
     last = _last_event_id(request.headers.get("last-event-id") or query.last_event_id)
     looks = request.headers.get("assent-looks") == LOOKS_AT_WRITES
     client = _client(principal, query, project_id, looks=looks)
+    if client is not None and request.headers.get("assent-editor") == "vscode":
+        client = replace(client, editor="vscode")
     reader = Reader(principal.user_id, project_id, client, last, told=_told(principal))
     return FeedResponse(await parts_of(request).sessions.open_feed(principal, reader))
 
@@ -195,6 +198,7 @@ ROUTES = (
         headers=(
             ("Last-Event-ID", "The `id:` of the last event that was received."),
             ("Assent-Looks", f"`{LOOKS_AT_WRITES}` from a client that says what a write would replace, when asked."),
+            ("Assent-Editor", "`vscode` from a client in that editor: a page then says what is done there."),
         ),
         answer="FeedEvent",
         answer_type="text/event-stream",

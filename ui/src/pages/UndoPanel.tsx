@@ -29,7 +29,10 @@ export function UndoPanel(props: Props) {
   const { toolId, clientId, api, state, close } = props;
   const heading = useRef<HTMLHeadingElement>(null);
   const [done, setDone] = useState<UndoAnswer | null>(null);
-  const here = state.machines.some((machine) => machine.client_id === clientId);
+  const machine = state.machines.find(({ client_id }) => client_id === clientId);
+  const here = machine !== undefined;
+  // Its own list of changes is in the editor, and `assent undo` knows nothing of it.
+  const inEditor = machine?.editor === "vscode";
   // A machine that comes back is asked at once; while it stays, nothing is asked again by itself.
   const plan = useLoaded(() => api.undoPlan(toolId), `${toolId} ${here}`);
   useEffect(() => heading.current?.focus(), []);
@@ -44,7 +47,7 @@ export function UndoPanel(props: Props) {
         </button>
       </header>
       {done ? (
-        <Done answer={done} />
+        <Done answer={done} inEditor={inEditor} />
       ) : (
         <>
           {plan.busy && <Waiting what="Asking the machine what an undo would do…" />}
@@ -55,7 +58,14 @@ export function UndoPanel(props: Props) {
             </>
           )}
           {plan.value && !plan.busy && !plan.problem && (
-            <Planned key={plan.value.plan} {...props} plan={plan.value} again={plan.again} finish={setDone} />
+            <Planned
+              key={plan.value.plan}
+              {...props}
+              plan={plan.value}
+              inEditor={inEditor}
+              again={plan.again}
+              finish={setDone}
+            />
           )}
         </>
       )}
@@ -92,9 +102,14 @@ function WhereItIs({ toolId, clientId, machines }: { toolId: string; clientId: s
   );
 }
 
-type PlannedProps = Props & { plan: UndoPlan; again: () => void; finish: (answer: UndoAnswer) => void };
+type PlannedProps = Props & {
+  plan: UndoPlan;
+  inEditor: boolean;
+  again: () => void;
+  finish: (answer: UndoAnswer) => void;
+};
 
-function Planned({ plan, again, finish, toolId, api, host, go }: PlannedProps) {
+function Planned({ plan, inEditor, again, finish, toolId, api, host, go }: PlannedProps) {
   const conflicts = plan.conflicts ?? [];
   const lost = Object.entries(plan.lost ?? {});
   const [partial, setPartial] = useState(false);
@@ -130,8 +145,13 @@ function Planned({ plan, again, finish, toolId, api, host, go }: PlannedProps) {
           </ul>
           {plan.total_files > plan.files.length && (
             <p className="page-alarm">
-              {counted(plan.total_files - plan.files.length, "more file")} would change too and cannot be shown here. On
-              a machine without an editor, <code>assent undo</code> shows all of them.
+              {counted(plan.total_files - plan.files.length, "more file")} would change too and cannot be shown here.
+              {!inEditor && (
+                <>
+                  {" "}
+                  <code>assent undo</code> on the machine shows all of them.
+                </>
+              )}
             </p>
           )}
         </>
@@ -251,7 +271,7 @@ function Paths({ paths }: { paths: string[] }) {
   );
 }
 
-function Done({ answer }: { answer: UndoAnswer }) {
+function Done({ answer, inEditor }: { answer: UndoAnswer; inEditor: boolean }) {
   return (
     <div className="page-verdict page-verdict-ok" role="status">
       <p className="page-verdict-word">
@@ -264,9 +284,9 @@ function Done({ answer }: { answer: UndoAnswer }) {
       <p>
         <Plain text={answer.message} />
       </p>
-      {answer.undo_id && (
+      {answer.undo_id && !inEditor && (
         <p>
-          To take that back, on the machine and in the workspace, unless the call ran in VS Code:{" "}
+          To take that back, on the machine and in the workspace:{" "}
           <Copyable text={`assent undo ${answer.undo_id}`} name="the command" />
         </p>
       )}

@@ -135,6 +135,7 @@ export class Connection {
       Accept: "text/event-stream",
       "Cache-Control": "no-store",
       "Assent-Looks": LOOKS,
+      "Assent-Editor": "vscode",
       ...(this.#lastEventId === undefined ? {} : { "Last-Event-ID": String(this.#lastEventId) }),
     };
     const stream = new AbortController();

@@ -71,6 +71,7 @@ describe("A connection", () => {
     expect(query.get("client")).toMatch(/^client_[0-9a-f]{32}$/);
     expect([query.get("workspace"), query.get("isolation")]).toEqual([workspace.root, "bwrap"]);
     expect(stream?.headers).toMatchObject({ authorization: "Bearer token", "assent-looks": "write_file" });
+    expect(stream?.headers).toMatchObject({ "assent-editor": "vscode" });
     const event = signal("read_file", { path: "a.txt" }, { client_id: api.clientId as string });
     server.send(1, event);
     await until(() => server.calls("/result").length === 1);

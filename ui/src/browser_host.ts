@@ -80,7 +80,9 @@ export class BrowserHost implements Host {
   readonly forget = (): void => this.#store.forget(PREFIX);
 
   async signOut(): Promise<void> {
-    await this.request("POST", "/signout", {});
+    const { status } = await this.request("POST", "/signout", {});
+    // What has ended already is as good; after anything else the session may live on, and nobody must believe otherwise.
+    if (status >= 400 && status !== 401) throw new Error(`signing out was answered with ${status}`);
     this.#key.forget();
     this.forget();
     this.#others?.postMessage(SIGNED_OUT);

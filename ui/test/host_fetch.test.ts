@@ -54,6 +54,13 @@ describe("requests", () => {
     expect(fetching.mock.lastCall?.[0]).toBe("/signout");
   });
 
+  test("signing out that the server did not confirm is no signing out; one of a session that has ended is", async () => {
+    fetching.mockImplementation(async () => new Response("{}", { status: 503 }));
+    await expect(new BrowserHost().signOut()).rejects.toThrow("503");
+    fetching.mockImplementation(async () => new Response("{}", { status: 401 }));
+    await new BrowserHost().signOut();
+  });
+
   test("an answer without a body, or with a stranger's page, is no error of ours", async () => {
     const host = new BrowserHost();
     fetching.mockResolvedValueOnce(new Response(null, { status: 204 }));

@@ -170,7 +170,7 @@ export class Chat {
       this.#signedOut();
     } catch {
       this.complain(
-        new Problem("Signing out did not work: the server cannot be reached.", 0, "Try again in a moment."),
+        new Problem("You are still signed in: the server did not confirm that it ended.", 0, "Try again in a moment."),
       );
     }
   }

@@ -6,8 +6,10 @@ SHELL := /bin/bash
 
 DIR ?= .
 BIN := .venv/bin
-# Two workers: what a small CI machine has. `make test WORKERS=8` on a bigger one.
-WORKERS ?= 2
+# One more than the cores of a small CI machine: tests wait a third of their time. `make test WORKERS=8` on a bigger one.
+WORKERS ?= 3
+# Fewer for what drives a browser or an editor: each is several processes already.
+BROWSER_WORKERS ?= 2
 MINUTES ?= 3
 VSCODE := $(shell find vscode/src vscode/media -type f 2>/dev/null) vscode/package.json vscode/esbuild.mjs
 UI := $(shell find ui/src ui/public -type f 2>/dev/null) ui/index.html ui/vite.config.ts ui/tsconfig.json
@@ -22,7 +24,7 @@ BROWSERS := tests/ui tests/vscode
 # They need a processor and little else: they can run beside anything.
 PURE := tests/gate tests/protocol
 
-.PHONY: help setup ui vsix up test test-pure test-python test-ui test-vscode units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking clean
+.PHONY: help setup ui vsix up test test-browsers test-pure test-python test-ui test-vscode units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,15 +60,19 @@ up: setup ui ## start server, client, agent and chat for DIR (make up DIR=~/code
 
 test: setup ## everything CI runs: check, and all tests on WORKERS cores, with coverage above 90 % in each part
 	@rm -f .coverage .coverage.*
-	@# What waits for the network goes first, and what needs a processor alone fills the time.
-	@$(MAKE) --no-print-directory -j 4 tools check-types check-lint check-web units-ui units-vscode test-pure
-	@# Browsers apart: they keep descriptors and a loop of their own open, and cover nothing that others do not.
-	@$(PYTEST) $(BROWSERS) -n $(WORKERS) --dist worksteal
+	@# What waits for the network goes first.
+	@$(MAKE) --no-print-directory -j 3 tools check-types check-lint check-web units-ui units-vscode
+	@# What needs a processor alone fills the time in which browsers wait.
+	@$(MAKE) --no-print-directory -j 2 -O test-browsers test-pure
 	@TRACED=1 $(PYTEST) -n $(WORKERS) --dist worksteal $(addprefix --ignore=,$(BROWSERS) $(PURE))
 	@$(BIN)/python scripts/coverage_table.py
 
+# Apart from the rest: browsers keep descriptors and a loop of their own open, and cover nothing that others do not.
+test-browsers:
+	@$(PYTEST) $(BROWSERS) -n $(BROWSER_WORKERS) --dist worksteal
+
 test-pure:
-	@TRACED=1 $(PYTEST) $(PURE) -n 1
+	@TRACED=1 nice env $(PYTEST) $(PURE) -n 1
 
 test-python: setup ui ## the Python tests only (no browser), with coverage
 	@scripts/setup-tests
@@ -86,7 +92,7 @@ tools: ui vsix
 
 test-ui: setup ui units-ui ## the page only: its units, and every flow in a real Chromium
 	@scripts/setup-tests
-	@$(PYTEST) tests/ui -n $(WORKERS) --dist worksteal
+	@$(PYTEST) tests/ui -n $(BROWSER_WORKERS) --dist worksteal
 
 test-vscode: setup units-vscode ## the extension only: its units, and the packed .vsix in a real VS Code
 	@$(PYTEST) tests/vscode

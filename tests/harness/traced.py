@@ -3,7 +3,7 @@
 Tracing makes Python nearly twice as slow, and CI has fifteen minutes for everything. So it is stopped for tests that
 cover nothing that others do not: with all that is made for such a test, and in what it starts. pytest-cov cannot do
 that: beside several workers it traces the process that only distributes, and goes on in the workers when told to pause.
-`make test` asks for it with TRACED=1; each worker leaves a `.coverage.*`, which `scripts/coverage_table.py` combines.
+`make` asks for it with TRACED=1; each worker leaves a `.coverage.*`, which `scripts/coverage_table.py` combines.
 """
 
 import os

@@ -22,6 +22,7 @@ async def test_a_stranger_signs_in_reads_the_version_and_a_reload_keeps_the_conv
         await expect(card(page)).to_contain_text("done in")
         await expect(page.locator(".app-row")).to_have_count(3)
         await page.reload()
+    await expect(answer(page)).to_contain_text("3.2.1")
     await shot(page, "conversation")
 
 

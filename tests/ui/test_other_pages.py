@@ -87,6 +87,8 @@ async def test_conversations_are_listed_and_opened_and_agents_say_what_they_may(
     await expect(answer(page)).to_be_visible()
     await page.get_by_role("link", name="Sessions").click()
     main = beside(page)
+    await expect(main.get_by_role("heading", name="Sessions")).to_be_visible()
+    await expect(main.get_by_text("read package.json")).to_be_visible()
     await shot(page, "sessions")
     await main.get_by_role("link", name=re.compile("list src")).click()
     await expect(page.locator(".card-tool")).to_contain_text("src")

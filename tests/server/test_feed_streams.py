@@ -17,6 +17,7 @@ from assent.server.streams import FeedStream
 from assent.store.database import Transaction
 from assent.store.feed import PAGE_CHARACTERS
 from assent.store.ledger import Ledger, feed_topic
+from harness.signing import page_headers
 
 CHAT = (Scope.CHAT,)
 
@@ -381,3 +382,44 @@ async def test_hints_that_overlap_or_leave_a_gap_are_made_good_from_the_store(se
     assert (await stream.next()).count(b"id: ") == 2
     stream.close()
     assert await stream.next() == b""
+
+
+@pytest.mark.promise("R2", "A")
+@pytest.mark.parametrize("by_cookie", [False, True])
+async def test_stream_tells_nothing_more_once_its_token_or_cookie_has_expired(
+    server: Any, monkeypatch: pytest.MonkeyPatch, by_cookie: bool
+) -> None:
+    alice = server.user()
+    project = await alice.project()
+    code = server.parts.sign_in.new_code("alice")
+    answer = await server.bearer("").get(f"/signin?code={code}", headers={"Authorization": ""})
+    page = {"Sec-Fetch-Site": "same-origin", **page_headers(answer.headers["Set-Cookie"], answer.text)}
+    headers = page if by_cookie else {"Authorization": f"Bearer {alice.token}"}
+    url = f"{server.url}/my/projects/{project}/chat/stream?execute=false"
+    async with server.session.get(url, headers=headers) as feed:
+        assert feed.status == 200
+        await _refused(alice, project, 0)
+        while b"event:" not in await feed.content.readany():
+            pass
+        (stream,) = server.parts.streams._streams["alice"]
+        later = stream.good_until
+        assert streams.wall_clock() < later < streams.wall_clock() + 3600 * 24 * 31
+        monkeypatch.setattr(streams, "wall_clock", lambda: later)
+        await _refused(alice, project, 1)  # would have been told, and wakes it
+        async with asyncio.timeout(10):
+            assert b"event:" not in await feed.content.read()
+    assert server.parts.streams.count() == 0
+
+
+async def test_stream_on_which_nothing_happens_ends_with_its_token_too(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = server.user()
+    project = await alice.project()
+    stream = FeedStream(server.parts.store, project, None, 60)
+    clock = iter([100.0, 100.0, 130.0])
+    monkeypatch.setattr(streams, "wall_clock", lambda: next(clock))
+    stream.good_until = 100.01
+    async with asyncio.timeout(10):
+        assert await stream.next() == b""
+    assert stream.closed

@@ -4,6 +4,7 @@ A cookie is signed and good until its time, wherever it is copied to; so whether
 the record each time. Signing out ends the sign-in, those that links it asked for led to, and every feed they read.
 """
 
+import math
 import time
 from datetime import UTC, datetime
 
@@ -58,8 +59,9 @@ class PageSessions:
         log.info("signed out", user=principal.user_id, feeds=ended)
 
     async def open_feed(self, principal: Principal, reader: Reader) -> FeedStream:
-        """A feed that ends with the sign-in it is read with."""
-        stream = await self._streams.open(reader, principal.sign_ins)
+        """A feed that ends with the sign-in it is read with, and no later than the cookie or the token."""
+        ends = math.inf if principal.expires_at is None else principal.expires_at + LEEWAY_SECONDS
+        stream = await self._streams.open(reader, principal.sign_ins, ends)
         try:
             # Only now: who signs out from here on finds the stream in the list of those to end.
             await self._check(principal.sign_ins)

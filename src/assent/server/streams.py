@@ -2,14 +2,17 @@
 
 A stream replays from where its reader was and then goes on live, without a gap and without a repeat: hints bring
 events early, the store says what is true. A reader that does not keep up costs a bounded buffer; beyond it the stream
-forgets what it held and reads the store again at the reader's pace. Events for another client are never sent.
+forgets what it held and reads the store again at the reader's pace. Events for another client are never sent, and none
+once the token or the cookie a stream was opened with is good no more.
 """
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from time import time as wall_clock
 from typing import cast
 
 import structlog
@@ -81,6 +84,8 @@ class FeedStream:
         self.closed = False
         self.sign_ins: tuple[str, ...] = ()
         """Of the page's cookie it is read with."""
+        self.good_until = math.inf
+        """When what it is read with ends, in seconds since 1970."""
         self.on_close: list[Callable[[], None]] = []
 
     def start_at(self, seq: int) -> None:
@@ -108,6 +113,12 @@ class FeedStream:
         loop = asyncio.get_running_loop()
         beat_at = loop.time() + self._heartbeat
         while not self.closed:
+            # By the clock on the wall, each time: a timer stands still while the machine sleeps.
+            good_for = self.good_until - wall_clock()
+            if good_for <= 0:
+                log.info("a stream ended with what it was opened with", project=self._project_id)
+                self.close()
+                break
             if self._buffer:
                 return self._drain()
             if self._behind:
@@ -118,7 +129,7 @@ class FeedStream:
             left = beat_at - loop.time()
             if left <= 0:
                 return BEAT
-            await self._nap(min(left, LOOK_AGAIN_SECONDS))
+            await self._nap(min(left, good_for, LOOK_AGAIN_SECONDS))
         return b""
 
     def _take(self, events: tuple[StoredEvent, ...]) -> None:
@@ -198,8 +209,9 @@ class StreamManager:
         self._streams: dict[str, set[FeedStream]] = {}
         self._closed = False
 
-    async def open(self, reader: Reader, sign_ins: tuple[str, ...] = ()) -> FeedStream:
-        """A stream for this reader. It must be closed, whatever happens. `sign_ins`: what it ends with."""
+    async def open(self, reader: Reader, sign_ins: tuple[str, ...] = (), good_until: float = math.inf) -> FeedStream:
+        """A stream for this reader. It must be closed, whatever happens. `sign_ins` and `good_until`: what it ends
+        with."""
         if self._closed:
             raise Unavailable("The server is shutting down.", hint="Connect again in a moment.")
         mine = self._streams.setdefault(reader.user_id, set())
@@ -211,7 +223,7 @@ class StreamManager:
             )
         client_id = reader.client.client_id if reader.client else None
         stream = FeedStream(self._store, reader.project_id, client_id, self._heartbeat, reader.wanted, reader.told)
-        stream.sign_ins = sign_ins
+        stream.sign_ins, stream.good_until = sign_ins, good_until
         mine.add(stream)
         stream.on_close.append(lambda: self._forget(reader.user_id, stream))
         with contextlib.ExitStack() as undo:

@@ -1347,6 +1347,10 @@ export interface Project {
 }
 export interface ProjectBody {
   name: string;
+  /**
+   * Only where the user has no project yet; else the answer is their oldest. Two who ask at once get the same one.
+   */
+  if_none?: boolean;
 }
 export interface ProjectList {
   projects: Project[];

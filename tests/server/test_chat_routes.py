@@ -20,6 +20,17 @@ async def test_user_creates_projects_and_sees_their_own(server: Any) -> None:
     assert (listed["projects"][0]["project_id"], listed["projects"][0]["name"]) == (project, "site")
 
 
+async def test_tabs_of_a_new_user_that_open_at_once_make_one_project_between_them(server: Any) -> None:
+    alice, bob = server.user(), server.user("bob")
+    body = {"name": "default", "if_none": True}
+    asked = await asyncio.gather(*(alice.post("/my/projects", body) for _ in range(8)), bob.post("/my/projects", body))
+    made = [answer.json["project_id"] for answer in asked]
+    assert {answer.status for answer in asked} == {201}
+    assert (len(set(made[:8])), len(set(made))) == (1, 2), "each user has one of their own"
+    assert (await alice.get("/my/projects")).json["total_count"] == 1
+    assert await alice.project("default") not in made, "who asks for a further one gets it"
+
+
 @pytest.mark.promise("R1", "W1", "W2")
 async def test_message_is_accepted_at_once_and_opens_a_session(server: Any) -> None:
     alice = server.user()

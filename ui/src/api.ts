@@ -22,6 +22,7 @@ import type {
   MessageBody,
   MessageList,
   Project,
+  ProjectBody,
   ProjectList,
   RuleLayers,
   RunList,
@@ -80,7 +81,8 @@ export class Api {
 
   me = () => this.#get<Me>("/my/me");
   projects = () => this.#get<ProjectList>("/my/projects");
-  createProject = (name: string) => this.#send<Project>("/my/projects", { name });
+  /** For who has no project yet; another tab may have asked at the same moment, and both get the same one. */
+  createProject = (name: string) => this.#send<Project>("/my/projects", { name, if_none: true } satisfies ProjectBody);
   sessions = (project: string) => this.#get<SessionList>(inProject(project, "chat/sessions"));
   messages = (project: string, session_id: string, limit: number, before?: string) =>
     this.#get<MessageList>(inProject(project, "chat/messages"), { session_id, limit, before });

@@ -42,6 +42,8 @@ test("each route has its path, and ids never leave their place in it", async () 
   ];
   await Promise.all(tried.map(([asked]) => asked));
   expect(request.mock.calls.map(([method, path]) => `${method} ${path}`)).toEqual(tried.map(([, path]) => path));
+  // The first project of somebody whose other tab asks for it at the same moment.
+  expect(request.mock.calls[0]?.[2]).toEqual({ name: "x", if_none: true });
 });
 
 test("what went wrong is told in the server's words, or says that it could not be reached", async () => {

@@ -112,7 +112,9 @@ class ServerApi:
     # Projects and chat
 
     async def create_project(self, name: str) -> Project:
-        return await self._post("/my/projects", ProjectBody(name=name), Project)
+        # Without what is left out: an older server knows no more than the name.
+        body = ProjectBody(name=name).model_dump_json(exclude_defaults=True).encode()
+        return await self._post("/my/projects", body, Project)
 
     async def list_projects(self) -> ProjectList:
         return await self._get("/my/projects", ProjectList)

@@ -14,6 +14,8 @@ CHAT_AGENT = "chat"
 
 class ProjectBody(Word):
     name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+    if_none: bool = False
+    """Only where the user has no project yet; else the answer is their oldest. Two who ask at once get the same one."""
 
 
 class Project(Word):

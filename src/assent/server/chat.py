@@ -45,7 +45,8 @@ class RunsQuery(Word):
 
 async def create_project(request: Request) -> Response:
     body = await read_body(request, ProjectBody, printable=True)
-    project = await parts_of(request).store.chat.create_project(principal_of(request).user_id, body.name)
+    chat, user_id = parts_of(request).store.chat, principal_of(request).user_id
+    project = await chat.create_project(user_id, body.name, if_none=body.if_none)
     return JsonAnswer(project.to_wire(), 201)
 
 
@@ -231,7 +232,8 @@ ROUTES = (
         "/my/projects",
         create_project,
         "Create a project",
-        "A project has one workspace, one feed and any number of sessions.",
+        "A project has one workspace, one feed and any number of sessions. With `if_none` one is made only for who has "
+        "none yet; else the answer is their oldest.",
         "projects",
         frozenset({Scope.CHAT, Scope.EXECUTE}),
         body="ProjectBody",

@@ -48,8 +48,12 @@ class Chat:
         # Owners never change, so a project once seen needs no second look. Bounded: cleared when it grows large.
         self._owners: dict[str, str] = {}
 
-    async def create_project(self, user_id: str, name: str) -> ProjectRow:
+    async def create_project(self, user_id: str, name: str, *, if_none: bool = False) -> ProjectRow:
+        """A new project. `if_none`: only for who has none yet; else their oldest."""
+
         def work(transaction: Transaction) -> ProjectRow:
+            if if_none and (known := _projects(transaction, user_id)):
+                return known[0]
             project = ProjectRow(new_id("proj"), user_id, name, None, None, transaction.now)
             transaction.change(
                 "INSERT INTO projects (id, user_id, name, created_at) VALUES (:id, :user_id, :name, :created_at)",
@@ -66,14 +70,7 @@ class Chat:
         return await self._database.write(work)
 
     async def projects(self, user_id: str) -> list[ProjectRow]:
-        def work(transaction: Transaction) -> list[ProjectRow]:
-            rows = transaction.all(
-                f"SELECT {PROJECT_COLUMNS} FROM projects WHERE user_id = :user_id ORDER BY created_at, id",  # noqa: S608 - column names are ours
-                {"user_id": user_id},
-            )
-            return [project_row(row) for row in rows]
-
-        return await self._database.read(work)
+        return await self._database.read(lambda transaction: _projects(transaction, user_id))
 
     async def owns(self, user_id: str, project_id: str) -> bool:
         """Whether this project exists and is this user's: asked on every request."""
@@ -275,6 +272,15 @@ def _title(content: str) -> str:
     cut = words[: TITLE_CHARACTERS - 1]
     whole = cut.rpartition(" ")[0]
     return f"{whole if len(whole) > TITLE_CHARACTERS // 2 else cut}…"
+
+
+def _projects(transaction: Transaction, user_id: str) -> list[ProjectRow]:
+    """Oldest first."""
+    rows = transaction.all(
+        f"SELECT {PROJECT_COLUMNS} FROM projects WHERE user_id = :user_id ORDER BY created_at, id",  # noqa: S608 - column names are ours
+        {"user_id": user_id},
+    )
+    return [project_row(row) for row in rows]
 
 
 def _create_session(transaction: Transaction, user_id: str, project_id: str, title: str) -> SessionRow:

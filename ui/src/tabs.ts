@@ -15,15 +15,16 @@ export const ANSWER_MS = 3_000;
 /** Opens the stream from an event on; returns how to close it. */
 export type Open = (last: string | null, listener: FeedListener) => () => void;
 
+/** `term`: which holder of the stream speaks. A later one counts more: one that lost the stream may not know it yet. */
 export type Told =
   /** Of one that wants to be told: where it stands. */
   | { type: "join"; from: string; last: number | null }
   /** To that one: where the stream stands, and what it has not heard; null when that is not known any more. */
-  | { type: "welcome"; to: string; at: number | null; frames: Frame[] | null }
+  | { type: "welcome"; to: string; term: number; at: number | null; frames: Frame[] | null }
   /** The stream is open: everybody says where they stand. */
-  | { type: "up" }
+  | { type: "up"; term: number }
   /** `anew`: the server counts from the start, and what was heard before is of no use. */
-  | { type: "frame"; frame: Frame; anew: boolean }
+  | { type: "frame"; term: number; frame: Frame; anew: boolean }
   | { type: "alive?" }
   | { type: "alive" };
 
@@ -50,7 +51,7 @@ export class Tabs {
     if (!this.#locks || this.#members.size === 0) return true;
     const mine = [...this.#members];
     if (!mine.some((member) => member.leads)) return false;
-    const { held = [] } = await this.#locks.query();
+    const { held = [] } = await this.#locks.query().catch((): LockManagerSnapshot => ({}));
     const looked = new Set(held.map(({ name }) => name));
     return !mine.some((member) => looked.has(member.sightName));
   }
@@ -76,6 +77,8 @@ class Member {
   #over = false;
   leads = false;
   #up = false;
+  /** Of who holds the stream, as far as is known here. */
+  #term = 0;
   /** Counts the requests for the lock: only the newest one matters. */
   #turn = 0;
   #waits: AbortController | null = null;
@@ -150,9 +153,12 @@ class Member {
     const options: LockOptions = steal ? { steal: true } : { signal: this.#waits.signal };
     this.#locks
       .request(this.#name, options, () => this.#lead())
-      .catch(() => {
+      .catch((error: unknown) => {
+        if (this.#over || turn !== this.#turn) return;
         // Another tab took it from us: it heard nothing of us for too long.
-        if (!this.#over && turn === this.#turn) this.#yield();
+        if (error instanceof DOMException && error.name === "AbortError") this.#yield();
+        // The browser denies locks to this page: asked again it would deny them again.
+        else void this.#lead();
       });
   }
 
@@ -160,6 +166,7 @@ class Member {
     if (this.#over) return Promise.resolve();
     this.#trusts();
     this.leads = true;
+    this.#term = Math.max(this.#term + 1, Date.now());
     const asked = this.#last;
     let first = true;
     let close: (() => void) | null = null;
@@ -177,7 +184,7 @@ class Member {
         const anew = first && id !== null && asked !== null && id <= asked;
         first = false;
         this.#take(frame, anew);
-        this.#tell({ type: "frame", frame, anew });
+        this.#tell({ type: "frame", term: this.#term, frame, anew });
       },
       closed: (status) => !done && this.#closed(status),
     });
@@ -194,11 +201,12 @@ class Member {
     const missed = this.#opened && this.#last === null;
     this.#isOpen();
     if (missed) this.#listener.missed?.();
-    this.#tell({ type: "up" });
+    this.#tell({ type: "up", term: this.#term });
   }
 
   #yield(): void {
     this.leads = this.#up = false;
+    this.#term = 0; // who took it may have a clock that is behind ours
     this.#close();
     this.#queue();
     this.#join();
@@ -240,14 +248,23 @@ class Member {
     }
     if (this.leads) return; // two for a moment: who was there before hears of it soon
     this.#trusts();
-    if (told.type === "up") this.#join();
+    if (told.type === "alive") return;
+    // Of one that lost it. One that opens the stream holds it, whatever its clock says.
+    if (told.term < this.#term && told.type !== "up") return;
+    const another = told.term > this.#term;
+    this.#term = told.term;
+    // What another told last, and what this one did, may leave a gap between them: it is asked from where we stand.
+    if (told.type === "up" || (another && this.#joined)) this.#join();
     else if (told.type === "welcome") this.#welcomed(told);
-    else if (told.type === "frame" && this.#joined) this.#take(told.frame, told.anew);
+    else if (this.#joined) this.#take(told.frame, told.anew);
   }
 
   #answer(told: Extract<Told, { type: "join" | "alive?" }>): void {
     if (told.type === "alive?") this.#tell({ type: "alive" });
-    else if (this.#up) this.#tell({ type: "welcome", to: told.from, at: this.#last, frames: this.#since(told.last) });
+    else if (this.#up) {
+      const frames = this.#since(told.last);
+      this.#tell({ type: "welcome", to: told.from, term: this.#term, at: this.#last, frames });
+    }
   }
 
   /** What came after an event, as far as it is still known that this is all. */
@@ -291,12 +308,14 @@ class Member {
     this.#looks();
     this.#looks = () => {};
     if (!inSight()) return;
-    void this.#locks.request(this.sightName, { mode: "shared" }, () => {
+    const look = () => {
       if (this.#over || turn !== this.#glance) return;
       return new Promise<void>((resolve) => {
         this.#looks = resolve;
       });
-    });
+    };
+    // Where the browser denies it, the other tabs do not know that this one is looked at.
+    this.#locks.request(this.sightName, { mode: "shared" }, look).catch(() => {});
   }
 }
 

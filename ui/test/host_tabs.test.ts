@@ -13,6 +13,8 @@ interface Held {
 class Locks {
   held: Held[] = [];
   line: { name: string; shared: boolean; grant: () => void }[] = [];
+  /** The first that is stolen from and does not know it yet; null: who is stolen from is told at once. */
+  untold: (() => void)[] | null = null;
   query = async () => ({ held: this.held.map(({ name }) => ({ name })) });
 
   request(name: string, options: LockOptions, work: Work): Promise<unknown> {
@@ -30,7 +32,10 @@ class Locks {
         });
       };
       if (options.steal) {
-        for (const each of this.held.filter((held) => held.name === name)) each.end();
+        for (const each of this.held.filter((held) => held.name === name)) {
+          if (this.untold?.length === 0) this.untold.push(each.end);
+          else each.end();
+        }
         this.held = this.held.filter((held) => held.name !== name);
         waits.grant();
         return;
@@ -289,4 +294,88 @@ test("without locks every tab holds its own", async () => {
   tabs.listen("/feed", "3", open, listener);
   expect(open).toHaveBeenCalledWith("3", listener);
   expect(await tabs.tells()).toBe(true);
+});
+
+/** The first tab was frozen and is back: the second holds the stream by now, and the first does not know it yet. */
+async function twoAtOnce(): Promise<[Tab, Tab]> {
+  const first = await tab("0");
+  server(first).open();
+  const second = await tab("0");
+  for (const id of [1, 2, 3]) server(first).frame(frame(id));
+  await settled();
+  const [frozen] = Channel.all;
+  if (frozen) Channel.frozen.add(frozen);
+  locks.untold = [];
+  looks = true;
+  window.dispatchEvent(new Event("focus"));
+  await vi.advanceTimersByTimeAsync(ANSWER_MS);
+  server(second).open();
+  for (const id of [4, 5]) server(second).frame(frame(id));
+  await settled();
+  Channel.frozen.clear();
+  return [first, second];
+}
+
+test("one that lost the stream and does not know it yet misleads nobody who comes in", async () => {
+  const [first, second] = await twoAtOnce();
+  const third = await tab("1");
+  server(second).frame(frame(6));
+  await settled();
+  expect(third.heard).toEqual(["open", "2", "3", "4", "5", "6"]);
+  for (const tell of locks.untold ?? []) tell();
+  await settled();
+  expect(first.heard).toEqual(["open", "1", "2", "3", "4", "5", "6"]);
+});
+
+test("what it still hears itself is told to nobody, or what the new one tells would count as heard before", async () => {
+  const [first, second] = await twoAtOnce();
+  const third = await tab("5");
+  server(first).frame(frame(7));
+  await settled();
+  server(second).frame(frame(6));
+  server(second).frame(frame(7));
+  await settled();
+  expect(third.heard).toEqual(["open", "6", "7"]);
+});
+
+test("one whose clock is behind is heard all the same when it takes the stream", async () => {
+  const [first, second, third] = await three();
+  server(first).frame(frame(1));
+  await settled();
+  vi.setSystemTime(Date.now() - 3_600_000);
+  const [frozen] = Channel.all;
+  if (frozen) Channel.frozen.add(frozen);
+  locks.untold = [];
+  const fresh = await tab("1");
+  await vi.advanceTimersByTimeAsync(ANSWER_MS);
+  const others = [second, third, fresh];
+  server(fresh).open();
+  server(fresh).frame(frame(2));
+  await settled();
+  for (const each of others) expect(each.heard).toEqual(each === fresh ? ["open", "2"] : ["open", "1", "2"]);
+  Channel.frozen.clear();
+  for (const tell of locks.untold) tell();
+  await settled();
+  server(fresh).frame(frame(3));
+  await settled();
+  for (const each of [first, ...others]) expect(each.heard.slice(-2)).toEqual(["2", "3"]);
+});
+
+test("a browser that denies locks is asked once, and the tab holds its own stream", async () => {
+  const request = vi.fn(async () => {
+    if (request.mock.calls.length > 5) return new Promise(() => {}); // what would go on without end must not hang the test
+    throw new DOMException("denied", "SecurityError");
+  });
+  const denied = async () => {
+    throw new DOMException("denied", "SecurityError");
+  };
+  vi.stubGlobal("navigator", { locks: { request, query: denied } });
+  looks = true;
+  const only = await tab("3");
+  expect(only.streams.map(({ from }) => from)).toEqual(["3"]);
+  expect(request.mock.calls.length).toBeLessThan(4);
+  server(only).open();
+  server(only).frame(frame(4));
+  expect(only.heard).toEqual(["open", "4"]);
+  expect(await only.tabs.tells()).toBe(true);
 });

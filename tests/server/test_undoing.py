@@ -225,6 +225,8 @@ async def test_only_the_machine_that_ran_it_is_asked(server: Any) -> None:
     answer = await alice.get(f"/my/tools/{tool_id}/undo")
     assert (answer.status, answer.json["state"]) == (409, "disconnected")
     assert "is not connected" in answer.json["detail"]
+    # Which of the two it was nobody knows any more: what helps in either is said.
+    assert all(words in answer.json["hint"] for words in ("`assent connect`", "`assent undo`", "VS Code"))
     async with machine(alice, project, "desktop") as other:
         answer = await alice.post(f"/my/tools/{tool_id}/undo", {"plan": DIGEST})
         assert (answer.status, "another machine" in answer.json["detail"]) == (409, True)

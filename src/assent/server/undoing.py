@@ -196,7 +196,11 @@ def _check_can_be_asked(parts: Parts, row: ExecutionRow) -> None:
         message = f"This call ran on another machine than the one that is connected now. {known}"
     else:
         message = f"The machine this call ran on is not connected. {known}"
-    hint = "Connect it again (`assent connect`), or run `assent undo` in its directory there."
+    # It may have been an editor, and `assent undo` knows nothing of what was done there.
+    hint = (
+        "Connect it again: `assent connect` in its directory, or its folder opened in VS Code. Or undo it there: with "
+        "`assent undo`; in VS Code, with Undo This Change in the list Changed by Agents."
+    )
     raise ConflictError(message, state="disconnected", hint=hint)
 
 

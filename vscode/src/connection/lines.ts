@@ -9,12 +9,14 @@ import { Readable } from "node:stream";
 import type { ReadableStream as NodeStream } from "node:stream/web";
 import { ConfigurationError, UnreachableError } from "../tools/errors.js";
 import { boundedText } from "./bounded.js";
+import { type Lookup, type Places, placesOf, SYSTEM_LOOKUP } from "./leading.js";
 import { Proof } from "./proof.js";
 
 const PROOF_MS = 10_000;
 const MAX_PROOF_BYTES = 4096;
 /** A server closes what was idle for five seconds; what is so near its end is not used any more. */
 const IDLE_MS = 4000;
+const MISDIRECTED = 421;
 const EMPTY = [204, 205, 304];
 
 /** It ended before anything of this request was sent. */
@@ -25,7 +27,11 @@ class Line extends Agent {
   #opened = false;
   #idle = performance.now();
 
-  constructor(readonly host: string) {
+  constructor(
+    readonly host: string,
+    /** As what the server is spoken to; undefined: by its number. */
+    private readonly name: string | undefined,
+  ) {
     super({ keepAlive: true, maxSockets: 1 });
     this.on("free", () => {
       this.#idle = performance.now();
@@ -57,7 +63,8 @@ class Line extends Agent {
   /** Send one request; its answer is read before the next one. */
   ask(options: ClientRequestArgs, body?: string): Promise<IncomingMessage> {
     return new Promise((resolve, reject) => {
-      const all = { ...options, protocol: "http:", host: this.host, agent: this };
+      const headers = { ...options.headers, ...(this.name === undefined ? {} : { Host: this.name }) };
+      const all = { ...options, headers, protocol: "http:", host: this.host, agent: this };
       const sent = new ClientRequest(all as unknown as URL, resolve);
       // An answer that is none (101) closes it without a word.
       sent.on("error", reject).on("close", () => reject(new UnreachableError("The server closed the connection.")));
@@ -71,7 +78,11 @@ export class ProvenLines {
   readonly #proof: Proof;
   #lines: Line[] = [];
 
-  constructor(origin: string, token: string) {
+  constructor(
+    origin: string,
+    token: string,
+    private readonly lookup: Lookup = SYSTEM_LOOKUP,
+  ) {
     this.#proof = new Proof(origin, token);
   }
 
@@ -80,7 +91,7 @@ export class ProvenLines {
    * are not followed: they are an answer where `redirect` is "manual", and an error otherwise.
    */
   async fetch(address: string, init: RequestInit): Promise<Response> {
-    if (!this.#proof.needed) return fetch(address, init);
+    if (!this.#proof.possible) return fetch(address, init);
     const { pathname, search } = new URL(address);
     const options: ClientRequestArgs = {
       port: this.#proof.port,
@@ -89,44 +100,52 @@ export class ProvenLines {
       headers: Object.fromEntries(new Headers(init.headers)),
       ...(init.signal ? { signal: init.signal } : {}),
     };
-    return answered(await this.#ask(options, init), init.redirect === "manual");
+    const answer = (await this.#askFree(options, init)) ?? (await this.#askNew(options, init));
+    return answer === undefined ? fetch(address, init) : answered(answer, init.redirect === "manual");
   }
 
-  async #ask(options: ClientRequestArgs, init: RequestInit): Promise<IncomingMessage> {
-    const body = typeof init.body === "string" ? init.body : undefined;
+  /** On a connection that is open and that nobody uses; undefined where there is none. */
+  async #askFree(options: ClientRequestArgs, init: RequestInit): Promise<IncomingMessage | undefined> {
     for (const line of this.#lines) {
       if (!line.isFree) continue;
       try {
-        return await line.ask(options, body);
+        return await line.ask(options, bodyOf(init));
       } catch (error) {
         // It ended while nobody used it. What only reads may be asked again, also when that was seen a moment too late.
         const again = error instanceof LineEnded || (options.method === "GET" && !init.signal?.aborted);
         if (!again) throw error;
       }
     }
-    const line = await this.#open(init.signal ?? undefined);
-    const answer = line.ask(options, body); // before others can see it: a line carries one request
+    return undefined;
+  }
+
+  /** On a new connection; undefined where the server is not on this machine. */
+  async #askNew(options: ClientRequestArgs, init: RequestInit): Promise<IncomingMessage | undefined> {
+    const signal = init.signal ?? undefined;
+    const places = await placesOf(this.#proof.origin, this.lookup, signal);
+    if (places === undefined) return undefined;
+    const line = await this.#open(places, signal);
+    const answer = line.ask(options, bodyOf(init)); // before others can see it: a line carries one request
     for (const one of this.#lines) if (one.isOver) one.destroy();
     this.#lines = [...this.#lines.filter((one) => !one.isOver), line];
     return answer;
   }
 
-  async #open(signal: AbortSignal | undefined): Promise<Line> {
-    const [first = "", ...others] = this.#proof.hosts;
-    let last = await this.#prove(first, signal).catch(asError);
+  async #open({ hosts, name }: Places, signal: AbortSignal | undefined): Promise<Line> {
+    const [first = "", ...others] = hosts;
+    let last = await this.#prove(new Line(first, name), signal).catch(asError);
     for (const host of others) {
       if (last instanceof Line || last instanceof ConfigurationError) break;
       signal?.throwIfAborted();
-      last = await this.#prove(host, signal).catch(asError);
+      last = await this.#prove(new Line(host, name), signal).catch(asError);
     }
     if (last instanceof Line) return last;
     throw last;
   }
 
-  async #prove(host: string, signal: AbortSignal | undefined): Promise<Line> {
-    const line = new Line(host);
+  async #prove(line: Line, signal: AbortSignal | undefined): Promise<Line> {
     try {
-      const question = this.#proof.question(host);
+      const question = this.#proof.question(line.host);
       const time = AbortSignal.timeout(PROOF_MS);
       const options: ClientRequestArgs = {
         port: this.#proof.port,
@@ -140,6 +159,7 @@ export class ProvenLines {
       if (status >= 500) {
         throw new UnreachableError(`The server at ${this.#proof.origin} could not answer (${status}).`);
       }
+      if (status === MISDIRECTED) throw this.#proof.misdirected();
       const text = await boundedText(answer, MAX_PROOF_BYTES);
       if (text === null || !question.isAnsweredBy(text)) throw this.#proof.unproven();
       return line;
@@ -148,6 +168,10 @@ export class ProvenLines {
       throw error;
     }
   }
+}
+
+function bodyOf({ body }: RequestInit): string | undefined {
+  return typeof body === "string" ? body : undefined;
 }
 
 function asError(error: unknown): Error {

@@ -16,9 +16,8 @@ export interface ProofQuestion {
 
 /** What a server must prove, for one token. */
 export class Proof {
-  readonly needed: boolean;
-  /** Where it may stand, by number, for a name could lead elsewhere the next time; the first is tried first. */
-  readonly hosts: readonly string[];
+  /** Whether it can prove anything by this token, should it be on this machine. */
+  readonly possible: boolean;
   readonly port: number;
   readonly #claims: string;
   readonly #key: Buffer;
@@ -28,14 +27,13 @@ export class Proof {
     token: string,
   ) {
     const at = token.lastIndexOf(".");
-    this.hosts = loopbackOf(origin);
     this.port = Number(new URL(origin).port || "80");
     this.#claims = token.slice(0, Math.max(at, 0));
     this.#key = Buffer.from(token.slice(at + 1), "base64url");
-    this.needed = origin.startsWith("http:") && this.hosts.length > 0 && signedBySecret(this.#claims);
+    this.possible = origin.startsWith("http:") && signedBySecret(this.#claims);
   }
 
-  /** A question for what stands at one of the hosts. */
+  /** A question for what stands at a host, by number: a name could lead elsewhere the next time. */
   question(host: string): ProofQuestion {
     const challenge = randomBytes(32).toString("base64url");
     const body: ProofBody = { claims: this.#claims, challenge };
@@ -59,6 +57,15 @@ export class Proof {
     return new ConfigurationError(
       `What answers at ${this.origin} did not prove that it is the server your token is from, so the token was not sent.`,
       "Does another program use this port? Start your server again, or sign in anew if its secret changed. Through a tunnel use the same port on both sides; through a proxy use https.",
+    );
+  }
+
+  /** It says that it is not meant (421), and so does not say who it is. */
+  misdirected(): ConfigurationError {
+    const { hostname } = new URL(this.origin);
+    return new ConfigurationError(
+      `What answers at ${this.origin} says that this is not its name, and proves nothing under it, so the token was not sent.`,
+      `If this is your server, use its own address (http://127.0.0.1:${this.port}), or start it with ${hostname} added to ASSENT_ALLOWED_HOSTS.`,
     );
   }
 }

@@ -470,6 +470,31 @@ async def test_what_was_asked_in_time_but_would_begin_too_late_is_not_done(
     assert (root / "a.txt").read_text() == "new\n"
 
 
+async def test_undo_whose_time_passes_while_it_is_written_down_does_not_begin(
+    undoer: Undoer,
+    reports: Reports,
+    workspace: Workspace,
+    desk: UndoDesk,
+    root: Path,
+    tmp_path: Path,
+    intents: UndoIntents,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await write(workspace, "a.txt", "new\n")
+    keep = intents.keep
+
+    def slow_disk(request_id: str, tool_id: str, plan: str) -> None:
+        keep(request_id, tool_id, plan)
+        monkeypatch.setattr(undoing, "_is_late", lambda event, ahead: True)
+
+    monkeypatch.setattr(intents, "keep", slow_disk)
+    undoer.request(asked("r1", desk.look("exec_1").plan), server_ahead=0)
+    report = await reports.of("r1")
+    assert (report.problem or "").startswith("Its time was up before it could begin")
+    assert (root / "a.txt").read_text() == "new\n"
+    assert not UndoIntents(tmp_path / "client").left
+
+
 async def test_problems_are_told_with_the_plan_and_what_to_do(
     undoer: Undoer, reports: Reports, workspace: Workspace, root: Path
 ) -> None:
@@ -535,6 +560,27 @@ async def test_report_of_what_was_done_is_sent_until_the_server_has_it(
         await reports.news.wait_for(lambda: not reports.failures)
     await undoer.resend()
     assert len(reports.got) == 1
+
+
+async def test_undo_that_began_and_failed_is_told_on_the_next_connection(
+    reports: Reports, intents: UndoIntents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stuck:
+        def carry_out(self, *named: Any, wanted: Callable[[], bool], **more: Any) -> None:
+            assert wanted()
+            raise ToolFailure("It stopped in the middle.")
+
+    monkeypatch.setattr(undoing, "pause", lambda attempt: 0.0)
+    undoer = made(Stuck(), reports, intents)
+    reports.failures = [UnreachableError("away")] * undoing.TRIES
+    undoer.request(asked("r1", "0" * 64), server_ahead=0)
+    await asyncio.wait(list(undoer._tasks), timeout=10)
+    assert not reports.got
+    await undoer.resend()
+    assert [(report.done, report.problem) for report in reports.got] == [(False, "It stopped in the middle.")]
+    await undoer.resend()
+    assert len(reports.got) == 1
+    await undoer.close()
 
 
 async def test_memory_is_bounded_and_a_closed_one_begins_nothing(

@@ -130,6 +130,14 @@ async def test_who_took_the_port_gets_no_token(squatter: Answering | int) -> Non
         assert TOKEN.rpartition(".")[2] not in server.raw
 
 
+async def test_server_that_does_not_answer_to_a_name_is_told_as_that() -> None:
+    async with standing(421) as server, ServerApi(f"http://127.0.0.1:{server.port}", TOKEN) as api:
+        with pytest.raises(ConfigurationError, match="says that this is not its name") as caught:
+            await api.list_projects()
+        assert "ASSENT_ALLOWED_HOSTS" in (caught.value.hint or "")
+        assert server.tokens == []
+
+
 async def test_who_took_the_port_the_moment_the_server_ended_gets_no_token() -> None:
     async with standing(honest) as server:
         api = ServerApi(f"http://127.0.0.1:{server.port}", TOKEN)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 PROOF_SECONDS = 10.0
 MAX_PROOF_BYTES = 4096
+_MISDIRECTED = 421
 
 
 class ProvingConnector(aiohttp.TCPConnector):
@@ -111,6 +112,8 @@ class ProvingConnector(aiohttp.TCPConnector):
             raise self._unproven() from None
         if message.code >= 500:
             raise UnreachableError(f"The server at {self._url.origin()} could not answer ({message.code}).")
+        if message.code == _MISDIRECTED:
+            raise self._misdirected()
         told = b""
         while len(told) <= MAX_PROOF_BYTES and (piece := await content.read(MAX_PROOF_BYTES + 1 - len(told))):
             told += piece
@@ -127,6 +130,15 @@ class ProvingConnector(aiohttp.TCPConnector):
             "token was not sent.",
             hint="does another program use this port? start your server again, or get a new token if its secret "
             "changed; through a tunnel use the same port on both sides, through a proxy use https",
+        )
+
+    def _misdirected(self) -> ConfigurationError:
+        """It says that it is not meant, and so does not say who it is."""
+        return ConfigurationError(
+            f"What answers at {self._url.origin()} says that this is not its name, and proves nothing under it, so the "
+            "token was not sent.",
+            hint=f"if this is your server, use its own address (http://127.0.0.1:{self._url.port}), or start it with "
+            f"{self._url.host} added to ASSENT_ALLOWED_HOSTS",
         )
 
 

@@ -37,6 +37,7 @@ class UndoIntents:
         private_directory(self._directory)
         self.left = self._read()
         """By request: those of a client that stopped before it could say how they ended."""
+        self._own: set[str] = set()
 
     def keep(self, request_id: str, tool_id: str, plan: str) -> None:
         """On the disk when this returns. Raises OSError as the disk does: then nothing may begin."""
@@ -52,10 +53,16 @@ class UndoIntents:
             os.fsync(directory)
         finally:
             os.close(directory)
+        self._own.add(request_id)
+
+    def has(self, request_id: str) -> bool:
+        """Whether it is one of this client's own that the server does not know of yet."""
+        return request_id in self._own
 
     def drop(self, request_id: str) -> None:
         """The server knows, or never will."""
         self.left.pop(request_id, None)
+        self._own.discard(request_id)
         with contextlib.suppress(OSError):  # found again at the next start, and told once more: that does no harm
             self._path(request_id).unlink(missing_ok=True)
 

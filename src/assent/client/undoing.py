@@ -2,7 +2,7 @@
 
 One at a time, beside the executions; the workspace sees to it that none runs meanwhile. A request that was seen before,
 that is meant for another client or whose time is up is not carried out: a feed that is replayed must not act late or
-twice. What was undone is reported until the server has it, also on the next connection and by a client that was killed
+twice. What was begun is reported until the server has it, also on the next connection and by a client that was killed
 in between; anything else only while somebody waits for it. One that takes long says so. Nothing here decides what may
 be undone: the workspace's plan does.
 """
@@ -69,7 +69,7 @@ class Undoer:
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsent: OrderedDict[str, tuple[str, UndoReport]] = OrderedDict()
-        """Of what was done: by request, until the server has it."""
+        """Of what was begun: by request, until the server has it."""
         self._closed = False
 
     def request(self, event: UndoRequested, *, server_ahead: float) -> None:
@@ -117,7 +117,7 @@ class Undoer:
             if self._closed:
                 return
             report = await self._act(event, server_ahead)
-        if report.done:
+        if self._intents.has(event.request_id):
             self._unsent[event.request_id] = (event.tool_id, report)
             while len(self._unsent) > REMEMBERED:
                 self._unsent.popitem(last=False)
@@ -157,6 +157,9 @@ class Undoer:
             if _is_late(event, server_ahead):
                 return False
             self._intents.keep(event.request_id, event.tool_id, digest)
+            if _is_late(event, server_ahead):  # a disk takes its time
+                self._intents.drop(event.request_id)
+                return False
             begun.set()
             return True
 

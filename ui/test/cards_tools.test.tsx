@@ -354,7 +354,7 @@ describe("results", () => {
 
 describe("what a call left behind", () => {
   it("names changed files so that one cannot pass for two", () => {
-    expect(quoted("a, b'c\n")).toBe("'a, b\\'c\\n'");
+    expect(quoted("a, b'c\n")).toBe("'a, b\\'c↵'");
     const changed = [{ path: "a" }, { path: "b c", change: "deleted" }, { odd: 1 }, "x"];
     expect(changedLine({ changed, changed_count: 9 })).toBe("changed 9 files: a, 'b c' (deleted), 7 more");
     expect(changedLine({})).toBe("");

@@ -115,7 +115,7 @@ test("what an agent wrote stays on one short line, with nothing hidden in it", a
   alerting.hear({ ...waiting("a"), headline: `a\n\u202eb ${"c".repeat(500)}` });
   await gathered();
   const [, body] = said()[0] ?? [];
-  expect(body).toMatch(/^MEDIUM: a\\n\\u\{202e\}b c+…$/);
+  expect(body).toMatch(/^MEDIUM: a↵\\u\{202e\}b c+…$/);
   expect(body?.length).toBeLessThan(200);
 });
 

@@ -24,7 +24,9 @@ describe("visible text", () => {
   });
   it("keeps newlines and tabs, which are layout, and writes them out on one line", () => {
     expect(visible("a\n\tb")).toBe("a\n\tb");
-    expect(oneLine("a\n\tb\u202E")).toBe("a\\n\\tb\\u{202e}");
+    expect(oneLine("a\n\tb\u202E")).toBe("a↵⇥b\\u{202e}");
+    // What was written so, or with these very signs, does not look like it.
+    expect(oneLine("a\\n\\tb ↵⇥")).toBe("a\\n\\tb \\u{21b5}\\u{21e5}");
   });
   it("leaves joined emoji whole in prose and shows overrides", () => {
     expect(prose("👨‍👩‍👧 \u202Eevil\r\nnext\rlast")).toBe("👨‍👩‍👧 \\u{202e}evil\nnext\nlast");
@@ -63,7 +65,7 @@ describe("a call in words", () => {
     expect(callSummary("other", { path: "p" })).toBe("p");
   });
   it("stays on one short line whatever it is given", () => {
-    expect(callSummary("read_file", { path: "a\nb\u202E" })).toBe("a\\nb\\u{202e}");
+    expect(callSummary("read_file", { path: "a\nb\u202E" })).toBe("a↵b\\u{202e}");
     expect(callSummary("execute_command", { command: "x".repeat(10_000), args: [] }).length).toBeLessThanOrEqual(300);
   });
   it("has a verb for each tool and a safe name for any other", () => {

@@ -4,6 +4,7 @@
 import { useCallback, useState } from "react";
 import type { Chat } from "../state/chat";
 import type { AppState, Entry, Usage } from "../state/model";
+import { Sentences } from "../text/Sentences";
 import { visible } from "../text/visible";
 import { moment, thousands } from "../text/words";
 import { Composer } from "./Composer";
@@ -158,7 +159,8 @@ function Trouble({ text, tryAgain }: { text: string; tryAgain: () => void }) {
   return (
     <div className="app-banner app-trouble" role="status">
       <p>
-        Not everything could be read: {visible(text)} <span className="app-muted">It is tried again by itself.</span>
+        Not everything could be read: <Sentences text={text} />{" "}
+        <span className="app-muted">It is tried again by itself.</span>
       </p>
       <button type="button" className="app-button" onClick={tryAgain}>
         Try again

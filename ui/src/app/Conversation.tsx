@@ -4,7 +4,7 @@
 import { memo, type ReactNode, useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { Virtualizer } from "virtua";
 import type { Entry } from "../state/model";
-import { visible } from "../text/visible";
+import { Sentences } from "../text/Sentences";
 
 interface Props {
   /** Another one is another list: nothing of the place in it is kept. */
@@ -92,7 +92,9 @@ function List({ entries, older, loadingOlder, olderTrouble, loadOlder, row }: Pr
       )}
       {olderTrouble !== null && !loadingOlder && (
         <div className="app-older app-older-trouble" role="status">
-          <span>Older entries could not be loaded: {visible(olderTrouble)}</span>
+          <span>
+            Older entries could not be loaded: <Sentences text={olderTrouble} />
+          </span>
           <button type="button" className="app-button" onClick={() => loadOlder(true)}>
             Try again
           </button>

@@ -6,6 +6,7 @@ import { ToolCard } from "../cards/ToolCard";
 import type { Host } from "../host";
 import type { ChatEntry, Entry, Grant, Remark, ToolCall } from "../state/model";
 import { Markdown } from "../text/Markdown";
+import { Sentences } from "../text/Sentences";
 import { visible } from "../text/visible";
 import { moment } from "../text/words";
 import { Boundary, EntryFailed } from "./Boundary";
@@ -68,8 +69,14 @@ function Said({ message }: { message: ChatEntry }) {
 function Remarked({ remark }: { remark: Remark }) {
   return (
     <div className={remark.tone === "error" ? "app-remark app-remark-error" : "app-remark"}>
-      <p>{visible(remark.text)}</p>
-      {remark.hint !== null && <p className="app-hint">{visible(remark.hint)}</p>}
+      <p>
+        <Sentences text={remark.text} />
+      </p>
+      {remark.hint !== null && (
+        <p className="app-hint">
+          <Sentences text={remark.hint} />
+        </p>
+      )}
     </div>
   );
 }

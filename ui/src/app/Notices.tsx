@@ -1,7 +1,7 @@
 // What went wrong beside the conversation, until the person puts it away.
 
 import type { Notice } from "../state/model";
-import { visible } from "../text/visible";
+import { Sentences } from "../text/Sentences";
 
 export function Notices({ notices, dismiss }: { notices: Notice[]; dismiss: (id: number) => void }) {
   return (
@@ -9,8 +9,12 @@ export function Notices({ notices, dismiss }: { notices: Notice[]; dismiss: (id:
       {notices.map((notice) => (
         <div key={notice.id} className="app-notice" role="alert">
           <p>
-            {visible(notice.text)}
-            {notice.hint !== null && <span className="app-hint">{visible(notice.hint)}</span>}
+            <Sentences text={notice.text} />
+            {notice.hint !== null && (
+              <span className="app-hint">
+                <Sentences text={notice.hint} />
+              </span>
+            )}
           </p>
           <button type="button" className="app-close" aria-label="Dismiss" onClick={() => dismiss(notice.id)}>
             ×

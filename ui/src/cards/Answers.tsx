@@ -4,6 +4,7 @@
 import { type FocusEvent, type KeyboardEvent, type ReactNode, useEffect, useId, useRef, useState } from "react";
 import type { Api } from "../api";
 import type { Question } from "../state/model";
+import { Sentences } from "../text/Sentences";
 import type { Deciding } from "./deciding";
 import { EverythingPanel } from "./EverythingPanel";
 import type { Guard } from "./guard";
@@ -127,7 +128,12 @@ export function Answers({ question, projectId, api, guard, deciding, headline, e
       <div role="alert">
         {deciding.problem && (
           <p className="card-caution">
-            {deciding.problem.message} {deciding.problem.hint && <span>{deciding.problem.hint}</span>}
+            <Sentences text={deciding.problem.message} />{" "}
+            {deciding.problem.hint && (
+              <span>
+                <Sentences text={deciding.problem.hint} />
+              </span>
+            )}
           </p>
         )}
       </div>

@@ -6,6 +6,7 @@ import { type ReactNode, useEffect, useId, useState } from "react";
 import type { Api } from "../api";
 import type { Host } from "../host";
 import type { ToolCall } from "../state/model";
+import { Sentences } from "../text/Sentences";
 import "../styles/cards.css";
 import { Output } from "../text/Output";
 import { oneLine, shortened, visible } from "../text/visible";
@@ -110,7 +111,9 @@ function Trouble({ call, error }: { call: ToolCall; error: string }) {
       )}
       {hint && (
         <p className="card-hint">
-          <bdi>{shortened(visible(hint), 4000)}</bdi>
+          <bdi>
+            <Sentences text={shortened(hint, 4000)} />
+          </bdi>
         </p>
       )}
       {todo && <p className="card-hint">{todo}</p>}

@@ -24,7 +24,7 @@ export function CheckResult({ asked, answer }: { asked: Asked; answer: CheckAnsw
       <p>
         <span className="page-tool">{verb(asked.tool_name)}</span>{" "}
         <code>
-          <Plain text={callSummary(asked.tool_name, asked.tool_params)} />
+          <bdi>{callSummary(asked.tool_name, asked.tool_params)}</bdi>
         </code>{" "}
         <span className="page-note">
           in mode {asked.mode}

@@ -9,6 +9,7 @@ import { Parameters } from "../cards/Parameters";
 import { ResultView } from "../cards/ResultView";
 import type { ToolCall } from "../state/model";
 import { Lines } from "../text/Lines";
+import { Sentences } from "../text/Sentences";
 import { advice, callSummary, counted, duration, outcome, saidOf, verb } from "../text/words";
 import { Copyable, type Fact, Facts, Plain, Risk, When } from "./facts";
 import { LetBy, toneOf } from "./History";
@@ -65,7 +66,7 @@ function Detail(props: DetailProps) {
         <Title className="page-call">
           <span className="page-tool">{verb(row.tool_name)}</span>{" "}
           <code>
-            <Plain text={callSummary(row.tool_name, row.tool_params)} />
+            <bdi>{callSummary(row.tool_name, row.tool_params)}</bdi>
           </code>
         </Title>
         {mayUndo(row) && !undoing && (
@@ -91,7 +92,7 @@ function Detail(props: DetailProps) {
           <Lines start={null} text={said.what} label="What went wrong" />
           {said.hint && (
             <p>
-              <Plain text={said.hint} />
+              <Sentences text={said.hint} />
             </p>
           )}
           {advice(row.error_type) && <p>{advice(row.error_type)}</p>}

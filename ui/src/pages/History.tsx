@@ -192,7 +192,7 @@ export function LetBy({ row, state, call }: LetByProps) {
     return <span className="page-note">{isEnded(row.status) ? "not allowed" : "not yet"}</span>;
   }
   if (row.approved_by === "risk:LOW") return <span className="page-note">needs no yes</span>;
-  return <Plain text={letBy(row.approved_by, state.me?.user_id ?? null, state.grants)} />;
+  return <bdi>{letBy(row.approved_by, state.me?.user_id ?? null, state.grants)}</bdi>;
 }
 
 interface RowProps {
@@ -211,8 +211,7 @@ function Row({ row, state, go, call }: RowProps) {
       </td>
       <td data-label="What" className="page-what">
         <Link to={{ page: "history", tool: row.id }} go={go}>
-          <span className="page-tool">{verb(row.tool_name)}</span>{" "}
-          <code>{summary ? <Plain text={summary} /> : "…"}</code>
+          <span className="page-tool">{verb(row.tool_name)}</span> <code>{summary ? <bdi>{summary}</bdi> : "…"}</code>
         </Link>
       </td>
       <td data-label="Risk">

@@ -4,7 +4,7 @@
 import type { ReactNode } from "react";
 import { useCallback, useEffect, useRef, useState } from "react";
 import { Problem } from "../api";
-import { visible } from "../text/visible";
+import { Sentences } from "../text/Sentences";
 
 export function asProblem(error: unknown): Problem {
   if (error instanceof Problem) return error;
@@ -137,9 +137,15 @@ export function Trouble({
   return (
     <div className="page-trouble" role="alert">
       <p>
-        <strong>{visible(problem.message)}</strong>
+        <strong>
+          <Sentences text={problem.message} />
+        </strong>
       </p>
-      {problem.hint && <p>{visible(problem.hint)}</p>}
+      {problem.hint && (
+        <p>
+          <Sentences text={problem.hint} />
+        </p>
+      )}
       {again && (
         <button type="button" className="page-button" onClick={again}>
           {retry}

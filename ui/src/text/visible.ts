@@ -28,17 +28,25 @@ export function visible(text: string): string {
   return String(text).replace(HIDDEN, escaped).replace(TOWER, escaped);
 }
 
-/** The same on one line: newline and tab are written as `\n` and `\t`, and so is every blank that is not the keyboard's. */
+// A line end and a tab on one line. Not as `\n` and `\t`: a name may have been written with these. Nor by signs that are
+// in the text already: those are spelled out.
+const LINE_END = "↵";
+const TAB = "⇥";
+
+/** The same on one line: newline and tab have a sign, and every blank that is not the keyboard's is spelled out. */
 export function oneLine(text: string): string {
   return visible(text)
-    .replace(/[\n\t]/g, (found) => (found === "\n" ? "\\n" : "\\t"))
+    .replace(/[↵⇥]/g, escaped)
+    .replace(/[\n\t]/g, (found) => (found === "\n" ? LINE_END : TAB))
     .replace(BLANKS, escaped);
 }
+
+const PLAIN: Record<string, string> = { "\n": "\\n", "\t": "\\t" };
 
 /** The same in pieces, every second one an escape: one that was made here must not look like one that was written so. */
 export function pieces(text: string): string[] {
   const made = new RegExp(`((?:${HIDDEN.source})|${BLANKS.source}|[\\n\\t])`, "u");
-  return text.split(made).map(oneLine);
+  return text.split(made).map((piece) => PLAIN[piece] ?? visible(piece).replace(BLANKS, escaped));
 }
 
 /** Words of a conversation: controls and overrides are shown, joiners and selectors keep their meaning. */

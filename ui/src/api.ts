@@ -81,8 +81,9 @@ export class Api {
 
   me = () => this.#get<Me>("/my/me");
   projects = () => this.#get<ProjectList>("/my/projects");
+  createProject = (name: string) => this.#send<Project>("/my/projects", { name } satisfies ProjectBody);
   /** For who has no project yet; another tab may have asked at the same moment, and both get the same one. */
-  createProject = (name: string) => this.#send<Project>("/my/projects", { name, if_none: true } satisfies ProjectBody);
+  firstProject = (name: string) => this.#send<Project>("/my/projects", { name, if_none: true } satisfies ProjectBody);
   sessions = (project: string) => this.#get<SessionList>(inProject(project, "chat/sessions"));
   messages = (project: string, session_id: string, limit: number, before?: string) =>
     this.#get<MessageList>(inProject(project, "chat/messages"), { session_id, limit, before });

@@ -63,7 +63,7 @@ export class OutputTerminal implements vscode.Disposable {
 
   hear(event: FeedEvent): void {
     if (event.kind === "tool.started" && event.tool_name === "execute_command") {
-      this.#write(`\u001b[1m$ ${oneLine(callSummary(event.tool_name, event.tool_params))}\u001b[0m\r\n`);
+      this.#write(`\u001b[1m$ ${callSummary(event.tool_name, event.tool_params)}\u001b[0m\r\n`);
     } else if (event.kind === "tool.output") {
       this.#piece(event.tool_id, event.text);
     } else if (event.kind === "tool.finished" && event.tool_name === "execute_command") {

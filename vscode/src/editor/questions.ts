@@ -103,7 +103,7 @@ function isTooMuch(shown: string): boolean {
 }
 
 function summary(question: Asked): string {
-  return shortened(oneLine(callSummary(question.toolName, question.params)), 500);
+  return shortened(callSummary(question.toolName, question.params), 500);
 }
 
 function detail(question: Asked, whole: string): string {

@@ -5,7 +5,7 @@ import { Alerting } from "./alerting";
 import { ask, readFeed, type Way } from "./fetching";
 import type { Answer, FeedListener, Host, Waiting } from "./host";
 import { PageKey } from "./page_key";
-import { storage } from "./storage";
+import { isPersonal, storage } from "./storage";
 import { Tabs } from "./tabs";
 
 const PREFIX = "assent.";
@@ -23,6 +23,8 @@ export class BrowserHost implements Host {
   };
   /** Tabs share the cookie: where one signs out, all are. */
   readonly #others = typeof BroadcastChannel === "undefined" ? null : new BroadcastChannel("assent sign-in");
+  /** The person signed out: what they wrote is kept no more, also when a message of theirs comes back late. */
+  #left = false;
   onSignedOut: (() => void) | null = null;
   onShowWaiting: ((approvalId: string | null) => void) | null = null;
   readonly alerts = new Alerting({
@@ -38,6 +40,7 @@ export class BrowserHost implements Host {
   constructor() {
     this.#others?.addEventListener("message", ({ data }) => {
       if (data !== SIGNED_OUT) return;
+      this.#left = true;
       this.onSignedOut?.();
       this.forget();
     });
@@ -73,7 +76,7 @@ export class BrowserHost implements Host {
   }
 
   remember(key: string, value: string | null): void {
-    if (value === null) this.#store.removeItem(PREFIX + key);
+    if (value === null || (this.#left && isPersonal(key))) this.#store.removeItem(PREFIX + key);
     else this.#store.setItem(PREFIX + key, value);
   }
 
@@ -83,6 +86,7 @@ export class BrowserHost implements Host {
     const { status } = await this.request("POST", "/signout", {});
     // What has ended already is as good; after anything else the session may live on, and nobody must believe otherwise.
     if (status >= 400 && status !== 401) throw new Error(`signing out was answered with ${status}`);
+    this.#left = true;
     this.#key.forget();
     this.forget();
     this.#others?.postMessage(SIGNED_OUT);

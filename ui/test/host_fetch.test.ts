@@ -201,7 +201,8 @@ describe("what is remembered", () => {
     await vi.waitFor(() => expect(out).toHaveBeenCalledOnce());
     expect(Object.keys(localStorage).filter((name) => !name.includes("embedded"))).toEqual(["assent.diff"]);
     // A message that was on its way comes back to who sent it, and that one has left.
-    for (const host of [here, there]) for (const key of ["draft p s", "sending p s"]) host.remember(key, "a secret plan");
+    for (const host of [here, there])
+      for (const key of ["draft p s", "sending p s"]) host.remember(key, "a secret plan");
     expect(Object.keys(localStorage).filter((name) => !name.includes("embedded"))).toEqual(["assent.diff"]);
     here.remember("draft p s", null);
     own.forget();

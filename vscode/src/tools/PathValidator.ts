@@ -14,7 +14,15 @@ import {
   realpathSync,
 } from "node:fs";
 import { resolve } from "node:path";
-import { ConfigurationError, codeOf, isOsError, osError, PathValidationError, ToolFailure } from "./errors.js";
+import {
+  ConfigurationError,
+  codeOf,
+  isOsError,
+  osError,
+  PathValidationError,
+  systemWords,
+  ToolFailure,
+} from "./errors.js";
 import { firstCharacters, repr } from "./words.js";
 
 const IS_LINUX = process.platform === "linux";
@@ -80,7 +88,7 @@ export function pathError(path: string, error: NodeJS.ErrnoException): PathValid
     case "EFBIG":
       return new ToolFailure(`${name} would be larger than this machine allows.`);
     default:
-      return new ToolFailure(`${name} could not be used: ${error.code}.`);
+      return new ToolFailure(`${name} could not be used: ${systemWords(error)}.`);
   }
 }
 

@@ -1,6 +1,7 @@
 // What can go wrong, by who can act. Every message stands alone as a sentence; `hint` says what to do next. `errorType` is
 // how it is recorded on the server. The names are those of the Python client and of the specification.
 
+import { getSystemErrorMap } from "node:util";
 import type { ErrorType, ExecuteCommandResult } from "@protocol";
 
 export class AssentError extends Error {
@@ -113,6 +114,12 @@ export function osError(code: string): NodeJS.ErrnoException {
 export function codeOf(error: unknown): string | undefined {
   const code = error instanceof Error && "code" in error ? error.code : undefined;
   return typeof code === "string" ? code : undefined;
+}
+
+/** What the operating system means by its code, for people: "no space left on device". */
+export function systemWords(error: unknown): string {
+  const code = codeOf(error) ?? "unknown";
+  return [...getSystemErrorMap().values()].find(([name]) => name === code)?.[1] ?? code;
 }
 
 /** Whether the operating system says one of these. */

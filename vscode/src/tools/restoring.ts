@@ -22,15 +22,14 @@ import {
   symlinkSync,
   unlinkSync,
 } from "node:fs";
-import { codeOf, isCode, onlyOs, ToolFailure } from "./errors.js";
+import { AssentError, codeOf, isCode, onlyOs, ToolFailure } from "./errors.js";
 import { fsyncAsync, writeAsync } from "./io.js";
 import { asTold, O_DIRECTORY, O_PATH, type Opened, type PathValidator, READ } from "./PathValidator.js";
 import type { Clock } from "./ports.js";
-import { cut, quietly } from "./replacing.js";
+import { cut, digestOf, quietly } from "./replacing.js";
 import { passingName, place, swap, takeAway, Unexpected } from "./swapping.js";
 import type { Plan, Step, UndoHistory } from "./undo_history.js";
 import { changeOf, type Entry, type UndoList } from "./undo_list.js";
-import { CALL_BYTES } from "./undo_recorder.js";
 import { type Change, inParent, openExact, PASSING, type State, same, stateOf } from "./undo_states.js";
 import type { ContentStore } from "./undo_store.js";
 import { repr, visibleName } from "./words.js";
@@ -92,17 +91,34 @@ export class Restorer {
         await this.#told(path, () => this.#setMode(path, target.mode));
       }
     }
+    await this.#settleNames(plan);
     const over = { ...undo, done: true };
     await this.list.put(over);
     return over;
   }
 
+  /** What was renamed and removed is on the disk before it is confirmed. */
+  async #settleNames({ steps }: Plan): Promise<void> {
+    for (const parent of new Set(steps.map(({ path }) => cut(path)[0]))) {
+      try {
+        const directory = openExact(this.paths, parent, constants.O_RDONLY | O_DIRECTORY);
+        try {
+          await fsyncAsync(directory.fd);
+        } finally {
+          closeSync(directory.fd);
+        }
+      } catch (error) {
+        onlyOs(error); // gone with what was in it, or not ours to read
+      }
+    }
+  }
+
   /** What this undo changes, with what others of the same call did before they were interrupted. */
   async #changes({ steps }: Plan, begun: readonly Entry[]): Promise<Entry["changes"]> {
     const all = new Map<string, Change>();
-    for (const { changes } of begun) {
-      for (const [path, before, after] of changes) {
-        const there = await this.history.current(path).catch(() => undefined);
+    for (const one of begun) {
+      for (const [path, before, after] of one.changes) {
+        const there = await this.history.found(path, one).catch(() => undefined);
         if (!all.has(path) && there !== undefined && same(there, after)) {
           all.set(path, [before, after]);
         }
@@ -143,7 +159,7 @@ export class Restorer {
       if (error instanceof Unexpected || isCode(error, "ENOENT", "ELOOP", "ENOTDIR")) {
         throw changed(path);
       }
-      throw asTold(visibleName(path), error);
+      throw stopped(asTold(visibleName(path), error));
     }
   }
 
@@ -167,7 +183,8 @@ export class Restorer {
       if (found.kind !== "file" || !still) {
         return undefined;
       }
-      return (await this.store.putFile(fd, CALL_BYTES)) === state.digest ? info : undefined;
+      // What was compared is kept; so nothing is written for this, also where the disk is full.
+      return (await digestOf(fd, Number(info.size))) === state.digest ? info : undefined;
     } finally {
       closeSync(fd);
     }
@@ -273,6 +290,18 @@ function give(act: () => void): void {
       throw error;
     }
   }
+}
+
+/** Also where the disk is full, or somebody may not: that it stopped in the middle is what a person must know. */
+function stopped(error: unknown): unknown {
+  if (!(error instanceof AssentError)) {
+    return error;
+  }
+  const hint = error.hint === null ? "Undo again when that is mended" : `${error.hint} Then undo again`;
+  return new ToolFailure(
+    `${error.message} The undo stopped there; other paths may be back already.`,
+    `${hint}: what is already as it was is passed over.`,
+  );
 }
 
 function changed(path: string): ToolFailure {

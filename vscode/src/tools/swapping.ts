@@ -80,17 +80,27 @@ export async function takeAway(directory: Opened, name: string, expected: Expect
     }
     throw error;
   }
-  if ((await expected(aside)) !== undefined) {
-    unlinkSync(`${directory.base}/${aside}`);
-    return;
+  let isExpected = false;
+  try {
+    isExpected = (await expected(aside)) !== undefined;
+  } finally {
+    if (!isExpected) {
+      bringBack(directory, aside, name);
+    }
   }
+  if (!isExpected) {
+    throw new Unexpected("it changed");
+  }
+  unlinkSync(`${directory.base}/${aside}`);
+}
+
+function bringBack(directory: Opened, aside: string, name: string): void {
   try {
     place(directory, aside, name);
   } catch {
     // Saved twice in that moment: both stay, one of them under a name that can be seen.
     renameSync(`${directory.base}/${aside}`, `${directory.base}/${name}.${randomBytes(4).toString("hex")}.saved`);
   }
-  throw new Unexpected("it changed");
 }
 
 /** A second name for what is there; undefined where the file system has none to give. */

@@ -5,7 +5,7 @@
 import type { ExecuteCommandResult, FileChange } from "@protocol";
 import { maskText, trustedName } from "../gate/index.js";
 import type { CommandParams } from "./CommandExecutor.js";
-import { codeOf, ExecutionTimeout, isOsError } from "./errors.js";
+import { ExecutionTimeout, isOsError, systemWords } from "./errors.js";
 import { fnmatch } from "./fnmatch.js";
 import { startsNothing } from "./git_words.js";
 import type { RunningCommand, UndoRecorder } from "./undo_recorder.js";
@@ -123,7 +123,7 @@ function withWarnings(result: ExecuteCommandResult, warnings: readonly string[])
 }
 
 function unrecorded(error: unknown): string {
-  return `What the command changed was not recorded (${codeOf(error)}), so it cannot be undone.`;
+  return `What the command changed was not recorded (${systemWords(error)}), so it cannot be undone.`;
 }
 
 /** A word as a shell would need it: for a line that people read. */

@@ -3,7 +3,7 @@
 // can be undone; it changes nothing in the workspace.
 
 import { closeSync, fstatSync } from "node:fs";
-import { CallerError, isOsError, NotFound } from "./errors.js";
+import { CallerError, isCode, isOsError, NotFound, ToolFailure } from "./errors.js";
 import { type PathValidator, READ } from "./PathValidator.js";
 import { cut } from "./replacing.js";
 import { changeOf, type Entry, type UndoList } from "./undo_list.js";
@@ -11,6 +11,8 @@ import { CALL_BYTES } from "./undo_recorder.js";
 import { CLOSED, look, openExact, type State, same, sizeOf, stateOf } from "./undo_states.js";
 import type { ContentStore } from "./undo_store.js";
 import { repr } from "./words.js";
+
+const NO_ROOM = "There is no room on the disk to keep what is there now, so nothing is undone.";
 
 /** One path on its way back. */
 export interface Step {
@@ -75,8 +77,11 @@ export class UndoHistory {
       }
       let current: State | null;
       try {
-        current = await this.current(path);
+        current = await this.found(path, entry);
       } catch (error) {
+        if (isCode(error, "ENOSPC", "EDQUOT")) {
+          throw new ToolFailure(NO_ROOM, "Free some space on the disk, then undo again.");
+        }
         if (!isOsError(error)) {
           throw error;
         }
@@ -110,6 +115,29 @@ export class UndoHistory {
     return { entry, steps, conflicts, lost, left };
   }
 
+  /** What a path of an entry is now, its content kept. */
+  async found(path: string, entry: Entry): Promise<State | null> {
+    try {
+      return await this.current(path);
+    } catch (error) {
+      if (isOsError(error) && this.#isBehindLink(path, entry)) {
+        return null;
+      }
+      throw error;
+    }
+  }
+
+  /** Whether above a path a link is now where the entry knows a directory and a link: behind a link is nothing of it. */
+  #isBehindLink(path: string, entry: Entry): boolean {
+    for (let above = cut(path)[0]; above !== "."; above = cut(above)[0]) {
+      const kinds = changeOf(entry, above)?.map((state) => state?.kind);
+      if (kinds?.includes("link") && kinds.includes("directory")) {
+        return isLink(this.paths, above);
+      }
+    }
+    return false;
+  }
+
   /** What a path is now, its content kept. */
   async current(path: string): Promise<State | null> {
     const state = look(this.paths, path);
@@ -125,7 +153,8 @@ export class UndoHistory {
       if (found.kind !== "file" || sizeOf(found) > CALL_BYTES) {
         return found; // what is too large to be kept is known by its stamp
       }
-      return { ...found, digest: await this.store.putFile(fd, CALL_BYTES) };
+      // However full the store is: its bound is for what calls pile up.
+      return { ...found, digest: await this.store.putFile(fd, CALL_BYTES, Number.POSITIVE_INFINITY) };
     } finally {
       closeSync(fd);
     }
@@ -163,6 +192,14 @@ function whyLeft(before: State | null, after: State | null): string | undefined 
     return "nobody looked into it";
   }
   return after.kind === "other" ? "it is no file, directory or link" : undefined;
+}
+
+function isLink(paths: PathValidator, path: string): boolean {
+  try {
+    return look(paths, path)?.kind === "link";
+  } catch {
+    return false; // there is no way to it either
+  }
 }
 
 function isTooLarge(current: State | null): boolean {

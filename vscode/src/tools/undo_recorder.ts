@@ -5,7 +5,7 @@
 // what could not be kept is said with the result. While a call acts no undo begins, and the other way round.
 
 import { closeSync, fstatSync, openSync } from "node:fs";
-import { codeOf, ToolFailure } from "./errors.js";
+import { codeOf, systemWords, ToolFailure } from "./errors.js";
 import { nameOf, type PathValidator, READ } from "./PathValidator.js";
 import { type Clock, sleep } from "./ports.js";
 import { digestOf } from "./replacing.js";
@@ -382,8 +382,8 @@ const WHY: Readonly<Record<string, string>> = {
 };
 
 function notKept(error: unknown): string {
-  const code = codeOf(error) ?? "unknown";
-  return `This cannot be undone: what was there before could not be kept (${WHY[code] ?? code}).`;
+  const why = WHY[codeOf(error) ?? ""] ?? systemWords(error);
+  return `This cannot be undone: what was there before could not be kept (${why}).`;
 }
 
 function named(paths: readonly string[]): string {

@@ -73,11 +73,14 @@ export class ContentStore {
     return this.size + size <= this.maxBytes;
   }
 
-  /** Keep what an open file holds, and say its digest; on the disk after `sync`. Rejects where there is no room for it. */
-  putFile(fd: number, most: number): Promise<string> {
+  /**
+   * Keep what an open file holds, and say its digest; on the disk after `sync`. Rejects where it is larger than `most`, and
+   * where there is no room for it: `bound` is how many bytes may be kept in all.
+   */
+  putFile(fd: number, most: number, bound = this.maxBytes): Promise<string> {
     return this.#alone(async () => {
       try {
-        return await this.#put(fd, most);
+        return await this.#put(fd, most, bound);
       } finally {
         this.#takeBack();
       }
@@ -88,7 +91,7 @@ export class ContentStore {
   batch<T>(work: (put: (data: Buffer) => string) => T): Promise<T> {
     return this.#alone(async () => {
       try {
-        return work((data) => this.#keep(data));
+        return work((data) => this.#keep(data, this.maxBytes));
       } finally {
         this.#takeBack();
       }
@@ -190,7 +193,7 @@ export class ContentStore {
     }
   }
 
-  async #put(source: number, most: number): Promise<string> {
+  async #put(source: number, most: number, bound: number): Promise<string> {
     const size = fstatSync(source).size;
     if (size > most) {
       throw osError("EFBIG");
@@ -199,18 +202,19 @@ export class ContentStore {
       const data = Buffer.allocUnsafe(size + 1);
       const count = await readAsync(source, data, 0, size + 1, 0);
       if (count === size && size <= most) {
-        return this.#keep(data.subarray(0, size));
+        return this.#keep(data.subarray(0, size), bound);
       }
     }
-    return this.#copy(source, size, most);
+    this.#checkRoom(size, bound);
+    return this.#copy(source, most);
   }
 
   /** Keep some bytes, unless they are kept. */
-  #keep(data: Buffer): string {
+  #keep(data: Buffer, bound: number): string {
     const sum = createHash("sha256").update(data).digest();
     const name = sum.toString("hex");
     if (!this.#known.has(name)) {
-      this.#checkRoom(data.length);
+      this.#checkRoom(data.length, bound);
       const own = this.#bundle();
       writeNow(own.fd, Buffer.concat([headOf(sum, data.length), data]), own.end);
       this.#taken(name, data.length);
@@ -219,8 +223,7 @@ export class ContentStore {
   }
 
   /** A large file, or one that is being written to, piece by piece. */
-  async #copy(source: number, size: number, most: number): Promise<string> {
-    this.#checkRoom(size);
+  async #copy(source: number, most: number): Promise<string> {
     const own = this.#bundle();
     const start = own.end + HEAD;
     const digest = createHash("sha256");
@@ -247,8 +250,8 @@ export class ContentStore {
     return name;
   }
 
-  #checkRoom(size: number): void {
-    if (!this.roomFor(size + HEAD)) {
+  #checkRoom(size: number, bound: number): void {
+    if (this.size + size + HEAD > bound) {
       throw osError("ENOSPC");
     }
   }

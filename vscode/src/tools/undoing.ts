@@ -6,7 +6,7 @@
 
 import type { UndoReport, UndoRequested } from "@protocol";
 import { maskText } from "../gate/index.js";
-import { AssentError, codeOf, kindOf, UnreachableError } from "./errors.js";
+import { AssentError, codeOf, kindOf, systemWords, UnreachableError } from "./errors.js";
 import { type Link, pauseBefore } from "./link.js";
 import { type Clock, type Log, sleep } from "./ports.js";
 import { type KeepOff, type UndoDesk, UndoRefused } from "./undo_desk.js";
@@ -176,6 +176,10 @@ export class Undoer {
         return false;
       }
       await intents.keep(request_id, tool_id, digest, clock.now());
+      if (!asked.wanted()) {
+        intents.drop(request_id); // a disk takes its time
+        return false;
+      }
       begun.abort();
       return true;
     };
@@ -251,8 +255,7 @@ export function problemOf({ hint, message }: AssentError): string {
 }
 
 function unexpected(error: unknown): string {
-  const code = codeOf(error);
-  return code === undefined
+  return codeOf(error) === undefined
     ? `The client failed with ${kindOf(error)}; its log says more.`
-    : `The machine could not do it: ${code}. Look at the files before you try again.`;
+    : `The machine could not do it: ${systemWords(error)}. Look at the files before you try again.`;
 }

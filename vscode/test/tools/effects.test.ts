@@ -315,7 +315,7 @@ describe("A look that fails", () => {
     const begin = recorder.begin.bind(recorder);
     recorder.begin = () => Promise.reject(broken);
     const { warnings } = await command("exec_1", () => writeFileSync(at("x.txt"), "x"));
-    expect(warnings).toEqual(["What the command changed was not recorded (EIO), so it cannot be undone."]);
+    expect(warnings).toEqual(["What the command changed was not recorded (i/o error), so it cannot be undone."]);
     recorder.begin = () => Promise.reject(new TypeError("ours"));
     await expect(command("exec_2", () => {})).rejects.toThrow(TypeError);
     recorder.begin = begin;
@@ -323,7 +323,7 @@ describe("A look that fails", () => {
     const lost = await command("exec_3", () => writeFileSync(at("y.txt"), "y"));
     expect(lost).toMatchObject({
       changed: [{ path: "y.txt", change: "created" }],
-      warnings: ["What the command changed was not recorded (ENOSPC), so it cannot be undone."],
+      warnings: ["What the command changed was not recorded (no space left on device), so it cannot be undone."],
     });
     memory.broken = false;
     await takeBackNothing();

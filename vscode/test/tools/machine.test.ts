@@ -104,7 +104,8 @@ describe("The workspace's directory", () => {
     expect(say("ENOSPC")).toBe("There is no space left for 'x'.");
     expect(say("EFBIG")).toBe("'x' would be larger than this machine allows.");
     expect(say("ELOOP")).toContain("too many links");
-    expect(say("EIO")).toBe("'x' could not be used: EIO.");
+    expect(say("EIO")).toBe("'x' could not be used: i/o error.");
+    expect(say("EWHAT")).toBe("'x' could not be used: EWHAT.");
     expect(outside("x")).toBeInstanceOf(PathValidationError);
     expect([repr("a'b"), repr("\n\x01é\u2028\u{1f600}"), repr("a'\"")]).toEqual([
       '"a\'b"',

@@ -136,7 +136,7 @@ describe("A request", () => {
     const failing = (error: unknown) => ({ look: () => Promise.reject(error) }) as unknown as UndoDesk;
     const problems: [unknown, RegExp][] = [
       [new AssentError(`It is ${secret}`), /^It is (?!.*ghp_aaa)/],
-      [Object.assign(new Error("x"), { code: "EIO" }), /^The machine could not do it: EIO\./],
+      [Object.assign(new Error("x"), { code: "EIO" }), /^The machine could not do it: i\/o error\./],
       [new TypeError("x"), /^The client failed with TypeError/],
       ["x", /^The client failed with string/],
     ];
@@ -367,8 +367,19 @@ describe("An undo that outlives its request", () => {
   it("does not begin where that cannot be written down before", async () => {
     memory.broken = true;
     const report = await answered(undoer(), asked(digest));
-    expect(report).toMatchObject({ problem: expect.stringMatching(/ENOSPC/) });
+    expect(report).toMatchObject({ problem: expect.stringMatching(/no space left on device/) });
     expect([report.done, text()]).toEqual([undefined, "new\n"]);
+  });
+
+  it("does not begin where its time passes while that is written down", async () => {
+    const write = memory.write.bind(memory);
+    memory.write = async (key, value) => {
+      await write(key, value);
+      clock.advance(key.startsWith("undoing:") ? 11_000 : 0);
+    };
+    const report = await answered(undoer(), asked(digest));
+    expect(report).toMatchObject({ problem: expect.stringMatching(/^Its time was up before it could begin/) });
+    expect([text(), intentsLeft()]).toEqual(["new\n", []]);
   });
 
   it("and failed is told also on the next connection", async () => {
@@ -383,7 +394,7 @@ describe("An undo that outlives its request", () => {
     });
     await by.resend();
     await by.resend();
-    expect(link.undone).toMatchObject([{ body: { problem: expect.stringMatching(/EIO/) } }]);
+    expect(link.undone).toMatchObject([{ body: { problem: expect.stringMatching(/i\/o error/) } }]);
     expect(intentsLeft()).toEqual([]);
     await by.close();
   });
@@ -440,6 +451,12 @@ describe("While somebody else saves", () => {
       };
     };
     await expect(takeAway(directory, "a.txt", other(1))).rejects.toThrow(Unexpected);
+    expect([text("a.txt"), names()]).toEqual(["old", ["a.txt", "draft"]]);
+    const unreadable = async (name: string) => {
+      if (name !== "a.txt") throw new Error("EIO");
+      return stat(name);
+    };
+    await expect(takeAway(directory, "a.txt", unreadable)).rejects.toThrow("EIO");
     expect([text("a.txt"), names()]).toEqual(["old", ["a.txt", "draft"]]);
     let looked = 0;
     const again = async (name: string) => {

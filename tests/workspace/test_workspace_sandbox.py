@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from assent.workspace import bubblewrap as bubblewrap_module
 from assent.workspace import landlock as landlock_module
 from assent.workspace import workspace as workspace_module
 from assent.workspace.landlock import LandlockSandbox
+from assent.workspace.output import OutputKeeper
+from assent.workspace.processes import run_process
 from assent.workspace.protection import PROTECTED, only_reads
 
 from .conftest import Place
@@ -236,6 +239,39 @@ def test_only_commands_that_must_write_get_a_writable_workspace(argv: list[str],
     assert only_reads(argv) is reads
 
 
+async def test_program_that_only_reads_the_workspace_finds_little_else(place: Place) -> None:
+    place.file("x", "x")
+    script = "ls -A / /dev /tmp /.home; for n in /dev/x /tmp/x /.home/x /x x; do (: > $n) && echo WRITTEN; done"
+    with BubblewrapSandbox(place.root).launch(["/usr/bin/cat", "x"]) as launch:
+        # A shell in its place, to look around there.
+        launch = replace(launch, argv=[*launch.argv[: launch.argv.index("--") + 1], "/bin/sh", "-c", script])
+        keeper = OutputKeeper(65536)
+        await run_process(launch, keeper, seconds=20)
+    found = keeper.captured().stdout
+    assert "WRITTEN" not in found
+    assert found.split("/dev:\n")[1].split("\n\n")[0] == "null"
+    assert not {"root", "home", "opt", "var", "sys", "proc", "run"} & set(found.split("\n\n")[0].split()) - {
+        place.root.parts[1]
+    }
+
+
+async def test_program_that_reads_elsewhere_has_what_every_command_has(workspace: Workspace) -> None:
+    sandbox = workspace.sandbox
+    for argv in (
+        ["/usr/bin/head", "-c4", "/dev/zero"],
+        ["/usr/bin/cat", "../x"],
+        ["/usr/bin/grep", "--file=/dev/stdin"],
+    ):
+        with sandbox.launch(argv) as launch:
+            assert "/dev/shm" in launch.argv
+    for argv in (["/usr/bin/cat", "a.txt"], ["/usr/bin/cat", str(workspace.root / "a.txt")]):
+        with sandbox.launch(argv) as launch:
+            assert "/dev/shm" not in launch.argv
+    # What is no system program may need more to run at all.
+    with sandbox.launch([str(workspace.root / "bin" / "cat"), "a.txt"]) as launch:
+        assert "/dev/shm" in launch.argv
+
+
 @pytest.mark.parametrize("from_outside", [True, False])
 async def test_limits_are_set(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, from_outside: bool) -> None:
     monkeypatch.setattr(bubblewrap_module, "may_limit", lambda uid: from_outside)
@@ -281,8 +317,11 @@ def test_probe_really_runs_something(place: Place, monkeypatch: pytest.MonkeyPat
     sandbox = BubblewrapSandbox(place.root)
     assert sandbox.probe() is None
     assert list(place.root.iterdir()) == []
-    monkeypatch.setattr(sandbox, "_system", ["--no-such-option"])
-    assert "no-such-option" in (sandbox.probe() or "")
+    for part in ("_proc", "_system"):
+        # Also what /bin/true itself would do without.
+        monkeypatch.setattr(sandbox, part, ["--no-such-option"])
+        assert "no-such-option" in (sandbox.probe() or "")
+        monkeypatch.setattr(sandbox, part, [])
     monkeypatch.setattr(sandbox, "_bwrap", "/nonexistent")
     assert "nonexistent" in (sandbox.probe() or "")
 

@@ -18,7 +18,7 @@ from .limits import LIMITS, HeldBack, may_limit
 from .pins import Pin
 from .privileges import limited_group, pids_group, runner_for
 from .programs import clean_environment, find_program, usable_toolchains
-from .protection import Mounts, Protection, only_reads, starts_nothing
+from .protection import Mounts, Protection, only_reads, works_alone
 from .sandbox import (
     ETC_DIRECTORIES,
     ETC_FILES,
@@ -34,6 +34,13 @@ _HOME = "/.home"
 _SHARED_BYTES = 256 * 1024**2
 # Of a group's processes some are the sandbox's own.
 _OWN_PROCESSES = 4
+
+_SYSTEM_PROGRAMS = ("/usr/bin/", "/bin/")
+# All of it in the sandbox's root, which is read-only.
+_LITTLE = (
+    *["--dir", "/dev", "--dev-bind", "/dev/null", "/dev/null"],
+    *["--dir", "/tmp", "--dir", _HOME],  # noqa: S108 - the sandbox's own
+)
 
 Part = Literal["owner", "userns", "seccomp"]
 """What may be left out where it does not work: the change of user, the ban on user namespaces, the filter."""
@@ -68,7 +75,9 @@ class BubblewrapSandbox:
         if "seccomp" in without:
             self._filters = {False: None, True: None}
         self._without = without
-        self._system = _system_arguments(root, userns="userns" in without)
+        apart = [*_namespaces(userns="userns" in without), *_programs()]
+        self._system = [*apart, *_system_arguments(root)]
+        self._little = [*apart, *_LITTLE]
         self._proc = ["--proc", "/proc", *(_cover_proc() if self._is_root else []), "--remount-ro", "/proc"]
         self._protection = Protection(root)
         self._lock = threading.Lock()
@@ -114,17 +123,24 @@ class BubblewrapSandbox:
 
     def probe(self) -> str | None:
         """Run /bin/true through the full argument list; None when it worked, else why not."""
-        return tried_out(self, "bubblewrap")
+        return tried_out(self.launch(["/bin/true"], whole=True), "bubblewrap")
 
     @contextmanager
     def launch(
-        self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = (), masked: Sequence[str] = ()
+        self,
+        argv: list[str],
+        *,
+        network: bool = False,
+        pins: Sequence[Pin] = (),
+        masked: Sequence[str] = (),
+        whole: bool = False,
     ) -> Generator[Launch]:
+        """`whole`: with every mount, also those that this command has no use for."""
         with ExitStack() as held, self._protection.hold(argv, masked) as mounts, self._counted(argv) as alone:
             if pins and not alone:
                 names = ", ".join(pin.path for pin in pins)
                 mounts.degraded.append(f"Another command still runs, so {names} was checked and watched, not covered.")
-            yield self._prepare(argv, mounts, network, held, pins if alone else ())
+            yield self._prepare(argv, mounts, network, held, pins if alone else (), whole=whole)
 
     @contextmanager
     def _counted(self, argv: list[str]) -> Generator[bool]:
@@ -140,13 +156,14 @@ class BubblewrapSandbox:
                 self._writing -= writes
 
     def _prepare(
-        self, argv: list[str], mounts: Mounts, network: bool, held: ExitStack, pins: Sequence[Pin] = ()
+        self, argv: list[str], mounts: Mounts, network: bool, held: ExitStack, pins: Sequence[Pin], *, whole: bool
     ) -> Launch:
         read_end, write_end = (_held(held, fd) for fd in os.pipe())
         identity = _held(held, os.memfd_create("gitconfig", os.MFD_CLOEXEC))
         os.write(identity, self._identity)
         os.lseek(identity, 0, os.SEEK_SET)
-        base, alone, members = self.isolation(network=network), starts_nothing(argv), None
+        base, alone, members = self.isolation(network=network), works_alone(argv) and not whole, None
+        little = alone and not network and _needs_little(argv, self._root)
         if self._pids_group is not None and not alone:
             members, _ = held.enter_context(limited_group(self._pids_group, LIMITS["nproc"] + _OWN_PROCESSES))
         elif self._pids_group is not None:
@@ -160,9 +177,10 @@ class BubblewrapSandbox:
         return Launch(
             argv=[
                 self._bwrap,
-                *self._system,
-                # What only reads files it is given needs nothing of the kernel, and each mount costs time.
+                # Each mount costs time, and more with each that is there already: what has the most of them goes first,
+                # and what only works on files it is given needs few, and nothing of the kernel.
                 *([] if alone else self._proc),
+                *(self._little if little else self._system),
                 *(_read_only("/etc", ETC_FOR_NETWORK) if network else ["--unshare-net"]),
                 *["--file", str(identity), f"{_HOME}/.gitconfig"],
                 *(
@@ -243,19 +261,34 @@ def working_sandbox(root: Path, *, identity: str = "") -> BubblewrapSandbox | st
     return reason
 
 
-def _system_arguments(root: Path, *, userns: bool) -> list[str]:
-    arguments = [
+def _namespaces(*, userns: bool) -> list[str]:
+    return [
         *["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"],
         *([] if userns else ["--disable-userns"]),
         *["--new-session", "--die-with-parent", "--cap-drop", "ALL", "--hostname", "sandbox"],
-        *["--ro-bind", "/usr", "/usr"],
     ]
+
+
+def _programs() -> list[str]:
+    arguments = ["--ro-bind", "/usr", "/usr"]
     for name in ("/bin", "/sbin", "/lib", "/lib32", "/lib64"):
         if os.path.islink(name):
             arguments += ["--symlink", os.readlink(name), name]
         elif os.path.isdir(name):
             arguments += ["--ro-bind", name, name]
-    arguments += [*_read_only("/etc", ETC_DIRECTORIES), *_zone()]
+    return [*arguments, *_zone()]
+
+
+def _needs_little(argv: list[str], root: Path) -> bool:
+    """Whether a command that works alone is a system program and names nothing outside the workspace."""
+    if not argv[0].startswith(_SYSTEM_PROGRAMS) or os.path.islink(argv[0]):
+        return False  # it may lie behind a link, or among what only the others are given
+    values = (argument.rpartition("=")[2] for argument in argv[1:])
+    return not any(".." in value or (value[:1] == "/" and not Path(value).is_relative_to(root)) for value in values)
+
+
+def _system_arguments(root: Path) -> list[str]:
+    arguments = _read_only("/etc", ETC_DIRECTORIES)
     if os.path.isdir("/opt") and os.listdir("/opt"):
         arguments += ["--ro-bind", "/opt", "/opt"]
     # What --dev makes is as large as half the memory.

@@ -142,7 +142,7 @@ class LandlockSandbox:
 
     def probe(self) -> str | None:
         """Run /bin/true as a command would be run; None when it worked, else why not."""
-        return tried_out(self, "Landlock")
+        return tried_out(self.launch(["/bin/true"]), "Landlock")
 
     @contextmanager
     def launch(

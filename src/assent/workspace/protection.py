@@ -50,6 +50,8 @@ _GIT_SETTINGS = ("config", "commondir")
 # Nothing is let near these through a link, not even git.
 _NEVER_LINKS = (".git", ".assent")
 _READERS = frozenset({"ls", "cat", "head", "tail", "wc", "grep", "echo", "date", "pwd", "whoami", "locate", "true"})
+# They change files and nothing else.
+_FILERS = frozenset({"touch", "mkdir", "rmdir", "cp", "mv", "rm", "ln"})
 _FIND_WRITES = ("-delete", "-fprint", "-fls", "-exec", "-ok")
 
 
@@ -66,6 +68,11 @@ def starts_nothing(argv: list[str]) -> bool:
     if name == "find":
         return not any(argument.startswith(_FIND_WRITES) for argument in argv[1:])
     return name in _READERS
+
+
+def works_alone(argv: list[str]) -> bool:
+    """Whether a command, even one that writes, never starts another program, nor asks the kernel about processes."""
+    return starts_nothing(argv) or os.path.basename(argv[0]) in _FILERS
 
 
 @dataclass(slots=True)

@@ -130,11 +130,11 @@ def with_bare(isolation: Isolation, masked: Sequence[str]) -> Isolation:
     return isolation.model_copy(update={"degraded": (*isolation.degraded, words)})
 
 
-def tried_out(sandbox: Sandbox, name: str) -> str | None:
-    """Run /bin/true as a command would be run; None when it worked, else why not."""
+def tried_out(launching: AbstractContextManager[Launch], name: str) -> str | None:
+    """Run what was prepared as a command would be run; None when it worked, else why not."""
     try:
         with (
-            sandbox.launch(["/bin/true"]) as launch,
+            launching as launch,
             subprocess.Popen(
                 launch.argv,
                 env=launch.env,

@@ -115,7 +115,7 @@ class SeatbeltSandbox:
 
     def probe(self) -> str | None:
         """Run /bin/true as a command would be run; None when it worked, else why not."""
-        return tried_out(self, "Seatbelt")
+        return tried_out(self.launch(["/bin/true"]), "Seatbelt")
 
     @contextmanager
     def launch(

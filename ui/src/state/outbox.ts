@@ -8,13 +8,17 @@ import { passing } from "./again";
 
 /** Pauses before it is sent again by itself; after these the person decides. */
 export const RESEND_MS = [500, 1500] as const;
-/** After so long nobody expects a message to go out by itself when the page opens. */
+/** After so long nobody expects a message to go out by itself when the page opens: the person gets it back instead. */
 export const YOUNG_MS = 2 * 60_000;
+/** The same words so long after are another message: under the old name they would go nowhere. */
+export const SAME_MS = 10 * 60_000;
 
 interface Unanswered {
   body: MessageBody;
-  /** When the person sent it, by their own clock; 0 once they have it back. */
+  /** When it was last sent, by the person's own clock. */
   at: number;
+  /** The person has it back, and decides: by itself it goes no more. */
+  back?: boolean;
 }
 
 const slot = (project: string, session: string | null) => `sending ${project} ${session ?? "new"}`;
@@ -33,17 +37,18 @@ export class Outbox {
   async send(project: string, wanted: Omit<MessageBody, "client_key">, usual = false): Promise<MessageAccepted> {
     const session = wanted.session_id ?? null;
     const before = this.#left(project, session);
-    const body = before && same(before.body, wanted, usual) ? before.body : { ...wanted, client_key: newKey() };
-    this.#keep(project, session, { body, at: Date.now() });
+    const again = before && within(before, SAME_MS) && same(before.body, wanted, usual);
+    const body = again ? before.body : { ...wanted, client_key: newKey() };
     try {
-      const accepted = await this.#insist(project, body);
+      const accepted = await this.#insist(project, session, body);
       this.#drop(project, session, body);
       return accepted;
     } catch (error) {
       // The server has answered: it holds nothing of it, and the next one is another message.
       if (!passing(error)) this.#drop(project, session, body);
-      // The person has it back, and decides: by itself it goes no more.
-      else this.#keep(project, session, { body, at: 0 });
+      else if (!this.#isOthers(project, session, body)) {
+        this.#keep(project, session, { body, at: Date.now(), back: true });
+      }
       throw error;
     }
   }
@@ -51,19 +56,33 @@ export class Outbox {
   /** What was on its way when the page was left, a moment ago: it is to be sent, not lost. */
   interrupted(project: string, session: string | null): Omit<MessageBody, "client_key"> | null {
     const left = this.#left(project, session);
-    return left && Math.abs(Date.now() - left.at) < YOUNG_MS ? left.body : null;
+    return left && !left.back && within(left, YOUNG_MS) ? left.body : null;
   }
 
-  async #insist(project: string, body: MessageBody): Promise<MessageAccepted> {
+  /** What was on its way when the page was left, too long ago to go by itself: the person gets it back, once. */
+  stranded(project: string, session: string | null): string | null {
+    const left = this.#left(project, session);
+    if (!left || left.back || within(left, YOUNG_MS)) return null;
+    this.#keep(project, session, { ...left, back: true });
+    return left.body.content;
+  }
+
+  async #insist(project: string, session: string | null, body: MessageBody): Promise<MessageAccepted> {
+    this.#keep(project, session, { body, at: Date.now() });
+    const attempt = () => {
+      // Each time anew: another tab must not take for stranded what is still being tried here.
+      if (!this.#isOthers(project, session, body)) this.#keep(project, session, { body, at: Date.now() });
+      return this.#api.post(project, body);
+    };
     for (const pause of RESEND_MS) {
       try {
-        return await this.#api.post(project, body);
+        return await attempt();
       } catch (error) {
         if (!passing(error)) throw error;
       }
       await new Promise((resolve) => setTimeout(resolve, pause));
     }
-    return this.#api.post(project, body).catch((error: unknown) => {
+    return attempt().catch((error: unknown) => {
       if (!(error instanceof Problem) || !passing(error)) throw error;
       const hint = "Whether it arrived is not known. Sent again as it is, it arrives once.";
       throw new Problem(error.message, error.status, hint, error.state);
@@ -84,10 +103,21 @@ export class Outbox {
     }
   }
 
+  /** Whether another tab has a message of its own on its way here: that one stays. */
+  #isOthers(project: string, session: string | null, { client_key }: MessageBody): boolean {
+    const left = this.#left(project, session);
+    return left !== null && !left.back && left.body.client_key !== client_key;
+  }
+
   /** Another tab may have sent another message meanwhile: that one stays. */
   #drop(project: string, session: string | null, { client_key }: MessageBody): void {
     if (this.#left(project, session)?.body.client_key === client_key) this.#host.remember(slot(project, session), null);
   }
+}
+
+/** A clock that was set back makes nothing old. */
+function within({ at }: Unanswered, span: number): boolean {
+  return Math.abs(Date.now() - at) < span;
 }
 
 /** Also where the page came over plain HTTP, and the browser makes no such names. */

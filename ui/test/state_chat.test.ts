@@ -213,6 +213,30 @@ describe("opening", () => {
     chat.close();
   });
 
+  test("of two readings the newer counts, though the older one's answer comes last", async () => {
+    const answers: (() => void)[] = [];
+    const host = new TableHost();
+    const chat = await open(host);
+    const late = (given: unknown) => new Promise((resolve) => answers.push(() => resolve(given)));
+    const say = (id: string, questions: string[]) => {
+      const messages = { messages: [sample.message(id, 1)], total_count: 1, more: false };
+      const approvals = { approvals: questions.map((each) => sample.approval(each, 3)), total_count: questions.length };
+      host.table["GET /my/projects/p/chat/messages"] = () => late(messages);
+      host.table["GET /my/approvals"] = () => late(approvals);
+      host.stream.missed?.();
+    };
+    say("old", []);
+    await settled();
+    say("new", ["q"]);
+    await settled();
+    expect(answers).toHaveLength(4);
+    for (const answer of answers.reverse()) answer();
+    await settled();
+    expect(ids(chat)).toEqual(["new"]);
+    expect(state(chat).questions.map(({ id }) => id)).toEqual(["q"]);
+    expect(state(chat).loading).toBe(false);
+  });
+
   test("after a gap the record is read again", async () => {
     vi.useFakeTimers();
     const host = new TableHost();

@@ -17,6 +17,9 @@ export class Reading {
   readonly #again = new Again();
   readonly #againOlder = new Again();
   #reader: RecordReader | null = null;
+  /** What was asked for last: an answer to what was asked before it may come later, and says less. */
+  #newest: RecordReader | null = null;
+  #approvalsAsked = 0;
   #ended = false;
 
   constructor(api: Api, store: Store, complain: (error: unknown) => void) {
@@ -44,6 +47,7 @@ export class Reading {
   async session(projectId: string, sessionId: string): Promise<boolean> {
     const store = this.#store;
     const reader = new RecordReader(this.#api, projectId, sessionId);
+    this.#newest = reader;
     const asked = store.get().runId;
     return store.holding(async () => {
       try {
@@ -53,6 +57,7 @@ export class Reading {
           this.#api.runs(projectId, sessionId, RUNS).catch(() => null),
           this.#loadApprovals(projectId),
         ]);
+        if (this.#newest !== reader) return true;
         this.#reader = store.get().sessionId === sessionId ? reader : this.#reader;
         store.do({ type: "record", sessionId, entries, older: more, fresh: true });
         if (runs) store.do({ type: "runs", sessionId, runs: runs.runs, asked });
@@ -134,8 +139,10 @@ export class Reading {
   }
 
   async #loadApprovals(projectId: string): Promise<void> {
+    const turn = ++this.#approvalsAsked;
     const { approvals } = await this.#api.approvals(projectId);
-    if (this.#store.get().projectId === projectId) this.#store.do({ type: "approvals", approvals });
+    const here = this.#store.get().projectId === projectId && turn === this.#approvalsAsked;
+    if (here) this.#store.do({ type: "approvals", approvals });
   }
 
   async #part(projectId: string, work: Promise<unknown>): Promise<boolean> {

@@ -432,6 +432,37 @@ describe("the composer", () => {
     expect(host.kept.has("draft p new")).toBe(false);
   });
 
+  test("nothing can be written before it is known which conversation opens", async () => {
+    let answer: (value: unknown) => void = () => {};
+    const host = new TableHost({
+      "GET /my/projects/p/chat/sessions": () => new Promise((resolve) => (answer = resolve)),
+    });
+    host.remember("draft p s", "of the first");
+    render(<App host={host} />);
+    const field = (await screen.findByRole("textbox", { name: "Message" })) as HTMLTextAreaElement;
+    expect(field.disabled).toBe(true);
+    await act(async () => answer({ sessions: [sample.session("s", "First")], total_count: 1 }));
+    await waitFor(() => expect(field.disabled).toBe(false));
+    expect(field.value).toBe("of the first");
+  });
+
+  test("who goes elsewhere while the first message is on its way mixes nothing up", async () => {
+    const host = new TableHost();
+    host.remember("draft p s", "of the first");
+    let refuse: (value: unknown) => void = () => {};
+    host.table["POST /my/projects/p/chat/messages"] = () => new Promise((resolve) => (refuse = resolve));
+    const { user } = await shown(host);
+    await user.click(screen.getByRole("button", { name: "New conversation" }));
+    await user.type(writing(), "hello{Enter}next");
+    await user.click(screen.getByRole("link", { name: "First" }));
+    expect((writing() as HTMLTextAreaElement).value).toBe("of the first");
+    await act(async () => refuse(new Refusal(413, { detail: "Too long.", hint: "Shorter." })));
+    expect((writing() as HTMLTextAreaElement).value).toBe("of the first");
+    expect(screen.getByRole("alert").textContent).toContain("is kept in the conversation you wrote it in");
+    expect(host.kept.get("draft p new")).toBe("hello\n\nnext");
+    expect(host.kept.get("draft p s")).toBe("of the first");
+  });
+
   test("stop is there while a run works, here and on other pages", async () => {
     const host = new TableHost({ "POST /my/projects/p/chat/runs/r/cancel": { success: true, message: "" } });
     const { user } = await shown(host);

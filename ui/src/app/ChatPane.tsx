@@ -89,6 +89,8 @@ export function ChatPane({ chat, state, now, active, wanted, showGrants }: Props
               host={host}
               projectId={projectId}
               sessionId={state.sessionId}
+              ready={state.sessionId !== null || !state.loading}
+              begun={state.begun}
               working={state.runId !== null}
               send={(content) => chat.post(content)}
               stop={() => void chat.stop()}

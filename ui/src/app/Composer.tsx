@@ -11,6 +11,10 @@ interface Props {
   host: Host;
   projectId: string;
   sessionId: string | null;
+  /** Whether it is known which conversation this is: before that there is nowhere to write to. */
+  ready: boolean;
+  /** The session that the last message sent without one has begun. */
+  begun: string | null;
   working: boolean;
   send: (content: string) => Promise<void>;
   stop: () => void;
@@ -24,7 +28,8 @@ const LONGEST = 100_000;
 
 export const draftKey = (projectId: string, sessionId: string | null) => `draft ${projectId} ${sessionId ?? "new"}`;
 
-export function Composer({ host, projectId, sessionId, working, send, stop, children, offered }: Props) {
+export function Composer(props: Props) {
+  const { host, projectId, sessionId, ready, begun, working, send, stop, children, offered } = props;
   const key = draftKey(projectId, sessionId);
   const [text, setText] = useState(() => host.recall(key) ?? "");
   const [error, setError] = useState<Problem | null>(null);
@@ -44,16 +49,17 @@ export function Composer({ host, projectId, sessionId, working, send, stop, chil
     const before = shownKey.current;
     shownKey.current = key;
     setError(null);
-    if (beginning.current) {
+    const goesOn = beginning.current && sessionId !== null && sessionId === begun;
+    beginning.current = false;
+    if (goesOn) {
       // The first message gave the session its name: what was typed since goes on in it.
-      beginning.current = false;
       const typed = host.recall(before);
       host.remember(before, null);
       host.remember(key, typed);
       return;
     }
     setText(host.recall(key) ?? "");
-  }, [key, host]);
+  }, [key, host, sessionId, begun]);
 
   useEffect(() => {
     if (offered.count === 0) return;
@@ -63,7 +69,7 @@ export function Composer({ host, projectId, sessionId, working, send, stop, chil
 
   const submit = async () => {
     const content = text.trim();
-    if (content === "" || sending) return;
+    if (content === "" || sending || !ready) return;
     const sentFrom = key;
     beginning.current = sessionId === null;
     setError(null);
@@ -74,7 +80,8 @@ export function Composer({ host, projectId, sessionId, working, send, stop, chil
     } catch (failure) {
       beginning.current = false;
       giveBack(sentFrom, content);
-      setError(failure instanceof Problem ? failure : new Problem(String(failure), 0));
+      const problem = failure instanceof Problem ? failure : new Problem(String(failure), 0);
+      setError(shownKey.current === sentFrom ? problem : elsewhere(problem));
     } finally {
       setSending(false);
     }
@@ -124,6 +131,7 @@ export function Composer({ host, projectId, sessionId, working, send, stop, chil
           maxLength={LONGEST}
           dir="auto"
           aria-label="Message"
+          disabled={!ready}
           aria-describedby={error ? errorId : undefined}
           placeholder="Message to the agent"
           onChange={(event) => write(event.target.value)}
@@ -135,7 +143,11 @@ export function Composer({ host, projectId, sessionId, working, send, stop, chil
               Stop
             </button>
           )}
-          <button type="submit" className="app-button app-button-main" disabled={text.trim() === "" || sending}>
+          <button
+            type="submit"
+            className="app-button app-button-main"
+            disabled={text.trim() === "" || sending || !ready}
+          >
             {sending ? "Sending…" : "Send"}
           </button>
         </div>
@@ -146,4 +158,9 @@ export function Composer({ host, projectId, sessionId, working, send, stop, chil
       </div>
     </form>
   );
+}
+
+/** The person went to another conversation meanwhile: what came back is not in this field. */
+function elsewhere({ message, status, state }: Problem): Problem {
+  return new Problem(message, status, "What you wrote is kept in the conversation you wrote it in.", state);
 }

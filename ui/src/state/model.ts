@@ -133,7 +133,9 @@ export interface Notice {
 
 /** What the app itself also knows; pages and cards need only `State`. */
 export interface AppState extends State {
-  /** Whether the record of the open session is on its way. */
+  /** The session that the last message sent without one has begun. */
+  begun: string | null;
+  /** Whether the record of the open session is on its way, or which session that is. */
   loading: boolean;
   loadingOlder: boolean;
   /** Why older entries could not be loaded; null while nothing is in the way. */
@@ -164,6 +166,7 @@ export const EMPTY: AppState = {
   agent: "",
   modes: {},
   serverAhead: 0,
+  begun: null,
   loading: true,
   loadingOlder: false,
   olderTrouble: null,

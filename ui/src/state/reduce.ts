@@ -241,6 +241,7 @@ function posted(state: AppState, localId: string, accepted: MessageAccepted): Ap
   return {
     ...state,
     sessionId: accepted.session_id,
+    begun: state.sessionId === null ? accepted.session_id : state.begun,
     entries,
     runId: state.runId ?? (over ? null : accepted.run_id),
   };

@@ -290,6 +290,7 @@ function Done({ answer, inEditor }: { answer: UndoAnswer; inEditor: boolean }) {
           <Copyable text={`assent undo ${answer.undo_id}`} name="the command" />
         </p>
       )}
+      {answer.undo_id && inEditor && <p>To take that back: Bring It Back, in the message that VS Code shows now.</p>}
     </div>
   );
 }

@@ -12,7 +12,7 @@ import { FileMemory } from "../tools/memory.js";
 import { type Clock, type Log, NO_LOG, type Prompt, SYSTEM_CLOCK, type ToolSettings } from "../tools/ports.js";
 import { ToolHandler } from "../tools/ToolHandler.js";
 import { UndoIntents } from "../tools/undo_intents.js";
-import { Undoer } from "../tools/undoing.js";
+import { type OnUndone, Undoer } from "../tools/undoing.js";
 import { Workspace } from "../tools/Workspace.js";
 import type { WebSettings } from "../tools/web.js";
 import { ServerApi } from "./api.js";
@@ -40,6 +40,8 @@ export interface WorkspaceConnection {
   readonly web?: () => Promise<WebSettings>;
   readonly onState?: (state: ConnectionState) => void;
   readonly onEvent?: (number: number, event: FeedEvent) => void;
+  /** Told of each call that was undone because the server asked. */
+  readonly onUndone?: OnUndone;
   /** Told whenever what runs or waits has changed. */
   readonly onChange?: () => void;
 }
@@ -95,7 +97,8 @@ export async function connectWorkspace(wanted: WorkspaceConnection): Promise<Con
     const forget = () => handler.forgetReads();
     workspace.undoing?.onChange(forget); // also where a person undoes here, without the server
     const intents = new UndoIntents(memory);
-    const undoing = { projectId, clientId, desk: workspace.undoing, link: api, forget, intents, log };
+    const { onUndone } = wanted;
+    const undoing = { projectId, clientId, desk: workspace.undoing, link: api, forget, intents, onUndone, log };
     const connection = new Connection({
       projectId,
       api,

@@ -16,8 +16,11 @@ import type { EditorUndo, Undone } from "./undoing.js";
 
 export const CHANGES = "assent.changes";
 const MOST_NAMED = 12;
+const SHOW = "Show the Difference";
 const UNDO = "Undo";
 const BACK_AGAIN = "Bring It Back";
+
+type Back = Pick<EditorUndo, "bringBack">;
 
 /** A folder whose changes are kept, and the way to undo them. */
 export interface KeptFolder {
@@ -113,24 +116,22 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
       }
       const lost = Object.keys(plan.lost ?? {}).length > 0;
       const question = lost ? "Undo what can be undone of this change?" : "Undo this change?";
-      const said = await vscode.window.showWarningMessage(question, { modal: true, detail: detail(plan) }, UNDO);
+      // The first button has the focus: it is never the one that changes files.
+      const options = { modal: true, detail: detail(plan) };
+      const said = await vscode.window.showWarningMessage(question, options, SHOW, UNDO);
+      if (said === SHOW) return await this.open(file);
       if (said !== UNDO) return;
       const done = await kept.undo.undo(file.toolId, plan.plan, lost);
-      void this.#offerBack(kept, done);
+      void offerBack(kept.undo, done);
     } catch (error) {
       await tellWhy(error);
     }
   }
 
-  async #offerBack({ undo }: KeptFolder, { message, undoId }: Undone): Promise<void> {
-    const words = notice(`Assent: ${oneLine(message)}`);
-    const said = await vscode.window.showInformationMessage(words, ...(undoId === null ? [] : [BACK_AGAIN]));
-    if (undoId === null || said !== BACK_AGAIN) return;
-    try {
-      await vscode.window.showInformationMessage(`Assent: ${await undo.bringBack(undoId)}`);
-    } catch (error) {
-      await tellWhy(error);
-    }
+  /** A call was undone that nobody here asked for: say so, and offer to take it back. */
+  tellUndone(undo: Back, plan: UndoPlan, undoId: string): void {
+    const message = `Undone from outside the editor: ${named(plan.files.map(({ path }) => path))}.`;
+    void offerBack(undo, { message, undoId });
   }
 
   dispose(): void {
@@ -161,10 +162,28 @@ function named(paths: readonly string[]): string {
   return paths.length > 3 ? `${few} and ${paths.length - 3} more` : few;
 }
 
-/** What went wrong, where it is nothing of ours. */
+/** Say that a call was undone; whoever presses the button has it back. Where that fails the button stays. */
+async function offerBack(undo: Back, { message, undoId }: Undone): Promise<void> {
+  const words = notice(`Assent: ${oneLine(message)}`);
+  const said = await vscode.window.showInformationMessage(words, ...(undoId === null ? [] : [BACK_AGAIN]));
+  for (let pressed = said === BACK_AGAIN; undoId !== null && pressed; ) {
+    try {
+      await vscode.window.showInformationMessage(`Assent: ${await undo.bringBack(undoId)}`);
+      return;
+    } catch (error) {
+      pressed = (await vscode.window.showWarningMessage(notice(`Assent: ${why(error)}`), BACK_AGAIN)) === BACK_AGAIN;
+    }
+  }
+}
+
 async function tellWhy(error: unknown): Promise<void> {
+  await tell(why(error));
+}
+
+/** What went wrong, where it is nothing of ours. */
+function why(error: unknown): string {
   if (!(error instanceof AssentError) && !(error instanceof Problem)) throw error;
-  await tell(oneLine(error.hint === null ? error.message : `${error.message} ${error.hint}`));
+  return oneLine(error.hint === null ? error.message : `${error.message} ${error.hint}`);
 }
 
 async function tell(words: string): Promise<void> {

@@ -20,7 +20,7 @@ export interface ExecutingPlace {
   /** Who searches the web, asked for each search. */
   readonly web: () => Promise<WebSettings>;
   /** Where what agents change is listed. */
-  readonly changes: Pick<ChangedFiles, "show">;
+  readonly changes: Pick<ChangedFiles, "show" | "tellUndone">;
 }
 
 export function executingIn({ changes, scanWorker, storage, web }: ExecutingPlace, log: Log): StartExecuting {
@@ -30,6 +30,8 @@ export function executingIn({ changes, scanWorker, storage, web }: ExecutingPlac
       state = { ...state, ...more };
       changed();
     };
+    const api = new Api(new NodeHost(access));
+    let undo: EditorUndo | undefined;
     const { connection, workspace } = await connectWorkspace({
       serverUrl: access.origin,
       token: access.token,
@@ -40,17 +42,14 @@ export function executingIn({ changes, scanWorker, storage, web }: ExecutingPlac
       web,
       settings: { ...DEFAULT_SETTINGS, sandbox: readSettings().sandbox },
       log,
+      onUndone: (plan, undoId) => {
+        if (undo !== undefined && !undo.isAsking(plan.tool_id, undoId)) changes.tellUndone(undo, plan, undoId);
+      },
       onState: (now) => become({ connected: now.kind === "connected", ended: endOf(now) }),
     });
     const desk = workspace.undoing;
-    const api = new Api(new NodeHost(access));
-    const unlist =
-      desk &&
-      changes.show({
-        desk,
-        folder: workspace.root,
-        undo: new EditorUndo(desk, api, () => state.connected),
-      });
+    undo = desk && new EditorUndo(desk, api, () => state.connected);
+    const unlist = desk && undo && changes.show({ desk, folder: workspace.root, undo });
     void workspace.prepare();
     void connection.run();
     void workspace.isolation().then(

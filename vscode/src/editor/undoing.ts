@@ -20,6 +20,8 @@ export class EditorUndo {
   readonly #desk: Pick<UndoDesk, "look" | "carryOut">;
   readonly #api: Pick<Api, "undo" | "undoPlan">;
   readonly #connected: () => boolean;
+  /** Calls whose undo was asked for here and is not answered, and as what it was carried out meanwhile. */
+  readonly #asking = new Map<string, string | null>();
 
   /** `connected`: whether the server has this machine on its list now. */
   constructor(
@@ -41,7 +43,29 @@ export class EditorUndo {
   }
 
   /** Undo a call as it was shown. */
-  undo(toolId: string, plan: string, partial: boolean): Promise<Undone> {
+  async undo(toolId: string, plan: string, partial: boolean): Promise<Undone> {
+    this.#asking.set(toolId, null);
+    try {
+      const { message, undoId } = await this.#undo(toolId, plan, partial);
+      return { message, undoId: undoId ?? this.#asking.get(toolId) ?? null };
+    } catch (error) {
+      // Its answer was lost, or came too late; it was done all the same.
+      const undoId = this.#asking.get(toolId) ?? null;
+      if (undoId === null) throw error;
+      return { message: "Undone.", undoId };
+    } finally {
+      this.#asking.delete(toolId);
+    }
+  }
+
+  /** Told of what was carried out here: whether it was asked for here and is not answered yet. Then the answer tells it. */
+  isAsking(toolId: string, undoId: string): boolean {
+    const asking = this.#asking.has(toolId);
+    if (asking) this.#asking.set(toolId, undoId);
+    return asking;
+  }
+
+  #undo(toolId: string, plan: string, partial: boolean): Promise<Undone> {
     return this.#through(
       async () => {
         const { message, undo_id: undoId } = await this.#api.undo(toolId, { plan, partial });

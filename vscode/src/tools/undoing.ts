@@ -4,7 +4,7 @@
 // also on the next connection and by a client that was killed in between; anything else only while somebody waits for it.
 // One that takes long says so. Nothing here decides what may be undone.
 
-import type { UndoReport, UndoRequested } from "@protocol";
+import type { UndoPlan, UndoReport, UndoRequested } from "@protocol";
 import { maskText } from "../gate/index.js";
 import { AssentError, codeOf, kindOf, systemWords, UnreachableError } from "./errors.js";
 import { type Link, pauseBefore } from "./link.js";
@@ -38,6 +38,9 @@ interface Act {
   readonly wanted: () => boolean;
 }
 
+/** A call was undone because the server asked; under `undoId` that can be taken back. */
+export type OnUndone = (plan: UndoPlan, undoId: string) => void;
+
 export interface UndoerParts {
   readonly projectId: string;
   readonly clientId: string;
@@ -47,6 +50,8 @@ export interface UndoerParts {
   /** Ends what is remembered of files: they change. */
   readonly forget: () => void;
   readonly intents: UndoIntents;
+  /** Told of each that was carried out and changed something. */
+  readonly onUndone?: OnUndone | undefined;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -116,12 +121,25 @@ export class Undoer {
     if (report === undefined) {
       return;
     }
+    this.#show(report);
     if (this.parts.intents.has(event.request_id)) {
       this.#unsent.set(event.request_id, { toolId: event.tool_id, report });
       forgetOldest(this.#unsent);
     }
     for (let attempt = 0; attempt < TRIES && !(await this.#post(event.tool_id, report)); attempt += 1) {
       await sleep(this.parts.clock, pauseBefore(attempt), this.#closed.signal);
+    }
+  }
+
+  /** To whoever is at this machine. What becomes of that does not concern the report. */
+  #show({ done, plan, undo_id: undoId }: UndoReport): void {
+    if (!done || !plan || !undoId) {
+      return;
+    }
+    try {
+      this.parts.onUndone?.(plan, undoId);
+    } catch (error) {
+      this.parts.log.error("undo not shown", { tool_id: plan.tool_id, error: String(error) });
     }
   }
 

@@ -9,6 +9,7 @@ import { ChangedFiles } from "../../src/editor/changes.js";
 import { Differences } from "../../src/editor/diffs.js";
 import { EditorUndo } from "../../src/editor/undoing.js";
 import { setSearchKey, webSettings } from "../../src/editor/web_search.js";
+import { ToolFailure } from "../../src/tools/errors.js";
 import type { UndoDesk } from "../../src/tools/undo_desk.js";
 import { Workspace } from "../../src/tools/Workspace.js";
 import { NO_WEB } from "../../src/tools/web.js";
@@ -106,8 +107,13 @@ describe("undoing", () => {
   test("asks first, says what it would do, and does it here while no server is there", async () => {
     await write("exec_1", "made/a.txt", "new\n");
     await press("undoChange");
-    expect(shown.at(-1)).toMatchObject({ kind: "warning", text: "Undo this change?", items: ["Undo"] });
+    // Enter presses the first one.
+    const items = ["Show the Difference", "Undo"];
+    expect(shown.at(-1)).toMatchObject({ kind: "warning", text: "Undo this change?", items });
     expect(shown.at(-1)?.detail).toBe("made is removed\nmade/a.txt is removed");
+    answers.set("Undo this change?", "Show the Difference");
+    await press("undoChange");
+    expect(ran.at(-1)?.[0]).toBe("vscode.diff");
     expect(text("made/a.txt")).toBe("new\n");
     answers.set("Undo this change?", "Undo");
     await press("undoChange");
@@ -191,6 +197,52 @@ describe("undoing", () => {
     writeFileSync(join(root, "a.txt"), "mine\n");
     expect(await undo.bringBack(String(undoId))).toMatch(/Not brought back/);
     expect(text("a.txt")).toBe("mine\n");
+  });
+
+  test("that was asked for elsewhere is told, and can be taken back in one step", async () => {
+    await write("exec_1", "a.txt", "new\n");
+    const undo = new EditorUndo(desk, api, () => false);
+    const { plan: digest } = await desk.look("exec_1");
+    const { plan, undoId } = await desk.carryOut("exec_1", digest, false, () => true);
+    expect(undo.isAsking("exec_1", String(undoId))).toBe(false);
+    answers.set("Undone from outside the editor: a.txt.", "Bring It Back");
+    // Somebody else is just undoing something: the button stays.
+    answers.set("A call runs in this workspace", "Bring It Back");
+    let busy = true;
+    const back = (id: string) => {
+      const now = busy;
+      busy = false;
+      return now ? Promise.reject(new ToolFailure("A call runs in this workspace.")) : undo.bringBack(id);
+    };
+    view.tellUndone({ bringBack: back }, plan, String(undoId));
+    await vi.waitFor(() => expect(shown.at(-1)?.text).toMatch(/It is as it was before the undo/));
+    expect(shown.map(({ kind }) => kind)).toEqual(["info", "warning", "info"]);
+    expect(text("a.txt")).toBe("new\n");
+  });
+
+  test("that was carried out although its answer was lost, or came too early, can be taken back too", async () => {
+    await write("exec_1", "a.txt", "new\n");
+    const undo: EditorUndo = new EditorUndo(desk, { ...api, undo: (id, body) => asked(id, body) }, () => true);
+    const { plan } = await desk.look("exec_1");
+    const carried = async (body: { plan: string }) => {
+      const { undoId } = await desk.carryOut("exec_1", body.plan, false, () => true);
+      expect(undo.isAsking("exec_1", String(undoId))).toBe(true);
+      return undoId;
+    };
+    let asked: typeof api.undo = async (_, body) => {
+      await carried(body);
+      throw new Problem("no answer", 0);
+    };
+    const first = await undo.undo("exec_1", plan, false);
+    expect(first).toEqual({ message: "Undone.", undoId: expect.stringMatching(/^undo_/) });
+    expect(await undo.bringBack(String(first.undoId))).toMatch(/It is as it was/);
+    asked = async (id, body) => {
+      await carried(body);
+      return { tool_id: id, state: "undoing", undo_id: null, files: 0, message: "It takes a while." };
+    };
+    const { plan: again } = await desk.look("exec_1");
+    expect(await undo.undo("exec_1", again, false)).toMatchObject({ undoId: expect.stringMatching(/^undo_/) });
+    expect(undo.isAsking("exec_1", "undo_0")).toBe(false);
   });
 
   test("that cannot be taken back says why", async () => {

@@ -8,9 +8,11 @@ import { ChangedFiles } from "../../src/editor/changes.js";
 import { Differences } from "../../src/editor/diffs.js";
 import { executingIn } from "../../src/editor/executing.js";
 import type { Executing } from "../../src/host/executing.js";
+import { callDigest } from "../../src/protocol/digests.js";
 import { NO_LOG } from "../../src/tools/ports.js";
 import { NO_WEB } from "../../src/tools/web.js";
-import { reset, settings } from "./fake_vscode.js";
+import { BY_ALICE, signal } from "../tools/fakes.js";
+import { reset, settings, shown } from "./fake_vscode.js";
 import { SmallServer } from "./small_server.js";
 
 let root: string;
@@ -65,6 +67,30 @@ describe("the executing client", () => {
     expect(await readdir(join(root, "ws"))).toEqual([]);
     await made.dispose();
     expect(made.state.connected).toBe(false);
+  });
+
+  test("says in the editor what was undone because the server asked", async () => {
+    server.routes.set("POST /my/projects/p/tools/exec_1/result", [200, { tool_id: "exec_1", status: "COMPLETED" }]);
+    server.routes.set("POST /my/projects/p/tools/exec_1/undo-report", [204, ""]);
+    await start();
+    await server.until(() => server.streams.length === 1);
+    const stream = server.got.find(({ path }) => path.includes("/chat/stream"));
+    const client_id = String(new URL(stream?.path ?? "", server.origin).searchParams.get("client"));
+    const params = { path: "a.txt", content: "new" };
+    const digest = callDigest("write_file", params, "p", {});
+    server.send(1, { ...signal("write_file", params, { ...BY_ALICE, client_id, tool_id: "exec_1", digest }) });
+    const posts = (end: string) => server.got.filter(({ path }) => path.endsWith(end));
+    await server.until(() => posts("/result").length === 1);
+    expect(posts("/result")[0]?.body).toMatchObject({ result: { success: true } });
+    const undo = { kind: "tool.undo_request", tool_id: "exec_1", client_id, session_id: "s", partial: false };
+    const times = { timestamp: new Date().toISOString(), deadline: new Date(Date.now() + 60_000).toISOString() };
+    server.send(2, { ...undo, ...times, request_id: "r1", plan: null });
+    await server.until(() => posts("/undo-report").length === 1);
+    const told = posts("/undo-report")[0]?.body as { plan: { plan: string } } | undefined;
+    server.send(3, { ...undo, ...times, request_id: "r2", plan: told?.plan.plan });
+    await server.until(() => posts("/undo-report").length === 2);
+    expect(shown).toMatchObject([{ text: "Assent: Undone from outside the editor: a.txt.", items: ["Bring It Back"] }]);
+    expect(await readdir(join(root, "ws"))).toEqual([]);
   });
 
   test("that is refused for good says why", async () => {

@@ -89,6 +89,20 @@ describe("A request", () => {
     await by.close();
   });
 
+  it("that was carried out is shown here too, before it is told; what goes wrong with that does no harm", async () => {
+    const seen: unknown[] = [];
+    const onUndone: UndoerParts["onUndone"] = (plan, undoId) => {
+      seen.push([plan.files.map(({ path }) => path), undoId, link.undone.length]);
+      throw new Error("no window");
+    };
+    const by = undoer({ onUndone });
+    const look = await answered(by, asked(null));
+    const done = await answered(by, asked(digestOf(look)));
+    expect(seen).toEqual([[["a.txt"], done.undo_id, 1]]);
+    expect([done.done, log.said("undo not shown")]).toEqual([true, 1]);
+    await by.close();
+  });
+
   it("that is repeated, late, another's, or comes after the end is not answered", async () => {
     const by = undoer();
     const event = asked(null);

@@ -106,3 +106,19 @@ async def test_key_is_handed_over_once_in_a_body_that_nothing_keeps_and_in_no_ad
         algorithms=["HS256"],
     )
     assert key not in str(claims), "who has the cookie cannot read the key out of it"
+
+
+async def test_cookies_that_another_port_set_beside_ours_keep_nobody_out(server: Any) -> None:
+    """A program on another port can set one of this name for a path of ours: browsers send it, and send it first."""
+    page, mallory, visitor = await _signed_in(server), await _signed_in(server, "mallory"), server.bearer("")
+    others = f"{COOKIE}=x; {mallory['Cookie']}; {COOKIE}="
+    for cookies in (f"{others}; {page['Cookie']}", f"{page['Cookie']}; {others}"):
+        tossed = {**page, "Cookie": cookies}
+        me = await visitor.get("/my/me", headers=tossed)
+        assert (me.status, me.json.get("user_id")) == (200, "alice")
+    without = await visitor.get("/my/me", headers={**page, "Cookie": others})
+    assert without.status == 401
+    # Signing out ends the sign-in whose key it is.
+    tossed = {**page, "Cookie": f"{others}; {page['Cookie']}"}
+    assert (await visitor.post("/signout", {}, headers=tossed)).status == 204
+    assert [(await visitor.get("/my/me", headers=each)).status for each in (page, mallory)] == [401, 200]

@@ -25,7 +25,7 @@ from .parts import Parts
 from .problems import problem_response
 from .refusals import MethodNotAllowed, Misdirected, TooLarge, Unauthenticated, WrongForm, WrongMediaType
 from .routing import Route, RouteTable
-from .signin import COOKIE, LINK_HINT
+from .signin import LINK_HINT, cookies_in
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -158,13 +158,13 @@ class UserIsolationMiddleware:
             if kind.lower() != "bearer" or not token.strip():
                 raise Unauthenticated("The Authorization header is not a bearer token.", hint=TOKEN_HINT)
             return await parts.verifier.verify(token.strip())
-        cookie = _cookie(headers.get(b"cookie"))
-        if cookie is None:
+        cookies = cookies_in(headers.get(b"cookie"))
+        if not cookies:
             raise Unauthenticated(
                 "This needs a token.", hint=f"Send `Authorization: Bearer …`. {TOKEN_HINT} In a browser: {LINK_HINT}"
             )
         _check_same_origin(headers, method, host)
-        return await parts.sessions.verify(cookie, headers.get(PAGE_KEY))
+        return await parts.sessions.verify(cookies, headers.get(PAGE_KEY))
 
     def _find(self, method: str, path: str, *, private: bool) -> tuple[Route | None, dict[str, str]]:
         """The route of a path. Behind the token there is nothing but what is listed; elsewhere the router decides."""
@@ -204,14 +204,6 @@ class _Guarded:
 
 def _is_private(path: str) -> bool:
     return path in PRIVATE or path.startswith(PRIVATE_BELOW)
-
-
-def _cookie(header: str) -> str | None:
-    for part in header.split(";"):
-        name, _, value = part.strip().partition("=")
-        if name == COOKIE and value:
-            return value
-    return None
 
 
 def _check_scopes(principal: Principal, route: Route) -> None:

@@ -16,7 +16,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from assent.protocol.errors import AssentError, NotFound, RefusedError
+from assent.protocol.errors import NotFound, RefusedError
 from assent.protocol.values import Word
 
 from .auth import issue_session
@@ -26,7 +26,7 @@ from .page_key import HEADER, new_key
 from .plain import named, plain_page, reads_html
 from .refusals import Unauthenticated
 from .routing import JsonAnswer, Route, parts_of
-from .signin import COOKIE, Code
+from .signin import COOKIE, Code, cookies_in
 
 FOREVER = "public, max-age=31536000, immutable"
 ANEW = "no-cache"
@@ -105,7 +105,8 @@ async def sign_in(request: Request) -> Response:
     """Follow a link: at once, or after a person was asked."""
     code = read_query(request, SignInQuery).code
     parts = parts_of(request)
-    found, other = parts.sign_in.look_up(code), await _signed_in_as(request)
+    found = parts.sign_in.look_up(code)
+    other = await _signed_in_as(request, None if found is None else found.user)
     if found is None:
         # A tab that comes back with its old link, in a browser that is signed in: nothing is lost.
         return RedirectResponse("/", status_code=303) if other is not None and reads_html(request) else _over(request)
@@ -175,13 +176,16 @@ def _asked(request: Request, code: str, found: Code, other: str | None) -> Respo
     )
 
 
-async def _signed_in_as(request: Request) -> str | None:
-    """Whose cookie came along; None when there is none, or it is good no more. A browser that follows a link sends no
-    key: this serves to ask before somebody is replaced, and for nothing else."""
-    try:
-        return (await parts_of(request).sessions.holder(request.cookies.get(COOKIE, ""))).user_id
-    except AssentError:
-        return None
+async def _signed_in_as(request: Request, wanted: str | None) -> str | None:
+    """Whose cookie came along, rather one who is not the wanted; None when there is none, or it is good no more. A
+    browser that follows a link sends no key: this serves to ask before somebody is replaced, and for nothing else."""
+    holders = await parts_of(request).sessions.holders(_cookies(request))
+    users = sorted((each.user_id for each in holders), key=lambda user: user == wanted)
+    return users[0] if users else None
+
+
+def _cookies(request: Request) -> list[str]:
+    return cookies_in("; ".join(request.headers.getlist("cookie")))
 
 
 def _over(request: Request) -> Response:
@@ -201,10 +205,10 @@ def _over(request: Request) -> Response:
 
 async def sign_out(request: Request) -> Response:
     """The browser forgets its cookie in any case; the sign-in ends for who has its key, as for all else."""
-    sessions, cookie = parts_of(request).sessions, request.cookies.get(COOKIE, "")
+    sessions = parts_of(request).sessions
     # One that is over is signed out of already.
     with suppress(Unauthenticated):
-        await sessions.end(await sessions.verify(cookie, request.headers.get(HEADER, "")))
+        await sessions.end(await sessions.verify(_cookies(request), request.headers.get(HEADER, "")))
     response = Response(status_code=204)
     response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
     return response

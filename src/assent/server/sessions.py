@@ -6,6 +6,8 @@ the record each time. Signing out ends the sign-in, those that links it asked fo
 
 import math
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import structlog
@@ -32,12 +34,22 @@ class PageSessions:
         self._store = store
         self._streams = streams
 
-    async def verify(self, cookie: str, key: str) -> Principal:
-        """Who is asking, or Unauthenticated: other programs of this host get to see the cookie, but not the key."""
-        principal = await self.holder(cookie)
-        if not is_key(key, principal.page_key):
-            raise Unauthenticated("The page's cookie came without the page's key.", hint=LINK_HINT)
-        return principal
+    async def verify(self, cookies: Sequence[str], key: str) -> Principal:
+        """Who is asking, or Unauthenticated: other programs of this host get to see the cookie, but not the key. They
+        can set further ones beside it; the key says which one is meant."""
+        holders = await self.holders(cookies)
+        for principal in holders:
+            if is_key(key, principal.page_key):
+                return principal
+        raise Unauthenticated("The page's cookie came without the page's key." if holders else OVER, hint=LINK_HINT)
+
+    async def holders(self, cookies: Sequence[str]) -> list[Principal]:
+        """Whose cookies these are, as far as they are good."""
+        found: list[Principal] = []
+        for cookie in cookies:
+            with suppress(Unauthenticated):
+                found.append(await self.holder(cookie))
+        return found
 
     async def holder(self, cookie: str) -> Principal:
         """Whose cookie this is, or Unauthenticated. Nothing is to be done or told for the cookie alone."""

@@ -134,6 +134,13 @@ class SignIn:
         self._wrong.append(now)
 
 
+def cookies_in(header: str) -> list[str]:
+    """What a browser sent as the page's cookie. It may be several: programs on other ports of this host can set one of
+    the same name for a path of ours, and browsers send that one first."""
+    pairs = (part.strip().partition("=") for part in header.split(";"))
+    return [value for name, _, value in pairs if name == COOKIE and value]
+
+
 def _digest(code: str) -> str:
     # Kept as a digest: looking one up takes the same time however much of it was guessed.
     return hashlib.sha256(code.encode("utf-8", "replace")).hexdigest()

@@ -267,9 +267,13 @@ async def test_program_that_reads_elsewhere_has_what_every_command_has(workspace
     for argv in (["/usr/bin/cat", "a.txt"], ["/usr/bin/cat", str(workspace.root / "a.txt")]):
         with sandbox.launch(argv) as launch:
             assert "/dev/shm" not in launch.argv
-    # What is no system program may need more to run at all.
-    with sandbox.launch([str(workspace.root / "bin" / "cat"), "a.txt"]) as launch:
-        assert "/dev/shm" in launch.argv
+
+
+async def test_program_of_the_workspace_is_held_like_any_other_whatever_its_name(workspace: Workspace) -> None:
+    for name in ("cat", "cp"):
+        with workspace.sandbox.launch([str(workspace.root / "bin" / name), "a.txt"]) as launch:
+            assert "/proc" in launch.argv
+            assert launch.isolation.limits == workspace.isolation.limits
 
 
 @pytest.mark.parametrize("from_outside", [True, False])

@@ -162,7 +162,9 @@ class BubblewrapSandbox:
         identity = _held(held, os.memfd_create("gitconfig", os.MFD_CLOEXEC))
         os.write(identity, self._identity)
         os.lseek(identity, 0, os.SEEK_SET)
-        base, alone, members = self.isolation(network=network), works_alone(argv) and not whole, None
+        base, members = self.isolation(network=network), None
+        # A program of the workspace may bear any name.
+        alone = not whole and argv[0].startswith(_SYSTEM_PROGRAMS) and works_alone(argv)
         little = alone and not network and _needs_little(argv, self._root)
         if self._pids_group is not None and not alone:
             members, _ = held.enter_context(limited_group(self._pids_group, LIMITS["nproc"] + _OWN_PROCESSES))
@@ -280,9 +282,9 @@ def _programs() -> list[str]:
 
 
 def _needs_little(argv: list[str], root: Path) -> bool:
-    """Whether a command that works alone is a system program and names nothing outside the workspace."""
-    if not argv[0].startswith(_SYSTEM_PROGRAMS) or os.path.islink(argv[0]):
-        return False  # it may lie behind a link, or among what only the others are given
+    """Whether a command that works alone names nothing outside the workspace."""
+    if os.path.islink(argv[0]):
+        return False  # it may lie among what only the others are given
     values = (argument.rpartition("=")[2] for argument in argv[1:])
     return not any(".." in value or (value[:1] == "/" and not Path(value).is_relative_to(root)) for value in values)
 

@@ -1524,6 +1524,100 @@ async def test_a_file_saved_twice_in_the_gap_is_kept_twice(
     assert {what[1] for what in tree(place.root).values()} == {b"first", b"second"}
 
 
+async def test_a_file_saved_in_the_gap_is_not_lost_where_ours_is_taken_away_before_it_is_put_back(
+    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file: Path = place.file("a.txt", "old")
+    await write(workspace, "exec_1", "a.txt", "new")
+    real = swapping._rename  # pyright: ignore[reportPrivateUsage]
+    others = iter([lambda: file.write_text("mine"), file.unlink])
+
+    def meanwhile(*arguments: Any) -> None:
+        next(others, lambda: None)()
+        real(*arguments)
+
+    with history.alone():
+        plan = history.plan(history.entry("exec_1"))
+        monkeypatch.setattr(swapping, "_rename", meanwhile)
+        with pytest.raises(ToolFailure, match="changed while"):
+            history.apply(plan)
+    assert {name: what[1] for name, what in tree(place.root).items()} == {"a.txt": b"mine"}
+
+
+@pytest.mark.parametrize("act", ["swap", "take_away"])
+def test_a_file_that_cannot_be_looked_at_any_more_stays_under_its_name(tmp_path: Path, act: str) -> None:
+    (tmp_path / "a.txt").write_text("mine")
+    (tmp_path / "draft").write_text("old")
+
+    def unreadable(name: str) -> bool:
+        if name != "a.txt":
+            raise OSError(errno.EIO, "no")
+        return True
+
+    draft = ("draft",) if act == "swap" else ()
+    dir_fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(OSError, match="no"):
+            getattr(swapping, act)(dir_fd, *draft, "a.txt", unreadable)
+    finally:
+        os.close(dir_fd)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "mine", "draft": "old"}
+
+
+async def test_a_full_disk_is_said_and_not_that_somebody_changed_the_file(
+    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.file("a.txt", "old")
+    await write(workspace, "exec_1", "a.txt", "new")
+
+    def full(*_: Any, **__: Any) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch, history.alone():
+        patch.setattr(ObjectStore, "put_file", full)
+        with pytest.raises(ToolFailure, match="There is no room on the disk to keep what is there now") as caught:
+            history.plan(history.entry("exec_1"))
+    assert "Free some space" in (caught.value.hint or "")
+    undo(history)
+    assert (place.root / "a.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "hint"),
+    [
+        (errno.ENOSPC, "There is no space left for 'b.txt'.", "Then undo again: what is already as it was"),
+        (errno.EIO, "'b.txt' could not be used: Input/output error.", "Undo again when that is mended: what is"),
+        (errno.ENOENT, "'b.txt' changed while it was undone; the undo stopped there.", "Look at the file"),
+    ],
+)
+async def test_an_undo_that_meets_an_error_says_that_it_stopped_in_the_middle(
+    place: Any,
+    workspace: Workspace,
+    history: UndoHistory,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    message: str,
+    hint: str,
+) -> None:
+    place.file("b.txt", "b")
+    before = tree(place.root)
+    await python(workspace, "exec_1", "open('a.txt','w').write('1'); open('b.txt','w').write('1')")
+
+    def failing(*_: Any) -> str:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch, history.alone():
+        patch.setattr(restoring, "write_draft", failing)
+        with pytest.raises(ToolFailure) as caught:
+            history.apply(history.plan(history.entry("exec_1")))
+    assert caught.value.message.startswith(message)
+    assert "the undo stopped there" in caught.value.message.casefold()
+    assert hint in (caught.value.hint or "")
+    assert not (place.root / "a.txt").exists(), "this one was back already"
+    undo(history)
+    assert tree(place.root) == before
+
+
 def test_a_list_that_was_written_anew_is_read_anew(settings: ClientSettings, tmp_path: Path) -> None:
     index, other = Index(tmp_path / "w"), Index(tmp_path / "w")
     line = {"step": "write", "tool_name": "write_file", "summary": "", "at": now(), "notes": [], "changes": []}

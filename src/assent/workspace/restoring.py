@@ -11,6 +11,7 @@ one that was interrupted can be repeated: what is already as it was is passed ov
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 from collections import deque
 from collections.abc import Generator
@@ -20,10 +21,10 @@ from assent.protocol.errors import CallerError, ConfigurationError, NotFound, To
 from assent.protocol.values import new_id, now
 
 from .drafts import PASSING
-from .paths import PathValidator, told_of, visible
+from .paths import PathValidator, visible
 from .settling import Settling, give, write_draft
 from .snapshots import CLOSED, Change, State, look, same, state_of
-from .swapping import Unexpected, new_name, place, swap, take_away
+from .swapping import new_name, place, swap, take_away
 from .undo import CALL_BYTES, INSIDE
 from .undo_entries import Entry, Index, changes_json, read_entries
 from .undo_steps import (
@@ -38,6 +39,7 @@ from .undo_steps import (
     replaced,
     why_left,
 )
+from .undo_stops import acting, changed, refuse_full, stopped
 from .undo_store import ObjectStore, hold
 from .watching import why_not_kept
 
@@ -115,7 +117,8 @@ class UndoHistory:
                 continue
             try:
                 current = self._found(path, entry)
-            except OSError:
+            except OSError as error:
+                refuse_full(error)
                 plan.conflicts.append(path)
                 continue
             if same(current, before):
@@ -179,17 +182,18 @@ class UndoHistory:
         self._loosen(plan)
         for step in sorted(plan.steps, key=path_of, reverse=True):
             if step.now is not None and (step.target is None or step.target.kind != step.now.kind):
-                with told_of(visible(step.path)):
+                with acting(step.path):
                     self._remove(step, step.now)
         for step in sorted(plan.steps, key=path_of):
             if step.target is not None and not is_content(step):
-                with told_of(visible(step.path)):
+                with acting(step.path):
                     self._put_back(step, step.target)
         for batch in batches(filter(is_content, plan.steps)):
             self._put_files(batch)
         for step in sorted(plan.steps, key=path_of, reverse=True):
             if step.target is not None and step.target.kind == "directory":
-                self._set_mode(step.path, step.target.mode)
+                with acting(step.path):
+                    self._set_mode(step.path, step.target.mode)
         self._settle_names(plan)
         self._index.append({"step": "undone", "id": undo.id})
         return undo
@@ -227,7 +231,8 @@ class UndoHistory:
         for step in sorted(plan.steps, key=path_of):
             if step.now is not None and step.now.kind == "directory":
                 stays = step.target if step.target is not None and step.target.kind == "directory" else step.now
-                self._set_mode(step.path, stays.mode | 0o700)
+                with acting(step.path):
+                    self._set_mode(step.path, stays.mode | 0o700)
 
     @contextlib.contextmanager
     def _parent(self, path: str) -> Generator[tuple[int, str]]:
@@ -235,7 +240,7 @@ class UndoHistory:
         try:
             fd = self._paths.open_exact(parent or ".", _DIRECTORY)
         except OSError as error:
-            raise _changed(path) from error
+            raise changed(path) from error
         try:
             yield fd, name
         finally:
@@ -256,22 +261,23 @@ class UndoHistory:
             # Not the time of the inode's change: giving it another name is one.
             if found.kind != "file" or found.stamp[:3] != state.stamp[:3] or found.mode != state.mode:
                 return False
-            return self._store.put_file(fd, max_bytes=CALL_BYTES) == state.digest
+            # What was compared is kept; so nothing is written for this, also where the disk is full.
+            with open(fd, "rb", closefd=False) as file:
+                return hashlib.file_digest(file, "sha256").hexdigest() == state.digest
         finally:
             os.close(fd)
 
     def _remove(self, step: Step, state: State) -> None:
         with self._parent(step.path) as (dir_fd, name):
             if state.kind != "directory":
-                with _stopping(step.path):
-                    take_away(dir_fd, name, lambda name: self._is_what_was_compared(dir_fd, name, state))
+                take_away(dir_fd, name, lambda name: self._is_what_was_compared(dir_fd, name, state))
                 return
             try:
                 os.rmdir(name, dir_fd=dir_fd)
             except OSError as error:
                 # Somebody put something in it: it stays, unless something else has to take its name.
                 if step.target is not None:
-                    raise _changed(step.path) from error
+                    raise changed(step.path) from error
 
     def _put_back(self, step: Step, target: State) -> None:
         """A directory, a link, or the mode of a file that keeps its content."""
@@ -285,7 +291,7 @@ class UndoHistory:
                 draft = new_name()
                 os.symlink(target.target or "", draft, dir_fd=dir_fd)
                 give(draft, target, dir_fd)
-                self._move_in(dir_fd, draft, name, step.path, was)
+                self._move_in(dir_fd, draft, name, was)
             elif was is not None:
                 self._set_file_mode(dir_fd, name, was, target.mode, step.path)
 
@@ -295,12 +301,12 @@ class UndoHistory:
         try:
             with Settling() as settling:
                 for step in steps:
-                    with told_of(visible(step.path)), self._parent(step.path) as (dir_fd, name):
+                    with acting(step.path), self._parent(step.path) as (dir_fd, name):
                         drafts.append((step, self._draft(dir_fd, name, step, settling)))
             while drafts:
                 step, draft = drafts.popleft()
-                with told_of(visible(step.path)), self._parent(step.path) as (dir_fd, name):
-                    self._move_in(dir_fd, draft, name, step.path, replaced(step))
+                with acting(step.path), self._parent(step.path) as (dir_fd, name):
+                    self._move_in(dir_fd, draft, name, replaced(step))
         finally:
             for step, draft in drafts:
                 with contextlib.suppress(OSError, ToolFailure), self._parent(step.path) as (dir_fd, _):
@@ -309,7 +315,7 @@ class UndoHistory:
     def _draft(self, dir_fd: int, name: str, step: Step, settling: Settling) -> str:
         data = self.content(step.target)  # compared with its digest as it is read
         if data is None or step.target is None:
-            raise ToolFailure(f"What {visible(step.path)!r} held can no longer be read.")
+            raise stopped(ToolFailure(f"What {visible(step.path)!r} held can no longer be read."))
         return write_draft(dir_fd, name, step.target, data, settling)
 
     def _settle_names(self, plan: Plan) -> None:
@@ -323,13 +329,12 @@ class UndoHistory:
                     finally:
                         os.close(fd)
 
-    def _move_in(self, dir_fd: int, draft: str, name: str, path: str, was: State | None) -> None:
+    def _move_in(self, dir_fd: int, draft: str, name: str, was: State | None) -> None:
         try:
-            with _stopping(path):
-                if was is None:
-                    place(dir_fd, draft, name)
-                else:
-                    swap(dir_fd, draft, name, lambda name: self._is_what_was_compared(dir_fd, name, was))
+            if was is None:
+                place(dir_fd, draft, name)
+            else:
+                swap(dir_fd, draft, name, lambda name: self._is_what_was_compared(dir_fd, name, was))
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(draft, dir_fd=dir_fd)
@@ -339,7 +344,7 @@ class UndoHistory:
         fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
         try:
             if state_of(os.fstat(fd)).stamp != was.stamp:
-                raise _changed(path)
+                raise changed(path)
             _chmod(fd, mode & 0o777)
         finally:
             os.close(fd)
@@ -349,7 +354,7 @@ class UndoHistory:
         try:
             fd = self._paths.open_exact(path, _DIRECTORY)
         except OSError as error:
-            raise _changed(path) from error
+            raise changed(path) from error
         try:
             _chmod(fd, mode & 0o3777)
         finally:
@@ -359,18 +364,3 @@ class UndoHistory:
 def _chmod(fd: int, mode: int) -> None:
     # Through the descriptor: fchmod takes none that was opened by path alone, and chmod follows links.
     os.chmod(f"/proc/self/fd/{fd}", mode)
-
-
-@contextlib.contextmanager
-def _stopping(path: str) -> Generator[None]:
-    try:
-        yield
-    except Unexpected as error:
-        raise _changed(path) from error
-
-
-def _changed(path: str) -> ToolFailure:
-    return ToolFailure(
-        f"{visible(path)!r} changed while it was undone; the undo stopped there.",
-        hint="Look at the file, then undo again: what is already as it was is passed over.",
-    )

@@ -61,13 +61,25 @@ def _exchange(dir_fd: int, draft: str, name: str, expected: Expected, ours: int)
             raise
         os.rename(draft, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
         return
-    if expected(draft):
-        os.unlink(draft, dir_fd=dir_fd)
+    as_expected = False
+    try:
+        as_expected = expected(draft)
+    finally:  # also where it cannot be looked at
+        if not as_expected:
+            _swap_back(dir_fd, draft, name, ours)
+    if not as_expected:
+        raise Unexpected(errno.EBUSY, "it changed")
+    os.unlink(draft, dir_fd=dir_fd)
+
+
+def _swap_back(dir_fd: int, draft: str, name: str, ours: int) -> None:
+    try:
+        _rename(dir_fd, draft, name, _EXCHANGE)
+    except OSError:  # somebody took ours away meanwhile: theirs must not go with it
+        _move_back(dir_fd, draft, name)
         return
-    _rename(dir_fd, draft, name, _EXCHANGE)
     if os.stat(draft, dir_fd=dir_fd, follow_symlinks=False).st_ino != ours:
         _set_aside(dir_fd, draft, name)
-    raise Unexpected(errno.EBUSY, "it changed")
 
 
 def take_away(dir_fd: int, name: str, expected: Expected) -> None:
@@ -79,14 +91,22 @@ def take_away(dir_fd: int, name: str, expected: Expected) -> None:
         _rename(dir_fd, name, aside, _NO_REPLACE)
     except FileNotFoundError as error:
         raise Unexpected(errno.ENOENT, "it is gone") from error
-    if expected(aside):
-        os.unlink(aside, dir_fd=dir_fd)
-        return
+    as_expected = False
+    try:
+        as_expected = expected(aside)
+    finally:  # also where it cannot be looked at
+        if not as_expected:
+            _move_back(dir_fd, aside, name)
+    if not as_expected:
+        raise Unexpected(errno.EBUSY, "it changed")
+    os.unlink(aside, dir_fd=dir_fd)
+
+
+def _move_back(dir_fd: int, aside: str, name: str) -> None:
     try:
         _rename(dir_fd, aside, name, _NO_REPLACE)
     except FileExistsError:
         _set_aside(dir_fd, aside, name)
-    raise Unexpected(errno.EBUSY, "it changed")
 
 
 def _set_aside(dir_fd: int, draft: str, name: str) -> None:

@@ -156,7 +156,7 @@ export class Restorer {
     try {
       await act();
     } catch (error) {
-      if (error instanceof Unexpected || isCode(error, "ENOENT", "ELOOP", "ENOTDIR")) {
+      if (error instanceof Unexpected || isCode(error, "EEXIST", "ENOENT", "ELOOP", "ENOTDIR")) {
         throw changed(path);
       }
       throw stopped(asTold(visibleName(path), error));

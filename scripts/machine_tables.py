@@ -25,6 +25,7 @@ from assent.workspace import (
     sandbox,
     seatbelt,
     seccomp,
+    snapshots,
 )
 from assent.workspace import writing as writing_module
 
@@ -60,6 +61,7 @@ def tables() -> dict[str, Any]:
         "max_file_bytes": MAX_FILE_BYTES,
         "max_listing": MAX_LISTING,
         "max_changes": MAX_CHANGES,
+        "closed": sorted(snapshots.CLOSED),
         "runs_later": [list(pair) for pair in effects.RUNS_LATER],
         "interrupted": journal.INTERRUPTED,
         "try_again_seconds": outbox.TRY_AGAIN_SECONDS,

@@ -5,6 +5,7 @@ import { type BigIntStats, closeSync, lstatSync, readlinkSync } from "node:fs";
 import { isCode, osError } from "./errors.js";
 import { O_DIRECTORY, O_PATH, type Opened, type PathValidator } from "./PathValidator.js";
 import { cut } from "./replacing.js";
+import { TABLES } from "./words.js";
 
 /** `closed`: a directory that is not looked into. `git`: a file of a repository that decides what git runs. */
 export type Kind = "file" | "link" | "directory" | "closed" | "git" | "other";
@@ -30,20 +31,7 @@ export type Change = readonly [before: State | null, after: State | null];
 export const PASSING = /^\.assent-[0-9a-f]{16}\.(?:tmp|undo)$/;
 
 /** Directories that tools fill and can fill again, and what is never ours: that they are there is seen, no more. */
-export const CLOSED: ReadonlySet<string> = new Set([
-  ".git",
-  ".assent",
-  "node_modules",
-  ".venv",
-  "venv",
-  "__pycache__",
-  ".tox",
-  ".nox",
-  ".mypy_cache",
-  ".pytest_cache",
-  ".ruff_cache",
-  ".gradle",
-]);
+export const CLOSED: ReadonlySet<string> = new Set(TABLES.closed);
 
 /** Whether two states are the same to whoever looks at the path. */
 export function same(one: State | null, other: State | null): boolean {

@@ -91,6 +91,7 @@ export function ChatPane({ chat, state, now, active, wanted, showGrants }: Props
               sessionId={state.sessionId}
               ready={state.sessionId !== null || !state.loading}
               begun={state.begun}
+              returned={state.returned}
               working={state.runId !== null}
               send={(content) => chat.post(content)}
               stop={() => void chat.stop()}

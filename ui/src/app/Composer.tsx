@@ -5,7 +5,9 @@ import { type KeyboardEvent, type ReactNode, useEffect, useId, useRef, useState 
 import { Problem } from "../api";
 import type { Host } from "../host";
 import { passing } from "../state/again";
-import { visible } from "../text/visible";
+import { draftKey, withReturned } from "../state/drafts";
+import type { Returned } from "../state/model";
+import { Sentences } from "../text/Sentences";
 
 interface Props {
   host: Host;
@@ -15,6 +17,8 @@ interface Props {
   ready: boolean;
   /** The session that the last message sent without one has begun. */
   begun: string | null;
+  /** What did not go out by itself, for the field of its conversation. */
+  returned?: Returned | null;
   working: boolean;
   send: (content: string) => Promise<void>;
   stop: () => void;
@@ -26,23 +30,34 @@ interface Props {
 
 const LONGEST = 100_000;
 
-export const draftKey = (projectId: string, sessionId: string | null) => `draft ${projectId} ${sessionId ?? "new"}`;
-
 export function Composer(props: Props) {
-  const { host, projectId, sessionId, ready, begun, working, send, stop, children, offered } = props;
+  const { host, projectId, sessionId, ready, begun, returned = null, working, send, stop, children, offered } = props;
   const key = draftKey(projectId, sessionId);
   const [text, setText] = useState(() => host.recall(key) ?? "");
+  // What is in the field of this tab. What is kept may be another tab's: they share it.
+  const own = useRef(text);
   const [error, setError] = useState<Problem | null>(null);
   const [sending, setSending] = useState(false);
   const field = useRef<HTMLTextAreaElement>(null);
   const shownKey = useRef(key);
   const beginning = useRef(false);
+  const example = useRef<string | null>(null);
+  const taken = useRef<Returned | null>(null);
   const errorId = useId();
 
-  const write = (next: string) => {
+  const put = (next: string) => {
+    own.current = next;
     setText(next);
-    host.remember(shownKey.current, next === "" ? null : next);
   };
+
+  const write = (next: string) => {
+    const kept = host.recall(shownKey.current);
+    const others = next === "" && kept !== null && kept !== own.current;
+    put(next);
+    if (!others) host.remember(shownKey.current, next === "" ? null : next);
+  };
+  const writes = useRef(write);
+  writes.current = write;
 
   useEffect(() => {
     if (shownKey.current === key) return;
@@ -53,19 +68,30 @@ export function Composer(props: Props) {
     beginning.current = false;
     if (goesOn) {
       // The first message gave the session its name: what was typed since goes on in it.
-      const typed = host.recall(before);
-      host.remember(before, null);
-      host.remember(key, typed);
+      const typed = own.current || null;
+      if (host.recall(before) === typed) host.remember(before, null);
+      if (typed !== null) host.remember(key, typed);
       return;
     }
-    setText(host.recall(key) ?? "");
+    own.current = host.recall(key) ?? "";
+    setText(own.current);
   }, [key, host, sessionId, begun]);
 
   useEffect(() => {
     if (offered.count === 0) return;
-    setText(offered.text);
+    // One example takes the place of another, and never of what somebody typed.
+    const typed = own.current.trim() === "" || own.current === example.current ? "" : own.current;
+    example.current = offered.text;
+    writes.current(typed === "" ? offered.text : withReturned(typed, offered.text));
     field.current?.focus();
   }, [offered]);
+
+  useEffect(() => {
+    if (returned === null || returned === taken.current) return;
+    taken.current = returned;
+    if (draftKey(returned.projectId, returned.sessionId) !== shownKey.current) return;
+    writes.current(withReturned(returned.text, own.current));
+  }, [returned]);
 
   const submit = async () => {
     const content = text.trim();
@@ -88,10 +114,8 @@ export function Composer(props: Props) {
   };
 
   const giveBack = (to: string, content: string) => {
-    const typed = host.recall(to);
-    const whole = typed ? `${content}\n\n${typed}` : content;
-    host.remember(to, whole);
-    if (shownKey.current === to) setText(whole);
+    if (shownKey.current === to) write(withReturned(content, own.current));
+    else host.remember(to, withReturned(content, host.recall(to)));
   };
 
   const pressed = (event: KeyboardEvent) => {
@@ -115,8 +139,12 @@ export function Composer(props: Props) {
         <div className="app-composer-error" role="alert" id={errorId}>
           <p>
             {passing(error) ? "No answer came: " : "Not sent: "}
-            {visible(error.message)}
-            {error.hint !== null && <span className="app-hint">{visible(error.hint)}</span>}
+            <Sentences text={error.message} />
+            {error.hint !== null && (
+              <span className="app-hint">
+                <Sentences text={error.hint} />
+              </span>
+            )}
           </p>
           <button type="button" className="app-close" aria-label="Dismiss" onClick={() => setError(null)}>
             ×

@@ -6,6 +6,7 @@ import { Api, Problem } from "../api";
 import { Feed, type Wake } from "../feed";
 import type { Host } from "../host";
 import { Again, passing } from "./again";
+import { draftKey, withReturned } from "./drafts";
 import { fromExecution } from "./entries";
 import type { ChatEntry, Settled } from "./model";
 import { Outbox } from "./outbox";
@@ -14,6 +15,9 @@ import { Store } from "./store";
 
 /** The header knows whole seconds only; less than two are no difference. */
 const CLOCK_SLACK_MS = 2000;
+const HERE = "It is in the field again. See whether it arrived before you send it.";
+const THERE = "It is kept in the conversation you wrote it in.";
+const ANEW = "It is in the field of a new conversation again. See whether it arrived before you send it.";
 /** Who works on a message that names nobody. */
 const USUAL_AGENT = "chat";
 
@@ -53,7 +57,7 @@ export class Chat {
   async start(wantedProject: string | null, wanted: string | null | undefined): Promise<void> {
     try {
       const [me, { projects }] = await Promise.all([this.api.me(), this.api.projects()]);
-      const known = projects.length > 0 ? projects : [await this.api.createProject("default")];
+      const known = projects.length > 0 ? projects : [await this.api.firstProject("default")];
       this.#meet(me.user_id);
       this.store.do({ type: "me", me, projects: known });
       const remembered = wantedProject ?? this.host.recall("project");
@@ -81,6 +85,7 @@ export class Chat {
     this.#reading.turn(false);
     this.store.forget();
     this.host.remember("project", projectId);
+    this.#recoverStranded(projectId, null); // before its field is there
     this.store.do({ type: "project", projectId });
     await this.store.holding(async () => {
       // Listening begins before the record is read, so that nothing falls between the two.
@@ -94,6 +99,7 @@ export class Chat {
   async openSession(sessionId: string | null): Promise<void> {
     const { projectId } = this.store.get();
     if (projectId === null) return;
+    this.#recoverStranded(projectId, sessionId);
     this.store.do({ type: "opening", sessionId });
     this.host.remember(`session ${projectId}`, sessionId);
     this.#reading.turn(true);
@@ -249,14 +255,36 @@ export class Chat {
   async #sendInterrupted(projectId: string, sessionId: string | null): Promise<void> {
     const left = this.#posting ? null : this.#outbox.interrupted(projectId, sessionId);
     if (!left) return;
-    await this.#quietly(
-      this.#outbox.send(projectId, left).then(async (accepted) => {
-        const now = this.store.get();
-        if (sessionId === null && now.projectId === projectId && now.sessionId === null) {
-          await this.#begun(accepted.session_id);
-        }
-      }),
+    try {
+      const accepted = await this.#outbox.send(projectId, left);
+      if (sessionId === null && this.#shows(projectId, null)) await this.#begun(accepted.session_id);
+    } catch (error) {
+      const shown = this.#shows(projectId, sessionId);
+      if (shown) this.store.do({ type: "returned", returned: { projectId, sessionId, text: left.content } });
+      else this.#keepDraft(projectId, sessionId, left.content);
+      const { message, status } = error instanceof Problem ? error : new Problem(String(error), 0);
+      this.complain(new Problem(`A message you sent before did not go out: ${message}`, status, shown ? HERE : THERE));
+    }
+  }
+
+  /** What was sent so long ago that nobody expects it to go out by itself. */
+  #recoverStranded(projectId: string, sessionId: string | null): void {
+    const text = this.#outbox.stranded(projectId, sessionId);
+    if (text === null) return;
+    this.#keepDraft(projectId, sessionId, text);
+    this.complain(
+      new Problem("A message you sent before this page was closed got no answer.", 0, sessionId ? HERE : ANEW),
     );
+  }
+
+  #keepDraft(projectId: string, sessionId: string | null, text: string): void {
+    const key = draftKey(projectId, sessionId);
+    this.host.remember(key, withReturned(text, this.host.recall(key)));
+  }
+
+  #shows(projectId: string, sessionId: string | null): boolean {
+    const now = this.store.get();
+    return now.projectId === projectId && now.sessionId === sessionId;
   }
 
   /** What an event asks for beside the conversation. */

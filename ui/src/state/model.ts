@@ -131,10 +131,19 @@ export interface Notice {
   hint: string | null;
 }
 
+/** A message that was sent by itself and did not arrive: it belongs into the field it was written in. */
+export interface Returned {
+  projectId: string;
+  sessionId: string | null;
+  text: string;
+}
+
 /** What the app itself also knows; pages and cards need only `State`. */
 export interface AppState extends State {
   /** The session that the last message sent without one has begun. */
   begun: string | null;
+  /** What came back last, for the field of its conversation. */
+  returned: Returned | null;
   /** Whether the record of the open session is on its way, or which session that is. */
   loading: boolean;
   loadingOlder: boolean;
@@ -167,6 +176,7 @@ export const EMPTY: AppState = {
   modes: {},
   serverAhead: 0,
   begun: null,
+  returned: null,
   loading: true,
   loadingOlder: false,
   olderTrouble: null,

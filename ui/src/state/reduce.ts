@@ -24,6 +24,7 @@ import {
   type Link,
   type Notice,
   type Question,
+  type Returned,
   type Settled,
 } from "./model";
 
@@ -55,6 +56,7 @@ export type Action =
   | { type: "posting"; entry: ChatEntry }
   | { type: "posted"; localId: string; accepted: MessageAccepted }
   | { type: "post-failed"; localId: string }
+  | { type: "returned"; returned: Returned }
   | { type: "run-over"; runId: string }
   | { type: "notice"; notice: Notice }
   | { type: "notice-gone"; id: number };
@@ -121,6 +123,8 @@ export function reduce(state: AppState, action: Action): AppState {
       return posted(state, action.localId, action.accepted);
     case "post-failed":
       return { ...state, entries: list.without(state.entries, "message", action.localId) };
+    case "returned":
+      return { ...state, returned: action.returned };
     case "run-over":
       return runOver(state, action.runId);
     case "notice":

@@ -109,3 +109,21 @@ test("what the chat gives back comes into the field of its conversation, before 
   one.show({ sessionId: "s" });
   expect(screen.getAllByRole("textbox").map((each) => (each as HTMLTextAreaElement).value)).toEqual(["first\n\nnext"]);
 });
+
+test("a message that gets no answer keeps nobody from writing in another conversation", async () => {
+  const host = new TableHost();
+  const { send, resolve } = later();
+  const sent: string[] = [];
+  const one = tab(host, { send, sessionId: "s" });
+  await one.type("hello{Enter}");
+  expect(one.here.getByRole("button", { name: "Sending…" })).toBeTruthy();
+  one.show({ sessionId: "x", send: async (content) => void sent.push(content) });
+  await one.type("elsewhere{Enter}");
+  expect(sent).toEqual(["elsewhere"]);
+  one.show({ sessionId: "s" });
+  await one.type("next{Enter}");
+  expect(sent).toEqual(["elsewhere"]); // one after the other
+  await act(async () => resolve());
+  await one.type("{Enter}");
+  expect(sent).toEqual(["elsewhere", "next"]);
+});

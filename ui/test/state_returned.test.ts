@@ -1,5 +1,6 @@
 // @vitest-environment node
 import { afterEach, expect, test, vi } from "vitest";
+import { Problem } from "../src/api";
 import { Chat } from "../src/state/chat";
 import { YOUNG_MS } from "../src/state/outbox";
 import * as sample from "./state_samples";
@@ -74,4 +75,26 @@ test("who has no project gets the one that their other tabs get", async () => {
   });
   await open(host);
   expect(posts(host).map(({ body }) => body)).toEqual([{ name: "default", if_none: true }]);
+});
+
+test("the same words again, when the first had arrived though its answer was lost: that is said, and goes nowhere else", async () => {
+  vi.useFakeTimers();
+  const host = new TableHost({ [POST]: new Refusal(503) });
+  const chat = await open(host);
+  const lost = expect(chat.post("go on")).rejects.toBeInstanceOf(Problem);
+  await vi.advanceTimersByTimeAsync(3000);
+  await lost;
+  host.tell(sample.said("m", 5, { role: "user", content: "go on" })); // it had arrived
+  host.table[POST] = () => {
+    host.tell(sample.said("m2", 9, { role: "user", content: "go on" }));
+    return { message_id: "m2", session_id: "s", run_id: "r2" };
+  };
+  const next = host.table[POST];
+  host.table[POST] = { message_id: "m", session_id: "s", run_id: "r" };
+  await chat.post("go on");
+  expect(notices(chat)).toEqual([expect.stringContaining("had arrived already")]);
+  host.table[POST] = next;
+  await chat.post("go on"); // the feed may tell of it before the answer: that is no repeat
+  expect(notices(chat)).toHaveLength(1);
+  expect(chat.store.get().entries.map(({ id }) => id)).toEqual(["m", "m2"]);
 });

@@ -37,7 +37,9 @@ export function Composer(props: Props) {
   // What is in the field of this tab. What is kept may be another tab's: they share it.
   const own = useRef(text);
   const [error, setError] = useState<Problem | null>(null);
-  const [sending, setSending] = useState(false);
+  /** The fields whose message has no answer yet: only there one must wait for it. */
+  const [unanswered, setUnanswered] = useState<readonly string[]>([]);
+  const sending = unanswered.includes(key);
   const field = useRef<HTMLTextAreaElement>(null);
   const shownKey = useRef(key);
   const beginning = useRef(false);
@@ -99,7 +101,7 @@ export function Composer(props: Props) {
     const sentFrom = key;
     beginning.current = sessionId === null;
     setError(null);
-    setSending(true);
+    setUnanswered((fields) => [...fields, sentFrom]);
     write(""); // at once: what is typed from now on is the next message
     try {
       await send(content);
@@ -109,7 +111,7 @@ export function Composer(props: Props) {
       const problem = failure instanceof Problem ? failure : new Problem(String(failure), 0);
       setError(shownKey.current === sentFrom ? problem : elsewhere(problem));
     } finally {
-      setSending(false);
+      setUnanswered((fields) => fields.filter((each) => each !== sentFrom));
     }
   };
 

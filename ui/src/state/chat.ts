@@ -15,6 +15,7 @@ import { Store } from "./store";
 
 /** The header knows whole seconds only; less than two are no difference. */
 const CLOCK_SLACK_MS = 2000;
+const ARRIVED = "This message had arrived already, so it was not sent again.";
 const HERE = "It is in the field again. See whether it arrived before you send it.";
 const THERE = "It is kept in the conversation you wrote it in.";
 const ANEW = "It is in the field of a new conversation again. See whether it arrived before you send it.";
@@ -32,7 +33,7 @@ export class Chat {
   readonly #outbox: Outbox;
   #count = 0;
   #closed = false;
-  #posting = false;
+  #posting = 0;
   readonly #starting = new Again();
   readonly #reading: Reading;
 
@@ -114,7 +115,7 @@ export class Chat {
 
   /** Sends a message. Rejects with the reason when it was not accepted: the composer keeps it. */
   async post(content: string): Promise<void> {
-    const { projectId, sessionId, agent, agents, modes } = this.store.get();
+    const { projectId, sessionId, agent, agents, modes, entries, sessions } = this.store.get();
     if (projectId === null) throw new Problem("No project is open.", 0);
     this.#count += 1;
     const entry: ChatEntry = {
@@ -127,12 +128,16 @@ export class Chat {
       pending: true,
     };
     this.store.do({ type: "posting", entry });
-    this.#posting = true;
+    this.#posting += 1;
     try {
       const mode = modes[agent] ?? null;
       const usual = agents.some((each) => each.name === USUAL_AGENT && each.name === agent && each.mode === mode);
       const named = agent ? { agent, mode } : {};
       const accepted = await this.#outbox.send(projectId, { content, session_id: sessionId, ...named }, usual);
+      // It is the one whose answer was lost: a person who meant another one must know that there is none.
+      const known = entries.some((each) => each.kind === "message" && each.id === accepted.message_id);
+      const begunBefore = sessionId === null && sessions.some((each) => each.session_id === accepted.session_id);
+      if (known || begunBefore) this.complain(new Problem(ARRIVED, 0, "To send it a second time, send it once more."));
       const now = this.store.get();
       // The person went elsewhere meanwhile: the record has it.
       if (now.projectId !== projectId || now.sessionId !== sessionId) return;
@@ -142,7 +147,7 @@ export class Chat {
       this.store.do({ type: "post-failed", localId: entry.id });
       throw error;
     } finally {
-      this.#posting = false;
+      this.#posting -= 1;
     }
   }
 
@@ -253,7 +258,7 @@ export class Chat {
 
   /** What was sent when the page was left, and may have been lost on the way. */
   async #sendInterrupted(projectId: string, sessionId: string | null): Promise<void> {
-    const left = this.#posting ? null : this.#outbox.interrupted(projectId, sessionId);
+    const left = this.#posting > 0 ? null : this.#outbox.interrupted(projectId, sessionId);
     if (!left) return;
     try {
       const accepted = await this.#outbox.send(projectId, left);

@@ -21,6 +21,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, FrameLocator, Locator, Page, expect
+from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from harness.browser import USUAL_MS, fill_project, need_chromium, new_context, open_browser
 from harness.ports import free_port
@@ -148,10 +149,19 @@ class Workbench:
 
     async def command(self, title: str) -> None:
         """Run a command by its title, from the palette."""
-        await self.page.keyboard.press("F1")
+        await self._open_palette()
         await self.input.fill(f">{title}")
         row = self.page.locator(".quick-input-list .monaco-list-row", has_text=title).first
         await row.click()
+
+    async def _open_palette(self) -> None:
+        # A webview that is just loading has the keyboard and passes no key on: a person presses it again.
+        for patience in (3_000, 6_000, 12_000, 24_000):
+            await self.page.keyboard.press("F1")
+            with contextlib.suppress(PlaywrightTimeout):
+                await self.input.wait_for(timeout=patience)
+                return
+        raise AssertionError("the palette did not open")
 
     async def open_chat(self) -> None:
         """Bring the chat into sight, as a person does: by the status bar."""

@@ -48,7 +48,7 @@ class CommandValidator:
 
     def check(self) -> None:
         """Hold the tables of all allowed commands against their examples now, rather than as each is first used."""
-        for name in self.allowed:
+        for name in self.allowed - _CHECKED:
             check_table(name)
 
     def judge(self, command: str, args: Sequence[str], workspace: str | None = None) -> CommandFindings:

@@ -1,6 +1,7 @@
 """ServerApi against a real HTTP server: routes, errors in words, and where the token goes."""
 
 import logging
+import socket
 from typing import Any
 
 import aiohttp
@@ -263,6 +264,11 @@ def test_this_machine_is_known_by_its_addresses(host: str, loopback: bool) -> No
 async def test_proxies_are_for_other_machines_only(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
     monkeypatch.setenv("no_proxy", "inside.example")
+
+    def unknown(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "only the proxy knows it")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
     caplog.set_level(logging.WARNING, logger="assent.client")
     assert ServerApi("http://127.0.0.1:1", TOKEN)._proxy is None
     assert caplog.text == ""

@@ -218,6 +218,35 @@ async def test_name_of_this_machine_leads_to_the_number_that_answers() -> None:
     await api.close()
 
 
+@pytest.fixture
+def named_here(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A name that the system gives to this machine, as a hosts file can."""
+    real = socket.getaddrinfo
+
+    def lookup(host: Any, *more: Any, **options: Any) -> Any:
+        return real("127.0.0.1" if host == "assent.test" else host, *more, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    return "assent.test"
+
+
+async def test_any_name_that_leads_to_this_machine_is_proven_and_no_proxy_sees_the_token(
+    named_here: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with standing(200) as proxy:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.port}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        async with standing(honest) as server, ServerApi(f"http://{named_here}:{server.port}", TOKEN) as api:
+            await api.list_projects()
+            assert list(server.before.values()) == [["/proof", "/my/projects"]]
+        async with standing(lambda body, port: {}) as squatter:
+            async with ServerApi(f"http://{named_here}:{squatter.port}", TOKEN) as api:
+                with pytest.raises(ConfigurationError, match="did not prove"):
+                    await api.list_projects()
+            assert squatter.tokens == []
+        assert proxy.raw == ""
+
+
 async def test_name_keeps_its_place_where_a_certificate_is_for_it() -> None:
     async with ServerApi("https://localhost:1", TOKEN) as api:
         assert (await api.pinned(URL("https://localhost:1/x"))).host == "localhost"

@@ -7,6 +7,7 @@ that it is that server. Bodies and headers are never logged.
 """
 
 import io
+import socket
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, TypeVar
@@ -366,7 +367,16 @@ def _proxy_for(url: URL) -> str | None:
         log.warning("the token travels unencrypted", server=str(url.origin()), hint="use https")
     import urllib.request  # here: it brings a whole second HTTP client, and most servers are on this machine
 
-    return None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(url.scheme)
+    proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(url.scheme)
+    # Over https a proxy sees no token; else a name is looked up, for any can be given to this machine.
+    return None if proxy is not None and url.scheme == "http" and _leads_here(host) else proxy
+
+
+def _leads_here(host: str) -> bool:
+    try:
+        return any(loopback_numbers(str(found[4][0])) for found in socket.getaddrinfo(host, None))
+    except OSError:
+        return False  # the proxy may know it
 
 
 def _project(project_id: str) -> str:

@@ -130,7 +130,9 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
 
   /** A call was undone that nobody here asked for: say so, and offer to take it back. */
   tellUndone(undo: Back, plan: UndoPlan, undoId: string): void {
-    const message = `Undone from outside the editor: ${named(plan.files.map(({ path }) => path))}.`;
+    const paths = plan.files.map(({ path }) => path);
+    // None where an undo that was interrupted had done all of it already.
+    const message = `Undone from outside the editor${paths.length === 0 ? "" : `: ${named(paths)}`}.`;
     void offerBack(undo, { message, undoId });
   }
 

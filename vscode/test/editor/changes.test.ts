@@ -217,6 +217,8 @@ describe("undoing", () => {
     view.tellUndone({ bringBack: back }, plan, String(undoId));
     await vi.waitFor(() => expect(shown.at(-1)?.text).toMatch(/It is as it was before the undo/));
     expect(shown.map(({ kind }) => kind)).toEqual(["info", "warning", "info"]);
+    view.tellUndone(undo, { ...plan, files: [] }, String(undoId));
+    expect(shown.at(-1)?.text).toBe("Assent: Undone from outside the editor.");
     expect(text("a.txt")).toBe("new\n");
   });
 

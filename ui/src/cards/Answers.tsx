@@ -67,7 +67,7 @@ export function Answers({ question, projectId, api, guard, deciding, headline, e
     if (tall) opened.current?.scrollIntoView?.({ block: "nearest" });
   }, [tall]);
   return (
-    <div className="card-answers" data-panel={tall} {...leave}>
+    <div className="card-answers" data-panel={tall} data-armed={panel === "armed" && !off ? "" : undefined} {...leave}>
       {/* biome-ignore lint/a11y/useSemanticElements: buttons are no set of fields */}
       <div className="card-row" role="group" aria-label="Your answer" ref={row}>
         <button
@@ -158,10 +158,13 @@ function Armed({ question, headline, guard, confirm, back }: ArmedProps) {
   return (
     <div className="card-panel card-grave">
       <p role="status">
-        This is HIGH. It will happen at once{network}:{" "}
-        <strong>
-          <bdi>{headline}</bdi>
-        </strong>
+        This is HIGH. It will happen at once{network}
+        <span className="card-again">
+          :{" "}
+          <strong>
+            <bdi>{headline}</bdi>
+          </strong>
+        </span>
       </p>
       <div className="card-row">
         <button className="card-allow card-really" {...guard.button(confirm)}>

@@ -13,6 +13,7 @@ import { asked } from "./asked";
 import { Countdown, type Place, useSecondsLeft } from "./Countdown";
 import { useDeciding } from "./deciding";
 import { useGuard } from "./guard";
+import { Headline } from "./Headline";
 import { Inspected } from "./Inspected";
 import { Parameters } from "./Parameters";
 import { Risk } from "./Risk";
@@ -75,43 +76,45 @@ export function ApprovalCard(props: ApprovalCardProps) {
           </p>
         )}
         <Risk level={question.risk_level} />
-        <h2>
-          <bdi>{headline}</bdi>
-        </h2>
+        <Headline text={headline} />
         {settled === null && <Countdown left={left} of={question.timeout_seconds} place={place ?? null} />}
+        <p className="card-scarce">More below: scroll, or make room.</p>
       </header>
-      <div className="card-question-body">
-        {lines.map((line, index) => (
-          // biome-ignore lint/suspicious/noArrayIndexKey: they never change
-          <p key={index} className={line.startsWith("Note: ") ? "card-caution" : undefined}>
-            <bdi>{line}</bdi>
-          </p>
-        ))}
-        {/* What a write changes is what is to be judged: nothing that can wait comes before it. */}
-        {isWrite && <WriteShown question={question} loaded={loaded} api={api} host={host} moved={guard.lock} />}
-        <Why question={question} />
-        <Asker question={question} />
-        <Exactly question={question} />
-        <Inspected inspection={question.inspection} folded={isWrite} />
+      {/* Of one box: what sticks to the end of it never covers what is asked. */}
+      <div className="card-question-rest">
+        <div className="card-question-body">
+          {lines.map((line, index) => (
+            // biome-ignore lint/suspicious/noArrayIndexKey: they never change
+            <p key={index} className={line.startsWith("Note: ") ? "card-caution" : undefined}>
+              <bdi>{line}</bdi>
+            </p>
+          ))}
+          {/* What a write changes is what is to be judged: nothing that can wait comes before it. */}
+          {isWrite && <WriteShown question={question} loaded={loaded} api={api} host={host} moved={guard.lock} />}
+          <Why question={question} />
+          <Asker question={question} />
+          <Exactly question={question} />
+          <Inspected inspection={question.inspection} folded={isWrite} />
+        </div>
+        {settled === null ? (
+          <Answers
+            question={question}
+            projectId={projectId}
+            api={api}
+            guard={guard}
+            deciding={deciding}
+            headline={headline}
+            expired={left === 0}
+          />
+        ) : (
+          <SettledLine
+            settled={settled}
+            second={deciding.second}
+            takeFocus={focused.current && byKeyboard.current}
+            onDismiss={onDismiss}
+          />
+        )}
       </div>
-      {settled === null ? (
-        <Answers
-          question={question}
-          projectId={projectId}
-          api={api}
-          guard={guard}
-          deciding={deciding}
-          headline={headline}
-          expired={left === 0}
-        />
-      ) : (
-        <SettledLine
-          settled={settled}
-          second={deciding.second}
-          takeFocus={focused.current && byKeyboard.current}
-          onDismiss={onDismiss}
-        />
-      )}
     </article>
   );
 }

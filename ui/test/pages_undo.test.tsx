@@ -86,7 +86,7 @@ it("of a machine in VS Code it does not send anybody to a command that knows not
   await press(screen.getByRole("button", { name: /^Undo these/ }));
   expect(screen.getByText("It is as before the call")).toBeTruthy();
   expect(screen.queryByText(/assent undo/)).toBeNull();
-  expect(screen.getByText(/^To take that back: Bring It Back/)).toBeTruthy();
+  expect(screen.getByText(/^To take that back, in VS Code: Bring It Back/)).toBeTruthy();
 });
 
 it("a press in the moment the button appears does nothing", async () => {

@@ -290,7 +290,12 @@ function Done({ answer, inEditor }: { answer: UndoAnswer; inEditor: boolean }) {
           <Copyable text={`assent undo ${answer.undo_id}`} name="the command" />
         </p>
       )}
-      {answer.undo_id && inEditor && <p>To take that back: Bring It Back, in the message that VS Code shows now.</p>}
+      {answer.undo_id && inEditor && (
+        <p>
+          To take that back, in VS Code: Bring It Back, in the message it shows now, or later the command{" "}
+          <code>Assent: Bring Back What Was Undone</code>.
+        </p>
+      )}
     </div>
   );
 }

@@ -6,25 +6,21 @@ import { realpath } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import type { UndoPlan } from "@protocol";
 import * as vscode from "vscode";
-import { Problem } from "../../../ui/src/api.js";
 import { oneLine, shortened } from "../../../ui/src/text/visible.js";
-import { AssentError } from "../tools/errors.js";
 import type { ChangedFile, UndoDesk } from "../tools/undo_desk.js";
+import { type Back, chooseBack, offerBack, why } from "./bringing_back.js";
 import type { Differences } from "./diffs.js";
-import { listed, notice } from "./notices.js";
-import type { EditorUndo, Undone } from "./undoing.js";
+import { listed, named, notice } from "./notices.js";
+import type { EditorUndo } from "./undoing.js";
 
 export const CHANGES = "assent.changes";
 const MOST_NAMED = 12;
 const SHOW = "Show the Difference";
 const UNDO = "Undo";
-const BACK_AGAIN = "Bring It Back";
-
-type Back = Pick<EditorUndo, "bringBack">;
 
 /** A folder whose changes are kept, and the way to undo them. */
 export interface KeptFolder {
-  readonly desk: Pick<UndoDesk, "files" | "before" | "onChange">;
+  readonly desk: Pick<UndoDesk, "files" | "before" | "onChange" | "undone">;
   /** Its real path. */
   readonly folder: string;
   readonly undo: Pick<EditorUndo, "look" | "undo" | "bringBack">;
@@ -44,6 +40,7 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
       vscode.window.registerTreeDataProvider(CHANGES, this),
       vscode.commands.registerCommand("assent.openChange", (file: ChangedFile) => this.open(file)),
       vscode.commands.registerCommand("assent.undoChange", (file: ChangedFile) => this.undo(file)),
+      vscode.commands.registerCommand("assent.bringBack", () => this.bringBack()),
     ];
   }
 
@@ -136,6 +133,11 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
     void offerBack(undo, { message, undoId });
   }
 
+  /** Take one of the undos back that were carried out here, whoever asked for them. */
+  async bringBack(): Promise<void> {
+    if (this.#kept !== null) await chooseBack(this.#kept.desk.undone(), this.#kept.undo);
+  }
+
   dispose(): void {
     for (const each of this.#registered) each.dispose();
     this.#changed.dispose();
@@ -159,33 +161,8 @@ function detail(plan: UndoPlan): string {
   return [...lines.slice(0, MOST_NAMED), ...(more > 0 ? [`and ${more} more`] : [])].join("\n");
 }
 
-function named(paths: readonly string[]): string {
-  const few = paths.slice(0, 3).map(oneLine).join(", ");
-  return paths.length > 3 ? `${few} and ${paths.length - 3} more` : few;
-}
-
-/** Say that a call was undone; whoever presses the button has it back. Where that fails the button stays. */
-async function offerBack(undo: Back, { message, undoId }: Undone): Promise<void> {
-  const words = notice(`Assent: ${oneLine(message)}`);
-  const said = await vscode.window.showInformationMessage(words, ...(undoId === null ? [] : [BACK_AGAIN]));
-  for (let pressed = said === BACK_AGAIN; undoId !== null && pressed; ) {
-    try {
-      await vscode.window.showInformationMessage(`Assent: ${await undo.bringBack(undoId)}`);
-      return;
-    } catch (error) {
-      pressed = (await vscode.window.showWarningMessage(notice(`Assent: ${why(error)}`), BACK_AGAIN)) === BACK_AGAIN;
-    }
-  }
-}
-
 async function tellWhy(error: unknown): Promise<void> {
   await tell(why(error));
-}
-
-/** What went wrong, where it is nothing of ours. */
-function why(error: unknown): string {
-  if (!(error instanceof AssentError) && !(error instanceof Problem)) throw error;
-  return oneLine(error.hint === null ? error.message : `${error.message} ${error.hint}`);
 }
 
 async function tell(words: string): Promise<void> {

@@ -2,6 +2,8 @@
 // of one to a command, which a click would run; a list makes a picture of `$(name)`. Words from elsewhere must be shown and
 // be nothing else.
 
+import { oneLine } from "../../../ui/src/text/visible.js";
+
 /** The same words without a link in them. */
 export function notice(text: string): string {
   return text.replaceAll("](", "] (");
@@ -10,4 +12,10 @@ export function notice(text: string): string {
 /** The same words in a list: every `$(name)` in them is text. */
 export function listed(text: string): string {
   return text.replaceAll("$(", "\\$(");
+}
+
+/** A few paths, and how many more. */
+export function named(paths: readonly string[]): string {
+  const few = paths.slice(0, 3).map(oneLine).join(", ");
+  return paths.length > 3 ? `${few} and ${paths.length - 3} more` : few;
 }

@@ -65,6 +65,14 @@ export interface ChangedFile {
   readonly at: number;
 }
 
+/** A call that was undone, and can be had back. */
+export interface UndoneCall {
+  readonly undoId: string;
+  readonly paths: readonly string[];
+  /** In milliseconds since 1970. */
+  readonly at: number;
+}
+
 /** Paths that the server's own rules deny, by tool; the owner's are added. */
 export type KeepOff = Readonly<Record<string, readonly string[]>>;
 
@@ -120,6 +128,18 @@ export class UndoDesk {
           .map(([path, before, after]) => ({ toolId: id, path, kind: changeKind(before, after), at })),
       )
       .slice(0, MAX_FILES);
+  }
+
+  /** Calls that were undone and not brought back, the newest first. */
+  undone(): UndoneCall[] {
+    const { list } = this.parts.recorder;
+    const entries = list.entries();
+    const by = new Set(list.undoneBy(entries).values());
+    const calls = new Set(entries.filter(({ undoes }) => undoes === null).map(({ id }) => id));
+    return entries
+      .filter(({ changes, id, undoes }) => by.has(id) && calls.has(undoes ?? "") && changes.length > 0)
+      .toReversed()
+      .map(({ at, changes, id }) => ({ undoId: id, paths: changes.map(([path]) => path), at }));
   }
 
   /** What a file held before a call changed it; undefined where there was none, null where it cannot be shown. */

@@ -222,6 +222,25 @@ describe("undoing", () => {
     expect(text("a.txt")).toBe("new\n");
   });
 
+  test("that was dismissed can be taken back later, from a list of what was undone", async () => {
+    await handlers.get("assent.bringBack")?.();
+    expect(shown.at(-1)?.text).toMatch(/nothing was undone here that could be brought back/);
+    const undo = new EditorUndo(desk, api, () => false);
+    for (const [id, path] of Object.entries({ exec_1: "a.txt", exec_2: "src/b $(x).txt" })) {
+      await write(id, path, "new\n");
+      await undo.undo(id, (await undo.look(id)).plan, false);
+    }
+    await handlers.get("assent.bringBack")?.();
+    expect(shown.at(-1)).toMatchObject({ kind: "pick", items: ["src/b \\$(x).txt", "a.txt"] });
+    answers.set("bring back what was undone", "a.txt");
+    await handlers.get("assent.bringBack")?.();
+    expect([text("a.txt"), text("src/b $(x).txt")]).toEqual(["new\n", "two\n"]);
+    expect(desk.undone()).toMatchObject([{ paths: ["src/b $(x).txt"] }]); // it is back, and not undone any more
+    hide();
+    await handlers.get("assent.bringBack")?.();
+    expect(shown.at(-1)?.text).toBe("Assent: It is as it was before the undo.");
+  });
+
   test("that was carried out although its answer was lost, or came too early, can be taken back too", async () => {
     await write("exec_1", "a.txt", "new\n");
     const undo: EditorUndo = new EditorUndo(desk, { ...api, undo: (id, body) => asked(id, body) }, () => true);

@@ -122,8 +122,12 @@ function entryIn(text: string | undefined): Entry | undefined {
   }
 }
 
+/** A call may change thousands of paths, and each may be looked for: by name, not one after the other. */
+const BY_PATH = new WeakMap<Entry, ReadonlyMap<string, Change>>();
+
 /** The change of one path in an entry. */
 export function changeOf(entry: Entry, path: string): Change | undefined {
-  const found = entry.changes.find(([name]) => name === path);
-  return found && [found[1], found[2]];
+  const known = BY_PATH.get(entry) ?? new Map(entry.changes.map(([name, before, after]) => [name, [before, after]]));
+  BY_PATH.set(entry, known);
+  return known.get(path);
 }

@@ -1,8 +1,15 @@
-"""What every test gets: a clean environment without the developer's own settings, and a home of its own."""
+"""What every test gets: a clean environment without the developer's own settings, and a home of its own.
 
+Given around a test and not by fixtures: thousands of tests take a few milliseconds each, and a fixture costs as much.
+"""
+
+import contextlib
+import gc
+import itertools
 import os
-from collections.abc import Generator, Iterator
-from pathlib import Path
+import shutil
+import tempfile
+from collections.abc import Generator
 
 import pytest
 import structlog
@@ -12,6 +19,9 @@ from harness import traced
 
 TRACING = traced.started()
 """Started here, before anything of Assent is loaded."""
+HOMES = tempfile.mkdtemp(prefix="assent-homes-")
+"""Where each test's home would be: most never make theirs."""
+_numbers = itertools.count()
 
 # A loaded machine is slow; that says nothing about what is tested.
 settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -22,32 +32,47 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     traced.sort_out(items)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """All that is loaded now stays: to look through it for garbage again and again is a sixth of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     if TRACING is not None:
         TRACING.switch(on=traced.is_traced(item))
-    return (yield)
+    with _clean_environment(traced.is_traced(item)):
+        try:
+            return (yield)
+        finally:
+            # A command that was run in this process has set up its log; the next test starts without.
+            structlog.reset_defaults()
 
 
 def pytest_sessionfinish() -> None:
     if TRACING is not None:
         TRACING.save()
+    shutil.rmtree(HOMES, ignore_errors=True)
 
 
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_path: Path) -> None:  # pyright: ignore[reportUnusedFunction]
+@contextlib.contextmanager
+def _clean_environment(is_traced: bool) -> Generator[None]:
     """No ASSENT_* variable leaks into a test, and none of its state into the developer's home."""
     # What a test starts is traced only if the test is.
-    unwanted = "ASSENT_" if traced.is_traced(request.node) else ("ASSENT_", "COVERAGE_")
-    for name in list(os.environ):
-        if name.startswith(unwanted):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("ASSENT_HOME", str(tmp_path / "assent-home"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config-home"))
-
-
-@pytest.fixture(autouse=True)
-def _own_log() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
-    """A command that was run in this process has set up its log; the next test starts without."""
-    yield
-    structlog.reset_defaults()
+    unwanted = ("ASSENT_", "XDG_CONFIG_HOME") if is_traced else ("ASSENT_", "XDG_CONFIG_HOME", "COVERAGE_")
+    taken = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(unwanted)}
+    home = os.path.join(HOMES, str(next(_numbers)))
+    given = {"ASSENT_HOME": f"{home}/assent-home", "XDG_CONFIG_HOME": f"{home}/config-home"}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name in given:
+            os.environ.pop(name, None)
+        os.environ.update(taken)

@@ -377,7 +377,7 @@ async def test_nothing_is_undone_while_a_call_runs_and_a_short_one_is_waited_for
     async with asyncio.timeout(20):
         while not (root / "on").exists():
             await asyncio.sleep(0.01)
-    with pytest.raises(ToolFailure, match="A call runs in this workspace right now"):
+    with pytest.raises(ToolFailure, match="A call or another undo runs in this workspace right now"):
         await asyncio.to_thread(desk.look, "exec_1")
     monkeypatch.setattr(undo_plans, "PATIENCE_SECONDS", 20.0)
     looking = asyncio.create_task(asyncio.to_thread(desk.look, "exec_1"))

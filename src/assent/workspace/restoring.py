@@ -46,7 +46,7 @@ from .watching import why_not_kept
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY
 _MAX_OBJECT = 1 << 40
-_BUSY = "A call runs in this workspace right now, so nothing is undone."
+_BUSY = "A call or another undo runs in this workspace right now, so this one did not begin."
 
 
 class UndoHistory:

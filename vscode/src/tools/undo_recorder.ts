@@ -23,7 +23,7 @@ export const CALL_BYTES = 50 * 1024 * 1024;
 const MAX_FILES = 20_000;
 const NAMED = 5;
 const SWEEP_EVERY = 60_000;
-const BUSY = "A call runs in this workspace right now, so nothing is undone.";
+const BUSY = "A call or another undo runs in this workspace right now, so this one did not begin.";
 
 /** Calls run side by side, and an undo only while none does. */
 export class CallGate {

@@ -289,7 +289,7 @@ describe("Side by side", () => {
     );
     await until(() => text("a.txt") === "by the command\n");
     await workspace.run("write_file", { path: "a.txt", content: "by us\n", mode: "write" }, { recordAs: "exec_2" });
-    await expect(desk.look("exec_2")).rejects.toThrow("A call runs in this workspace right now");
+    await expect(desk.look("exec_2")).rejects.toThrow("A call or another undo runs in this workspace right now");
     writeFileSync(at("go"), "");
     await running;
     const undone = async (id: string) => desk.carryOut(id, (await desk.look(id)).plan, false, () => true);

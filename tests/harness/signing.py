@@ -2,7 +2,7 @@
 
 import re
 from html import unescape
-from http.cookies import SimpleCookie
+from http.cookies import Morsel, SimpleCookie
 
 from assent.server.page_key import HEADER
 from assent.server.signin import COOKIE
@@ -19,4 +19,12 @@ def handed_key(text: str) -> tuple[str, str]:
 
 def page_headers(set_cookie: str, text: str) -> dict[str, str]:
     """What the page sends with every request: the cookie that was set, and the key that was handed over."""
-    return {"Cookie": f"{COOKIE}={SimpleCookie(set_cookie)[COOKIE].value}", HEADER: handed_key(text)[0]}
+    cookie = page_cookie(set_cookie)
+    return {"Cookie": f"{cookie.key}={cookie.value}", HEADER: handed_key(text)[0]}
+
+
+def page_cookie(set_cookie: str) -> "Morsel[str]":
+    """The page's cookie, whatever the port it is named by."""
+    (cookie,) = SimpleCookie(set_cookie).values()
+    assert cookie.key.startswith(COOKIE), set_cookie
+    return cookie

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from http.cookies import SimpleCookie
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from assent.server.signin import (
     MOST_CODES_OF_ONE,
     MOST_LED,
 )
-from harness.signing import handed_key, page_headers
+from harness.signing import handed_key, page_cookie, page_headers
 
 JSON = {"Content-Type": "application/json"}
 
@@ -36,7 +35,7 @@ async def _signed_in(server: Any, user: str = "alice") -> tuple[Any, dict[str, s
     code = server.parts.sign_in.new_code(user)
     answer = await visitor.get(f"/signin?code={code}", headers={"Authorization": ""})
     assert answer.status == 200
-    cookie = SimpleCookie(answer.headers["Set-Cookie"])[COOKIE]
+    cookie = page_cookie(answer.headers["Set-Cookie"])
     assert (cookie["httponly"], cookie["samesite"].lower(), cookie["path"]) == (True, "strict", "/")
     given = page_headers(answer.headers["Set-Cookie"], answer.text)
     return visitor, {
@@ -220,7 +219,7 @@ async def test_cookie_that_was_not_ours_is_401_and_signing_out_clears_it(server:
     assert (await server.bearer(session).get("/my/projects")).status == 401, "a session is no bearer token"
     out = await visitor.post("/signout", {}, headers=cookie)
     assert out.status == 204
-    assert f'{COOKIE}=""' in out.headers["Set-Cookie"]
+    assert page_cookie(out.headers["Set-Cookie"]).value == ""
 
 
 async def test_copied_cookie_is_dead_after_signing_out_also_when_the_server_starts_again(start_server: Any) -> None:
@@ -359,7 +358,7 @@ async def test_sign_in_never_lasts_longer_than_what_asked_for_it(server: Any) ->
     short = server.bearer(issue_token(server.settings, "alice", (Scope.CHAT, Scope.APPROVE), 100))
     link = (await short.post("/my/signin")).json["path"]
     answer = await short.get(link, headers={"Authorization": ""})
-    cookie = SimpleCookie(answer.headers["Set-Cookie"])[COOKIE]
+    cookie = page_cookie(answer.headers["Set-Cookie"])
     assert 0 < int(cookie["max-age"]) <= 100
     principal = await server.parts.sessions.holder(cookie.value)
     assert principal.expires_at <= time.time() + 101

@@ -1,15 +1,17 @@
 """The page's cookie reaches every port of its host: whoever gets it there can do nothing with it, without the key."""
 
+from pathlib import Path
 from typing import Any
 
 import jwt
 import pytest
+from pydantic import SecretStr
 
 from assent.server import server_secret
 from assent.server.auth import issue_session
 from assent.server.page_key import HEADER, LONGEST_KEY
-from assent.server.signin import COOKIE
-from harness.signing import handed_key, page_headers
+from assent.server.signin import COOKIE, cookie_name
+from harness.signing import handed_key, page_cookie, page_headers
 
 pytestmark = pytest.mark.promise("S", "A")
 
@@ -80,7 +82,7 @@ async def test_sign_in_from_before_there_were_keys_is_not_good(server: Any) -> N
 async def test_signing_out_without_the_key_clears_that_browsers_cookie_and_ends_nothing(server: Any) -> None:
     page, visitor = await _signed_in(server), server.bearer("")
     out = await visitor.post("/signout", {}, headers=_with_key(page, "x"))
-    assert (out.status, f'{COOKIE}=""' in out.headers["Set-Cookie"]) == (204, True)
+    assert (out.status, page_cookie(out.headers["Set-Cookie"]).value) == (204, "")
     assert (await visitor.get("/my/me", headers=page)).status == 200, "nobody else signs the person out"
     assert (await visitor.post("/signout", {}, headers=page)).status == 204
     assert (await visitor.get("/my/me", headers=page)).status == 401
@@ -122,3 +124,39 @@ async def test_cookies_that_another_port_set_beside_ours_keep_nobody_out(server:
     tossed = {**page, "Cookie": f"{others}; {page['Cookie']}"}
     assert (await visitor.post("/signout", {}, headers=tossed)).status == 204
     assert [(await visitor.get("/my/me", headers=each)).status for each in (page, mallory)] == [401, 200]
+
+
+async def test_two_servers_of_one_host_do_not_sign_a_person_out_of_one_another(
+    start_server: Any, tmp_path: Path
+) -> None:
+    """One beside the other, or two behind tunnels: a browser has one jar for all ports of a host."""
+    jar: dict[str, str] = {}
+    keys: list[str] = []
+    servers = [await start_server(home=tmp_path / name, secret=SecretStr(name * 32)) for name in ("a", "b")]
+    for server in servers:
+        code = server.parts.sign_in.new_code("alice")
+        answer = await server.bearer("").get(f"/signin?code={code}", headers={"Authorization": ""})
+        cookie = page_cookie(answer.headers["Set-Cookie"])
+        jar[cookie.key] = cookie.value
+        keys.append(handed_key(answer.text)[0])
+    cookies = "; ".join(f"{name}={value}" for name, value in jar.items())
+    pages = [{"Authorization": "", "Sec-Fetch-Site": "same-origin", "Cookie": cookies, HEADER: key} for key in keys]
+    told = [
+        (await each.bearer("").get("/my/me", headers=page)).status for each, page in zip(servers, pages, strict=True)
+    ]
+    assert told == [200, 200]
+    assert (await servers[0].bearer("").get("/my/me", headers=pages[1])).status == 401
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("127.0.0.1:8477", f"{COOKIE}_8477"),
+        ("[::1]:80", f"{COOKIE}_80"),
+        ("[::1]", COOKIE),
+        ("assent.example.com", COOKIE),
+        ("localhost:", COOKIE),
+    ],
+)
+def test_cookie_is_named_by_the_port_the_browser_sees(host: str, name: str) -> None:
+    assert cookie_name(host) == name

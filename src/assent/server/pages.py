@@ -26,7 +26,7 @@ from .page_key import HEADER, new_key
 from .plain import named, plain_page, reads_html
 from .refusals import Unauthenticated
 from .routing import JsonAnswer, Route, parts_of
-from .signin import COOKIE, Code, cookies_in
+from .signin import Code, cookie_name, cookies_in
 
 FOREVER = "public, max-age=31536000, immutable"
 ANEW = "no-cache"
@@ -137,7 +137,7 @@ def _signed_in(request: Request, code: str) -> Response:
     key, seconds = new_key(), found.session_seconds()
     response = _handing_over(key, found.user)
     response.set_cookie(
-        COOKIE,
+        cookie_name(request.headers.get("host", "")),
         issue_session(parts.settings, found.user, seconds, key=key, led_by=found.led_by),
         max_age=seconds,
         httponly=True,
@@ -210,7 +210,7 @@ async def sign_out(request: Request) -> Response:
     with suppress(Unauthenticated):
         await sessions.end(await sessions.verify(_cookies(request), request.headers.get(HEADER, "")))
     response = Response(status_code=204)
-    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+    response.delete_cookie(cookie_name(request.headers.get("host", "")), path="/", httponly=True, samesite="strict")
     return response
 
 

@@ -34,6 +34,7 @@ MOST_WRONG = 30
 """Wrong codes within `ASKING_SECONDS` that are told they are wrong; the rest is told to wait. A right one always
 works: nobody can keep others out by guessing, and guessing 256 bits leads nowhere."""
 COOKIE = "assent_session"
+"""What the names of all our cookies begin with; see `cookie_name`."""
 LINK_HINT = "Open a new link: `assent link` prints one, and so does `assent up` when it starts."
 
 
@@ -134,11 +135,18 @@ class SignIn:
         self._wrong.append(now)
 
 
+def cookie_name(host: str) -> str:
+    """What the cookie of the page at this host is called. Browsers keep one of a name for all ports of a host: two
+    servers there, or two behind tunnels, must not sign a person out of one another."""
+    _, colon, port = host.rpartition(":")
+    return f"{COOKIE}_{port}" if colon and port.isascii() and port.isdigit() else COOKIE
+
+
 def cookies_in(header: str) -> list[str]:
-    """What a browser sent as the page's cookie. It may be several: programs on other ports of this host can set one of
-    the same name for a path of ours, and browsers send that one first."""
+    """What a browser sent as the page's cookie. It may be several: those of other servers of this host, and what
+    programs on other ports set under the same name for a path of ours, which browsers send first."""
     pairs = (part.strip().partition("=") for part in header.split(";"))
-    return [value for name, _, value in pairs if name == COOKIE and value]
+    return [value for name, _, value in pairs if value and (name == COOKIE or name.startswith(f"{COOKIE}_"))]
 
 
 def _digest(code: str) -> str:

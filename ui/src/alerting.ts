@@ -17,6 +17,7 @@ const NONE: Waiting = { count: 0, headline: null, questions: [] };
 const BLOCKED =
   "This browser blocks notifications of this page. Press the sign left of the address, open the settings of the site, " +
   "set Notifications to Allow, and turn this on again.";
+const UNABLE = "This browser shows no notifications of pages, though it allowed them. Turn on the sound instead.";
 const UNDECIDED = "The browser was not told to allow notifications. Turn this on again and choose Allow when it asks.";
 
 interface Around {
@@ -35,6 +36,8 @@ export class Alerting implements Alerts {
   #timer: ReturnType<typeof setTimeout> | null = null;
   #quietUntil = Number.NEGATIVE_INFINITY;
   #note: Notification | null = null;
+  /** Browsers of phones allow notifications, and refuse each one that a page makes. */
+  #unable = false;
 
   constructor(around: Around) {
     this.#around = around;
@@ -58,7 +61,7 @@ export class Alerting implements Alerts {
   }
 
   notifies(): boolean {
-    return this.#around.kept.getItem("notify") === "on" && "Notification" in window && permitted();
+    return this.#wanted() && permitted() && !this.#unable;
   }
 
   async setNotifies(on: boolean): Promise<string | null> {
@@ -67,6 +70,7 @@ export class Alerting implements Alerts {
       return null;
     }
     if (!("Notification" in window)) return "This browser has no notifications for this page.";
+    if (this.#unable) return UNABLE;
     // Only ever asked for because the person just pressed the switch.
     const permission = await Notification.requestPermission();
     if (permission !== "granted") return permission === "denied" ? BLOCKED : UNDECIDED;
@@ -75,8 +79,8 @@ export class Alerting implements Alerts {
   }
 
   refusal(): string | null {
-    const wanted = this.#around.kept.getItem("notify") === "on" && "Notification" in window;
-    return wanted && !permitted() ? BLOCKED : null;
+    if (this.#unable) return UNABLE;
+    return this.#wanted() && !permitted() ? BLOCKED : null;
   }
 
   sounds(): boolean {
@@ -91,6 +95,10 @@ export class Alerting implements Alerts {
     this.#around.kept.setItem("sound", "on");
     // Once as a sample; it also tells the browser that a person wanted it.
     void sound();
+  }
+
+  #wanted(): boolean {
+    return this.#around.kept.getItem("notify") === "on" && "Notification" in window;
   }
 
   #news(): string[] {
@@ -125,13 +133,23 @@ export class Alerting implements Alerts {
     // One at a time: a newer one takes the place of the older, and is seen again.
     this.#note?.close();
     const title = alone ? "Assent: one question waits" : `Assent: ${count} questions wait`;
-    const note = new Notification(title, { body: words, tag: "assent-waiting", dir: "ltr" });
+    const note = made(title, words);
+    this.#note = note;
+    this.#unable = note === null;
+    if (note === null) return;
     note.onclick = () => {
       window.focus();
       note.close();
       this.#around.show(alone ? (newest?.id ?? null) : null);
     };
-    this.#note = note;
+  }
+}
+
+function made(title: string, body: string): Notification | null {
+  try {
+    return new Notification(title, { body, tag: "assent-waiting", dir: "ltr" });
+  } catch {
+    return null;
   }
 }
 

@@ -184,6 +184,27 @@ test("a browser that says no, or nothing, or has none, is said with what to do",
   expect(alerting.sounds()).toBe(false);
 });
 
+test("a browser that allows notifications and shows none to a page is believed the second time, and the sound still comes", async () => {
+  const { alerting } = await made();
+  vi.stubGlobal(
+    "Notification",
+    class {
+      static permission = "granted";
+      static requestPermission = async () => "granted";
+      constructor() {
+        throw new TypeError("Illegal constructor."); // as on phones
+      }
+    },
+  );
+  expect(alerting.refusal()).toBeNull();
+  alerting.hear(waiting("a"));
+  await gathered();
+  expect(Sound.played).toBe(2);
+  expect(alerting.notifies()).toBe(false);
+  expect(alerting.refusal()).toContain("Turn on the sound");
+  expect(await alerting.setNotifies(true)).toContain("Turn on the sound");
+});
+
 test("a sound that the browser lets not begin does not begin later, and a press makes ready for the next", async () => {
   Sound.allowed = false;
   const { alerting } = await made();

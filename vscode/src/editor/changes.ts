@@ -17,10 +17,11 @@ export const CHANGES = "assent.changes";
 const MOST_NAMED = 12;
 const SHOW = "Show the Difference";
 const UNDO = "Undo";
+const FINISH = "Finish It…";
 
 /** A folder whose changes are kept, and the way to undo them. */
 export interface KeptFolder {
-  readonly desk: Pick<UndoDesk, "files" | "before" | "onChange" | "undone">;
+  readonly desk: Pick<UndoDesk, "files" | "before" | "interrupted" | "onChange" | "undone">;
   /** Its real path. */
   readonly folder: string;
   readonly undo: Pick<EditorUndo, "look" | "undo" | "bringBack">;
@@ -49,6 +50,7 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
     const end = kept.desk.onChange(() => this.#tell());
     this.#kept = kept;
     this.#tell();
+    for (const file of kept.desk.interrupted()) void this.#offerEnd(file);
     return () => {
       end();
       if (this.#kept === kept) this.#kept = null;
@@ -123,6 +125,12 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
     } catch (error) {
       await tellWhy(error);
     }
+  }
+
+  /** The editor was closed, or the disk was full, in the middle of an undo: nobody else says so. */
+  async #offerEnd(file: ChangedFile): Promise<void> {
+    const words = `Assent: an undo stopped in the middle. What an agent did to ${oneLine(file.path)} and beside it is undone in part.`;
+    if ((await vscode.window.showWarningMessage(notice(words), FINISH)) === FINISH) await this.undo(file);
   }
 
   /** A call was undone that nobody here asked for: say so, and offer to take it back. */

@@ -142,6 +142,13 @@ export class UndoDesk {
       .map(({ at, changes, id }) => ({ undoId: id, paths: changes.map(([path]) => path), at }));
   }
 
+  /** Of each call whose undo stopped in the middle, one file. */
+  interrupted(): ChangedFile[] {
+    const begun = new Set(this.parts.recorder.list.entries().flatMap(({ done, undoes }) => (done ? [] : [undoes])));
+    const byCall = new Map(this.files().map((file) => [file.toolId, file]));
+    return [...byCall.values()].filter(({ toolId }) => begun.has(toolId));
+  }
+
   /** What a file held before a call changed it; undefined where there was none, null where it cannot be shown. */
   async before(toolId: string, path: string): Promise<string | null | undefined> {
     const entry = this.parts.recorder.list.get(toolId);

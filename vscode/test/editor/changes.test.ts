@@ -11,13 +11,15 @@ import { EditorUndo } from "../../src/editor/undoing.js";
 import { setSearchKey, webSettings } from "../../src/editor/web_search.js";
 import { ToolFailure } from "../../src/tools/errors.js";
 import type { UndoDesk } from "../../src/tools/undo_desk.js";
+import { type Entry, UndoList } from "../../src/tools/undo_list.js";
 import { Workspace } from "../../src/tools/Workspace.js";
 import { NO_WEB } from "../../src/tools/web.js";
-import { FakeMemory } from "../tools/fakes.js";
+import { FakeMemory, PATIENT } from "../tools/fakes.js";
 import { temporary, workspaceWith } from "../tools/places.js";
 import { answers, folderSettings, handlers, ran, reset, Secrets, settings, shown, type Uri } from "./fake_vscode.js";
 
 let root: string;
+let memory: FakeMemory;
 let workspace: Workspace;
 let desk: UndoDesk;
 let view: ChangedFiles;
@@ -32,7 +34,8 @@ let connected = false;
 beforeEach(() => {
   reset();
   root = workspaceWith({ "a.txt": "one\n", "src/b $(x).txt": "two\n" });
-  workspace = new Workspace(root, { undo: { directory: join(temporary(), "undo"), memory: new FakeMemory() } });
+  memory = new FakeMemory();
+  workspace = new Workspace(root, { undo: { directory: join(temporary(), "undo"), memory } });
   desk = workspace.undoing as UndoDesk;
   differences = new Differences();
   view = new ChangedFiles(differences);
@@ -188,7 +191,7 @@ describe("undoing", () => {
     answers.set("Undone.", "Bring It Back");
     await write("exec_1", "a.txt", "new\n");
     await press("undoChange");
-    await vi.waitFor(() => expect(shown.at(-1)?.text).toMatch(/It is as it was before the undo/));
+    await vi.waitFor(() => expect(shown.at(-1)?.text).toMatch(/It is as it was before the undo/), PATIENT);
     expect(text("a.txt")).toBe("new\n");
     expect(view.getChildren()).toHaveLength(1);
     const undo = new EditorUndo(desk, api, () => false);
@@ -215,11 +218,25 @@ describe("undoing", () => {
       return now ? Promise.reject(new ToolFailure("A call runs in this workspace.")) : undo.bringBack(id);
     };
     view.tellUndone({ bringBack: back }, plan, String(undoId));
-    await vi.waitFor(() => expect(shown.at(-1)?.text).toMatch(/It is as it was before the undo/));
+    await vi.waitFor(() => expect(shown.at(-1)?.text).toMatch(/It is as it was before the undo/), PATIENT);
     expect(shown.map(({ kind }) => kind)).toEqual(["info", "warning", "info"]);
     view.tellUndone(undo, { ...plan, files: [] }, String(undoId));
     expect(shown.at(-1)?.text).toBe("Assent: Undone from outside the editor.");
     expect(text("a.txt")).toBe("new\n");
+  });
+
+  test("that stopped in the middle is told when the folder is opened again, and can be finished from there", async () => {
+    await write("exec_1", "made.txt", "new\n");
+    const list = new UndoList(memory);
+    const [entry] = list.entries();
+    await list.put({ ...(entry as Entry), id: "undo_1", toolName: "undo", undoes: "exec_1", done: false });
+    hide();
+    answers.set("an undo stopped in the middle", "Finish It…");
+    answers.set("Undo this change?", "Undo");
+    hide = view.show({ desk, folder: root, undo: new EditorUndo(desk, api, () => false) });
+    await vi.waitFor(() => expect(shown.at(-1)?.text).toMatch(/Undone/), PATIENT);
+    expect(shown[0]).toMatchObject({ kind: "warning", text: expect.stringContaining("did to made.txt") });
+    expect([existsSync(join(root, "made.txt")), desk.interrupted()]).toEqual([false, []]);
   });
 
   test("that was dismissed can be taken back later, from a list of what was undone", async () => {
@@ -279,7 +296,7 @@ describe("undoing", () => {
     answers.set("Undone.", "Bring It Back");
     await write("exec_1", "a.txt", "new\n");
     await press("undoChange");
-    await vi.waitFor(() => expect(shown.at(-1)?.text).toMatch(/Nothing that 'undo_0' changed/));
+    await vi.waitFor(() => expect(shown.at(-1)?.text).toMatch(/Nothing that 'undo_0' changed/), PATIENT);
   });
 
   test("of what is already as it was says so; a fault of ours is not hidden", async () => {

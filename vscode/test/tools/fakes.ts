@@ -62,6 +62,9 @@ export async function settled(rounds = 30): Promise<void> {
   }
 }
 
+/** For `vi.waitFor`, whose own second is too short for real files on a busy machine. */
+export const PATIENT = { timeout: 20_000 };
+
 /** Waits for something that real files or processes bring about. */
 export async function until(holds: () => boolean, seconds = 10): Promise<void> {
   const end = performance.now() + seconds * 1000;

@@ -11,7 +11,7 @@ import type { Executing } from "../../src/host/executing.js";
 import { callDigest } from "../../src/protocol/digests.js";
 import { NO_LOG } from "../../src/tools/ports.js";
 import { NO_WEB } from "../../src/tools/web.js";
-import { BY_ALICE, signal } from "../tools/fakes.js";
+import { BY_ALICE, PATIENT, signal } from "../tools/fakes.js";
 import { reset, settings, shown } from "./fake_vscode.js";
 import { SmallServer } from "./small_server.js";
 
@@ -59,7 +59,7 @@ describe("the executing client", () => {
     const changed = vi.fn();
     const made = await start(changed);
     await server.until(() => server.streams.length === 1);
-    await vi.waitFor(() => expect(made.state).toEqual({ connected: true, isolation: "none", ended: null }));
+    await vi.waitFor(() => expect(made.state).toEqual({ connected: true, isolation: "none", ended: null }), PATIENT);
     expect(changed).toHaveBeenCalled();
     const stream = server.got.find(({ path }) => path.includes("/chat/stream"));
     expect(stream?.token).toBe("Bearer secret");
@@ -96,7 +96,7 @@ describe("the executing client", () => {
   test("that is refused for good says why", async () => {
     server.streamStatus = 403;
     const made = await start();
-    await vi.waitFor(() => expect(made.state.ended).toContain("No such thing."));
+    await vi.waitFor(() => expect(made.state.ended).toContain("No such thing."), PATIENT);
   });
 
   test("that is signed out leaves the word to the watch", async () => {

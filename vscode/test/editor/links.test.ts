@@ -3,6 +3,7 @@
 import { beforeEach, describe, expect, test, vi } from "vitest";
 import { Tokens } from "../../src/editor/secrets.js";
 import { addressRemark, OpenedLinks, signIn } from "../../src/editor/sign_in.js";
+import { PATIENT } from "../tools/fakes.js";
 import { answers, ran, remarks, reset, Secrets, settings, shown } from "./fake_vscode.js";
 import { SmallServer } from "./small_server.js";
 
@@ -75,7 +76,7 @@ describe("a link that is pasted", () => {
     answers.set("Nothing answers", "Sign in");
     expect(await signIn(tokens)).toBe(false);
     expect(shown.at(-1)?.text).toContain("Nothing answers at http://127.0.0.1:9");
-    await vi.waitFor(() => expect(ran.at(-1)).toEqual(["assent.signIn"]));
+    await vi.waitFor(() => expect(ran.at(-1)).toEqual(["assent.signIn"]), PATIENT);
   });
 
   test("gives a token that is tried before it is kept", async () => {

@@ -5,6 +5,7 @@ import type { Api } from "../../../ui/src/api.js";
 import type { Differences } from "../../src/editor/diffs.js";
 import { Telling } from "../../src/editor/telling.js";
 import type { Asked } from "../../src/host/watch.js";
+import { PATIENT } from "../tools/fakes.js";
 import { reset, settings, window } from "./fake_vscode.js";
 
 interface Toast {
@@ -127,7 +128,7 @@ test("nothing is told while the chat is in sight, where it is not wanted, or aft
   ask("d");
   seen.chat = true;
   toasts[0]?.answer();
-  await vi.waitFor(() => expect(telling).toBeDefined());
+  await vi.waitFor(() => expect(telling).toBeDefined(), PATIENT);
   expect(toasts).toHaveLength(1);
   seen.chat = false;
   telling.end();

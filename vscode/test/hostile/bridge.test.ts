@@ -6,6 +6,7 @@ import type { Host } from "../../../ui/src/host.js";
 import type { FromChat, ToChat } from "../../../ui/src/vscode_messages.js";
 import type { NodeHost } from "../../src/host/node_host.js";
 import { Bridge } from "../../src/webview/bridge.js";
+import { PATIENT } from "../tools/fakes.js";
 
 const FEED = "/my/projects/p/chat/stream?execute=false";
 
@@ -41,7 +42,7 @@ test.each([
 ])("%s %s is not for the chat", async (method, path) => {
   const { made, posted, host } = bridge();
   made.hear({ type: "request", id: 1, method, path } as FromChat);
-  await vi.waitFor(() => expect(posted).toHaveLength(1));
+  await vi.waitFor(() => expect(posted).toHaveLength(1), PATIENT);
   expect(posted[0]).toMatchObject({ answer: { status: 400 } });
   expect(host.request).not.toHaveBeenCalled();
 });

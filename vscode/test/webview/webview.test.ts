@@ -8,6 +8,7 @@ import { Bridge } from "../../src/webview/bridge.js";
 import { chatHtml } from "../../src/webview/html.js";
 import { ChatView } from "../../src/webview/view.js";
 import { EventEmitter, handlers, ran, reset, Uri } from "../editor/fake_vscode.js";
+import { PATIENT } from "../tools/fakes.js";
 
 beforeEach(reset);
 
@@ -62,7 +63,7 @@ describe("the bridge", () => {
   test("carries a request out and sends the answer back under its number", async () => {
     const { made, posted, host } = bridge();
     made.hear({ type: "request", id: 3, method: "POST", path: "/my/projects", body: { name: "x" } });
-    await vi.waitFor(() => expect(posted).toHaveLength(1));
+    await vi.waitFor(() => expect(posted).toHaveLength(1), PATIENT);
     expect(host.request).toHaveBeenCalledWith("POST", "/my/projects", { name: "x" });
     expect(posted[0]).toMatchObject({ type: "answer", id: 3, answer: { status: 200 } });
   });
@@ -71,11 +72,11 @@ describe("the bridge", () => {
     const { made, posted, host } = bridge();
     host.request.mockRejectedValueOnce(new Error("gone"));
     made.hear({ type: "request", id: 1, method: "GET", path: "/my/me" });
-    await vi.waitFor(() => expect(posted).toEqual([{ type: "unreachable", id: 1 }]));
+    await vi.waitFor(() => expect(posted).toEqual([{ type: "unreachable", id: 1 }]), PATIENT);
     made.use(null);
     made.hear({ type: "request", id: 2, method: "GET", path: "/my/me" });
     made.hear({ type: "feed", id: 3, path: FEED, lastEventId: null });
-    await vi.waitFor(() => expect(posted).toHaveLength(3));
+    await vi.waitFor(() => expect(posted).toHaveLength(3), PATIENT);
     expect(posted.slice(1)).toEqual([
       { type: "unreachable", id: 2 },
       { type: "feed-closed", id: 3, status: 0 },
@@ -87,7 +88,7 @@ describe("the bridge", () => {
     async (path) => {
       const { made, posted, host } = bridge();
       made.hear({ type: "request", id: 1, method: "GET", path });
-      await vi.waitFor(() => expect(posted).toHaveLength(1));
+      await vi.waitFor(() => expect(posted).toHaveLength(1), PATIENT);
       expect(posted[0]).toMatchObject({ answer: { status: 400 } });
       expect(host.request).not.toHaveBeenCalled();
     },

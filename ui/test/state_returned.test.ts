@@ -98,3 +98,16 @@ test("the same words again, when the first had arrived though its answer was los
   expect(notices(chat)).toHaveLength(1);
   expect(chat.store.get().entries.map(({ id }) => id)).toEqual(["m", "m2"]);
 });
+
+test("a first message that another tab has on its way is sent from here too, and pulls nobody into its conversation", async () => {
+  const host = new TableHost({ [POST]: { message_id: "m", session_id: "theirs", run_id: "r" } });
+  const chat = await open(host);
+  leave(host, null, "hello", 1000);
+  await chat.openSession(null); // the person began a conversation of their own
+  await vi.waitFor(() => expect(host.recall("sending p new")).toBeNull());
+  expect(posts(host)).toHaveLength(1);
+  expect(chat.store.get().sessionId).toBeNull();
+  leave(host, null, "hello", 1000);
+  const back = await open(host, null); // whose page was left comes back into it
+  await vi.waitFor(() => expect(back.store.get().sessionId).toBe("theirs"));
+});

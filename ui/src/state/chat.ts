@@ -34,6 +34,8 @@ export class Chat {
   #count = 0;
   #closed = false;
   #posting = 0;
+  /** The project was opened just now, and the person has not chosen a conversation yet. */
+  #arriving = false;
   readonly #starting = new Again();
   readonly #reading: Reading;
 
@@ -93,6 +95,7 @@ export class Chat {
       await this.#listen(projectId);
       // The person chose another one meanwhile: nothing of this one is to be opened in it.
       if (this.store.get().projectId !== projectId) return;
+      this.#arriving = true;
       await Promise.all([this.#reading.around(projectId), this.#openWanted(projectId, wanted)]);
     });
   }
@@ -105,7 +108,8 @@ export class Chat {
     this.host.remember(`session ${projectId}`, sessionId);
     this.#reading.turn(true);
     if (sessionId !== null) await this.#reading.session(projectId, sessionId);
-    void this.#sendInterrupted(projectId, sessionId);
+    void this.#sendInterrupted(projectId, sessionId, this.#arriving);
+    this.#arriving = false;
   }
 
   /** `asked`: the person wants it now; else it waits for its turn after a failure. */
@@ -257,12 +261,13 @@ export class Chat {
   }
 
   /** What was sent when the page was left, and may have been lost on the way. */
-  async #sendInterrupted(projectId: string, sessionId: string | null): Promise<void> {
+  async #sendInterrupted(projectId: string, sessionId: string | null, arriving: boolean): Promise<void> {
     const left = this.#posting > 0 ? null : this.#outbox.interrupted(projectId, sessionId);
     if (!left) return;
     try {
       const accepted = await this.#outbox.send(projectId, left);
-      if (sessionId === null && this.#shows(projectId, null)) await this.#begun(accepted.session_id);
+      // It may be another tab's: who began a conversation of their own meanwhile stays in it.
+      if (arriving && sessionId === null && this.#shows(projectId, null)) await this.#begun(accepted.session_id);
     } catch (error) {
       const shown = this.#shows(projectId, sessionId);
       if (shown) this.store.do({ type: "returned", returned: { projectId, sessionId, text: left.content } });

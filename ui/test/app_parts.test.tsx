@@ -155,6 +155,20 @@ test("of many only the first are whole cards; the others are lines, in order, th
   expect(focus.mock.contexts.at(-1)).toBe(container.querySelector(`[data-card="${many[0]?.id}"] > .card-question`));
 });
 
+test("the next is the one after a question that is taller than its place", async () => {
+  vi.useFakeTimers();
+  const focus = vi.spyOn(HTMLElement.prototype, "focus");
+  Element.prototype.scrollIntoView = vi.fn();
+  const places: Record<string, DOMRect> = { a: new DOMRect(0, 12, 100, 900), b: new DOMRect(0, 924, 100, 900) };
+  vi.spyOn(Element.prototype, "getBoundingClientRect").mockImplementation(function (this: Element) {
+    return places[this.getAttribute("data-card") ?? ""] ?? new DOMRect(0, 0, 100, 400);
+  });
+  const { container } = render(panel([sample.approval("a", 1), sample.approval("b", 2)], []));
+  fireEvent.click(screen.getByText("Show the next ↓"));
+  await act(() => vi.advanceTimersByTimeAsync(1));
+  expect(focus.mock.contexts.at(-1)).toBe(container.querySelector('[data-card="b"] > .card-question'));
+});
+
 test("a question that comes keeps the panel as tall as it was, until one goes or the person wants more", () => {
   let tall = 300;
   const grown: (() => void)[] = [];
@@ -212,6 +226,20 @@ test("what is answered meanwhile is no reason for an earlier card to stay", asyn
   await act(() => vi.advanceTimersByTimeAsync(5000));
   expect(new Set(dismissed.mock.calls.flat())).toEqual(new Set(["a"])); // until it is really gone
   view.rerender(panel([], [], dismissed));
+});
+
+test("who answers one after the other keeps only the last answer in sight: more would hide the next question", () => {
+  const dismissed = vi.fn();
+  const [first, second, elsewhere] = [settledOf("a", true), settledOf("b", true), settledOf("c", false)];
+  const view = render(panel([sample.approval("d", 2)], [elsewhere, first], dismissed));
+  expect(dismissed).not.toHaveBeenCalled();
+  view.rerender(panel([sample.approval("d", 2)], [elsewhere, first, second], dismissed));
+  expect(dismissed.mock.calls).toEqual([["a"]]);
+  // Unless the person is at an earlier one.
+  dismissed.mockClear();
+  act(() => view.container.querySelector<HTMLElement>('[data-card="b"] button')?.focus());
+  view.rerender(panel([], [elsewhere, second, settledOf("d", true)], dismissed));
+  expect(dismissed).not.toHaveBeenCalled();
 });
 
 test("a card that was answered by a click leaves, though the pressed button had the focus", async () => {

@@ -39,6 +39,7 @@ export const MOST_CARDS = 4;
 /** And so many are lines; the rest is a number. */
 export const MOST_LINES = 100;
 const LONGEST_LINE = 200;
+const AT_TOP_PIXELS = 16;
 
 /** Those that wait and those that were just answered, each where it came. */
 export function inOrder(questions: readonly Question[], settled: readonly Settled[]): Question[] {
@@ -172,10 +173,11 @@ interface FootProps {
 function Foot({ panel, questions, next }: FootProps): ReactNode {
   const more = questions.length - 1;
   const toNext = () => {
-    const bottom = panel.current?.getBoundingClientRect().bottom ?? 0;
+    const seen = panel.current?.getBoundingClientRect();
     const below = questions.find(({ id }) => {
-      const card = panel.current?.querySelector(`[data-card="${id}"], [data-line="${id}"]`);
-      return card !== undefined && card !== null && card.getBoundingClientRect().bottom > bottom + 1;
+      const place = panel.current?.querySelector(`[data-card="${id}"], [data-line="${id}"]`)?.getBoundingClientRect();
+      // One that begins at the top is the one that is looked at, however far it reaches below.
+      return seen && place && place.bottom > seen.bottom + 1 && place.top > seen.top + AT_TOP_PIXELS;
     });
     const found = below ?? questions[0];
     if (found) next(found.id);
@@ -209,6 +211,11 @@ function useWanted(wanted: Wanted, active: boolean, questions: Question[], goTo:
 
 /** Takes settled cards away after a while, unless the person is at them: a card alone cannot know when it lost the focus. */
 function useLeaving(panel: RefObject<HTMLElement | null>, settled: Settled[], dismiss: (id: string) => void): void {
+  useEffect(() => {
+    // Only the last answer of the person stays: several would take the place of the question that comes next.
+    const given = settled.filter(({ here }) => here).map(({ question }) => question.id);
+    for (const id of given.slice(0, -1)) if (!isAt(panel.current, id)) dismiss(id);
+  }, [panel, settled, dismiss]);
   // Kept over changes of the list: what is answered meanwhile is no reason for the others to stay.
   const ages = useRef(new Map<string, number>());
   useEffect(() => {
@@ -217,14 +224,18 @@ function useLeaving(panel: RefObject<HTMLElement | null>, settled: Settled[], di
     if (settled.length === 0) return;
     const timer = setInterval(() => {
       for (const { question } of settled) {
-        const card = panel.current?.querySelector(`[data-card="${question.id}"]`);
-        const age = card?.matches(":hover, :focus-within") ? 0 : (seconds.get(question.id) ?? 0) + 1;
+        const age = isAt(panel.current, question.id) ? 0 : (seconds.get(question.id) ?? 0) + 1;
         seconds.set(question.id, age);
         if (age >= STAYS_SECONDS) dismiss(question.id);
       }
     }, 1000);
     return () => clearInterval(timer);
   }, [panel, settled, dismiss]);
+}
+
+/** Whether the person is at this card, with the pointer or the keyboard. */
+function isAt(panel: HTMLElement | null, id: string): boolean {
+  return panel?.querySelector(`[data-card="${id}"]`)?.matches(":hover, :focus-within") ?? false;
 }
 
 function CardFailed() {

@@ -104,6 +104,7 @@ describe("how a call stands", () => {
   it("names people", () => {
     expect(whoIs("person:alice", "alice")).toBe("you");
     expect(whoIs("person:bob", "alice")).toBe("bob");
+    expect(whoIs("user:alice", "alice")).toBe("you"); // as the server names who undid something
     expect(whoIs("bob", "alice")).toBe("bob");
     expect(whoIs(null, "alice")).toBe("");
   });

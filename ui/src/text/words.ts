@@ -143,10 +143,10 @@ export function answeredIn(from: AnsweredFrom): string {
   return from === "page" ? "in a browser" : "in a terminal, an editor or another program";
 }
 
-/** A person's name out of `person:alice`; "you" for oneself. */
+/** A person's name out of `person:alice` or `user:alice`; "you" for oneself. */
 export function whoIs(actor: string | null, userId: string | null): string {
   const [kind = "", ...rest] = (actor ?? "").split(":");
-  const name = kind === "person" ? rest.join(":") : (actor ?? "");
+  const name = kind === "person" || kind === "user" ? rest.join(":") : (actor ?? "");
   return name === userId ? "you" : oneLine(name);
 }
 

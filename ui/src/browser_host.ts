@@ -44,6 +44,12 @@ export class BrowserHost implements Host {
       this.onSignedOut?.();
       this.forget();
     });
+    // Brought back as it was, it would show their conversation to whoever presses Back.
+    window.addEventListener("pageshow", ({ persisted }) => {
+      if (!persisted || !this.#key.hasLeft()) return;
+      this.#left = true;
+      this.onSignedOut?.();
+    });
   }
 
   async request(method: "GET" | "POST", path: string, body?: unknown): Promise<Answer> {

@@ -46,6 +46,14 @@ export class PageKey {
     return false;
   }
 
+  /** Whether the person who began here has left meanwhile, as a page finds that the browser had put aside. */
+  hasLeft(): boolean {
+    if (this.#user === null || this.current() !== null) return false;
+    this.#changed(); // where somebody else is here now it is read anew
+    this.#out = true;
+    return true;
+  }
+
   forget(): void {
     this.#out = true;
     try {

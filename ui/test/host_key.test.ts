@@ -1,6 +1,9 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { reload } from "../src/app/reload";
 import { BrowserHost } from "../src/browser_host";
 import { keepsKeys, PAGE_KEY, PageKey } from "../src/page_key";
+
+vi.mock("../src/app/reload", () => ({ reload: vi.fn() }));
 
 const fetching = vi.fn<typeof fetch>();
 beforeEach(() => {
@@ -11,6 +14,7 @@ afterEach(() => {
   vi.unstubAllGlobals();
   vi.restoreAllMocks();
   fetching.mockReset();
+  vi.mocked(reload).mockClear();
   localStorage.clear();
 });
 
@@ -114,6 +118,32 @@ describe("the key of the page", () => {
     expect(sent()).toEqual(["one"]);
     expect(localStorage.getItem(PAGE_KEY)).toBeNull();
   });
+
+  test.each([
+    ["nobody", null],
+    ["somebody else", "two bob"],
+  ])(
+    "a page that comes back from where the browser had put it aside shows nothing of who left: now it is %s",
+    (_, kept) => {
+      signIn("one");
+      const host = new BrowserHost();
+      const out = vi.fn();
+      host.onSignedOut = out;
+      const back = (persisted: boolean) =>
+        window.dispatchEvent(Object.assign(new Event("pageshow"), { persisted }) as PageTransitionEvent);
+      back(true);
+      expect(out).not.toHaveBeenCalled();
+      if (kept === null) localStorage.removeItem(PAGE_KEY);
+      else localStorage.setItem(PAGE_KEY, kept);
+      host.remember("draft p s", "of who is here now");
+      back(false); // loaded, not brought back
+      expect(out).not.toHaveBeenCalled();
+      back(true);
+      expect(out).toHaveBeenCalledOnce();
+      expect(vi.mocked(reload).mock.calls.length > 0).toBe(kept !== null);
+      expect(localStorage.getItem("assent.draft p s")).toBe("of who is here now");
+    },
+  );
 
   test("where the browser keeps nothing there is no key, and that is known", async () => {
     expect(keepsKeys()).toBe(true);

@@ -137,6 +137,7 @@ describe("the key of the page", () => {
       else localStorage.setItem(PAGE_KEY, kept);
       host.remember("draft p s", "of who is here now");
       back(false); // loaded, not brought back
+      vi.mocked(reload).mockClear(); // hosts of other tests listen to the same window
       expect(out).not.toHaveBeenCalled();
       back(true);
       expect(out).toHaveBeenCalledOnce();

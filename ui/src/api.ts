@@ -37,6 +37,10 @@ import type {
 } from "@protocol";
 import type { Host } from "./host";
 
+const LOOK_AFTER_IT = "See whether `assent up` or `assent serve` still runs.";
+/** For who did not start the server, and need not know that there is one. */
+const ASK_AROUND = "Try again in a moment. If it stays so, tell who runs this page.";
+
 /** Why a request did not succeed, in the server's words. `status` 0: it could not be reached. */
 export class Problem extends Error {
   readonly status: number;
@@ -131,8 +135,10 @@ export class Api {
   }
 
   async #ask<T>(method: "GET" | "POST", path: string, body?: unknown): Promise<T> {
-    const answer = await this.#host.request(method, path, body).catch(() => {
-      throw new Problem("The server cannot be reached.", 0, "See whether `assent up` or `assent serve` still runs.");
+    const answer = await this.#host.request(method, path, body).catch((error: unknown) => {
+      if (error instanceof Problem) throw error;
+      const todo = this.#host.kind === "embedded" ? ASK_AROUND : LOOK_AFTER_IT;
+      throw new Problem("The server cannot be reached.", 0, todo);
     });
     if (answer.serverTime !== null) this.#heardTime?.(answer.serverTime);
     if (answer.status >= 200 && answer.status < 300) return answer.body as T;

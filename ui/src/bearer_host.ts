@@ -1,6 +1,7 @@
 // The chat inside another page: it talks to a server at an address with a bearer token. The token is never stored, and
 // the surrounding page's title, icon and address are left alone.
 
+import { Problem } from "./api";
 import { ask, readFeed, type Way } from "./fetching";
 import type { Answer, FeedListener, Host, Waiting } from "./host";
 import { storage } from "./storage";
@@ -24,7 +25,14 @@ export class BearerHost implements Host {
   readonly #onWaiting: ((waiting: Waiting) => void) | undefined;
 
   constructor({ server, token, onWaiting }: BearerOptions) {
-    const fresh = async () => (typeof token === "function" ? await token() : token);
+    const fresh = async () => {
+      try {
+        return typeof token === "function" ? await token() : token;
+      } catch {
+        // The reason is the surrounding page's own: it may hold anything, and is not for this one to show.
+        throw new Problem("The page around this chat gave no token.", 0, "Load it again, or sign in there again.");
+      }
+    };
     const base = server.replace(/\/+$/, "");
     this.#way = {
       address: (path) => base + path,

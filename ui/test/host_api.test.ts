@@ -1,6 +1,7 @@
 // @vitest-environment node
 import { expect, test, vi } from "vitest";
 import { Api, Problem } from "../src/api";
+import { BearerHost } from "../src/bearer_host";
 import type { Host } from "../src/host";
 
 function asking(answer: { status: number; body?: unknown } | Error = { status: 200, body: {} }) {
@@ -60,4 +61,14 @@ test("what went wrong is told in the server's words, or says that it could not b
   await expect(new Api(asking(new Error("gone")).host).me()).rejects.toMatchObject({ status: 0 });
   await expect(new Api(asking({ status: 401 }).host, undefined, out).me()).rejects.toBeInstanceOf(Problem);
   expect(out).toHaveBeenCalledOnce();
+});
+
+test("who looks at the chat in another page is not told to look after a server, nor that it is away when a token is missing", async () => {
+  const away = { ...asking(new Error("gone")).host, kind: "embedded" } as Host;
+  const error = await new Api(away).me().catch((each: unknown) => each);
+  expect(error).toMatchObject({ message: "The server cannot be reached.", status: 0 });
+  expect((error as Problem).hint).not.toContain("assent");
+  const token = () => Promise.reject(new Error("no session"));
+  const untold = new BearerHost({ server: "http://127.0.0.1:1", token });
+  await expect(new Api(untold).me()).rejects.toMatchObject({ message: expect.stringContaining("no token"), status: 0 });
 });

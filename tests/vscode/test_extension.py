@@ -215,6 +215,8 @@ async def test_what_agents_changed_is_listed_and_undone_from_the_list_and_from_t
     await listed.hover()
     await listed.get_by_role("button", name="Undo This Change").click()
     await expect(window.dialog).to_contain_text("listed.md is removed")
+    # Enter only shows what would be undone.
+    await expect(window.dialog.get_by_role("button", name="Show the Difference")).to_be_focused()
     await window.shot("4a-undo")
     await window.dialog.get_by_role("button", name="Undo", exact=True).click()
     await expect(window.toast("Undone: 1 path is as before the call.")).to_be_visible()
@@ -229,6 +231,9 @@ async def test_what_agents_changed_is_listed_and_undone_from_the_list_and_from_t
         await page.get_by_role("button", name="Undo…").click()
         await page.get_by_role("button", name=re.compile("^Undo this")).click()
         await expect(changes.locator(".monaco-list-row", has_text="kept.md")).to_have_count(0)
+    # Who sits here did not ask for it, and can have it back.
+    told = window.toast("Undone from outside the editor: kept.md.")
+    await expect(told.get_by_role("button", name="Bring It Back")).to_be_visible()
     assert kept.read_text() == "as it was\n"
     await window.shot("4b-undone")
     await window.clear_notifications()

@@ -232,7 +232,7 @@ async def test_what_agents_changed_is_listed_and_undone_from_the_list_and_from_t
         await page.get_by_role("button", name=re.compile("^Undo this")).click()
         await expect(changes.locator(".monaco-list-row", has_text="kept.md")).to_have_count(0)
     # Who sits here did not ask for it, and can have it back.
-    told = window.toast("Undone from outside the editor: kept.md.")
+    told = window.toast("Undone, as asked in the chat or on the page: kept.md.")
     await expect(told.get_by_role("button", name="Bring It Back")).to_be_visible()
     assert kept.read_text() == "as it was\n"
     await window.shot("4b-undone")

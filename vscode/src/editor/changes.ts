@@ -137,7 +137,7 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
   tellUndone(undo: Back, plan: UndoPlan, undoId: string): void {
     const paths = plan.files.map(({ path }) => path);
     // None where an undo that was interrupted had done all of it already.
-    const message = `Undone from outside the editor${paths.length === 0 ? "" : `: ${named(paths)}`}.`;
+    const message = `Undone, as asked in the chat or on the page${paths.length === 0 ? "" : `: ${named(paths)}`}.`;
     void offerBack(undo, { message, undoId });
   }
 

@@ -208,7 +208,7 @@ describe("undoing", () => {
     const { plan: digest } = await desk.look("exec_1");
     const { plan, undoId } = await desk.carryOut("exec_1", digest, false, () => true);
     expect(undo.isAsking("exec_1", String(undoId))).toBe(false);
-    answers.set("Undone from outside the editor: a.txt.", "Bring It Back");
+    answers.set("Undone, as asked in the chat or on the page: a.txt.", "Bring It Back");
     // Somebody else is just undoing something: the button stays.
     answers.set("A call runs in this workspace", "Bring It Back");
     let busy = true;
@@ -221,7 +221,7 @@ describe("undoing", () => {
     await vi.waitFor(() => expect(shown.at(-1)?.text).toMatch(/It is as it was before the undo/), PATIENT);
     expect(shown.map(({ kind }) => kind)).toEqual(["info", "warning", "info"]);
     view.tellUndone(undo, { ...plan, files: [] }, String(undoId));
-    expect(shown.at(-1)?.text).toBe("Assent: Undone from outside the editor.");
+    expect(shown.at(-1)?.text).toBe("Assent: Undone, as asked in the chat or on the page.");
     expect(text("a.txt")).toBe("new\n");
   });
 

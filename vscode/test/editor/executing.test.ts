@@ -89,7 +89,9 @@ describe("the executing client", () => {
     const told = posts("/undo-report")[0]?.body as { plan: { plan: string } } | undefined;
     server.send(3, { ...undo, ...times, request_id: "r2", plan: told?.plan.plan });
     await server.until(() => posts("/undo-report").length === 2);
-    expect(shown).toMatchObject([{ text: "Assent: Undone from outside the editor: a.txt.", items: ["Bring It Back"] }]);
+    expect(shown).toMatchObject([
+      { text: "Assent: Undone, as asked in the chat or on the page: a.txt.", items: ["Bring It Back"] },
+    ]);
     expect(await readdir(join(root, "ws"))).toEqual([]);
   });
 

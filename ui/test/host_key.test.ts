@@ -1,9 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { reload } from "../src/app/reload";
 import { BrowserHost } from "../src/browser_host";
 import { keepsKeys, PAGE_KEY, PageKey } from "../src/page_key";
-
-vi.mock("../src/app/reload", () => ({ reload: vi.fn() }));
 
 const fetching = vi.fn<typeof fetch>();
 beforeEach(() => {
@@ -14,7 +11,6 @@ afterEach(() => {
   vi.unstubAllGlobals();
   vi.restoreAllMocks();
   fetching.mockReset();
-  vi.mocked(reload).mockClear();
   localStorage.clear();
 });
 
@@ -119,32 +115,33 @@ describe("the key of the page", () => {
     expect(localStorage.getItem(PAGE_KEY)).toBeNull();
   });
 
-  test.each([
-    ["nobody", null],
-    ["somebody else", "two bob"],
-  ])(
-    "a page that comes back from where the browser had put it aside shows nothing of who left: now it is %s",
-    (_, kept) => {
-      signIn("one");
-      const host = new BrowserHost();
-      const out = vi.fn();
-      host.onSignedOut = out;
-      const back = (persisted: boolean) =>
-        window.dispatchEvent(Object.assign(new Event("pageshow"), { persisted }) as PageTransitionEvent);
-      back(true);
-      expect(out).not.toHaveBeenCalled();
-      if (kept === null) localStorage.removeItem(PAGE_KEY);
-      else localStorage.setItem(PAGE_KEY, kept);
-      host.remember("draft p s", "of who is here now");
-      back(false); // loaded, not brought back
-      vi.mocked(reload).mockClear(); // hosts of other tests listen to the same window
-      expect(out).not.toHaveBeenCalled();
-      back(true);
-      expect(out).toHaveBeenCalledOnce();
-      expect(vi.mocked(reload).mock.calls.length > 0).toBe(kept !== null);
-      expect(localStorage.getItem("assent.draft p s")).toBe("of who is here now");
-    },
-  );
+  test("a page that comes back from where the browser had put it aside shows nothing of who left meanwhile", () => {
+    signIn("one");
+    const adding = vi.spyOn(window, "addEventListener");
+    const host = new BrowserHost();
+    const shows = adding.mock.calls.find(([name]) => name === "pageshow")?.[1] as (event: Event) => void;
+    adding.mockRestore();
+    const back = (persisted: boolean) => shows(Object.assign(new Event("pageshow"), { persisted }));
+    const out = vi.fn();
+    host.onSignedOut = out;
+    back(true);
+    localStorage.removeItem(PAGE_KEY);
+    back(false); // loaded, not brought back
+    expect(out).not.toHaveBeenCalled();
+    back(true);
+    expect(out).toHaveBeenCalledOnce();
+  });
+
+  test("one that finds somebody else there then is read anew, and one that nobody was signed in to has nothing to hide", () => {
+    const anew = vi.fn();
+    expect(tab(anew).key.hasLeft()).toBe(false);
+    signIn("one");
+    const { key } = tab(anew);
+    expect(key.hasLeft()).toBe(false);
+    signIn("two", "bob");
+    expect(key.hasLeft()).toBe(true);
+    expect(anew).toHaveBeenCalledOnce();
+  });
 
   test("where the browser keeps nothing there is no key, and that is known", async () => {
     expect(keepsKeys()).toBe(true);

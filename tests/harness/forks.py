@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn, TextIO, cast
 
 from assent.cli.main import run as run_assent
+from assent.gate import Gate
 
 PACKAGES = ("assent.cli", "assent.client", "assent.server", "assent.agents", "assent.store", "assent.workspace")
 LIBRARIES = ("aiohttp.web", "alembic.command", "rich.prompt", "rich.syntax", "uvicorn.protocols.http.httptools_impl")
@@ -222,6 +223,7 @@ def _load() -> None:
             importlib.import_module(module.name)
     for name in LIBRARIES:
         importlib.import_module(name)
+    Gate().commands.check()  # which every server that is opened does, once in a process
     gc.collect()
     gc.freeze()  # so that a collection in a fork does not copy what was loaded
 

@@ -149,19 +149,16 @@ class Workbench:
 
     async def command(self, title: str) -> None:
         """Run a command by its title, from the palette."""
-        await self._open_palette()
-        await self.input.fill(f">{title}")
         row = self.page.locator(".quick-input-list .monaco-list-row", has_text=title).first
-        await row.click()
-
-    async def _open_palette(self) -> None:
-        # A webview that is just loading has the keyboard and passes no key on: a person presses it again.
+        # A webview that is just loading takes the keyboard: then it passes no key on, or the palette closes again under
+        # one's hands. A person begins anew.
         for patience in (3_000, 6_000, 12_000, 24_000):
             await self.page.keyboard.press("F1")
             with contextlib.suppress(PlaywrightTimeout):
-                await self.input.wait_for(timeout=patience)
+                await self.input.fill(f">{title}", timeout=patience)
+                await row.click(timeout=patience)
                 return
-        raise AssertionError("the palette did not open")
+        raise AssertionError(f"the palette did not stay open for {title!r}")
 
     async def open_chat(self) -> None:
         """Bring the chat into sight, as a person does: by the status bar."""

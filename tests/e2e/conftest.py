@@ -1,25 +1,18 @@
 """Fixtures of the end-to-end tests: everything real, everything in its own process."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from harness.forks import Forks
-from harness.processes import Site, User, environment, open_site
-
-
-@pytest.fixture(scope="session")
-def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    """What most processes here are forked from; tests that open a site of their own start them as a user does."""
-    made = Forks(environment(tmp_path_factory.getbasetemp()))
-    yield made
-    made.close()
+from harness.forks import untraced_forks
+from harness.processes import Site, User, open_site
 
 
 @pytest.fixture
-async def site(tmp_path: Path, forks: Forks) -> AsyncIterator[Site]:
-    async with open_site(tmp_path, forks, durability="normal") as site:
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    """Its processes are forks; tests that open a site of their own start them as a user does."""
+    async with open_site(tmp_path, untraced_forks(), durability="normal") as site:
         (site.workspace / "package.json").write_text('{"name": "demo", "version": "3.2.1"}\n')
         (site.workspace / "src").mkdir()
         (site.workspace / "src" / "app.py").write_text("print('hello')  # TODO: greet\n")

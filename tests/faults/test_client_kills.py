@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from assent.workspace.drafts import remove_drafts
+from harness.forks import untraced_forks
 from harness.processes import Site, User, environment, open_site
 from harness.zygote import Zygote, open_zygote
 
@@ -129,7 +130,7 @@ async def kill_again_and_again(zygote: Zygote, chance: random.Random, signs: Sig
 async def test_client_killed_a_hundred_times_never_tears_a_file_and_runs_nothing_twice(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     files = [Written("a.txt"), Written("deep/b.md"), Written("log.txt", appends=True)]
-    async with open_site(tmp_path) as site:
+    async with open_site(tmp_path, untraced_forks()) as site:
         alice = User(site.url, site.token("alice"))
         await site.serve()
         project_id = (await alice.post("/my/projects", {"name": "demo"})).body["project_id"]
@@ -186,7 +187,7 @@ time.sleep(1000)
 @pytest.mark.promise("C8", "T3")
 @pytest.mark.timeout(120)
 async def test_cancel_in_the_chat_ends_every_process_of_the_command(tmp_path: Path) -> None:
-    async with open_site(tmp_path) as site:
+    async with open_site(tmp_path, untraced_forks()) as site:
         marker = f"daemons-{site.port}.py"
         (site.workspace / marker).write_text(DAEMONS)
         alice = User(site.url, site.token("alice"))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.forks import untraced_forks
 from harness.processes import User, open_site
 
 pytestmark = pytest.mark.timeout(120)
@@ -25,7 +26,7 @@ async def appears(path: Path) -> None:
 
 @pytest.mark.promise("W7", "W12")
 async def test_server_killed_while_an_approval_waits_and_the_agent_still_finishes(tmp_path: Path) -> None:
-    async with open_site(tmp_path) as site:
+    async with open_site(tmp_path, untraced_forks()) as site:
         alice = User(site.url, site.token("alice"))
         server = await site.serve()
         project_id = await project_of(alice)
@@ -54,7 +55,7 @@ async def test_server_killed_while_an_approval_waits_and_the_agent_still_finishe
 
 @pytest.mark.promise("C5", "W10")
 async def test_server_killed_while_a_command_runs_gets_the_result_after_its_restart(tmp_path: Path) -> None:
-    async with open_site(tmp_path) as site:
+    async with open_site(tmp_path, untraced_forks()) as site:
         (site.workspace / "slow.py").write_text(SLOW)
         alice = User(site.url, site.token("alice"))
         server = await site.serve()
@@ -73,7 +74,7 @@ async def test_server_killed_while_a_command_runs_gets_the_result_after_its_rest
 
 @pytest.mark.promise("C1", "C5")
 async def test_client_killed_while_a_command_runs_reports_it_as_interrupted(tmp_path: Path) -> None:
-    async with open_site(tmp_path) as site:
+    async with open_site(tmp_path, untraced_forks()) as site:
         (site.workspace / "slow.py").write_text(SLOW)
         alice = User(site.url, site.token("alice"))
         await site.serve()

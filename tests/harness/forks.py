@@ -208,6 +208,12 @@ def shared_forks() -> Forks:
     return Forks(os.environ)
 
 
+@functools.cache
+def untraced_forks() -> Forks:
+    """The same for tests whose processes coverage leaves alone."""
+    return Forks({name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")})
+
+
 def _opened(stack: contextlib.ExitStack, descriptor: int) -> int:
     stack.callback(os.close, descriptor)
     return descriptor

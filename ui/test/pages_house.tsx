@@ -36,7 +36,8 @@ export interface Asked {
 type Reply = (asked: Asked) => Answer | Promise<Answer>;
 
 export const told = (body: unknown, status = 200): Answer => ({ status, body, serverTime: null });
-export const refused = (status: number, detail: string, hint?: string): Answer => told({ detail, hint }, status);
+export const refused = (status: number, detail: string, hint?: string, state?: string): Answer =>
+  told({ detail, hint, state }, status);
 
 export class FakeHost implements Host {
   readonly kind = "browser";

@@ -161,8 +161,13 @@ it("without a machine it says so, and asks by itself when the machine is back", 
 });
 
 it("with another machine it says that it is another one", async () => {
-  await open(() => refused(409, "That machine is not here."), { machines: [machine({ client_id: "desk" })] });
+  const hint = "Connect it again: `assent connect`.";
+  const machines = [machine({ client_id: "desk" })];
+  await open(() => refused(409, "That machine is not here.", hint, "disconnected"), { machines });
   expect(screen.getByText(/Another machine is connected/)).toBeTruthy();
+  // What to do is said once, for this very call.
+  expect(screen.queryByText(/Connect it again/)).toBeNull();
+  expect(screen.getByText("assent undo exec_1")).toBeTruthy();
 });
 
 it("when the right machine is there and fails, only its own words are shown", async () => {

@@ -3,7 +3,7 @@
 
 import type { Machine, UndoAnswer, UndoPlan } from "@protocol";
 import { useEffect, useId, useRef, useState } from "react";
-import type { Api, Problem } from "../api";
+import { type Api, Problem } from "../api";
 import { DiffView } from "../cards/DiffView";
 import type { Host } from "../host";
 import { visible } from "../text/visible";
@@ -53,7 +53,7 @@ export function UndoPanel(props: Props) {
           {plan.busy && <Waiting what="Asking the machine what an undo would do…" />}
           {plan.problem && (
             <>
-              <Trouble problem={plan.problem} again={plan.again} retry="Ask again" />
+              <Trouble problem={here ? plan.problem : unhinted(plan.problem)} again={plan.again} retry="Ask again" />
               <WhereItIs toolId={toolId} clientId={clientId} machines={state.machines} />
             </>
           )}
@@ -71,6 +71,12 @@ export function UndoPanel(props: Props) {
       )}
     </section>
   );
+}
+
+/** Without what to do where the machine is not here: what is below says it for this call. */
+function unhinted(problem: Problem): Problem {
+  const { message, status, hint, state } = problem;
+  return new Problem(message, status, state === "disconnected" ? null : hint, state);
 }
 
 /** When the machine cannot be asked: which one it is, and what can be done there. */

@@ -32,7 +32,10 @@ export function storage(): Kept {
         return true;
       });
       if (kept) memory.delete(key);
-      else memory.set(key, value);
+      else {
+        removeItem(key); // what was kept before must not come back in its place
+        memory.set(key, value);
+      }
     },
     removeItem,
     forget: (prefix) => {

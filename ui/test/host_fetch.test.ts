@@ -188,6 +188,20 @@ describe("what is remembered", () => {
     expect(kept.getItem("a")).toBeNull();
   });
 
+  test("what no longer fits takes the place of what was kept before: an older draft must not come back", () => {
+    const kept = storage();
+    kept.setItem("a", "old");
+    const full = vi.spyOn(Storage.prototype, "setItem").mockImplementation(() => {
+      throw new Error("full");
+    });
+    kept.setItem("a", "new");
+    expect(kept.getItem("a")).toBe("new");
+    expect(storage().getItem("a")).toBeNull();
+    full.mockRestore();
+    kept.setItem("a", "newer");
+    expect(storage().getItem("a")).toBe("newer");
+  });
+
   test("signing out forgets what was written and opened, here and in the other tabs, and keeps what is preferred", async () => {
     fetching.mockImplementation(async () => new Response("{}"));
     const [here, there] = [new BrowserHost(), new BrowserHost()];

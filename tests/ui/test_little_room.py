@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SMALLEST: ViewportSize = {"width": 280, "height": 420}
 SIZES = ((280, 420), (360, 640), (420, 420), (280, 900))
-LONG = "--grep 'the whole of a command must be read before it is answered' --reporter=dot --out=build/report.txt"
+LONG = "--grep 'the whole of a command must be read before it is answered' --out=build/report.txt"
 
 # What of it a person can see and press: what is on top in its middle must be it, and near its corners too.
 SEEN = """([card, wanted]) => [...card.querySelectorAll(wanted)].filter((it) => it.checkVisibility()).map((each) => {
@@ -45,10 +45,10 @@ async def hidden(page: Page, wanted: str) -> list[str]:
 async def test_what_is_asked_and_the_answers_are_in_sight_together_in_a_small_pane(page: Page, home: Household) -> None:
     (home.workspace / "package.json").write_text('{"scripts": {"test": "touch ran"}}\n')
     bad: list[tuple[str, tuple[int, int], list[str]]] = []
+    asked = question(page)
     for number, (line, level) in enumerate(((f"npm test -- {LONG}", "MEDIUM"), (f"python3 -c 'x' {LONG}", "HIGH"))):
         await page.set_viewport_size({"width": 1280, "height": 800})
         await say(page, f"run {line}", first=number == 0)
-        asked = question(page)
         await expect(asked).to_contain_text(level)
         await expect(asked.locator(".card-question-rest")).to_contain_text("build/report.txt")
         for size in SIZES:
@@ -73,4 +73,12 @@ async def test_what_is_asked_and_the_answers_are_in_sight_together_in_a_small_pa
             await shot(page, "little-armed")
         await asked.get_by_role("button", name="Deny").click()
         await expect(asked).to_have_count(0)
+    # Of what is too long for its place it is said that it goes on.
+    await say(page, f"run python3 -c 'x' {LONG} {LONG} {LONG} {LONG}", first=False)
+    await expect(asked.locator(".card-cut")).to_be_visible()
+    bad.append(("endless", (280, 420), await hidden(page, f".card-risk, .card-left, .card-cut, {ANSWERS}")))
+    await asked.get_by_role("button", name="Allow once…").click()
+    await expect(asked.locator(".card-grave")).to_be_visible()
+    bad.append(("endless, armed", (280, 420), await hidden(page, ".card-cut, .card-answers button, .card-grave p")))
+    await shot(page, "little-endless")
     assert not [each for each in bad if each[2]]

@@ -28,7 +28,7 @@ describe("what is asked, where there is little room", () => {
     tall(40, 40);
     expect(container.textContent).not.toContain("It goes on");
     tall(80, 40);
-    expect(container.textContent).toContain("It goes on: scroll the words above");
+    expect(container.textContent).toContain("It goes on: scroll it");
     tall(80, 80);
     expect(container.textContent).not.toContain("It goes on");
     unmount();

@@ -26,7 +26,7 @@ export function Headline({ text }: { text: string }) {
           <bdi>{text}</bdi>
         </h2>
       </div>
-      {cut && <p className="card-cut">It goes on: scroll the words above, or make this view larger.</p>}
+      {cut && <p className="card-cut">It goes on: scroll it, or make room.</p>}
     </>
   );
 }

@@ -33,7 +33,7 @@ export default defineConfig({
   test: {
     environment: "jsdom",
     include: ["test/**/*.test.{ts,tsx}"],
-    setupFiles: ["test/quick_styles.ts"],
+    setupFiles: ["test/quick_styles.ts", "test/patience.ts"],
     // One browser for each worker instead of one for each file: that alone was half of the time. Tests clean up after
     // themselves, and a module that one of them replaces is loaded by no other.
     pool: "threads",

@@ -246,6 +246,10 @@ async def test_a_command_that_is_denied_does_not_run_and_the_agent_hears_why(des
     )
     await desk.begin()
     await desk.window.say("run npm test")
+    # Also with the list of changes open below it: what is asked and the answers, without scrolling.
+    await expect(desk.question.get_by_role("heading")).to_be_in_viewport(ratio=0.9)
+    for answer in ("Allow once", "Deny"):
+        await expect(desk.question.get_by_role("button", name=answer, exact=True)).to_be_in_viewport(ratio=0.9)
     await desk.question.get_by_role("textbox", name="Reason to deny").fill("not before lunch")
     await desk.window.shot("5-command")
     await desk.question.get_by_role("button", name="Deny", exact=True).click()

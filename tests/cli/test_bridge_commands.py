@@ -79,7 +79,7 @@ async def test_it_stops_when_asked_also_while_the_host_is_silent(tmp_path: Path,
         assert process.stdout is not None
         try:
             process.stdin.write(HELLO[name])
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(100):  # it is started from nothing, perhaps on a busy machine
                 assert b'"id":1' in (await process.stdout.readline()).replace(b" ", b"")
                 process.send_signal(signal.SIGTERM)
                 _, said = await process.communicate()

@@ -118,10 +118,11 @@ async def open_household(tmp_path: Path, **settings: Any) -> AsyncGenerator[Hous
     async with AsyncExitStack() as ends:
         up: asyncio.Future[Listening] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(serve(server_settings, "127.0.0.1", 0, ready=up.set_result))
-        ends.push_async_callback(_end, serving)
+        ends.push_async_callback(_left, serving, up)
         async with asyncio.timeout(LIMIT_SECONDS):
             await asyncio.wait({up, serving}, return_when=asyncio.FIRST_COMPLETED)
             listening = up.result()
+        ends.callback(listening.stop)
         token = issue_token(server_settings, "alice", (Scope.CHAT, Scope.APPROVE, Scope.EXECUTE), 600)
         api = await ends.enter_async_context(ServerApi(listening.url, token))
         project_id = (await api.create_project("demo")).project_id
@@ -137,6 +138,13 @@ async def open_household(tmp_path: Path, **settings: Any) -> AsyncGenerator[Hous
             await person._watching.wait()
         ends.callback(listening.stop)
         yield Household(server_settings, listening, connection, person, workspace, project_id, home)
+
+
+async def _left(serving: "asyncio.Task[None]", up: "asyncio.Future[Listening]") -> None:
+    """A server that was up was asked to stop: whoever cancels it while it closes its parts leaves some of them open."""
+    if up.done():
+        await asyncio.wait({serving}, timeout=LIMIT_SECONDS)
+    await _end(serving)
 
 
 async def _end(task: "asyncio.Task[Any]") -> None:

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from harness import traced
 
 TRACING = traced.started()
-"""Started here, before anything of Assent is loaded."""
+"""Started here, before anything of Assent is loaded: one worker traces that, too."""
 HOMES = tempfile.mkdtemp(prefix="assent-homes-")
 """Where each test's home would be: most never make theirs."""
 _numbers = itertools.count()

@@ -242,6 +242,17 @@ test("who answers one after the other keeps only the last answer in sight: more 
   expect(dismissed).not.toHaveBeenCalled();
 });
 
+test("many that are answered elsewhere at once do not hide what still waits", () => {
+  const dismissed = vi.fn();
+  const many = ["a", "b", "c", "d", "e"].map((id) => settledOf(id, false));
+  const folded = (view: HTMLElement) => view.querySelectorAll(".app-card-folded").length;
+  const { container, rerender } = render(panel([sample.approval("w", 2)], many.slice(0, 2), dismissed));
+  expect(folded(container)).toBe(0);
+  rerender(panel([sample.approval("w", 2)], many, dismissed));
+  expect(dismissed.mock.calls).toEqual([["a"], ["b"]]);
+  expect(folded(container)).toBe(5);
+});
+
 test("a card that was answered by a click leaves, though the pressed button had the focus", async () => {
   vi.useFakeTimers();
   const dismissed = vi.fn();

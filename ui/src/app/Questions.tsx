@@ -38,6 +38,8 @@ const STAYS_SECONDS = 10;
 export const MOST_CARDS = 4;
 /** And so many are lines; the rest is a number. */
 export const MOST_LINES = 100;
+/** So many that were answered elsewhere stay for a while, and only fewer are whole; of the person's own answers, the last. */
+const MOST_ELSEWHERE = 3;
 const LONGEST_LINE = 200;
 const AT_TOP_PIXELS = 16;
 
@@ -82,6 +84,7 @@ export const Questions = memo(function Questions(props: Props) {
   const ends = new Map(settled.map((each) => [each.question.id, each]));
   const waiting = shown.filter(({ id }) => !ends.has(id)).map(({ id }) => id);
   const whole = new Set([...ends.keys(), ...opened, ...questions.slice(0, MOST_CARDS).map(({ id }) => id)]);
+  const many = settled.filter(({ here }) => !here).length >= MOST_ELSEWHERE;
   const lines = questions.filter(({ id }) => !whole.has(id));
   const left = new Set(lines.slice(MOST_LINES).map(({ id }) => id));
   return (
@@ -106,12 +109,12 @@ export const Questions = memo(function Questions(props: Props) {
             );
           }
           return (
-            // What the person just answered is folded: the next question must not hide below it.
+            // What the person just answered is folded, as are many at once: the next question must not hide below them.
             <div
               key={question.id}
               data-card={question.id}
               data-first={question.id === questions[0]?.id || undefined}
-              className={end?.here ? "app-card app-card-folded" : "app-card"}
+              className={end && (end.here || many) ? "app-card app-card-folded" : "app-card"}
             >
               <Boundary instead={() => <CardFailed />}>
                 <ApprovalCard
@@ -212,9 +215,10 @@ function useWanted(wanted: Wanted, active: boolean, questions: Question[], goTo:
 /** Takes settled cards away after a while, unless the person is at them: a card alone cannot know when it lost the focus. */
 function useLeaving(panel: RefObject<HTMLElement | null>, settled: Settled[], dismiss: (id: string) => void): void {
   useEffect(() => {
-    // Only the last answer of the person stays: several would take the place of the question that comes next.
-    const given = settled.filter(({ here }) => here).map(({ question }) => question.id);
-    for (const id of given.slice(0, -1)) if (!isAt(panel.current, id)) dismiss(id);
+    // More would take the place of the question that comes next.
+    const ids = (mine: boolean) => settled.filter(({ here }) => here === mine).map(({ question }) => question.id);
+    const over = [...ids(true).slice(0, -1), ...ids(false).slice(0, -MOST_ELSEWHERE)];
+    for (const id of over) if (!isAt(panel.current, id)) dismiss(id);
   }, [panel, settled, dismiss]);
   // Kept over changes of the list: what is answered meanwhile is no reason for the others to stay.
   const ages = useRef(new Map<string, number>());

@@ -24,9 +24,12 @@ interface AnswersProps {
   /** What would happen. */
   headline: string;
   expired: boolean;
+  /** Which rule is being read, if one is. */
+  onPanel: (panel: "similar" | "everything" | undefined) => void;
 }
 
-export function Answers({ question, projectId, api, guard, deciding, headline, expired }: AnswersProps) {
+export function Answers(props: AnswersProps) {
+  const { question, projectId, api, guard, deciding, headline, expired, onPanel } = props;
   const [panel, setPanel] = useState<Panel>(null);
   const [reason, setReason] = useState("");
   const id = useId();
@@ -63,9 +66,10 @@ export function Answers({ question, projectId, api, guard, deciding, headline, e
   const tall = panel === "similar" || panel === "everything" ? panel : undefined;
   const opened = useRef<HTMLDivElement>(null);
   useEffect(() => {
+    onPanel(tall);
     // What the person asked for comes into sight.
     if (tall) opened.current?.scrollIntoView?.({ block: "nearest" });
-  }, [tall]);
+  }, [tall, onPanel]);
   return (
     <div className="card-answers" data-panel={tall} data-armed={panel === "armed" && !off ? "" : undefined} {...leave}>
       {/* biome-ignore lint/a11y/useSemanticElements: buttons are no set of fields */}

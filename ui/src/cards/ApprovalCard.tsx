@@ -1,7 +1,7 @@
 // A question that waits for a decision: what will happen, how risky and why, exactly what with, and the ways to answer.
 // It never takes the focus, never answers by itself, and stays in its place when it is settled, saying by whom.
 
-import { useRef } from "react";
+import { useRef, useState } from "react";
 import type { Api } from "../api";
 import type { Host } from "../host";
 import type { Question, Settled } from "../state/model";
@@ -44,6 +44,7 @@ export function ApprovalCard(props: ApprovalCardProps) {
   // What had the focus may go away without a word: the last that was heard of it holds.
   const focused = useRef(false);
   const byKeyboard = useRef(false);
+  const [panel, setPanel] = useState<"similar" | "everything">();
   const isWrite = question.tool_name === "write_file";
   const loaded = useChange(question, api, guard.lock);
   const { headline, lines } = asked(question, loaded && "change" in loaded ? loaded.change : null);
@@ -53,6 +54,7 @@ export function ApprovalCard(props: ApprovalCardProps) {
       data-risk={question.risk_level}
       data-approval={question.id}
       data-settled={settled?.status}
+      data-panel={settled === null ? panel : undefined}
       aria-label={`Question: ${headline}`}
       // The focus comes here only when the person asks to be taken to it: a key pressed here decides nothing.
       tabIndex={-1}
@@ -105,6 +107,7 @@ export function ApprovalCard(props: ApprovalCardProps) {
             deciding={deciding}
             headline={headline}
             expired={left === 0}
+            onPanel={setPanel}
           />
         ) : (
           <SettledLine

@@ -21,7 +21,7 @@ export function Headline({ text }: { text: string }) {
   const scrolls = text.length > MAY_SCROLL ? { role: "group", "aria-label": "What is asked", tabIndex: 0 } : {};
   return (
     <>
-      <div className="card-asked" ref={box} {...scrolls}>
+      <div className="card-asked" data-cut={cut ? "" : undefined} ref={box} {...scrolls}>
         <h2>
           <bdi>{text}</bdi>
         </h2>

@@ -21,7 +21,8 @@ from assent.cli.main import run
 from harness import ports
 from harness.forks import Forked, Forks, shared_forks
 
-PATIENCE = 30.0
+PATIENCE = 90.0
+"""The first start loads everything, perhaps on a busy machine."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 

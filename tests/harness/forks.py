@@ -205,13 +205,18 @@ class Forks:
 @functools.cache
 def shared_forks() -> Forks:
     """One for all tests of this process that want nothing particular of it; it ends with its owner."""
-    return Forks(os.environ)
+    return _kept(Forks(os.environ))
 
 
 @functools.cache
 def untraced_forks() -> Forks:
     """The same for tests whose processes coverage leaves alone."""
-    return Forks({name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")})
+    return _kept(Forks({name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}))
+
+
+def _kept(forks: Forks) -> Forks:
+    atexit.register(forks.close)
+    return forks
 
 
 def _opened(stack: contextlib.ExitStack, descriptor: int) -> int:

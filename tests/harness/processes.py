@@ -27,6 +27,8 @@ from .forks import Forked, Forks
 from .ports import free_port
 
 LIMIT_SECONDS = 30
+START_SECONDS = 90
+"""The first start loads everything, perhaps on a busy machine."""
 
 
 def environment(home: Path, **extra: str) -> dict[str, str]:
@@ -158,7 +160,7 @@ class Site:
     async def serve(self, *options: str) -> Process:
         """Start a server and wait until it is ready."""
         server = await self.start("serve", "serve", "--port", str(self.port), *options)
-        async with aiohttp.ClientSession() as http, asyncio.timeout(LIMIT_SECONDS):
+        async with aiohttp.ClientSession() as http, asyncio.timeout(START_SECONDS):
             while True:
                 with contextlib.suppress(aiohttp.ClientError):
                     async with http.get(f"{self.url}/readyz") as answer:
@@ -183,7 +185,7 @@ class Site:
             *options,
             ASSENT_TOKEN=token,
         )
-        async with asyncio.timeout(LIMIT_SECONDS):
+        async with asyncio.timeout(START_SECONDS):
             while "onnected" not in client.output():
                 assert client.process.returncode is None, client.output()
                 await asyncio.sleep(0.02)

@@ -8,8 +8,8 @@ DIR ?= .
 BIN := .venv/bin
 # One more than the cores of a small CI machine: tests wait a third of their time. `make test WORKERS=8` on a bigger one.
 WORKERS ?= 3
-# Tracing takes a third more time, which fifteen minutes on two cores do not have: `make test COVERAGE=1` there.
-COVERAGE ?= $(shell [ "$$(nproc)" -ge 4 ] && echo 1)
+# `make test COVERAGE=` does without: tracing takes a third more time of a test.
+COVERAGE ?= 1
 # Fewer for what drives a browser or an editor: each is several processes already.
 BROWSER_WORKERS ?= 2
 MINUTES ?= 3
@@ -26,7 +26,7 @@ BROWSERS := tests/ui tests/vscode
 # They need a processor and little else: they can run beside anything.
 PURE := tests/gate tests/protocol
 
-.PHONY: help setup ui vsix up test test-browsers test-pure test-python test-ui test-vscode units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking clean
+.PHONY: help setup ui vsix up test test-browsers test-pure test-rest test-python test-ui test-vscode units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,21 +60,24 @@ up: setup ui ## start server, client, agent and chat for DIR (make up DIR=~/code
 	@# A job of its own has the terminal to itself: Ctrl-C stops Assent in order, and not make, which would end with 130.
 	@set -m; $(BIN)/assent up "$(DIR)"; :
 
-test: setup ## everything CI runs: check, all tests, and from four cores on that more than 90 % of each part is covered
+test: setup ## everything CI runs: check, all tests, and that more than 90 % of each part is covered
 	@rm -f .coverage .coverage.*
-	@# What waits for the network goes first.
-	@$(MAKE) --no-print-directory -j 3 tools check-types check-lint check-web units-ui units-vscode
-	@# What needs a processor alone fills the time in which browsers wait.
-	@$(MAKE) --no-print-directory -j 2 -O test-browsers test-pure
-	@TRACED=$(COVERAGE) $(PYTEST) -n $(WORKERS) --dist worksteal $(addprefix --ignore=,$(BROWSERS) $(PURE))
+	@# What waits for the network goes first; what needs a processor alone fills the time.
+	@$(MAKE) --no-print-directory -j 3 tools check-types check-lint check-web units-ui units-vscode test-pure
+	@# Browsers wait for most of their time.
+	@$(MAKE) --no-print-directory -j 2 -O test-browsers test-rest
 	@if [ -n "$(COVERAGE)" ]; then $(BIN)/python scripts/coverage_table.py; fi
 
 # Apart from the rest: browsers keep descriptors and a loop of their own open, and cover nothing that others do not.
 test-browsers:
 	@$(PYTEST) $(BROWSERS) -n $(BROWSER_WORKERS) --dist worksteal
 
-test-pure:
+test-pure: tools
 	@TRACED=$(COVERAGE) nice env $(PYTEST) $(PURE) -n 1
+
+# Gives way to browsers, in which a person's patience is measured.
+test-rest:
+	@TRACED=$(COVERAGE) nice -n 5 env $(PYTEST) -n $(WORKERS) --dist worksteal $(addprefix --ignore=,$(BROWSERS) $(PURE))
 
 test-python: setup ui ## the Python tests only (no browser), with coverage
 	@scripts/setup-tests

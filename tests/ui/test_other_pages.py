@@ -44,7 +44,7 @@ async def test_history_is_filtered_and_each_call_tells_everything(page: Page) ->
     await main.get_by_label("Risk").select_option("LOW")
     await expect(main).not_to_contain_text("rm -rf /")
     await main.get_by_role("link", name=re.compile("package.json")).first.click()
-    for told in ("digest", "needs no yes", "exec_", "Reads a file of the workspace."):
+    for told in ("digest", "without asking", "exec_", "Reads a file of the workspace."):
         await expect(main).to_contain_text(told, ignore_case=True)
     await shot(page, "history-detail")
 

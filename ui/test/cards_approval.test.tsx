@@ -37,7 +37,7 @@ describe("what a question shows", () => {
       "Another conversation: Fix the\\u{202e} build",
     );
     expect(container.querySelector(".card-left")?.textContent).toBe("1 of 2 · 5:00 left");
-    expect(said).toContain("Asked by agent chat.");
+    expect(said).toContain("Asked by the agent “chat”.");
     expect(said).toContain("2 identical calls wait for this one answer.");
     expect(said).toContain("Note: look twice.");
   });

@@ -71,7 +71,7 @@ it("each row says when, what, how risky, how it ended, by whom and how long", as
   expect(rows[1]).toContain("changed since it was approved");
   expect(rows[1]).toContain("by bob");
   expect(rows[2]).toContain("not allowed");
-  expect(rows[3]).toContain("needs no yes");
+  expect(rows[3]).toContain("without asking");
   await expectAccessible(container);
   await userEvent.click(screen.getByRole("link", { name: /README/ }));
   expect(go).toHaveBeenCalledWith({ page: "history", tool: "exec_0" });
@@ -213,7 +213,7 @@ it("the record of one call shows all of it", async () => {
   expect(screen.getByText("by your answer")).toBeTruthy();
   expect(screen.queryByRole("button", { name: "Undo…" })).toBeNull(); // it changed nothing
   await expectAccessible(container);
-  await userEvent.click(screen.getByRole("link", { name: "the open one" }));
+  await userEvent.click(screen.getByRole("link", { name: "the one open now" }));
   expect(go).toHaveBeenCalledWith({ page: "chat", session: "sess_1" });
   await userEvent.click(screen.getByRole("link", { name: "← All calls" }));
   expect(go).toHaveBeenCalledWith({ page: "history", tool: null });

@@ -150,7 +150,7 @@ function Asker({ question }: { question: Question }) {
   const calls = question.tool_ids.length;
   return (
     <p className="card-aside">
-      {question.agent_id ? `Asked by agent ${oneLine(question.agent_id)}` : "Asked by an agent"}.
+      {question.agent_id ? `Asked by the agent “${oneLine(question.agent_id)}”` : "Asked by an agent"}.
       {calls > 1 && ` ${counted(calls, "identical call")} wait for this one answer.`}
     </p>
   );

@@ -189,7 +189,7 @@ function recordFacts({ row, state, go, call }: DetailProps): Fact[] {
     [
       "Conversation",
       <Link key="session" to={{ page: "chat", session: row.session_id }} go={go}>
-        {row.session_id === state.sessionId ? "the open one" : "open it"}
+        {row.session_id === state.sessionId ? "the one open now" : "open it"}
       </Link>,
     ],
     ["Call", id(row.id, "the call’s id")],

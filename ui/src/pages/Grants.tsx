@@ -90,7 +90,7 @@ function GrantWords({ grant, now, userId, sessionId, go }: WordsProps) {
     [
       "Conversation",
       <Link key="session" to={{ page: "chat", session: grant.session_id }} go={go}>
-        {grant.session_id === sessionId ? "the open one" : "another one"}
+        {grant.session_id === sessionId ? "the one open now" : "another one"}
       </Link>,
     ],
     ["Used", usesWords(grant)],

@@ -139,7 +139,7 @@ function FilterBar({ filters, change, sought, seek, hasSession }: BarProps) {
         </select>
       </label>
       <label className="page-filter-text">
-        <span>Text, in what is loaded</span>
+        <span>Find in the calls below</span>
         <input type="search" value={sought} onChange={(event) => seek(event.target.value)} />
       </label>
     </search>
@@ -191,7 +191,7 @@ export function LetBy({ row, state, call }: LetByProps) {
   if (row.approved_by === null) {
     return <span className="page-note">{isEnded(row.status) ? "not allowed" : "not yet"}</span>;
   }
-  if (row.approved_by === "risk:LOW") return <span className="page-note">needs no yes</span>;
+  if (row.approved_by === "risk:LOW") return <span className="page-note">without asking</span>;
   return <bdi>{letBy(row.approved_by, state.me?.user_id ?? null, state.grants)}</bdi>;
 }
 

@@ -103,12 +103,12 @@ it("filters are the server's, except for the text", async () => {
     limit: "50",
   });
   const before = host.asked.length;
-  await write(screen.getByLabelText(/Text/), "no SUCH");
+  await write(screen.getByLabelText(/Find in the calls/), "no SUCH");
   expect(host.asked.length).toBe(before);
   expect(screen.getAllByRole("row")).toHaveLength(2);
   expect(screen.getByText(/1 with this text, among 2 of 2 calls/)).toBeTruthy();
-  await user.clear(screen.getByLabelText(/Text/));
-  await write(screen.getByLabelText(/Text/), "nowhere");
+  await user.clear(screen.getByLabelText(/Find in the calls/));
+  await write(screen.getByLabelText(/Find in the calls/), "nowhere");
   expect(screen.getByText("None of the 2 loaded calls fits the text.")).toBeTruthy();
   await user.click(screen.getByRole("button", { name: "Clear the filters" }));
   expect(screen.getAllByRole("row")).toHaveLength(3);

@@ -33,6 +33,8 @@ from assent.gate import Gate
 
 PACKAGES = ("assent.cli", "assent.client", "assent.server", "assent.agents", "assent.store", "assent.workspace")
 LIBRARIES = ("aiohttp.web", "alembic.command", "rich.prompt", "rich.syntax", "uvicorn.protocols.http.httptools_impl")
+TRACING = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
+"""What has coverage trace a process, kept from before the first test: one that is not traced is without it."""
 _MOST_BYTES = 1 << 20
 _NUMBER = struct.Struct("i")
 
@@ -205,7 +207,7 @@ class Forks:
 @functools.cache
 def shared_forks() -> Forks:
     """One for all tests of this process that want nothing particular of it; it ends with its owner."""
-    return _kept(Forks(os.environ))
+    return _kept(Forks({**os.environ, **TRACING}))
 
 
 @functools.cache

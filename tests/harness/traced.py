@@ -14,7 +14,6 @@ from coverage import Coverage
 
 UNTRACED = (
     # What runs for long, over lines that quick tests run too.
-    "tests/adapters/test_acp_bridge.py::test_a_prompt_reads_and_writes_after_the_dialog",
     "tests/adapters/test_langchain.py::test_a_task_with_a_read_a_write_a_rejection_and_a_timeout",
     "tests/adapters/test_langchain.py::test_every_file_tool_of_deepagents_goes_through_the_gate",
     "tests/adapters/test_langchain.py::test_what_only_a_shell_understands_is_not_run",
@@ -66,7 +65,6 @@ UNTRACED = (
     "tests/adapters/test_examples.py",
     "tests/adapters/test_mcp_callers.py::test_neither_server_nor_client_loads_a_bridge_before_it_is_asked_for",
     "tests/agents/test_models.py::test_missing_extra_is_told_with_how_to_install_it",
-    "tests/cli/test_bridge_commands.py::test_it_stops_when_asked_also_while_the_host_is_silent",
     "tests/server/test_serving.py::test_making_a_token_loads_no_server",
     "tests/server/test_serving.py::test_process_ends_in_order_on_a_signal",
     "tests/telemetry/test_telemetry_secrets.py",

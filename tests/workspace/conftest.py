@@ -1,6 +1,7 @@
 """A workspace with a sibling that holds a secret, on a real disk."""
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,13 @@ def place(tmp_path: Path) -> Place:
     outside.mkdir()
     (outside / "secret.txt").write_text("SECRET")
     return Place(root, outside)
+
+
+@pytest.fixture
+def root_fd(place: Place) -> Iterator[int]:
+    fd = os.open(place.root, os.O_PATH | os.O_DIRECTORY)
+    yield fd
+    os.close(fd)
 
 
 @pytest.fixture

@@ -37,13 +37,6 @@ def reachable() -> Iterator[Place]:
         yield place
 
 
-@pytest.fixture
-def root_fd(place: Place) -> Iterator[int]:
-    fd = os.open(place.root, os.O_PATH | os.O_DIRECTORY)
-    yield fd
-    os.close(fd)
-
-
 def test_stub_is_there_for_the_time_of_the_block_only(place: Place, root_fd: int) -> None:
     with Stubs().placed(root_fd, [".envrc", ".vscode"]):
         assert is_stub(root_fd, ".envrc")

@@ -600,6 +600,24 @@ def _end_what_runs_in(root: Path) -> None:
 # Many calls
 
 
+def test_stand_in_that_goes_while_it_is_looked_at_was_never_there(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.file("a.txt", "x")
+    (place.root / ".vscode").mkdir()
+    paths = PathValidator(place.root)
+    opened = paths.open_exact
+
+    def open_late(relative: str, flags: int) -> int:
+        if relative == ".vscode":
+            (place.root / ".vscode").rmdir()
+        return opened(relative, flags)
+
+    monkeypatch.setattr(paths, "open_exact", open_late)
+    seen = TreeScan(paths, {}, max_files=100).run()
+    assert set(seen.states) == {"a.txt"}
+    assert seen.unseen == set()
+    paths.close()
+
+
 async def test_three_at_once_each_have_their_own_entry_and_all_come_back(
     place: Any, workspace: Workspace, history: UndoHistory
 ) -> None:

@@ -80,6 +80,7 @@ class BubblewrapSandbox:
         self._little = [*apart, *_LITTLE]
         self._proc = ["--proc", "/proc", *(_cover_proc() if self._is_root else []), "--remount-ro", "/proc"]
         self._protection = Protection(root)
+        self.keep_spares = self._protection.keep_spares
         self._lock = threading.Lock()
         self._writing = 0
         """Commands that run now and could change the workspace."""

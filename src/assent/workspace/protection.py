@@ -128,6 +128,10 @@ class Protection:
         self._masks: list[list[Mask]] = []
         """One for each command that runs now."""
 
+    def keep_spares(self, place: Path) -> None:
+        """Keep directories ready at `place`, from which stand-ins are taken."""
+        self._stubs.keep_spares(place, self._root)
+
     @contextmanager
     def hold(self, argv: list[str], masked: Sequence[str] = ()) -> Generator[Mounts]:
         """Protect the workspace for the time of one command, and hide what lies at `masked` from it."""

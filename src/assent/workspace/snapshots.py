@@ -163,10 +163,13 @@ class TreeScan:
                 continue
             try:
                 fd = self._paths.open_exact(directory or ".", _READ_DIRECTORY)
-            except OSError:
+            except OSError as error:
                 if not directory:
                     raise
-                tree.unseen.add(directory)  # gone, no permission, another mount, or swapped for a link
+                if directory in PROTECTED and isinstance(error, FileNotFoundError):
+                    del tree.states[directory]  # the sandbox took it away since it was named
+                else:
+                    tree.unseen.add(directory)  # gone, no permission, another mount, or swapped for a link
                 continue
             seen = len(tree.states)
             try:

@@ -12,11 +12,14 @@ import fcntl
 import os
 import stat
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from assent.protocol.errors import ToolFailure
+
+from .spares import Spares
 
 _STAMP = 1_000_000_007
 """Seconds of its modification time; set once, and changed by whatever is put into it."""
@@ -35,6 +38,11 @@ class Stubs:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: dict[str, _Held] = {}
+        self._spares: Spares | None = None
+
+    def keep_spares(self, place: Path, workspace: Path) -> None:
+        """Take them from directories kept ready at `place`, as far as there are any."""
+        self._spares = Spares(place, workspace, _STAMP)
 
     @contextmanager
     def placed(self, root_fd: int, names: Sequence[str]) -> Generator[None]:
@@ -49,7 +57,14 @@ class Stubs:
         finally:
             with self._lock:
                 freed = [fd for name in mine if (fd := self._release(root_fd, name)) is not None]
-            _close_aside(freed)
+            _aside(lambda: self._tidy(freed))
+
+    def _tidy(self, fds: list[int]) -> None:
+        """What no command has to wait for: the disk frees directories that are gone, and makes others ready."""
+        for fd in fds:
+            os.close(fd)
+        if fds and self._spares is not None:
+            self._spares.refill()
 
     def hold(self, name: str, found: os.stat_result) -> bool:
         """Whether what was found at this name is a stub that a command of this client keeps there."""
@@ -61,10 +76,37 @@ class Stubs:
         if held is not None:
             held.users += 1
             return True
-        fd = _placed(root_fd, name)
+        fd = self._placed(root_fd, name)
         if fd is None:
             return False
         self._held[name] = _Held(fd)
+        return True
+
+    def _placed(self, root_fd: int, name: str) -> int | None:
+        """Make a stub or take over one that was left; None when something else is there."""
+        for _ in range(_TRIES):
+            made = self._moved_in(root_fd, name) or _made(root_fd, name)
+            if made is None:
+                return None
+            try:
+                fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root_fd)
+            except FileNotFoundError:
+                continue  # another client removed it just now
+            except OSError:
+                return None  # it is no directory, so it is no stub
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            there = _is_at(root_fd, name, fd)
+            if there and _stamped(os.fstat(fd)) and (made or not os.listdir(fd)):
+                return fd
+            os.close(fd)
+            if there:
+                return None
+        raise ToolFailure(f"{name!r} could not be protected from the command: it comes and goes.")
+
+    def _moved_in(self, root_fd: int, name: str) -> bool:
+        if self._spares is None or not self._spares.move_in(root_fd, name):
+            return False
+        _stamp(root_fd, name)
         return True
 
     def _release(self, root_fd: int, name: str) -> int | None:
@@ -84,17 +126,11 @@ class Stubs:
         return held.fd
 
 
-def _close_aside(fds: list[int]) -> None:
-    """Close the last of directories that are gone: the disk then frees them, which no command has to wait for."""
+def _aside(work: Callable[[], None]) -> None:
     try:
-        _thread.start_new_thread(_close, (fds,))  # threading would wait until it runs
+        _thread.start_new_thread(work, ())  # threading would wait until it runs
     except RuntimeError:  # no more threads, or the program is about to end
-        _close(fds)
-
-
-def _close(fds: list[int]) -> None:
-    for fd in fds:
-        os.close(fd)
+        work()
 
 
 def is_stub(root_fd: int, name: str) -> bool:
@@ -117,28 +153,6 @@ def _stamped(found: os.stat_result) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_mtime_ns == _STAMP * 10**9
 
 
-def _placed(root_fd: int, name: str) -> int | None:
-    """Make a stub or take over one that was left; None when something else is there."""
-    for _ in range(_TRIES):
-        made = _made(root_fd, name)
-        if made is None:
-            return None
-        try:
-            fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root_fd)
-        except FileNotFoundError:
-            continue  # another client removed it just now
-        except OSError:
-            return None  # it is no directory, so it is no stub
-        fcntl.flock(fd, fcntl.LOCK_SH)
-        there = _is_at(root_fd, name, fd)
-        if there and _stamped(os.fstat(fd)) and (made or not os.listdir(fd)):
-            return fd
-        os.close(fd)
-        if there:
-            return None
-    raise ToolFailure(f"{name!r} could not be protected from the command: it comes and goes.")
-
-
 def _made(root_fd: int, name: str) -> bool | None:
     """True: made. False: there is something already. None: it cannot be made, by the command neither."""
     try:
@@ -155,8 +169,12 @@ def _made(root_fd: int, name: str) -> bool | None:
                 hint="Give the workspace's directory back its right to write: chmod u+wx",
             ) from error
         raise ToolFailure(f"{name!r} could not be protected from the command: {error.strerror}.") from error
-    os.utime(name, (_STAMP, _STAMP), dir_fd=root_fd, follow_symlinks=False)
+    _stamp(root_fd, name)
     return True
+
+
+def _stamp(root_fd: int, name: str) -> None:
+    os.utime(name, (_STAMP, _STAMP), dir_fd=root_fd, follow_symlinks=False)
 
 
 def _is_at(root_fd: int, name: str, fd: int) -> bool:

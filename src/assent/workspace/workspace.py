@@ -43,6 +43,7 @@ from assent.protocol.tools import (
 from assent.protocol.values import JsonObject
 from assent.settings import ClientSettings, SandboxName
 
+from .bubblewrap import BubblewrapSandbox
 from .commands import CommandExecutor
 from .drafts import remove_drafts
 from .effects import recorded
@@ -133,6 +134,8 @@ class Workspace:
                 # First: a stray keeps the control group busy that the choice wants to clear away.
                 end_strays(self.root)
                 self._sandbox = choose_sandbox(self.root, self._settings.sandbox)
+                if isinstance(self._sandbox, BubblewrapSandbox):
+                    self._sandbox.keep_spares(self._settings.home / "spares")
             return self._sandbox
 
     def prepare(self) -> None:

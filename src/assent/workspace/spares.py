@@ -1,0 +1,84 @@
+"""Empty directories kept ready outside the workspace, to be moved in where a stand-in is wanted.
+
+To make a directory takes a disk many times longer than to move one, and a command waits for up to fourteen of them. So
+they are made while nobody waits, in Assent's own home, and only where that lies on the workspace's disk. They are moved
+one way only: what stands in the workspace is removed there, by a call that spares what somebody put into it. Where
+anything does not work, there are none, and stand-ins are made on the spot. Nothing of the workspace is ever replaced.
+"""
+
+import ctypes
+import errno
+import os
+import re
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_AT_CWD = -100
+_NO_REPLACE = 1
+KEPT = 14
+_OURS = re.compile(r"[0-9]+-[0-9]+")
+
+
+class Spares:
+    """Those of one client for one workspace. Several clients may share a place: one spare serves one of them."""
+
+    def __init__(self, place: Path, workspace: Path, stamp: int) -> None:
+        """`stamp`: when they are said to have been changed last, by which a stand-in is known."""
+        self._place = place
+        self._workspace = workspace
+        self._stamp = stamp
+        self._lock = threading.Lock()
+        self._ready: list[str] = []
+        self._wanted = 0
+        self._made = 0
+        # glibc has it since 2.28; other C libraries need not.
+        self._move = getattr(_libc, "renameat2", None)
+
+    def move_in(self, root_fd: int, name: str) -> bool:
+        """Put a spare at `name` where nothing is; False when that is not how it came about."""
+        with self._lock:
+            self._wanted += 1
+            while self._ready and self._move is not None:
+                spare = self._ready.pop()
+                if self._move(_AT_CWD, os.fsencode(spare), root_fd, os.fsencode(name), _NO_REPLACE) == 0:
+                    return True
+                code = ctypes.get_errno()
+                if code == errno.EEXIST:
+                    self._ready.append(spare)
+                    return False
+                if code != errno.ENOENT:  # ENOENT: another client took it
+                    self._move = None  # another disk after all, or a system that cannot
+            return False
+
+    def refill(self) -> None:
+        """Make what is missing, from the second command on: who starts only one has no use for more."""
+        with suppress(OSError):
+            while self._lacks():
+                spare = str(self._place / f"{os.getpid()}-{self._made}")
+                with suppress(FileExistsError):
+                    os.mkdir(spare, 0o755)
+                os.utime(spare, (self._stamp, self._stamp))
+                with self._lock:
+                    self._made += 1
+                    self._ready.append(spare)
+
+    def _lacks(self) -> bool:
+        with self._lock:
+            if self._move is None or self._wanted <= KEPT or len(self._ready) >= KEPT:
+                return False
+            if self._made == 0 and not self._ready:
+                self._open()
+            return self._move is not None and len(self._ready) < KEPT
+
+    def _open(self) -> None:
+        """Take over what clients that are gone left; none where the place is on another disk."""
+        self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.stat(self._place).st_dev != os.stat(self._workspace).st_dev:
+            self._move = None
+            return
+        with os.scandir(self._place) as found:
+            self._ready = [
+                each.path for each in found if _OURS.fullmatch(each.name) and each.is_dir(follow_symlinks=False)
+            ]

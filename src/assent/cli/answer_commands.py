@@ -20,12 +20,11 @@ Server = Annotated[
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
-    import asyncio
-
     from .logs import set_up_logging
+    from .looping import run_short
 
     set_up_logging(logging.WARNING, verbose=False)
-    asyncio.run(work)
+    run_short(work)
 
 
 def _only_alone(context: typer.Context, *, given: bool, names: str) -> bool:

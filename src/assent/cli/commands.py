@@ -60,9 +60,9 @@ ProjectId = Annotated[
 
 def _run(work: Coroutine[Any, Any, ExitCode | None]) -> None:
     """Run to the end and leave with its exit code."""
-    import asyncio
+    from .looping import run_short
 
-    raise typer.Exit(asyncio.run(work) or ExitCode.OK)
+    raise typer.Exit(run_short(work) or ExitCode.OK)
 
 
 def _log(level: int, *, verbose: bool) -> None:

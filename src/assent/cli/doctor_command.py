@@ -26,8 +26,7 @@ def doctor(
       assent doctor
       assent doctor ~/code/app --json
     """
-    import asyncio
-
     from .doctor import doctor as work
+    from .looping import run_short
 
-    raise typer.Exit(asyncio.run(work(directory, server_url=server, as_json=as_json)))
+    raise typer.Exit(run_short(work(directory, server_url=server, as_json=as_json)))

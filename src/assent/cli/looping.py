@@ -1,16 +1,35 @@
-"""How a long-running command runs: on the quickest event loop there is, with a memory that is not searched in vain.
+"""How a command runs in a loop: one that ends soon, and one that stays.
 
-A server and a client make hardly any cycles, but many short-lived values: the collector's usual pace would spend a
-tenth of their time looking for garbage that is not there. What lives since the start is never looked at again.
+Both hear Ctrl-C at once. One that stays runs on the quickest event loop there is, with a memory that is not searched
+in vain: a server and a client make hardly any cycles, but many short-lived values, and the collector's usual pace would
+spend a tenth of their time looking for garbage that is not there. What lives since the start is never looked at again.
 """
 
 import asyncio
 import gc
 import importlib
+import signal
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
+
+
+def run_short(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a command to its end. Raises KeyboardInterrupt at Ctrl-C."""
+
+    async def awake() -> Result:
+        # Python acts on a signal when the main thread does something. One that comes right before the loop waits, or to
+        # another thread, would be slept through; a loop that minds any signal has a descriptor that all of them wake.
+        if threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGURG, _nothing)
+        return await work
+
+    return asyncio.run(awake())
+
+
+def _nothing() -> None: ...
 
 
 def run_long(work: Coroutine[Any, Any, Result]) -> Result:

@@ -4,7 +4,6 @@ The owner's gate judges first and its REFUSE holds; nobody is asked, because the
 own bounds and its sandbox hold. Whatever happens, stdout gets one JSON object with `success`.
 """
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from assent.workspace import CommandTimeout, Workspace
 
 from .check import client_gate, read_object
 from .exits import ExitCode
+from .looping import run_short
 from .preferences import existing_directory, read_settings
 from .screen import put_json
 
@@ -25,7 +25,7 @@ def run_tool(tool_name: str, text: str, directory: Path) -> ExitCode:
     """Run it and print the result."""
     settings = read_settings(ClientSettings)
     try:
-        result = asyncio.run(_run(tool_name, read_object(text), existing_directory(directory), settings))
+        result = run_short(_run(tool_name, read_object(text), existing_directory(directory), settings))
     except AssentError as error:
         result = _failure(error.message, error.error_type, error.hint)
         if isinstance(error, CommandTimeout) and error.partial is not None:

@@ -8,6 +8,7 @@ import gc
 import itertools
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Generator
 
@@ -19,6 +20,8 @@ from harness import traced
 
 TRACING = traced.started()
 """Started here, before anything of Assent is loaded: one worker traces that, too."""
+# A shell that starts us in the background has Ctrl-C ignored, and so would be all that we start: tests press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 HOMES = tempfile.mkdtemp(prefix="assent-homes-")
 """Where each test's home would be: most never make theirs."""
 _numbers = itertools.count()

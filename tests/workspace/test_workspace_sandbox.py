@@ -276,6 +276,13 @@ async def test_program_of_the_workspace_is_held_like_any_other_whatever_its_name
             assert launch.isolation.limits == workspace.isolation.limits
 
 
+async def test_read_only_directory_can_be_copied(workspace: Workspace, place: Place) -> None:
+    place.file("shut/a.txt", "a")
+    (place.root / "shut").chmod(0o555)
+    with workspace.sandbox.launch(["/usr/bin/cp", "-r", "shut", "copy"]) as launch:
+        assert (await run_process(launch, OutputKeeper(65536), seconds=20)).exit_code == 0
+
+
 @pytest.mark.parametrize("from_outside", [True, False])
 async def test_limits_are_set(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, from_outside: bool) -> None:
     monkeypatch.setattr(bubblewrap_module, "may_limit", lambda uid: from_outside)

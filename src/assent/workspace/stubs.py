@@ -85,7 +85,9 @@ class Stubs:
     def _placed(self, root_fd: int, name: str) -> int | None:
         """Make a stub or take over one that was left; None when something else is there."""
         for _ in range(_TRIES):
-            made = self._moved_in(root_fd, name) or _made(root_fd, name)
+            # One that was moved in bears the stamp, so another client may take it over or away at once: it is looked at
+            # like one that was found.
+            made = False if self._moved_in(root_fd, name) else _made(root_fd, name)
             if made is None:
                 return None
             try:
@@ -104,10 +106,7 @@ class Stubs:
         raise ToolFailure(f"{name!r} could not be protected from the command: it comes and goes.")
 
     def _moved_in(self, root_fd: int, name: str) -> bool:
-        if self._spares is None or not self._spares.move_in(root_fd, name):
-            return False
-        _stamp(root_fd, name)
-        return True
+        return self._spares is not None and self._spares.move_in(root_fd, name)
 
     def _release(self, root_fd: int, name: str) -> int | None:
         """Take the stub away where this was the last that needed it; gives what is then to be closed."""

@@ -39,6 +39,10 @@ async def _search(searcher: SearchExecutor, pattern: str, **rest: Any) -> list[t
     return [(match.path, match.line_number, match.line) for match in result.matches]
 
 
+def _told(reader: AnswerReader) -> list[tuple[str, int, str]]:
+    return [(path, number, line) for path, lines in reader.matches.found() for number, line in lines]
+
+
 async def test_text_is_found_with_path_and_line(searcher: SearchExecutor, place: Place) -> None:
     place.file("src/a.py", "one\nneedle (x)\r\nNeedle\n")
     place.file("b.txt", "a needle\n")
@@ -187,7 +191,7 @@ def test_answer_is_read_in_whatever_pieces_it_comes(size: int, end: bytes) -> No
     for at in range(0, len(answer), size):
         reader.feed("stdout", answer[at : at + size])
     reader.feed("stdout", b"", final=True)
-    found = reader.matches.found()
+    found = _told(reader)
     assert [(path, number) for path, number, _ in found] == [("a", 9), ("b/x", 1), ("b/x", 2), ("b/x", 3), ("n\nl", 4)]
     assert found[2][2] == "y" * 2000 + " [...]"
     assert not reader.matches.truncated
@@ -203,7 +207,7 @@ def test_first_matches_are_the_same_in_any_order_of_files() -> None:
         for most in (1, 3, 4, 11, 12, 13):
             reader = AnswerReader(most, lambda _: True)
             reader.feed("stdout", b"\n".join(files), final=True)
-            assert [match[:2] for match in reader.matches.found()] == expected[:most]
+            assert [match[:2] for match in _told(reader)] == expected[:most]
             assert reader.matches.truncated is (most < 12)
 
 
@@ -269,6 +273,13 @@ async def test_file_that_is_too_large_is_said(searcher: SearchExecutor, place: P
     with pytest.raises(ToolFailure, match="larger than 32 MiB"):
         await _search(searcher, "x", path="big")
     assert await _search(searcher, "x") == []
+
+
+async def test_file_that_is_too_large_is_left_out(searcher: SearchExecutor, place: Place) -> None:
+    place.file("big", b"a needle\n" * (4 * 1024 * 1024))
+    place.file("small", "a needle\n")
+    assert await _search(searcher, "needle") == [("small", 1, "a needle")]
+    assert await _search(searcher, "needle", max_results=1) == [("small", 1, "a needle")]
 
 
 _RULES = (

@@ -18,8 +18,10 @@ import pytest
 
 from assent.protocol.errors import AssentError, ExecutionTimeout, PathValidationError
 from assent.protocol.tools import ListDirectoryParams, ListDirectoryResult, SearchFilesParams
-from assent.workspace import PathValidator, SearchExecutor, search_sandbox
+from assent.workspace import PathValidator, SearchExecutor, search, search_sandbox
 from assent.workspace.listing import Listing
+from assent.workspace.processes import run_process
+from assent.workspace.sandbox import Launch
 from assent.workspace.search_answers import AnswerReader
 from assent.workspace.search_sandbox import Above, RipgrepSandbox, working_ripgrep
 from assent.workspace.search_sandbox import Place as SearchPlace
@@ -163,6 +165,38 @@ async def test_no_process_is_left(place: Place, paths: PathValidator, use_ripgre
     assert _processes(mark) == []
 
 
+async def test_large_file_that_holds_up_a_search_is_not_read_again(
+    place: Place, paths: PathValidator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for_sizes: list[bool] = []
+
+    def seen(launch: Launch, *rest: Any, **more: Any) -> Any:
+        asked_for_sizes.append(any(word.startswith("--max-filesize=") for word in launch.argv))
+        return run_process(launch, *rest, **more)
+
+    monkeypatch.setattr(search, "run_process", seen)
+    monkeypatch.setattr(search, "_SUSPICIOUS_SECONDS", 0.0)
+    place.file("deep/large", (b"word and " * 12_500 + b"\n") * 300)
+    place.file("small", "word and " * 20 + "7\n")
+    searcher = SearchExecutor(paths)
+    slow = SearchFilesParams(pattern=r"(\w{1,30}\s\w+\s){20}\d", regex=True)
+    assert _found(await searcher.search(slow)) == ["small"]
+    assert asked_for_sizes == [False, True]
+    assert _found(await searcher.search(slow)) == ["small"]
+    assert asked_for_sizes == [False, True, True]
+
+
+async def test_large_file_that_takes_too_much_memory_ends_no_search(
+    place: Place, paths: PathValidator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(search_sandbox._LIMITS, "data", 64 * 1024 * 1024)
+    place.file("large", b"word and " * 12 * 1024 * 1024)
+    place.file("small", "a needle\n")
+    searcher = SearchExecutor(paths)
+    assert searcher.ripgrep() is not None
+    assert _found(await searcher.search(SearchFilesParams(pattern="needle"))) == ["small"]
+
+
 async def test_matches_are_the_first_by_path_however_many_there_are(place: Place, paths: PathValidator) -> None:
     for number in range(300):
         place.file(f"{number:03}", "needle\n" * 50)
@@ -186,7 +220,8 @@ def test_ripgrep_in_order_is_read_as_well(place: Place) -> None:
         run = subprocess.run(launch.argv, capture_output=True, env=launch.env, pass_fds=launch.pass_fds, check=True)
     reader.feed("stdout", run.stdout[:-10])
     assert reader.enough
-    assert [match[:2] for match in reader.matches.found()][-1] == ("02", 20)
+    path, lines = reader.matches.found()[-1]
+    assert (path, lines[-1][0]) == ("02", 20)
     os.close(fd)
 
 

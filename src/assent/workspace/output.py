@@ -68,6 +68,9 @@ class Captured:
 class OutputKeeper:
     """Both streams of one command under one bound."""
 
+    gathers = False
+    """Whether output may wait some milliseconds for more of it."""
+
     def __init__(self, limit: int, on_output: OnOutput | None = None) -> None:
         self._limit = limit
         self._on_output = on_output

@@ -21,7 +21,7 @@ from typing import Any
 
 from assent.gate import secret_name
 from assent.protocol.errors import ExecutionTimeout, InvalidParameters, ToolFailure
-from assent.protocol.tools import SearchFilesParams, SearchFilesResult, SearchMatch
+from assent.protocol.tools import SearchFilesParams, SearchFilesResult
 
 from .disguises import refuse_hidden_secret
 from .globs import glob_pattern
@@ -36,9 +36,9 @@ from .search_sandbox import (
     Above,
     Place,
     RipgrepSandbox,
-    has_pipe_for_ignore,
     memory_file,
     mounts_below,
+    what_holds_up,
     working_ripgrep,
 )
 from .search_terms import expand_glob, ripgrep_arguments
@@ -77,6 +77,8 @@ class SearchExecutor:
         self._seconds = seconds
         self._probed = use_ripgrep is False
         self._ripgrep: RipgrepSandbox | None = None
+        self._sizes_matter = False
+        """Whether a search was held up by a large file: then ripgrep asks for the size of every file, which costs."""
         self._probing = threading.Lock()
 
     async def search(self, params: SearchFilesParams) -> SearchFilesResult:
@@ -102,10 +104,13 @@ class SearchExecutor:
         finally:
             os.close(place.fd)
         matches = [
-            SearchMatch(path=visible(place.path_of(path)), line_number=number, line=line)
-            for path, number, line in found.found()
+            {"path": path, "line_number": number, "line": line}
+            for path, lines in ((visible(place.path_of(path)), lines) for path, lines in found.found())
+            for number, line in lines
         ]
-        return SearchFilesResult(matches=matches, total_count=len(matches), truncated=found.truncated)
+        # All at once: one by one they take as long as it took to read them.
+        told = {"matches": matches, "total_count": len(matches), "truncated": found.truncated}
+        return SearchFilesResult.model_validate(told)
 
     def ripgrep(self) -> RipgrepSandbox | None:
         """ripgrep in its walls, found out once by really starting it; None: `scan` searches."""
@@ -163,8 +168,38 @@ class SearchExecutor:
         if self._ripgrep is not None:
             # The walls could not be put up: the place is being moved about, or cannot be mounted.
             with suppress(_NoWalls):
-                return await _unless_stuck(_fastest(self._ripgrep, params, globs, place, wanted), place)
+                return await self._ripgrep_finds(self._ripgrep, params, globs, place, wanted)
         return await self._scan(params, globs, place, wanted, rulings)
+
+    async def _ripgrep_finds(
+        self,
+        ripgrep: RipgrepSandbox,
+        params: SearchFilesParams,
+        globs: list[str],
+        place: Place,
+        wanted: Callable[[str], bool],
+    ) -> FirstMatches:
+        """Large files are not told of. They are not read either, once one of them has held up a search."""
+        arguments = ripgrep_arguments(params, globs, place)
+        if not self._sizes_matter and not place.is_file:
+            with suppress(_HeldUp):
+                searching = _fastest(
+                    ripgrep, params, arguments, place, lambda path: wanted(path) and not self._is_large(place, path)
+                )
+                return await _unless_stuck(searching, place, largest=MAX_FILE)
+            self._sizes_matter = True
+        arguments = [f"--max-filesize={MAX_FILE}", *arguments]
+        return await _unless_stuck(_fastest(ripgrep, params, arguments, place, wanted), place)
+
+    def _is_large(self, place: Place, path: str) -> bool:
+        try:
+            fd = self._paths.open_raw(place.path_of(path), os.O_PATH)
+        except OSError:
+            return False  # gone; it was there when it was searched
+        try:
+            return os.fstat(fd).st_size > MAX_FILE
+        finally:
+            os.close(fd)
 
     async def _scan(
         self,
@@ -210,13 +245,32 @@ class _NoWalls(Exception):
     """ripgrep was not started, because its walls could not be put up."""
 
 
-async def _unless_stuck(searching: Coroutine[Any, Any, FirstMatches], place: Place) -> FirstMatches:
-    """ripgrep opens every .gitignore, and would wait for ever at one that is a pipe; `scan` does not."""
+class _HeldUp(ToolFailure):
+    """The search met a file that takes too long to read, or more memory than it may have."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The search ended before it was done: a file in it may need more memory than a search may take.",
+            hint="Search a smaller directory.",
+        )
+
+
+async def _unless_stuck(
+    searching: Coroutine[Any, Any, FirstMatches], place: Place, *, largest: int | None = None
+) -> FirstMatches:
+    """ripgrep opens every .gitignore, and would wait for ever at one that is a pipe; `scan` does not.
+
+    With `largest`, a larger file holds it up as well.
+    """
     task = asyncio.ensure_future(searching)
     try:
         await asyncio.wait([task], timeout=_SUSPICIOUS_SECONDS)
-        if not task.done() and await asyncio.to_thread(has_pipe_for_ignore, os.dup(place.fd)):
-            raise _NoWalls
+        if not task.done():
+            found = await asyncio.to_thread(what_holds_up, os.dup(place.fd), largest)
+            if found == "pipe":
+                raise _NoWalls
+            if found == "large":
+                raise _HeldUp
         return await task
     finally:
         task.cancel()
@@ -226,7 +280,7 @@ async def _unless_stuck(searching: Coroutine[Any, Any, FirstMatches], place: Pla
 async def _fastest(
     ripgrep: RipgrepSandbox,
     params: SearchFilesParams,
-    globs: list[str],
+    arguments: list[str],
     place: Place,
     wanted: Callable[[str], bool],
 ) -> FirstMatches:
@@ -235,7 +289,6 @@ async def _fastest(
     Where there are many more than asked for, a second ripgrep walks in order: it can stop as soon as it has enough, so
     it mostly comes first, and gives the same answer.
     """
-    arguments = ripgrep_arguments(params, globs, place)
 
     async def run(reader: AnswerReader, more: list[str]) -> FirstMatches:
         with ripgrep.launch(place, [*more, *arguments]) as launch:
@@ -286,10 +339,7 @@ def _judge(code: int | None, reader: AnswerReader, good: set[int]) -> None:
         return
     said = reader.said()
     if code != 2:
-        raise ToolFailure(
-            "The search ended before it was done: a file in it may need more memory than a search may take.",
-            hint="Search a smaller directory.",
-        )
+        raise _HeldUp
     if said:
         raise InvalidParameters(f"The pattern cannot be searched for: {said}")
 

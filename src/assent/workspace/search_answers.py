@@ -54,10 +54,15 @@ class FirstMatches:
             self.truncated = True
         self.truncated = self.truncated or self._count > self._most
 
-    def found(self) -> list[tuple[str, int, str]]:
-        """Path, line number and line."""
-        matches = [(file.parts, line) for file in self._files for line in file.lines][: self._most]
-        return [(b"/".join(parts).decode("utf-8", "surrogateescape"), *_match(line)) for parts, line in matches]
+    def found(self) -> list[tuple[str, list[tuple[int, str]]]]:
+        """Each path with its lines and their numbers."""
+        left = self._most
+        told: list[tuple[str, list[tuple[int, str]]]] = []
+        for file in self._files:
+            lines = [_match(line) for line in file.lines[:left]]
+            told.append((b"/".join(file.parts).decode("utf-8", "surrogateescape"), lines))
+            left -= len(lines)
+        return told
 
 
 def _match(line: bytes) -> tuple[int, str]:
@@ -68,6 +73,8 @@ def _match(line: bytes) -> tuple[int, str]:
 
 class AnswerReader(OutputKeeper):
     """Reads the answer of one searching process. `wanted` is asked once for each file."""
+
+    gathers = True
 
     def __init__(self, most: int, wanted: Callable[[str], bool], *, in_order: bool = False) -> None:
         super().__init__(_MAX_SAID)

@@ -15,6 +15,7 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from assent.protocol.errors import ToolFailure
 
@@ -167,21 +168,35 @@ def mounts_below(root: Path) -> list[str]:
     return [os.fsdecode(point.removeprefix(above)) for point in named if point.startswith(above)]
 
 
-def has_pipe_for_ignore(fd: int) -> bool:
-    """Whether a .gitignore below an open directory, as far as a short look goes, is a pipe. Closes the descriptor."""
+def what_holds_up(fd: int, largest: int | None) -> Literal["pipe", "large"] | None:
+    """What may hold up ripgrep below an open directory, as far as a short look goes. Closes the descriptor.
+
+    A .gitignore that is a pipe, or, with `largest`, a larger file.
+    """
     until = time.monotonic() + _LOOK_SECONDS
+    held_up: Literal["large"] | None = None
     try:
         for _, _, names, here in os.fwalk(".", dir_fd=fd):
             with suppress(OSError):
                 if ".gitignore" in names and stat.S_ISFIFO(os.stat(".gitignore", dir_fd=here).st_mode):
-                    return True
+                    return "pipe"
+            if largest is not None and held_up is None and any(_size(name, here) > largest for name in names):
+                held_up = "large"
             if time.monotonic() > until:
-                return False
+                break
     except (OSError, RecursionError):
-        return False  # too deep, or it is no directory
+        pass  # too deep, or it is no directory
     finally:
         os.close(fd)
-    return False
+    return held_up
+
+
+def _size(name: str, directory: int) -> int:
+    try:
+        info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except OSError:
+        return 0  # gone, or not ours to look at
+    return info.st_size if stat.S_ISREG(info.st_mode) else 0
 
 
 def memory_file(content: bytes) -> int:

@@ -10,7 +10,7 @@ from assent.protocol.errors import InvalidParameters
 from assent.protocol.tools import SearchFilesParams
 
 from .globs import GlobError, glob_pattern
-from .scan import MAX_DEPTH, MAX_FILE
+from .scan import MAX_DEPTH
 from .search_answers import MAX_COLUMNS
 from .search_sandbox import Place
 
@@ -52,7 +52,7 @@ def ripgrep_arguments(params: SearchFilesParams, globs: list[str], place: Place)
     """Everything after the program's name; the pattern and the place come last, where nothing is read as an option."""
     arguments = ["--no-config", "--no-messages", "--no-follow", "--heading", "--null", "--line-number"]
     arguments += ["--with-filename", "--color=never", "--crlf", f"--max-count={params.max_results + 1}"]
-    arguments += [f"--max-columns={MAX_COLUMNS}", "--max-columns-preview", f"--max-filesize={MAX_FILE}"]
+    arguments += [f"--max-columns={MAX_COLUMNS}", "--max-columns-preview"]
     arguments += ["--case-sensitive" if params.case_sensitive else "--ignore-case"]
     if not params.regex:
         arguments.append("--fixed-strings")

@@ -125,11 +125,21 @@ class OnTerminal:
             self._hear(data)
         return self.process.wait(PATIENCE)
 
+    def hang_up(self) -> None:
+        """Close the window, and wait until it has left."""
+        self._close_window()
+        self.process.wait(PATIENCE)
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        os.close(self._ours)
+        self._close_window()
+
+    def _close_window(self) -> None:
+        if self._ours >= 0:
+            os.close(self._ours)
+            self._ours = -1
 
 
 class Program:

@@ -28,7 +28,7 @@ def fetch(url: str, token: str | None = None) -> tuple[int, Any]:
 
 
 @pytest.mark.promise("L2", "L3")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_server_says_when_it_is_ready_takes_its_tokens_and_stops_in_order(assent: Any, number: int) -> None:
     serving = assent.start("serve", "--port", "0")
     url = serving.line().strip().removeprefix("Assent is ready at ")

@@ -86,6 +86,17 @@ def test_terminal_without_chat_just_serves(assent: Any, workspace: Path, free_po
     assert "> " not in terminal.seen
 
 
+@pytest.mark.parametrize("options", [(), ("--no-chat",)], ids=["chat", "no chat"])
+def test_window_that_is_closed_ends_it_in_order(
+    assent: Any, workspace: Path, free_port: Any, options: tuple[str, ...]
+) -> None:
+    terminal = assent.on_terminal("up", str(workspace), *options, "--port", str(free_port()))
+    terminal.expect("project    " if options else "Ctrl-D leaves.\n> ")
+    terminal.hang_up()  # with which code it leaves is seen by nobody
+    assert "There is no token for" in assent.here("history").stderr, "it still says that it is up"
+    assert not list(assent.home.glob("*.db-wal")), "the record was not closed"
+
+
 def test_missing_directory_and_taken_port_are_sentences(assent: Any, workspace: Path, tmp_path: Path) -> None:
     done = assent.run("up", str(tmp_path / "absent"))
     assert (done.returncode, "does not exist" in done.stderr) == (1, True)

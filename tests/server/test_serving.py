@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -212,17 +213,35 @@ print("ended in order", flush=True)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_process_ends_in_order_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+def _serving(home: Path) -> tuple["subprocess.Popen[str]", str]:
+    """A server as a whole process, and where it listens."""
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", PROGRAM, str(home)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("http://127.0.0.1:"):
-            process.send_signal(number)
-            break
+    return process, next(line.strip() for line in process.stdout if line.startswith("http://127.0.0.1:"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_process_ends_in_order_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    process, _ = _serving(tmp_path)
+    process.send_signal(number)
     rest, _ = process.communicate(timeout=30)
     assert "ended in order" in rest
     assert process.returncode == 0
+
+
+def test_process_that_is_to_outlive_its_terminal_does(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        process, url = _serving(tmp_path)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    process.send_signal(signal.SIGHUP)
+    with urllib.request.urlopen(f"{url}/healthz", timeout=30) as answer:
+        assert answer.status == 200
+    process.terminate()
+    assert "ended in order" in process.communicate(timeout=30)[0]

@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM as calls in the loop, instead of an exception anywhere. Blocks may lie within each other."""
+"""Ctrl-C, SIGTERM and a closed terminal as calls in the loop, instead of an exception anywhere or an end at once.
+
+Blocks may lie within each other.
+"""
 
 import asyncio
 import signal
@@ -13,7 +16,10 @@ _outer: ContextVar[tuple[Act, Act] | None] = ContextVar("assent_stopping", defau
 
 @contextmanager
 def on_stop(interrupted: Act, terminated: Act | None = None) -> Generator[None]:
-    """Call `interrupted` for each Ctrl-C and `terminated` (else the same) for each SIGTERM while the block runs."""
+    """Call `interrupted` for each Ctrl-C and `terminated` (else the same) for each SIGTERM while the block runs.
+
+    A terminal that is closed is a SIGTERM, unless we were told to outlive it (nohup).
+    """
     acts = (interrupted, terminated or interrupted)
     outer = _outer.get()
     token = _outer.set(acts)
@@ -27,7 +33,9 @@ def on_stop(interrupted: Act, terminated: Act | None = None) -> Generator[None]:
 
 def _listen(acts: tuple[Act, Act] | None) -> None:
     loop = asyncio.get_running_loop()
-    for position, number in enumerate((signal.SIGINT, signal.SIGTERM)):
+    for number, position in ((signal.SIGINT, 0), (signal.SIGTERM, 1), (signal.SIGHUP, 1)):
+        if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+            continue
         if acts is None:
             loop.remove_signal_handler(number)
         else:

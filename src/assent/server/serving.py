@@ -172,7 +172,10 @@ async def _serve(
 def run_server(
     settings: ServerSettings, host: str, port: int, *, ready: Callable[[Listening], None] = lambda listening: None
 ) -> None:
-    """Serve as the whole process: uvloop, and an orderly end on SIGINT and SIGTERM; a second one insists."""
+    """Serve as the whole process: uvloop, and an orderly end on SIGINT, SIGTERM and SIGHUP; a second one insists.
+
+    A SIGHUP that is ignored (nohup) stays so.
+    """
     with asyncio.Runner(loop_factory=_loop_factory()) as runner, contextlib.suppress(asyncio.CancelledError):
         runner.run(_until_signalled(settings, host, port, ready))
 
@@ -194,12 +197,15 @@ async def _until_signalled(settings: ServerSettings, host: str, port: int, ready
             task.cancel()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
         loop.add_signal_handler(number, stop)
     try:
         await task
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in numbers:
             loop.remove_signal_handler(number)
 
 

@@ -117,7 +117,7 @@ def serve(
 ) -> None:
     """Run the server.
 
-    One line on stdout says when it is ready; logs go to stderr. SIGTERM and Ctrl-C stop it in order. An address that
+    One line on stdout says when it is ready; logs go to stderr. SIGTERM, SIGHUP and Ctrl-C stop it in order. An address that
     others can reach needs ASSENT_ALLOWED_HOSTS: the names this server answers to.
 
     \b

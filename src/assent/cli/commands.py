@@ -117,8 +117,8 @@ def serve(
 ) -> None:
     """Run the server.
 
-    One line on stdout says when it is ready; logs go to stderr. SIGTERM, SIGHUP and Ctrl-C stop it in order. An address that
-    others can reach needs ASSENT_ALLOWED_HOSTS: the names this server answers to.
+    One line on stdout says when it is ready; logs go to stderr. SIGTERM, SIGHUP and Ctrl-C stop it in order. An
+    address that others can reach needs ASSENT_ALLOWED_HOSTS: the names this server answers to.
 
     \b
     Example:

@@ -20,6 +20,7 @@ from assent.workspace import landlock as landlock_module
 from assent.workspace import workspace as workspace_module
 from assent.workspace.landlock import LandlockSandbox
 from assent.workspace.output import OutputKeeper
+from assent.workspace.plain_lines import needs_little
 from assent.workspace.processes import run_process
 from assent.workspace.protection import PROTECTED, only_reads
 
@@ -255,18 +256,93 @@ async def test_program_that_only_reads_the_workspace_finds_little_else(place: Pl
     }
 
 
-async def test_program_that_reads_elsewhere_has_what_every_command_has(workspace: Workspace) -> None:
-    sandbox = workspace.sandbox
-    for argv in (
-        ["/usr/bin/head", "-c4", "/dev/zero"],
-        ["/usr/bin/cat", "../x"],
-        ["/usr/bin/grep", "--file=/dev/stdin"],
+@pytest.mark.parametrize(
+    "line",
+    [
+        "head -c4 /dev/zero",
+        "cat ../x",
+        "cat sub/../../x",
+        "cat -",
+        "cat /dev/stdin",
+        "ls /proc/self",
+        "grep --file=/dev/stdin",
+        "grep -f/dev/stdin x",
+        "grep -fwords x",
+        "grep -R x .",
+        "grep x /a/b=c",
+        "touch -r/etc/passwd x",
+        "mkdir --parents=/tmp",
+        "ln -t/tmp x",
+        "ls -L",
+        "ls -F",
+        "ls --dereference",
+        "find -L .",
+        "find . -fstype ext4",
+        "find -- . -fstype ext4",
+        "find . -printf %F",
+        "find . -xtype l",
+        "find . -delete",
+        "cat away",
+        "ls away/",
+        "ls -- away/x",
+        "cat sub/alias/x",
+        "touch {root}/away/x",
+        "cat {root}/../x",
+        "cat {root}//etc",
+        "cat " + "a " * 40,
+        "cp a.txt b.txt",
+        "locate x",
+    ],
+)
+def test_line_that_is_not_plain_has_what_every_command_has(line: str, place: Place) -> None:
+    (place.root / "away").symlink_to("/opt")
+    place.file("sub/real/x")
+    (place.root / "sub/alias").symlink_to("real")
+    assert not needs_little(f"/usr/bin/{line.format(root=place.root)}".split(), place.root)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cat a.txt",
+        "cat {root}/a.txt",
+        "cat -n -- -odd",
+        "ls",
+        "ls -la1 sub {root}",
+        "true --anything=/x",
+        "echo /x ../y",
+        "head -n5 a.txt",
+        "tail -n +5 a.txt",
+        "grep -rn --include=*.py --exclude-dir=/x a/b=c .",
+        "find . -name *.py -mtime -1 -not -type d",
+        "touch x",
+        "mkdir -p a/b/c",
+        "rm -rf a",
+        "ln -s a b",
+        "date +%F",
+        "grep -e " + "a" * 200 + " a.txt",
+    ],
+)
+def test_plain_line_has_few_mounts(line: str, place: Place) -> None:
+    place.file("sub/x")
+    assert needs_little(f"/usr/bin/{line.format(root=place.root)}".split(), place.root)
+
+
+async def test_program_that_reads_elsewhere_finds_it(workspace: Workspace, place: Place) -> None:
+    (place.root / "notes").symlink_to("/etc/alternatives")
+    for argv, found in (
+        (["/usr/bin/find", ".", "-maxdepth", "0", "-printf", "%F"], ""),
+        (["/usr/bin/cat", "/dev/stdin"], ""),
+        (["/usr/bin/ls", "-d", "/proc/self"], "/proc/self"),
+        (["/usr/bin/ls", "-d", "notes/"], "notes/"),
     ):
-        with sandbox.launch(argv) as launch:
+        keeper = OutputKeeper(65536)
+        with workspace.sandbox.launch(argv) as launch:
             assert "/dev/shm" in launch.argv
-    for argv in (["/usr/bin/cat", "a.txt"], ["/usr/bin/cat", str(workspace.root / "a.txt")]):
-        with sandbox.launch(argv) as launch:
-            assert "/dev/shm" not in launch.argv
+            assert (await run_process(launch, keeper, seconds=20)).exit_code == 0, argv
+        assert found in keeper.captured().stdout
+    with workspace.sandbox.launch(["/usr/bin/cat", "a.txt"]) as launch:
+        assert "/dev/shm" not in launch.argv
 
 
 async def test_program_of_the_workspace_is_held_like_any_other_whatever_its_name(workspace: Workspace) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from assent.protocol.errors import ConfigurationError
 from assent.settings import ClientSettings
 from assent.workspace import Workspace
 from assent.workspace import spares as spares_module
@@ -66,6 +67,77 @@ def test_clients_share_them_and_take_over_what_was_left(place: Place, root_fd: i
     assert not one.move_in(root_fd, ".one")
     assert not other.move_in(root_fd, ".other")
     assert sorted(each.name for each in home.iterdir()) == ["1-1", "notes"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("kind", ["full", "changed", "wide", "shut", "link", "file", "foreign"])
+def test_what_is_no_empty_directory_of_ours_is_left_alone(
+    kind: str, when: str, place: Place, root_fd: int, tmp_path: Path
+) -> None:
+    """Whether it lay there when the client first looked, or came in place of a spare since."""
+    if kind == "foreign" and os.geteuid() != 0:
+        pytest.skip("needs root")
+    home = tmp_path / "spares"
+    home.mkdir(mode=0o700)
+    spares = _filled(home, place, root_fd) if when == "after" else None
+    odd = Path(spares._ready[-1]) if spares is not None else home / "1-1"  # pyright: ignore[reportPrivateUsage]
+    odd.mkdir(exist_ok=True)
+    if kind in ("link", "file"):
+        odd.rmdir()
+        (tmp_path / "elsewhere").mkdir()
+        odd.symlink_to(tmp_path / "elsewhere") if kind == "link" else odd.write_text("mine")
+    elif kind == "full":
+        (odd / "mine.txt").write_text("mine")
+    if kind != "changed":
+        os.utime(odd, (STAMP, STAMP), follow_symlinks=False)
+    else:
+        os.utime(odd)
+    if kind in ("wide", "shut"):
+        odd.chmod(0o777 if kind == "wide" else 0o500)
+    if kind == "foreign":
+        os.chown(odd, 12345, 12345)
+    before = odd.lstat()
+    spares = spares or _filled(home, place, root_fd)
+    for number in range(KEPT - (when == "after")):
+        assert spares.move_in(root_fd, f".x{number}")
+        assert is_stub(root_fd, f".x{number}")
+    assert not spares.move_in(root_fd, ".envrc")
+    assert [path.name for path in home.iterdir()] == [odd.name]
+    after = odd.lstat()
+    assert (after.st_ino, after.st_mode, after.st_mtime_ns) == (before.st_ino, before.st_mode, before.st_mtime_ns)
+    spares.refill()
+    assert spares.move_in(root_fd, ".envrc")
+
+
+@pytest.mark.parametrize("kind", ["link", "wide"])
+def test_place_that_is_not_ours_alone_gives_none(kind: str, place: Place, root_fd: int, tmp_path: Path) -> None:
+    home = tmp_path / "spares"
+    if kind == "link":
+        (tmp_path / "elsewhere").mkdir()
+        home.symlink_to(tmp_path / "elsewhere")
+    else:
+        home.mkdir()
+        home.chmod(0o777)
+    spares = _filled(home, place, root_fd)
+    assert list(home.iterdir()) == []
+    assert not spares.move_in(root_fd, ".envrc")
+
+
+def test_disk_that_keeps_no_times_gives_none_and_is_not_filled(
+    place: Place, root_fd: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "utime", lambda *_, **__: None)
+    spares = _filled(tmp_path / "spares", place, root_fd)
+    assert list((tmp_path / "spares").iterdir()) == []
+    assert not spares.move_in(root_fd, ".envrc")
+
+
+@pytest.mark.parametrize("name", ["spares", "spares/1-1"])
+def test_their_place_cannot_be_a_workspace(name: str, tmp_path: Path) -> None:
+    root = tmp_path / "home" / name
+    root.mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match="where Assent keeps its own files"):
+        Workspace(root, ClientSettings(home=tmp_path / "home"))
 
 
 def test_another_disk_gives_none(place: Place, root_fd: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

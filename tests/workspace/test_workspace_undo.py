@@ -39,7 +39,8 @@ from assent.workspace import (
 )
 from assent.workspace import undo as undo_module
 from assent.workspace.effects import runs_later
-from assent.workspace.snapshots import Tree, TreeScan, carried_over
+from assent.workspace.snapshots import Tree, TreeScan, carried_over, changes_between
+from assent.workspace.stubs import Stubs
 from assent.workspace.undo_entries import Index, read_entries, sweep
 from assent.workspace.undo_store import ObjectStore
 from assent.workspace.writing import write_beneath
@@ -614,6 +615,54 @@ def test_stand_in_that_goes_while_it_is_looked_at_was_never_there(place: Any, mo
     monkeypatch.setattr(paths, "open_exact", open_late)
     seen = TreeScan(paths, {}, max_files=100).run()
     assert set(seen.states) == {"a.txt"}
+    assert seen.unseen == set()
+    paths.close()
+
+
+def test_real_directory_of_a_protected_name_that_is_away_for_a_moment_is_not_deleted(
+    place: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.file(".vscode/settings.json", "{}")
+    paths = PathValidator(place.root)
+    known = TreeScan(paths, {}, max_files=100).run()
+    opened = paths.open_exact
+
+    def open_while_away(relative: str, flags: int) -> int:
+        if relative != ".vscode":
+            return opened(relative, flags)
+        (place.root / ".vscode").rename(place.root / "away")
+        try:
+            return opened(relative, flags)
+        finally:
+            (place.root / "away").rename(place.root / ".vscode")
+
+    monkeypatch.setattr(paths, "open_exact", open_while_away)
+    seen = TreeScan(paths, known.states, max_files=100).run()
+    monkeypatch.undo()
+    seen.states.update(carried_over(paths, known.states, seen))
+    assert seen.unseen == {".vscode"}
+    assert changes_between(known, seen.states) == {}
+    paths.close()
+
+
+def test_stand_in_for_a_directory_that_is_gone_is_not_taken_for_it(
+    place: Any, root_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.file(".vscode/settings.json", "{}")
+    paths = PathValidator(place.root)
+    known = TreeScan(paths, {}, max_files=100).run()
+    shutil.rmtree(place.root / ".vscode")
+    opened, stubs = paths.open_exact, contextlib.ExitStack()
+    stubs.enter_context(Stubs().placed(root_fd, [".vscode"]))
+
+    def open_late(relative: str, flags: int) -> int:
+        if relative == ".vscode":
+            stubs.close()
+        return opened(relative, flags)
+
+    monkeypatch.setattr(paths, "open_exact", open_late)
+    seen = TreeScan(paths, known.states, max_files=100).run()
+    assert set(seen.states) == set()
     assert seen.unseen == set()
     paths.close()
 

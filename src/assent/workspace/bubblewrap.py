@@ -16,9 +16,10 @@ from typing import Literal
 
 from .limits import LIMITS, HeldBack, may_limit
 from .pins import Pin
+from .plain_lines import needs_little
 from .privileges import limited_group, pids_group, runner_for
 from .programs import clean_environment, find_program, usable_toolchains
-from .protection import Mounts, Protection, only_reads, works_alone
+from .protection import Mounts, Protection, only_reads
 from .sandbox import (
     ETC_DIRECTORIES,
     ETC_FILES,
@@ -35,7 +36,6 @@ _SHARED_BYTES = 256 * 1024**2
 # Of a group's processes some are the sandbox's own.
 _OWN_PROCESSES = 4
 
-_SYSTEM_PROGRAMS = ("/usr/bin/", "/bin/")
 # All of it in the sandbox's root, which is read-only.
 _LITTLE = (
     *["--dir", "/dev", "--dev-bind", "/dev/null", "/dev/null"],
@@ -164,10 +164,8 @@ class BubblewrapSandbox:
         os.write(identity, self._identity)
         os.lseek(identity, 0, os.SEEK_SET)
         base, members = self.isolation(network=network), None
-        # A program of the workspace may bear any name.
-        alone = not whole and argv[0].startswith(_SYSTEM_PROGRAMS) and works_alone(argv)
-        little = alone and not network and _needs_little(argv, self._root)
-        if self._pids_group is not None and not alone:
+        little = not whole and not network and needs_little(argv, self._root)
+        if self._pids_group is not None and not little:
             members, _ = held.enter_context(limited_group(self._pids_group, LIMITS["nproc"] + _OWN_PROCESSES))
         elif self._pids_group is not None:
             base = base.model_copy(update={"limits": tuple(name for name in base.limits if name != "pids")})
@@ -182,8 +180,7 @@ class BubblewrapSandbox:
                 self._bwrap,
                 # Each mount costs time, and more with each that is there already: what has the most of them goes first,
                 # and what only works on files it is given needs few, and nothing of the kernel.
-                *([] if alone else self._proc),
-                *(self._little if little else self._system),
+                *(self._little if little else [*self._proc, *self._system]),
                 *(_read_only("/etc", ETC_FOR_NETWORK) if network else ["--unshare-net"]),
                 *["--file", str(identity), f"{_HOME}/.gitconfig"],
                 *(
@@ -280,14 +277,6 @@ def _programs() -> list[str]:
         elif os.path.isdir(name):
             arguments += ["--ro-bind", name, name]
     return [*arguments, *_zone()]
-
-
-def _needs_little(argv: list[str], root: Path) -> bool:
-    """Whether a command that works alone names nothing outside the workspace."""
-    if os.path.islink(argv[0]):
-        return False  # it may lie among what only the others are given
-    values = (argument.rpartition("=")[2] for argument in argv[1:])
-    return not any(".." in value or (value[:1] == "/" and not Path(value).is_relative_to(root)) for value in values)
 
 
 def _system_arguments(root: Path) -> list[str]:

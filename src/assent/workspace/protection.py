@@ -50,8 +50,6 @@ _GIT_SETTINGS = ("config", "commondir")
 # Nothing is let near these through a link, not even git.
 _NEVER_LINKS = (".git", ".assent")
 _READERS = frozenset({"ls", "cat", "head", "tail", "wc", "grep", "echo", "date", "pwd", "whoami", "locate", "true"})
-# They change files and nothing else. Not cp and mv: without /proc they cannot copy a directory that is read-only.
-_FILERS = frozenset({"touch", "mkdir", "rmdir", "rm", "ln"})
 _FIND_WRITES = ("-delete", "-fprint", "-fls", "-exec", "-ok")
 
 
@@ -68,11 +66,6 @@ def starts_nothing(argv: list[str]) -> bool:
     if name == "find":
         return not any(argument.startswith(_FIND_WRITES) for argument in argv[1:])
     return name in _READERS
-
-
-def works_alone(argv: list[str]) -> bool:
-    """Whether a command, even one that writes, never starts another program, nor asks the kernel about processes."""
-    return starts_nothing(argv) or os.path.basename(argv[0]) in _FILERS
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 from .drafts import PASSING
 from .paths import PathValidator
 from .protection import PROTECTED
+from .stubs import STAMP_NS
 
 Kind = Literal["file", "link", "directory", "closed", "git", "other"]
 """`closed`: a directory that is not looked into. `git`: a file of a repository that decides what git runs."""
@@ -166,7 +167,7 @@ class TreeScan:
             except OSError as error:
                 if not directory:
                     raise
-                if directory in PROTECTED and isinstance(error, FileNotFoundError):
+                if isinstance(error, FileNotFoundError) and self._was_stand_in(directory):
                     del tree.states[directory]  # the sandbox took it away since it was named
                 else:
                     tree.unseen.add(directory)  # gone, no permission, another mount, or swapped for a link
@@ -180,6 +181,12 @@ class TreeScan:
                 del tree.states[directory]  # empty: put there by the sandbox for the time of a command
             waiting.extend((path, depth + 1) for path in inside)
         return tree
+
+    def _was_stand_in(self, directory: str) -> bool:
+        """Of what is gone since it was named: one that is known may be away for a moment only, if it has no stamp."""
+        return directory in PROTECTED and (
+            directory not in self._known or self._tree.states[directory].stamp[1] == STAMP_NS
+        )
 
     def _read(self, fd: int, directory: str) -> list[str]:
         """Take what lies in a directory, and tell which directories do."""

@@ -2,14 +2,16 @@
 
 To make a directory takes a disk many times longer than to move one, and a command waits for up to fourteen of them. So
 they are made while nobody waits, in Assent's own home, and only where that lies on the workspace's disk. They are moved
-one way only: what stands in the workspace is removed there, by a call that spares what somebody put into it. Where
-anything does not work, there are none, and stand-ins are made on the spot. Nothing of the workspace is ever replaced.
+one way only: what stands in the workspace is removed there, by a call that spares what somebody put into it. Each is
+looked at before it is moved, and what is no empty directory of ours is left where it is. Where anything does not work,
+there are none, and stand-ins are made on the spot. Nothing of the workspace is ever replaced.
 """
 
 import ctypes
 import errno
 import os
 import re
+import stat
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +21,8 @@ _AT_CWD = -100
 _NO_REPLACE = 1
 KEPT = 14
 _OURS = re.compile(r"[0-9]+-[0-9]+")
+# A directory can pass its group on to those that are made in it.
+_MODE, _MAY_HAVE = 0o755, stat.S_ISGID
 
 
 class Spares:
@@ -42,6 +46,8 @@ class Spares:
             self._wanted += 1
             while self._ready and self._move is not None:
                 spare = self._ready.pop()
+                if not self._fits(spare):
+                    continue
                 if self._move(_AT_CWD, os.fsencode(spare), root_fd, os.fsencode(name), _NO_REPLACE) == 0:
                     return True
                 code = ctypes.get_errno()
@@ -56,13 +62,20 @@ class Spares:
         """Make what is missing, from the second command on: who starts only one has no use for more."""
         with suppress(OSError):
             while self._lacks():
-                spare = str(self._place / f"{os.getpid()}-{self._made}")
-                with suppress(FileExistsError):
-                    os.mkdir(spare, 0o755)
-                os.utime(spare, (self._stamp, self._stamp))
                 with self._lock:
                     self._made += 1
-                    self._ready.append(spare)
+                    spare = str(self._place / f"{os.getpid()}-{self._made}")
+                try:
+                    os.mkdir(spare, _MODE)
+                except FileExistsError:
+                    continue  # not made by us just now, so it is not for us to stamp
+                os.utime(spare, (self._stamp, self._stamp))
+                with self._lock:
+                    if self._fits(spare):
+                        self._ready.append(spare)
+                    else:
+                        self._move = None  # a disk that keeps no modes or times: none would ever fit
+                        os.rmdir(spare)
 
     def _lacks(self) -> bool:
         with self._lock:
@@ -75,10 +88,23 @@ class Spares:
     def _open(self) -> None:
         """Take over what clients that are gone left; none where the place is on another disk."""
         self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.stat(self._place).st_dev != os.stat(self._workspace).st_dev:
+        place = os.lstat(self._place)
+        if not _is_ours(place) or place.st_dev != os.stat(self._workspace).st_dev:
             self._move = None
             return
         with os.scandir(self._place) as found:
-            self._ready = [
-                each.path for each in found if _OURS.fullmatch(each.name) and each.is_dir(follow_symlinks=False)
-            ]
+            self._ready = [each.path for each in found if _OURS.fullmatch(each.name) and self._fits(each.path)]
+
+    def _fits(self, spare: str) -> bool:
+        """Whether it is still as it was made; what is not, somebody else has a use for."""
+        try:
+            found = os.lstat(spare)
+            return _is_ours(found) and found.st_mtime_ns == self._stamp * 10**9 and not os.listdir(spare)
+        except OSError:
+            return False
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    """A directory of our own that nobody else can change, and we can."""
+    mode = stat.S_IMODE(found.st_mode) & ~_MAY_HAVE
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and mode | _MODE == _MODE and mode >= 0o700

@@ -23,6 +23,7 @@ from .spares import Spares
 
 _STAMP = 1_000_000_007
 """Seconds of its modification time; set once, and changed by whatever is put into it."""
+STAMP_NS = _STAMP * 10**9
 _TRIES = 20
 
 
@@ -149,7 +150,7 @@ def is_stub(root_fd: int, name: str) -> bool:
 
 
 def _stamped(found: os.stat_result) -> bool:
-    return stat.S_ISDIR(found.st_mode) and found.st_mtime_ns == _STAMP * 10**9
+    return stat.S_ISDIR(found.st_mode) and found.st_mtime_ns == STAMP_NS
 
 
 def _made(root_fd: int, name: str) -> bool | None:

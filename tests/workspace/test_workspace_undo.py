@@ -502,10 +502,12 @@ async def test_a_torn_line_and_a_spoiled_object_do_no_harm(
     await write(workspace, "exec_3", "b.txt", "b")
     assert [entry.id for entry in history.entries()] == ["exec_1", "exec_3"]
     undo(history, "exec_3")
-    for bundle in (settings.home / "undo" / "bundles").iterdir():
-        bundle.write_bytes(bundle.read_bytes().replace(b"old", b"els"))
-    with history.alone(), pytest.raises(ToolFailure, match="no longer be read"):
-        history.apply(history.plan(history.entry("exec_1")))
+    with history.alone():
+        plan = history.plan(history.entry("exec_1"))
+        for bundle in (settings.home / "undo" / "bundles").iterdir():
+            bundle.write_bytes(bundle.read_bytes().replace(b"old", b"els"))
+        with pytest.raises(ToolFailure, match="no longer be read"):
+            history.apply(plan)
     assert (place.root / "a.txt").read_text() == "new"
 
 

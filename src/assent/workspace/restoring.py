@@ -161,7 +161,11 @@ class UndoHistory:
             return "what took its place is left alone"
         if is_too_large(current):
             return "what is there now is too large to be kept, and would be lost: move it away first"
-        return why_not_kept(before, self._store)
+        why = why_not_kept(before, self._store)
+        # Read now, though it is read again to be put back: what is found out then stops an undo in the middle.
+        if why is None and is_content(Step("", current, before)) and self.content(before) is None:
+            return "its old content was damaged on the disk"
+        return why
 
     # Acting
 

@@ -101,7 +101,7 @@ class Index:
 def _lines(content: bytes) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for line in content.splitlines():
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             value: Any = json.loads(line)
             if isinstance(value, dict):
                 found.append(cast("dict[str, Any]", value))
@@ -237,7 +237,7 @@ def read_tree(path: Path, since: Iterable[Any] = ()) -> Tree | None:
         read = {name: from_json(state) for name, state in (*value["states"], *since)}
         states = {name: state for name, state in read.items() if state is not None}
         return Tree(states, bool(value["truncated"]), set(value["unseen"]))
-    except (OSError, ValueError, TypeError, KeyError, IndexError, zlib.error):
+    except (OSError, ValueError, TypeError, KeyError, IndexError, RecursionError, zlib.error):
         return None
 
 

@@ -133,8 +133,9 @@ class ObjectStore:
             self._known, self._ends = {}, {}
             self.close()  # our own bundle may have been swept away
         for entry in os.scandir(self._bundles):
-            if self._own is None or entry.name != self._own.name:
-                with contextlib.suppress(FileNotFoundError):
+            if (self._own is None or entry.name != self._own.name) and entry.is_file(follow_symlinks=False):
+                # Gone meanwhile, or written by another user (a client that ran as root): it counts as not kept.
+                with contextlib.suppress(FileNotFoundError, PermissionError):
                     self._learn(entry.name, entry.stat(follow_symlinks=False).st_size)
 
     def _learn(self, name: str, size: int) -> None:

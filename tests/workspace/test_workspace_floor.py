@@ -379,6 +379,27 @@ async def test_where_nothing_can_be_covered_no_command_runs_beside_what_is_denie
         await workspace.close()
 
 
+@pytest.mark.parametrize("sandbox", ["none", "landlock"])
+async def test_where_the_projects_rules_cannot_be_protected_no_command_runs_that_could_change_them(
+    place: Place, settings: ClientSettings, sandbox: Any
+) -> None:
+    rules = place.file(".assent/policy.toml", "commands = []\n")
+    workspace = Workspace(place.root, settings.model_copy(update={"sandbox": sandbox}))
+    try:
+        with pytest.raises(RefusedError, match=r"rules in '\.assent/policy\.toml'.*nothing was run") as caught:
+            await python(workspace, "open('.assent/policy.toml', 'w')")
+        assert "bubblewrap" in (caught.value.hint or "")
+        assert rules.read_text() == "commands = []\n"
+        reading = await workspace.run("execute_command", {"command": "cat", "args": [".assent/policy.toml"]})
+        assert reading.success, "what only reads goes on"
+        rules.unlink()
+        assert (await python(workspace, "print(1)")).stdout == "1\n", "there is nothing to loosen"
+    except ConfigurationError:
+        pytest.skip(f"{sandbox} does not work here")
+    finally:
+        await workspace.close()
+
+
 # The file tools
 
 

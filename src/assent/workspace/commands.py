@@ -16,6 +16,7 @@ from typing import Any
 
 from assent.gate import CommandValidator
 from assent.gate.scripts import changes_what_it_runs
+from assent.policies import PROJECT_POLICY
 from assent.protocol.errors import ExecutionTimeout, RefusedError, ToolFailure
 from assent.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
 from assent.settings import ClientSettings
@@ -40,6 +41,8 @@ _GIT_SAFETY = (
 _GIT_SHOWS_DIFFS = frozenset({"diff", "log", "show"})
 _NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
 _MAX_TOLD = 10
+_RULES_HELD = frozenset({".", os.path.dirname(PROJECT_POLICY)})
+"""Where one of these is read-only the project's rules are."""
 
 
 class CommandTimeout(ExecutionTimeout):
@@ -120,7 +123,7 @@ class CommandExecutor:
             )
         else:
             with self._sandbox.launch(argv, network=network, masked=masked) as launch:
-                self._check_covered(launch, masked)
+                self._check_covered(launch, masked, argv)
                 ended = await run_process(launch, keeper, seconds=seconds, idle_seconds=self._idle, until=until)
         result = _result(params.command, ended, keeper, launch, time.monotonic() - began)
         if not starts_nothing(argv):
@@ -135,7 +138,7 @@ class CommandExecutor:
             raise CommandTimeout(
                 f"{params.command} ran longer than {seconds} s and was ended.",
                 partial=result,
-                hint="Give it more time with 'timeout' (at most 300), or less to do.",
+                hint=_more_time(params.timeout, seconds),
             )
         return result
 
@@ -145,8 +148,9 @@ class CommandExecutor:
             return []
         return await asyncio.to_thread(self._floor.masked, self._paths)
 
-    def _check_covered(self, launch: Launch, masked: Sequence[str]) -> None:
-        """What is denied must be covered, or nothing runs: a sandbox may be too weak for it, or there is none."""
+    def _check_covered(self, launch: Launch, masked: Sequence[str], argv: list[str]) -> None:
+        """What is denied must be covered, and the project's rules out of reach, or nothing runs: a sandbox may be too
+        weak for it, or there is none."""
         for path in masked:
             if path not in launch.isolation.masked and os.path.lexists(self._root / path):
                 raise RefusedError(
@@ -154,6 +158,13 @@ class CommandExecutor:
                     "nothing was run.",
                     hint="install bubblewrap (`assent doctor` says what is missing), or use the file tools",
                 )
+        # What it leaves there would be the rules from the next start on. Without any there is nothing to loosen.
+        held = starts_nothing(argv) or not _RULES_HELD.isdisjoint(launch.isolation.protected)
+        if not held and os.path.lexists(self._root / PROJECT_POLICY):
+            raise RefusedError(
+                f"Here nothing keeps a command from the rules in {PROJECT_POLICY!r}, so nothing was run.",
+                hint="install bubblewrap (`assent doctor` says what is missing), or move them into your own rules",
+            )
 
     async def _new_denied(self, before: Sequence[str]) -> list[str]:
         """What a command made where the rules deny everything: nothing was there to be covered."""
@@ -182,9 +193,15 @@ class CommandExecutor:
         watch = not changes_what_it_runs(params.command, params.args, understood)
         async with self._held.hold(bound, watch=watch) as holding:
             with self._sandbox.launch(argv, network=network, pins=holding.pins, masked=masked) as launch:
-                self._check_covered(launch, masked)
+                self._check_covered(launch, masked, argv)
                 run = partial(run_process, launch, keeper, seconds=seconds, idle_seconds=self._idle, until=until)
                 return launch, await _run_held(launch, run, holding)
+
+
+def _more_time(asked: float, given: float) -> str:
+    if given < asked:
+        return "ASSENT_COMMAND_TIMEOUT_SECONDS says how long a command may take on this machine."
+    return "Give it more time with 'timeout' (at most 300), or less to do."
 
 
 async def _run_held(launch: Launch, run: Callable[[], Coroutine[Any, Any, Ended]], holding: Holding) -> Ended:

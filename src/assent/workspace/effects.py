@@ -36,27 +36,94 @@ RUNS_LATER: tuple[tuple[str, str], ...] = (
         "package.json",
         "npm runs the scripts it names: some at the next `npm install`, others at `npm test` or `npm run`.",
     ),
+    (
+        "package.json5 package.yaml .pnpmfile.* pnpmfile.cjs",
+        "pnpm runs it, or the scripts it names, at the next install, test or run.",
+    ),
     (".npmrc .yarnrc .yarnrc.yml", "npm or yarn obeys it at its next use; it says where packages come from."),
     ("Makefile GNUmakefile *.mk", "make runs the commands in it the next time somebody calls `make`."),
-    ("justfile .justfile", "just runs the commands in it the next time somebody calls `just`."),
+    ("justfile .justfile *.just", "just runs the commands in it the next time somebody calls `just`."),
+    ("Taskfile*.y*ml", "Task runs the commands in it the next time somebody calls `task`."),
+    (
+        "mise*.toml .mise*.toml .rtx.toml */.mise/tasks/* */mise-tasks/*",
+        "mise runs the commands in it, once somebody has trusted it: some as soon as a shell enters the directory.",
+    ),
+    ("Procfile Procfile.*", "Whoever starts the app starts the programs that this Procfile names."),
     ("Rakefile *.rake", "rake runs it the next time somebody calls `rake`."),
     ("Gemfile *.gemspec", "bundler runs it, as a Ruby program, at the next `bundle` command."),
+    (
+        "Guardfile Capfile Berksfile Fastfile Dangerfile Thorfile Puppetfile Appraisals config.ru .rspec .simplecov",
+        "A Ruby tool runs or obeys it the next time somebody calls the tool.",
+    ),
     ("conftest.py", "pytest runs it at the start of the next test run, whichever tests are chosen."),
     ("setup.py", "pip runs it at the next install or build of this project."),
     ("pyproject.toml setup.cfg", "pip, build and test tools obey it at the next install, build or test run."),
+    ("pytest.toml .pytest.toml tox.toml", "pytest or tox obeys it, and loads what it names, at the next test run."),
+    ("hatch_build.py hatch.toml", "hatch runs it, or what it names, at the next install or build of this project."),
+    ("conanfile.py", "conan runs it, as a Python program, at the next install or build."),
     ("*.pth", "Python runs lines in it each time it starts, where it lies among the installed packages."),
     ("build.rs", "cargo runs it at the next build."),
-    ("*.gradle *.gradle.kts gradlew", "gradle runs it at the next build."),
-    ("Dockerfile Dockerfile.* *.Dockerfile Containerfile", "docker runs the commands in it at the next image build."),
+    (
+        "Cargo.toml */.cargo/config */.cargo/config.toml",
+        "cargo obeys it, and starts the programs it names, at the next build.",
+    ),
+    ("magefile.go magefiles/*.go", "mage runs it the next time somebody calls `mage`."),
+    (".goreleaser.y*ml", "goreleaser runs the commands in it at the next release."),
+    (
+        "*.gradle *.gradle.kts gradlew gradlew.bat gradle-wrapper.* libs.versions.toml */buildSrc/*",
+        "gradle runs it, or fetches and runs what it names, at the next build.",
+    ),
+    ("pom.xml mvnw mvnw.cmd */.mvn/*", "maven runs it, or fetches and runs what it names, at the next build."),
+    ("*.sbt build.sc build.mill */project/*.scala", "Scala's build tool runs it at the next build."),
+    (".bazelrc *.bzl */tools/bazel", "bazel runs or obeys it at the next build."),
+    (
+        "BUCK .buckconfig pants.toml xmake.lua premake*.lua Kbuild build.boot shadow-cljs.edn bb.edn cabal.project "
+        "*.nimble build.cake",
+        "The tool it belongs to runs or obeys it at the next build.",
+    ),
+    ("configure.ac autogen.sh", "It makes the `configure` that runs before the next build."),
+    (
+        "gatsby-node.* gatsby-config.* gulpfile.* Gruntfile.* Jakefile Jakefile.* plopfile.* brunch-config.* "
+        "jest.config.json babel.config.json .taprc .remarkrc.* .release-it.* release-it.json .np-config.*",
+        "A tool of Node runs it, or the modules it names, at the next build, test or release.",
+    ),
+    (
+        "phpunit.xml phpunit.xml.dist .php-cs-fixer.* rector.php RoboFile.php",
+        "A tool of PHP runs it, or the files it names, the next time somebody calls the tool.",
+    ),
+    (
+        "Dockerfile Dockerfile.* *.Dockerfile Containerfile Containerfile.* docker-bake.hcl docker-bake.json",
+        "docker runs the commands in it at the next image build.",
+    ),
     ("docker-compose* compose.yml compose.yaml", "docker starts what it names at the next `docker compose up`."),
     ("*.vscode/tasks.json", "VS Code runs the tasks in it, some of them as soon as the folder is opened."),
     ("*.vscode/launch.json", "VS Code starts the program it names at the next run or debug session."),
+    (
+        "*/.codesandbox/* .stackblitzrc .devcontainer.json */.devcontainer/*",
+        "An editor that opens the project in a container or online starts the programs it names.",
+    ),
+    (".lvimrc .local.vimrc */.vim/*", "An editor runs it when a file of the project is opened, where that is set up."),
+    ("devenv.* devbox.json guix.scm", "The next shell that is opened with it runs or installs what it names."),
+    (".tmuxinator.y*ml .tmuxp.*", "tmux starts the programs it names the next time the session is opened."),
+    ("supervisord.conf", "A supervisor starts the programs it names at its next start."),
     (".envrc", "direnv runs it when a shell enters the directory, once somebody has allowed it."),
     (".pre-commit-config.y*ml", "pre-commit runs the programs it names at the next commit."),
     ("*.husky/*", "git runs it at the next commit or push, through husky."),
+    (
+        "lefthook*.y*ml lefthook*.toml lefthook*.json .lefthook*.y*ml .lefthook*.toml .lefthook*.json */.lefthook/* "
+        "*/.lefthook-local/* hk.pkl prek.toml captainhook.json .captainhook.json grumphp.y*ml .simple-git-hooks.* "
+        "simple-git-hooks.* .lintstagedrc .lintstagedrc.*",
+        "git runs it, or the programs it names, at the next commit or push, where its tool is set up.",
+    ),
     ("*.github/workflows/*", "GitHub runs it after the next push or pull request, with the repository's rights."),
     (".gitlab-ci.y*ml *.gitlab-ci.y*ml", "GitLab runs it after the next push, with the project's secrets."),
     ("Jenkinsfile Jenkinsfile.*", "Jenkins runs it at the next build, with the build server's rights."),
+    (
+        ".drone.y*ml .woodpecker.y*ml appveyor.y*ml .appveyor.y*ml buildspec*.y*ml cloudbuild.y*ml codefresh.y*ml "
+        ".build.yml .sourcehut.yml .prow.y*ml zuul.y*ml .zuul.y*ml .evergreen.y*ml .scrutinizer.yml dagger.json "
+        "*/.zuul.d/* */.prow/* */.bazelci/* */.kokoro/* */.codefresh/* */.pipelines/* */.ci/*",
+        "The build server runs it after the next push, with its own rights and secrets.",
+    ),
     (
         "*.desktop",
         "The desktop starts the program it names when it is opened, or at login from an autostart directory.",
@@ -67,13 +134,29 @@ RUNS_LATER: tuple[tuple[str, str], ...] = (
 """Who runs a file, and when: globs on the name, or on the whole path where they hold a '/'. Case does not count."""
 
 
+class _Shapes:
+    """Globs that are tried in one go: nearly every file fits none of them."""
+
+    def __init__(self, globs: list[tuple[str, str]]) -> None:
+        self._because = [because for _, because in globs]
+        shapes = (fnmatch.translate(glob).removesuffix(r"\Z") for glob, _ in globs)
+        self._all = re.compile("|".join(f"({shape})" for shape in shapes))
+
+    def fitting(self, text: str) -> str | None:
+        found = self._all.fullmatch(text)
+        return None if found is None else self._because[(found.lastindex or 1) - 1]
+
+
 @cache
-def _runs_later() -> tuple[tuple[bool, re.Pattern[str], str], ...]:
-    """`RUNS_LATER`, ready to be matched: compiled with the first change that is told, not with every start."""
-    return tuple(
-        ("/" in glob, re.compile(fnmatch.translate(glob.casefold())), because)
-        for globs, because in RUNS_LATER
-        for glob in globs.split()
+def _runs_later() -> tuple[_Shapes, dict[str, str], _Shapes]:
+    """`RUNS_LATER`, ready to be matched: paths, whole names, parts of names. Compiled with the first change that is
+    told, not with every start."""
+    globs = [(glob.casefold(), because) for globs, because in RUNS_LATER for glob in globs.split()]
+    names = [(glob, because) for glob, because in globs if "/" not in glob]
+    return (
+        _Shapes([(glob, because) for glob, because in globs if "/" in glob]),
+        {glob: because for glob, because in names if "*" not in glob},
+        _Shapes([(glob, because) for glob, because in names if "*" in glob]),
     )
 
 
@@ -165,10 +248,9 @@ def runs_later(path: str) -> str | None:
     """Who runs or obeys the file at a path, and when, or None."""
     whole = path.casefold()
     name = whole.rpartition("/")[2]
-    for by_path, glob, because in _runs_later():
-        if glob.fullmatch(f"/{whole}" if by_path else name):
-            return because
-    return trusted_name(path)
+    paths, names, shapes = _runs_later()
+    because = paths.fitting(f"/{whole}") or names.get(name) or shapes.fitting(name)
+    return because or trusted_name(path)
 
 
 def _warnings(files: list[FileChange]) -> list[str]:

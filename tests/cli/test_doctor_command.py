@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from assent.cli import doctor as doctor_module
-from assent.cli.doctor import _clock, _isolation, _probed, _state, _system
+from assent.cli.doctor import Check, _clock, _isolation, _probed, _state, _system, _undo, _workspace
 from assent.cli.main import run
 from assent.protocol.errors import ToolFailure
+from assent.settings import ClientSettings
 from assent.workspace import NoSandbox
 from assent.workspace.conformance import KNOWN_GAPS, ROWS, Probe
 
@@ -143,6 +144,74 @@ def test_state_that_others_can_reach_is_told(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         os.chown(home, 12345, 12345)
         assert next(_state(home)).level == "fail"
+
+
+def _only(checks: Iterable[Check]) -> Check:
+    (check,) = checks
+    return check
+
+
+def test_state_directory_that_cannot_be_used_fails_with_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    found = _only(_state(file))
+    assert (found.level, "not a directory" in found.detail) == ("fail", True)
+    assert "chmod" not in (found.hint or ""), "nobody is told to change a file's mode for it"
+    # Where nobody may write, whoever asks.
+    sealed = _only(_state(Path("/proc/sys/assent/home")))
+    assert (sealed.level, "ASSENT_HOME" in (sealed.hint or "")) == ("fail", True)
+    assert [check.level for check in _state(Path("/proc/sys")) if check.name == "state directory"] == ["fail"]
+
+
+def test_little_room_beside_the_state_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    assert [check.level for check in _state(home)] == ["ok"]
+    monkeypatch.setattr(doctor_module, "_LITTLE_ROOM", 1 << 62)
+    told = [check for check in _state(home) if check.level == "warn"]
+    assert ["free some space" in (check.hint or "") for check in told] == [True]
+
+
+def test_workspace_that_nobody_can_write_is_told(tmp_path: Path) -> None:
+    assert _workspace(tmp_path).level == "ok"
+    told = _workspace(Path("/proc/sys"))
+    assert (told.level, "read" in told.detail, bool(told.hint)) == ("warn", True, True)
+
+
+def test_what_undo_keeps_is_measured_and_what_it_cannot_use_is_told(tmp_path: Path) -> None:
+    settings = ClientSettings(home=tmp_path / "home")
+    assert (_undo(settings).level, "nothing" in _undo(settings).detail) == ("ok", True)
+    bundles = settings.home / "undo" / "bundles"
+    bundles.mkdir(parents=True)
+    (bundles / "x").write_bytes(bytes(3 << 20))
+    assert _undo(settings).detail.startswith("3 of 1024 MB")
+    (bundles / "x").unlink()
+    bundles.rmdir()
+    bundles.symlink_to("/proc/sys")  # where nobody can write
+    told = _undo(settings)
+    assert (told.level, "chown -R" in (told.hint or "")) == ("fail", True)
+
+
+def test_date_without_a_zone_is_read_as_utc() -> None:
+    now = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert _clock("Thu, 01 Jan 2026 12:00:00 -0000", now).level == "ok"
+
+
+def test_token_that_would_travel_unencrypted_is_a_line_of_its_own(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], no_probes: None
+) -> None:
+    assert run(["doctor", str(tmp_path), "--server", "http://assent.invalid"]) == 1
+    said = capfd.readouterr()
+    assert "warn server: a token would travel unencrypted to http://assent.invalid" in said.out
+    assert "hint: use https" in said.out
+    assert said.err == ""
+
+
+def test_rules_are_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], no_probes: None) -> None:
+    (tmp_path / ".assent").mkdir()
+    (tmp_path / ".assent/policy.toml").write_text("")
+    assert run(["doctor", str(tmp_path)]) == 0
+    assert "ok   rules: project 0\n" in capsys.readouterr().out
 
 
 def test_token_that_others_can_read_fails(

@@ -7,6 +7,7 @@ own that is thrown away afterwards; nothing of the user is changed, and no secre
 import asyncio
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Generator
@@ -21,6 +22,7 @@ from rich.text import Text
 from yarl import URL
 
 from assent.client import ServerApi, load_token
+from assent.client.addresses import loopback_numbers
 from assent.policies import load_policy
 from assent.protocol.errors import AssentError, ConfigurationError, ToolFailure
 from assent.settings import ClientSettings, SandboxName
@@ -39,13 +41,19 @@ Level = Literal["ok", "warn", "fail"]
 _STYLES: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 _SERVER_SECONDS = 5
 _CLOCK_WARN, _CLOCK_FAIL = 5, 60
+_MEGABYTE = 1024 * 1024
+_LITTLE_ROOM = 100 * _MEGABYTE
 _SECRET_FILES = ("token", "secret", "up.json", "assent.db")
 _PROGRAMS = {
     "bwrap": (
         "fail",
         "install the package bubblewrap: without it commands are held by Landlock, which is weaker, or by nothing",
     ),
-    "prlimit": ("warn", "install the package util-linux: without it memory and processes are not limited"),
+    "prlimit": (
+        "warn",
+        "install the package util-linux: without it searches are not limited in memory, nor are commands where the "
+        "sandbox cannot do it",
+    ),
     "git": ("warn", "install git: without it git commands fail"),
     "rg": ("warn", "install ripgrep: without it searching big trees is slower"),
 }
@@ -95,8 +103,10 @@ async def _checks(workspace: Path, server_url: str | None) -> AsyncGenerator[Che
         yield Check("settings", "fail", error.message, error.hint)
         return
     yield _policy(settings, workspace)
+    yield _workspace(workspace)
     for check in _state(settings.home):
         yield check
+    yield _undo(settings)
     async for check in _server(settings):
         yield check
     async for check in _sandbox(workspace, settings.sandbox):
@@ -127,21 +137,38 @@ def _policy(settings: ClientSettings, workspace: Path) -> Check:
         return Check("rules", "fail", error.message, error.hint)
     if loaded.notes:
         return Check("rules", "warn", "; ".join(loaded.notes), "read the project's rules, then run `assent trust`")
-    return Check("rules", "ok", loaded.summary or "none of yours; what is built in holds")
+    found = (loaded.summary or "none of yours; what is built in holds").removeprefix("rules: ")
+    return Check("rules", "ok", found)
+
+
+def _workspace(workspace: Path) -> Check:
+    if not os.access(workspace, os.R_OK | os.X_OK):
+        return Check("workspace", "fail", f"{workspace} cannot be read.", f"chmod u+rx {workspace}, or name another")
+    if not os.access(workspace, os.W_OK):
+        hint = f"chmod u+w {workspace}, or let it be if that is meant"
+        return Check("workspace", "warn", f"{workspace} can be read, but nothing can be written in it.", hint)
+    return Check("workspace", "ok", str(workspace))
 
 
 def _state(home: Path) -> Generator[Check]:
     """The state directory holds a token and the record: for its owner alone."""
+    home = home.absolute()
     try:
         found = home.stat()
     except FileNotFoundError:
-        yield Check("state directory", "ok", f"{home} is made at the first use")
+        yield _to_be_made(home)
         return
     except OSError as error:
         yield Check("state directory", "fail", f"{home} cannot be used: {error.strerror}.", "set ASSENT_HOME")
         return
+    if not stat.S_ISDIR(found.st_mode):
+        yield Check("state directory", "fail", f"{home} is not a directory.", "set ASSENT_HOME to one")
+        return
     if found.st_uid != os.geteuid():
         yield Check("state directory", "fail", f"{home} belongs to another user.", "set ASSENT_HOME to one of yours")
+    elif not _is_usable(home):
+        hint = f"chmod 700 {home}, or set ASSENT_HOME to a directory that is not read-only"
+        yield Check("state directory", "fail", f"{home} cannot be written.", hint)
     elif found.st_mode & 0o077:
         yield Check("state directory", "warn", f"{home} can be entered by others.", f"chmod 700 {home}")
     else:
@@ -150,6 +177,38 @@ def _state(home: Path) -> Generator[Check]:
         path = home / name
         if path.exists() and path.lstat().st_mode & 0o077:
             yield Check(name, "fail", f"{path} can be read or changed by others.", f"chmod 600 {path}")
+    free = shutil.disk_usage(home).free
+    if free < _LITTLE_ROOM and _is_usable(home):
+        hint = "free some space: what is done can neither be recorded nor undone on a full disk"
+        yield Check("state directory", "warn", f"Only {free // _MEGABYTE} MB are left where {home} is.", hint)
+
+
+def _is_usable(directory: Path) -> bool:
+    return os.access(directory, os.R_OK | os.W_OK | os.X_OK)
+
+
+def _to_be_made(home: Path) -> Check:
+    above = next(parent for parent in home.parents if parent.exists())
+    if not _is_usable(above):
+        hint = "set ASSENT_HOME to a directory of yours"
+        return Check("state directory", "fail", f"{home} cannot be made: {above} cannot be written.", hint)
+    return Check("state directory", "ok", f"{home} is made at the first use")
+
+
+def _undo(settings: ClientSettings) -> Check:
+    """What is kept so that calls can be undone: how much, and whether it can be used."""
+    directory = settings.home.absolute() / "undo"
+    if not directory.exists():
+        return Check("undo", "ok", "nothing is kept yet")
+    size, closed = 0, None
+    for path in (directory, *directory.rglob("*")):
+        closed = closed or (None if os.access(path, os.R_OK | os.W_OK) else path)
+        size += 0 if path.is_dir() else path.lstat().st_size
+    if closed is not None:
+        hint = f"it may be from a client that ran as root: sudo chown -R $(id -u) {directory}"
+        return Check("undo", "fail", f"{closed} cannot be read and written, so calls may not be undone.", hint)
+    used = f"{size // _MEGABYTE} of {settings.undo_bytes // _MEGABYTE} MB are used"
+    return Check("undo", "ok", f"{used}; calls can be undone for {settings.undo_days:g} days")
 
 
 async def _server(settings: ClientSettings) -> AsyncGenerator[Check]:
@@ -163,6 +222,9 @@ async def _server(settings: ClientSettings) -> AsyncGenerator[Check]:
     except AssentError as error:
         yield Check("server", "fail", error.message, error.hint)
         return
+    where = URL(api.server_url)
+    if named and where.scheme == "http" and not loopback_numbers(where.host or ""):
+        yield Check("server", "warn", f"a token would travel unencrypted to {api.server_url}", "use https")
     async with api:
         async for check in _reached(api, named=named):
             yield check
@@ -212,6 +274,8 @@ def _clock(date: str | None, now: datetime) -> Check:
         server = parsedate_to_datetime(date or "")
     except ValueError:
         return Check("clock", "warn", "The server did not tell the time.", "a proxy may have removed the Date header")
+    if server.tzinfo is None:  # "-0000": no zone is told, and HTTP has but one
+        server = server.replace(tzinfo=UTC)
     apart = abs((now - server).total_seconds())
     level: Level = "ok" if apart <= _CLOCK_WARN else "warn" if apart <= _CLOCK_FAIL else "fail"
     hint = None if level == "ok" else "set both clocks by NTP: tokens and deadlines depend on them"

@@ -3,6 +3,7 @@ r"""The command `assent doctor`: its options and its help.
 Registered by `commands`. The body imports what it needs when it runs, as there. Nothing is decided here.
 """
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,9 @@ def doctor(
       assent doctor ~/code/app --json
     """
     from .doctor import doctor as work
+    from .logs import set_up_logging
     from .looping import run_short
+
+    set_up_logging(logging.ERROR)  # what a log would warn of is a line of its own here
 
     raise typer.Exit(run_short(work(directory, server_url=server, as_json=as_json)))

@@ -214,7 +214,7 @@ async def test_what_agents_changed_is_listed_and_undone_from_the_list_and_from_t
     await expect(viewer.locator(".editor.modified")).to_contain_text("another")
     await listed.hover()
     await listed.get_by_role("button", name="Undo This Change").click()
-    await expect(window.dialog).to_contain_text("listed.md is removed")
+    await expect(window.dialog).to_contain_text("listed.md will be deleted: the agent created it.")
     # Enter only shows what would be undone.
     await expect(window.dialog.get_by_role("button", name="Show the Difference")).to_be_focused()
     await window.shot("4a-undo")

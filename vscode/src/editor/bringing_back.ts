@@ -6,7 +6,7 @@ import { Problem } from "../../../ui/src/api.js";
 import { oneLine } from "../../../ui/src/text/visible.js";
 import { AssentError } from "../tools/errors.js";
 import type { UndoneCall } from "../tools/undo_desk.js";
-import { listed, named, notice } from "./notices.js";
+import { listed, named, notice, plain, sentence } from "./notices.js";
 import type { EditorUndo, Undone } from "./undoing.js";
 
 const BACK_AGAIN = "Bring It Back";
@@ -15,7 +15,7 @@ export type Back = Pick<EditorUndo, "bringBack">;
 
 /** Say that a call was undone; whoever presses the button has it back. Where that fails the button stays. */
 export async function offerBack(undo: Back, { message, undoId }: Undone): Promise<void> {
-  const words = notice(`Assent: ${oneLine(message)}`);
+  const words = notice(`Assent: ${plain(oneLine(message))}`);
   const said = await vscode.window.showInformationMessage(words, ...(undoId === null ? [] : [BACK_AGAIN]));
   if (undoId !== null && said === BACK_AGAIN) await bring(undo, undoId);
 }
@@ -38,7 +38,7 @@ export async function chooseBack(undone: readonly UndoneCall[], undo: Back): Pro
 async function bring(undo: Back, undoId: string): Promise<void> {
   for (let pressed = true; pressed; ) {
     try {
-      await vscode.window.showInformationMessage(`Assent: ${await undo.bringBack(undoId)}`);
+      await vscode.window.showInformationMessage(notice(`Assent: ${await undo.bringBack(undoId)}`));
       return;
     } catch (error) {
       pressed = (await vscode.window.showWarningMessage(notice(`Assent: ${why(error)}`), BACK_AGAIN)) === BACK_AGAIN;
@@ -49,5 +49,5 @@ async function bring(undo: Back, undoId: string): Promise<void> {
 /** What went wrong, where it is nothing of ours. */
 export function why(error: unknown): string {
   if (!(error instanceof AssentError) && !(error instanceof Problem)) throw error;
-  return oneLine(error.hint === null ? error.message : `${error.message} ${error.hint}`);
+  return sentence(error);
 }

@@ -10,11 +10,12 @@ import { oneLine, shortened } from "../../../ui/src/text/visible.js";
 import type { ChangedFile, UndoDesk } from "../tools/undo_desk.js";
 import { type Back, chooseBack, offerBack, why } from "./bringing_back.js";
 import type { Differences } from "./diffs.js";
-import { listed, named, notice } from "./notices.js";
+import { changedSince, listed, named, notice, plain } from "./notices.js";
 import type { EditorUndo } from "./undoing.js";
 
 export const CHANGES = "assent.changes";
 const MOST_NAMED = 12;
+const MOST_NOTES = 6;
 const SHOW = "Show the Difference";
 const UNDO = "Undo";
 const FINISH = "Finish It…";
@@ -74,11 +75,11 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
     const name = listed(oneLine(basename(file.path)));
     const item = new vscode.TreeItem(name, vscode.TreeItemCollapsibleState.None);
     const time = new Date(file.at).toLocaleTimeString();
-    const [what, icon] = WORDS[file.kind];
+    const [what, icon, done] = WORDS[file.kind];
     const where = dirname(file.path) === "." ? "" : ` in ${listed(oneLine(dirname(file.path)))}`;
     item.id = `${file.toolId} ${file.path}`;
     item.description = `${what}${where}, ${time}`;
-    item.tooltip = `${oneLine(file.path)}: ${what} by an agent at ${time}`;
+    item.tooltip = `${oneLine(file.path)}: ${done} by an agent at ${time}`;
     item.iconPath = new vscode.ThemeIcon(icon);
     item.contextValue = "assent.change";
     item.command = { command: "assent.openChange", title: "Open the Difference", arguments: [file] };
@@ -110,7 +111,8 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
       const plan = await kept.undo.look(file.toolId);
       const conflicts = plan.conflicts ?? [];
       if (conflicts.length > 0) {
-        await tell(`Not undone: ${named(conflicts)} changed since. Undo later changes first, or take it back by hand.`);
+        const todo = "Undo the later changes first; what you changed yourself is yours to merge.";
+        await tell(`Nothing was undone: ${changedSince(conflicts, "again since")}. ${todo}`);
         return;
       }
       const lost = Object.keys(plan.lost ?? {}).length > 0;
@@ -129,7 +131,7 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
 
   /** The editor was closed, or the disk was full, in the middle of an undo: nobody else says so. */
   async #offerEnd(file: ChangedFile): Promise<void> {
-    const words = `Assent: an undo stopped in the middle. What an agent did to ${oneLine(file.path)} and beside it is undone in part.`;
+    const words = `Assent: an undo stopped in the middle. Of what an agent did to ${oneLine(file.path)} and the files with it, only a part is undone.`;
     if ((await vscode.window.showWarningMessage(notice(words), FINISH)) === FINISH) await this.undo(file);
   }
 
@@ -153,20 +155,42 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
 }
 
 const WORDS = {
-  create: ["new", "diff-added"],
-  change: ["changed", "diff-modified"],
-  delete: ["deleted", "diff-removed"],
+  create: ["new", "diff-added", "created"],
+  change: ["changed", "diff-modified", "changed"],
+  delete: ["deleted", "diff-removed", "deleted"],
 } as const;
-const BACK = { create: "comes back", change: "becomes what it was", delete: "is removed" } as const;
+const AS_A_WHOLE = "The agent did this in one step, so it is undone as a whole:";
+const TOGETHER = "Other calls ran at the same time; some of this may be their doing.";
+const NOTHING = "There is nothing to change: everything is already as it was before.";
 
-/** What a plan would do, path by path. */
+/** What a plan would do, path by path, and what else to know before it is done. */
 function detail(plan: UndoPlan): string {
-  const steps = plan.files.map(({ kind, path }) => `${oneLine(path)} ${BACK[kind]}`);
-  const lost = Object.entries(plan.lost ?? {}).map(([path, why]) => `${oneLine(path)} stays: ${oneLine(why)}`);
-  const lines = [...steps, ...lost, ...(plan.notes ?? []).map(oneLine)].map((line) => shortened(line, 200));
-  if (lines.length === 0) return "Everything is already as it was.";
-  const more = Math.max(plan.total_files - plan.files.length, 0) + Math.max(lines.length - MOST_NAMED, 0);
-  return [...lines.slice(0, MOST_NAMED), ...(more > 0 ? [`and ${more} more`] : [])].join("\n");
+  const lost = Object.entries(plan.lost ?? {}).map(
+    ([path, why]) => `${oneLine(path)} cannot be brought back: ${oneLine(why)}.`,
+  );
+  const paths = [...plan.files.map(becomes), ...lost];
+  const notes = (plan.notes ?? []).map((note) => plain(oneLine(note)));
+  if ((plan.together ?? []).length > 0) notes.unshift(TOGETHER);
+  const head = paths.length === 0 ? [NOTHING] : paths.length > 1 && lost.length === 0 ? [AS_A_WHOLE] : [];
+  const unlisted = Math.max(plan.total_files - plan.files.length, 0);
+  return [...head, ...few(paths, MOST_NAMED, unlisted), ...few(notes, MOST_NOTES)].join("\n");
+}
+
+/** The first lines, and how many more there are, with those that were not listed at all. */
+function few(lines: readonly string[], most: number, unlisted = 0): string[] {
+  const more = unlisted + Math.max(lines.length - most, 0);
+  const first = lines.slice(0, most).map((line) => shortened(line, 200));
+  return more > 0 ? [...first, `and ${more} more`] : first;
+}
+
+/** What becomes of one path. */
+function becomes({ kind, note, path }: UndoPlan["files"][number]): string {
+  // Why a text is not shown says nothing here, where none is.
+  const more = (note ?? "").split("; ").filter((part) => part !== "" && !/^(not shown: |it differs only )/.test(part));
+  const also = more.length === 0 ? "" : ` (${oneLine(more.join("; "))})`;
+  if (kind === "change") return `${oneLine(path)} will be changed back to what it was before${also}.`;
+  const what = kind === "delete" ? "deleted: the agent created it" : "restored: the agent deleted it";
+  return `${oneLine(path)}${also} will be ${what}.`;
 }
 
 async function tellWhy(error: unknown): Promise<void> {

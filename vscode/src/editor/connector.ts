@@ -12,6 +12,7 @@ import type { ChatView } from "../webview/view.js";
 import { findFolder, forgetFolder } from "./folder.js";
 import type { LivePorts } from "./live.js";
 import { LiveProject } from "./live.js";
+import { plain, sentence } from "./notices.js";
 import type { Projects } from "./projects.js";
 import type { Tokens } from "./secrets.js";
 import { readSettings } from "./settings.js";
@@ -194,11 +195,11 @@ export class Connector {
     if (!(error instanceof Problem)) throw error;
     this.#ports.log.warn("not connected", { origin, status: error.status, error: error.message });
     if (error.status === 401) {
-      void this.signOut(`The server did not take your token: ${oneLine(error.message)} ${AGAIN}`);
+      void this.signOut(`The server did not take your token: ${plain(oneLine(error.message))} ${AGAIN}`);
       return;
     }
     if (error.status !== 0 && error.status < 500) {
-      const why = oneLine(`${error.message}${error.hint === null ? "" : ` ${error.hint}`}`);
+      const why = sentence(error);
       this.#become({ at: error.state === "unproven" ? "unproven" : "refused", why });
       return;
     }

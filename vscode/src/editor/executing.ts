@@ -8,6 +8,7 @@ import type { ExecutingState, StartExecuting } from "../host/executing.js";
 import { NodeHost } from "../host/node_host.js";
 import { DEFAULT_SETTINGS, type Log } from "../tools/ports.js";
 import type { WebSettings } from "../tools/web.js";
+import { withWhatToDo } from "../tools/words.js";
 import type { ChangedFiles } from "./changes.js";
 import { readSettings } from "./settings.js";
 import { EditorUndo } from "./undoing.js";
@@ -71,5 +72,5 @@ export function executingIn({ changes, scanWorker, storage, web }: ExecutingPlac
 /** Why it ended for good. A sign-in that is over is seen by the watch too, which says what to do. */
 function endOf(state: ConnectionState): string | null {
   if (state.kind !== "ended" || state.signedOut) return null;
-  return state.hint === null ? state.why : `${state.why} ${state.hint}`;
+  return withWhatToDo(state.why, state.hint);
 }

@@ -5,14 +5,16 @@ import type { FeedEvent } from "@protocol";
 import * as vscode from "vscode";
 import type { Api } from "../../../ui/src/api.js";
 import { oneLine, shortened } from "../../../ui/src/text/visible.js";
-import { advice } from "../../../ui/src/text/words.js";
+import { saidOf } from "../../../ui/src/text/words.js";
 import type { Executing, ExecutingState, StartExecuting } from "../host/executing.js";
 import type { NodeHost } from "../host/node_host.js";
 import { type Asked, type Link, Watch } from "../host/watch.js";
+import { MORE_TIME } from "../tools/CommandExecutor.js";
 import { AssentError } from "../tools/errors.js";
 import type { Log } from "../tools/ports.js";
+import { SEARCH_LESS } from "../tools/SearchExecutor.js";
 import type { Differences } from "./diffs.js";
-import { notice } from "./notices.js";
+import { notice, plain, sentence } from "./notices.js";
 import type { OutputTerminal } from "./output.js";
 import { type QuestionPorts, showChange } from "./questions.js";
 import { readSettings } from "./settings.js";
@@ -21,6 +23,14 @@ import { Telling } from "./telling.js";
 const QUIET_TRIES = 2;
 const AGAIN_MS = 2000;
 const CONNECT = "Connect again";
+const UNANSWERED =
+  "nobody answered a question in time, so what it asked for was not done. Ask the agent again if you want it.";
+const IN_CHAT = "The chat shows what is known of it.";
+/** What to do, where the hint of an error says it to the agent. */
+const FOR_PEOPLE = new Map([
+  [MORE_TIME, "If it needs longer, ask the agent to allow it more time: at most 300 seconds."],
+  [SEARCH_LESS, "The agent was told to search a smaller part."],
+]);
 
 export interface LivePorts {
   readonly log: Log;
@@ -162,7 +172,7 @@ export class LiveProject {
 
   /** It does not come back by itself: what it would take is in the words, or connecting asks for it. */
   async #tellEnded(why: string): Promise<void> {
-    const words = `Assent: nothing is executed in this folder any more. ${oneLine(why)}`;
+    const words = `Assent: nothing is executed in this folder any more. ${plain(oneLine(why))}`;
     const said = await vscode.window.showErrorMessage(notice(words), CONNECT);
     if (said === CONNECT) await vscode.commands.executeCommand("assent.connect");
   }
@@ -177,17 +187,21 @@ export class LiveProject {
     this.#ports.output.hear(event);
     if (event.kind !== "tool.finished" || event.error === null || this.#ports.chatVisible()) return;
     if (event.error_type !== "approval_timeout" && event.error_type !== "execution_timeout") return;
-    // What to do may follow on a line of its own, after "hint:".
-    const [what = "", hint] = event.error.split("\nhint: ");
-    const todo = hint ?? advice(event.error_type) ?? "";
-    this.#telling.late(`Assent: ${shortened(oneLine(what), 200)} ${shortened(oneLine(todo), 200)}`);
+    this.#telling.late(`Assent: ${lateWords(event.error, event.error_type)}`);
   }
+}
+
+/** A call that ended late, for a person: what the error says is for the agent, down to the names of its parameters. */
+function lateWords(error: string, type: "approval_timeout" | "execution_timeout"): string {
+  if (type === "approval_timeout") return UNANSWERED;
+  const { hint, what } = saidOf(error, false);
+  const todo = hint === null ? IN_CHAT : (FOR_PEOPLE.get(hint) ?? plain(oneLine(hint)));
+  return `${shortened(oneLine(what), 200)} ${shortened(todo, 200)}`;
 }
 
 /** Why a client did not start, in a sentence that says what to do. */
 function reason(error: unknown): string {
-  if (error instanceof AssentError)
-    return oneLine(error.hint === null ? error.message : `${error.message} ${error.hint}`);
+  if (error instanceof AssentError) return sentence(error);
   const { code } = error as NodeJS.ErrnoException;
   if (code === "ENOENT") return "the folder is not there any more. Open it again from where it is now.";
   if (code === "EACCES" || code === "EPERM") {

@@ -8,7 +8,7 @@ import * as vscode from "vscode";
 import { oneLine } from "../../../ui/src/text/visible.js";
 import { isLoopback } from "../host/address.js";
 import type { Log } from "../tools/ports.js";
-import { notice } from "./notices.js";
+import { notice, plain } from "./notices.js";
 import { readSettings } from "./settings.js";
 
 const READY_MS = 60_000;
@@ -109,13 +109,13 @@ export class LocalServer implements vscode.Disposable {
 function failure(program: string, error: unknown): string {
   const { code, stderr } = error as NodeJS.ErrnoException & { stderr?: unknown };
   if (code === "ENOENT") {
-    return `There is no program ${program}. Install Assent with \`pipx install assent\`, or say where it is in the setting assent.serverCommand.`;
+    return `There is no program ${program}. Install Assent with "pipx install assent", or say where it is in the setting assent.serverCommand.`;
   }
   if (code === "EACCES") {
     return `You may not run ${program}: its permissions do not allow it. Correct the setting assent.serverCommand, or the permissions.`;
   }
   const words = typeof stderr === "string" ? lastWords(stderr) : "";
-  return `The server did not start: ${oneLine(words || (error instanceof Error ? error.message : String(error)))}`;
+  return `The server did not start: ${plain(oneLine(words || (error instanceof Error ? error.message : String(error))))}`;
 }
 
 /** What a program says last: its error with what to do, or its last line. */

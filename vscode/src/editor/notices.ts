@@ -1,17 +1,33 @@
 // Text for the editor's own surfaces, which make something of it: a notification makes a link of `[words](address)`, also
 // of one to a command, which a click would run; a list makes a picture of `$(name)`. Words from elsewhere must be shown and
-// be nothing else.
+// be nothing else. None of these surfaces makes code of what stands between backticks: it would show the marks.
 
 import { oneLine } from "../../../ui/src/text/visible.js";
+import { withWhatToDo } from "../tools/words.js";
 
 /** The same words without a link in them. */
 export function notice(text: string): string {
   return text.replaceAll("](", "] (");
 }
 
+/** A sentence of Assent's own: what it marks as code stands in quotes. Never for a call, where every character counts. */
+export function plain(text: string): string {
+  return text.replace(/(?<![^\s(])`([^`\n]+)`(?![^\s,.;:?!)…])/g, '"$1"');
+}
+
+/** What happened and what to do, on one line. */
+export function sentence({ hint, message }: { readonly message: string; readonly hint: string | null }): string {
+  return plain(oneLine(withWhatToDo(message, hint)));
+}
+
 /** The same words in a list: every `$(name)` in them is text. */
 export function listed(text: string): string {
   return text.replaceAll("$(", "\\$(");
+}
+
+/** That somebody changed a few paths. */
+export function changedSince(paths: readonly string[], when: string): string {
+  return `${named(paths)} ${paths.length === 1 ? "was" : "were"} changed ${when}`;
 }
 
 /** A few paths, and how many more. */

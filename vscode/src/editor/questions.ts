@@ -9,7 +9,7 @@ import { oneLine, shortened, visible } from "../../../ui/src/text/visible.js";
 import { callSummary } from "../../../ui/src/text/words.js";
 import type { Asked } from "../host/watch.js";
 import type { Differences } from "./diffs.js";
-import { notice } from "./notices.js";
+import { notice, plain, sentence } from "./notices.js";
 
 const ALLOW = "Allow…";
 const DENY = "Deny";
@@ -107,9 +107,15 @@ function summary(question: Asked): string {
 }
 
 function detail(question: Asked, whole: string): string {
-  const parts = [summary(question), visible(whole), why(question)];
+  const parts = [summary(question), measured(question, visible(whole)), why(question)];
   if (question.network) parts.push("It may use the network.");
   return parts.filter((part) => part !== "").join("\n\n");
+}
+
+/** The parameter that is a time, with its unit. Nothing else of a call stands alone at the beginning of a line. */
+function measured({ toolName }: Asked, whole: string): string {
+  if (toolName !== "execute_command") return whole;
+  return whole.replace(/^timeout: (\d+)$/m, (line, many) => `${line} ${many === "1" ? "second" : "seconds"}`);
 }
 
 function why(question: Asked): string {
@@ -131,10 +137,8 @@ async function decided(ports: QuestionPorts, send: () => Promise<unknown>): Prom
     await send();
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
-    const hint = error.hint === null ? "" : ` ${error.hint}`;
-    const words = error.status === 409 ? `Somebody was faster: ${error.message}` : `${error.message}${hint}`;
+    const words = error.status === 409 ? `Somebody was faster: ${plain(oneLine(error.message))}` : sentence(error);
     // With a button the editor shows all of it; without one, a line.
-    if ((await vscode.window.showWarningMessage(notice(`Assent: ${oneLine(words)}`), SHOW)) === SHOW)
-      ports.openWaiting();
+    if ((await vscode.window.showWarningMessage(notice(`Assent: ${words}`), SHOW)) === SHOW) ports.openWaiting();
   }
 }

@@ -9,7 +9,7 @@ import { oneLine } from "../../../ui/src/text/visible.js";
 import { isLoopback, linkOf, originOf, type SignInLink, tokenProblem } from "../host/address.js";
 import { exchange } from "../host/exchange.js";
 import { NodeHost } from "../host/node_host.js";
-import { notice } from "./notices.js";
+import { notice, plain, sentence } from "./notices.js";
 import type { Tokens } from "./secrets.js";
 import { readSettings, saveServer } from "./settings.js";
 import { silence } from "./standing.js";
@@ -21,7 +21,7 @@ const UNENCRYPTED = "would go over the network unencrypted. Use https, unless yo
 export async function signIn(tokens: Tokens): Promise<boolean> {
   const typed = await vscode.window.showInputBox({
     title: "Assent: sign in",
-    prompt: "The server's address, or a sign-in link: `assent link` prints one, and so does `assent up`.",
+    prompt: 'The server\'s address, or a sign-in link: "assent link" prints one, and so does "assent up".',
     value: readSettings().serverUrl,
     ignoreFocusOut: true,
     validateInput: addressRemark,
@@ -36,7 +36,7 @@ export async function signIn(tokens: Tokens): Promise<boolean> {
 async function askToken(tokens: Tokens, origin: string): Promise<boolean> {
   const typed = await vscode.window.showInputBox({
     title: `Assent: sign in to ${origin}`,
-    prompt: "A token of the server (`assent token --user NAME` prints one there), or a sign-in link.",
+    prompt: 'A token of the server ("assent token --user NAME" prints one there), or a sign-in link.',
     password: true,
     ignoreFocusOut: true,
     validateInput: (text) => (linkOf(text) === null ? tokenProblem(text.trim()) : linkProblem(text, origin)),
@@ -100,7 +100,7 @@ export class OpenedLinks implements vscode.UriHandler {
   async #take(uri: vscode.Uri): Promise<boolean> {
     const link = uri.path === "/signin" ? linkOf(new URLSearchParams(uri.query).get("link") ?? "") : null;
     if (link === null) {
-      return tell("The link that was opened is no sign-in link. Run `assent link`, and paste what it prints.");
+      return tell('The link that was opened is no sign-in link. Run "assent link", and paste what it prints.');
     }
     if (!(await agreed(`Sign in to the server ${link.origin}?`, serverDetail(link.origin)))) return false;
     return await takeLink(this.tokens, link, (user) =>
@@ -114,7 +114,7 @@ export class OpenedLinks implements vscode.UriHandler {
 
 /** Says why nobody was signed in. With a button the editor shows all of it; without one, a line. */
 function tell(words: string): false {
-  void vscode.window.showErrorMessage(notice(`Assent: ${words}`), AGAIN).then((said) => {
+  void vscode.window.showErrorMessage(notice(`Assent: ${plain(words)}`), AGAIN).then((said) => {
     if (said === AGAIN) void vscode.commands.executeCommand("assent.signIn");
   });
   return false;
@@ -156,12 +156,12 @@ export function unfit(me: Me): string | null {
   if (me.scopes.includes("agent")) return "This is an agent's token. The editor answers questions, which no agent may.";
   const missing = (["chat", "approve", "execute"] as const).filter((scope) => !me.scopes.includes(scope));
   if (missing.length === 0) return null;
-  return `This token lacks the scope ${missing.join(", ")}. \`assent token --user NAME\` makes one that has all of them.`;
+  return `This token lacks the scope ${missing.join(", ")}. "assent token --user NAME" makes one that has all of them.`;
 }
 
 function failure(origin: string, error: unknown): string {
   if (!(error instanceof Problem)) return oneLine(String(error));
   if (error.status === 0) return silence(origin, 0);
-  const words = oneLine(`${error.message}${error.hint === null ? "" : ` ${error.hint}`}`);
+  const words = sentence(error);
   return error.status === 401 ? `The server did not take the token: ${words}` : words;
 }

@@ -3,11 +3,13 @@
 
 import type { UndoPlan } from "@protocol";
 import { type Api, Problem } from "../../../ui/src/api.js";
+import { oneLine } from "../../../ui/src/text/visible.js";
 import type { UndoDesk } from "../tools/undo_desk.js";
+import { changedSince } from "./notices.js";
 
 const WITHOUT = "The server could not be told, so its record does not have it.";
 
-const NOTHING = "Nothing to do: everything is already as it was.";
+const NOTHING = "Nothing to do: everything is already as it was before this call.";
 
 export interface Undone {
   /** What to tell the person. */
@@ -81,9 +83,13 @@ export class EditorUndo {
   /** Undo an undo. Only this machine knows of it. */
   async bringBack(undoId: string): Promise<string> {
     const { conflicts = [], lost = {}, plan } = await this.#desk.look(undoId);
-    if (conflicts.length > 0 || Object.keys(lost).length > 0) return "Not brought back: the files changed since.";
+    if (conflicts.length > 0) {
+      return `Nothing was brought back: ${changedSince(conflicts, "since the undo")}. What you changed is yours to merge.`;
+    }
+    const [gone] = Object.entries(lost);
+    if (gone !== undefined) return `Nothing was brought back: ${oneLine(gone[0])} cannot be (${oneLine(gone[1])}).`;
     await this.#desk.carryOut(undoId, plan, false, () => true);
-    return "It is as it was before the undo.";
+    return "Brought back: it is as it was before the undo.";
   }
 
   async #through<T>(asked: () => Promise<T>, here: () => Promise<T>): Promise<T> {

@@ -23,6 +23,8 @@ import type { Launch, Sandbox } from "./sandbox.js";
 import { repr, visibleName } from "./words.js";
 
 const MAX_TOLD = 10;
+/** To the agent, which gives the parameter. */
+export const MORE_TIME = "Give it more time with 'timeout' (at most 300), or less to do.";
 
 export interface CommandParams {
   readonly command: string;
@@ -80,8 +82,7 @@ export class CommandExecutor {
       );
     }
     if (ended.timedOut) {
-      const hint = "Give it more time with 'timeout' (at most 300), or less to do.";
-      throw new ExecutionTimeout(`${command} ran longer than ${seconds} s and was ended.`, hint, result);
+      throw new ExecutionTimeout(`${command} ran longer than ${seconds} s and was ended.`, MORE_TIME, result);
     }
     return result;
   }

@@ -35,6 +35,8 @@ import { firstCharacters, repr, visibleName } from "./words.js";
 const SECONDS = 10;
 const MAX_BRACES = 64;
 const MAX_LINE = 2000;
+/** To the agent, which names both. */
+export const SEARCH_LESS = "Search a smaller directory, or use a simpler pattern.";
 
 export interface SearchOptions {
   /** What the owner denies to searches, by real path. */
@@ -254,8 +256,7 @@ export class SearchExecutor {
 const NEVER = new AbortController().signal;
 
 function tooSlow(seconds: number): ExecutionTimeout {
-  const hint = "Search a smaller directory, or use a simpler pattern.";
-  return new ExecutionTimeout(`The search took longer than ${seconds} s and was ended.`, hint);
+  return new ExecutionTimeout(`The search took longer than ${seconds} s and was ended.`, SEARCH_LESS);
 }
 
 function tooLarge(): ToolFailure {

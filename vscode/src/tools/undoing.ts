@@ -11,7 +11,7 @@ import { type Link, pauseBefore } from "./link.js";
 import { type Clock, type Log, sleep } from "./ports.js";
 import { type KeepOff, type UndoDesk, UndoRefused } from "./undo_desk.js";
 import type { UndoIntent, UndoIntents } from "./undo_intents.js";
-import { firstCharacters } from "./words.js";
+import { firstCharacters, withWhatToDo } from "./words.js";
 
 const TRIES = 5;
 /** More requests than this at once are not taken; whoever asks is told by the server that no answer came. */
@@ -267,9 +267,8 @@ function forgetOldest(known: { readonly size: number; keys(): Iterator<string>; 
 
 /** What happened and what to do, as one remark. */
 export function problemOf({ hint, message }: AssentError): string {
-  const todo = hint ? ` ${hint[0]?.toUpperCase()}${hint.slice(1)}${hint.endsWith(".") ? "" : "."}` : "";
   // Masked before it is cut: half a secret would no longer look like one.
-  return firstCharacters(maskText(`${message}${todo}`), MAX_PROBLEM);
+  return firstCharacters(maskText(withWhatToDo(message, hint)), MAX_PROBLEM);
 }
 
 function unexpected(error: unknown): string {

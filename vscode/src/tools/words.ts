@@ -77,3 +77,11 @@ export function visibleBytes(name: Buffer): string {
 function isWhole(bytes: Buffer, count: number): boolean {
   return bytes.length === count && !bytes.toString("utf8").includes("\ufffd");
 }
+
+/** What happened, and what to do as a sentence after it. */
+export function withWhatToDo(message: string, hint: string | null): string {
+  if (!hint) {
+    return message;
+  }
+  return `${message} ${hint[0]?.toUpperCase()}${hint.slice(1)}${/[.?!…]$/.test(hint) ? "" : "."}`;
+}

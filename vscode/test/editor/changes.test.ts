@@ -74,6 +74,7 @@ describe("the list of changed files", () => {
       ["a.txt", "changed"],
     ]);
     expect(items[0]).toMatchObject({ id: "exec_3 made.txt", contextValue: "assent.change" });
+    expect(items[0]?.tooltip).toMatch(/^made\.txt: created by an agent at /);
     expect(view.getChildren(first())).toEqual([]);
     hide();
     expect([view.getChildren(), told]).toEqual([[], 4]);
@@ -106,6 +107,17 @@ describe("the list of changed files", () => {
   });
 });
 
+/** What the dialog says of such a plan. */
+async function askedOf(plan: Partial<UndoPlan>): Promise<string | undefined> {
+  hide();
+  const undo = new EditorUndo(desk, api, () => false);
+  undo.look = async () => ({ tool_id: "exec_1", plan: "0".repeat(64), files: [], total_files: 0, ...plan });
+  hide = view.show({ desk, folder: root, undo });
+  await write("exec_1", "a.txt", "new\n");
+  await press("undoChange");
+  return shown.at(-1)?.detail;
+}
+
 describe("undoing", () => {
   test("asks first, says what it would do, and does it here while no server is there", async () => {
     await write("exec_1", "made/a.txt", "new\n");
@@ -113,7 +125,13 @@ describe("undoing", () => {
     // Enter presses the first one.
     const items = ["Show the Difference", "Undo"];
     expect(shown.at(-1)).toMatchObject({ kind: "warning", text: "Undo this change?", items });
-    expect(shown.at(-1)?.detail).toBe("made is removed\nmade/a.txt is removed");
+    expect(shown.at(-1)?.detail).toBe(
+      [
+        "The agent did this in one step, so it is undone as a whole:",
+        "made (a directory) will be deleted: the agent created it.",
+        "made/a.txt will be deleted: the agent created it.",
+      ].join("\n"),
+    );
     answers.set("Undo this change?", "Show the Difference");
     await press("undoChange");
     expect(ran.at(-1)?.[0]).toBe("vscode.diff");
@@ -130,7 +148,9 @@ describe("undoing", () => {
     const file = first();
     writeFileSync(join(root, "a.txt"), "mine\n");
     await press("undoChange");
-    expect(shown.at(-1)?.text).toMatch(/Not undone: a\.txt changed since/);
+    expect(shown.at(-1)?.text).toBe(
+      "Assent: Nothing was undone: a.txt was changed again since. Undo the later changes first; what you changed yourself is yours to merge.",
+    );
     await view.undo({ ...file, toolId: "exec_9" });
     expect(shown.at(-1)?.text).toMatch(/Nothing that 'exec_9' changed/);
     expect(text("a.txt")).toBe("mine\n");
@@ -154,14 +174,51 @@ describe("undoing", () => {
     await write("exec_1", "a.txt", "new\n");
     answers.set("Undo what can be undone", "Undo");
     await press("undoChange");
-    expect(shown.at(-2)).toMatchObject({ detail: "a.txt stays: too large\nn" });
+    expect(shown.at(-2)).toMatchObject({ detail: "a.txt cannot be brought back: too large.\nn" });
     expect(shown.at(-1)?.text).toBe("Assent: Done.");
     await press("undoChange");
-    expect(shown.at(-1)?.detail).toBe("Everything is already as it was.");
+    expect(shown.at(-1)?.detail).toBe("There is nothing to change: everything is already as it was before.");
     await press("undoChange");
-    expect(shown.at(-1)?.text).toMatch(/a, b, c and 1 more changed since/);
+    expect(shown.at(-1)?.text).toMatch(/Nothing was undone: a, b, c and 1 more were changed again since\./);
     await press("undoChange");
-    expect(shown.at(-1)?.detail).toMatch(/and 19 more$/);
+    expect(shown.at(-1)?.detail).toMatch(/\nand 18 more\nn$/);
+  });
+
+  test.each<[string, Partial<UndoPlan["files"][number]>, string]>([
+    ["a file that the agent made", { kind: "delete" }, "x.md will be deleted: the agent created it."],
+    ["one that it deleted", { kind: "create" }, "x.md will be restored: the agent deleted it."],
+    ["one that it changed", { kind: "change" }, "x.md will be changed back to what it was before."],
+    [
+      "one that is not shown",
+      { kind: "change", note: "mode 755 becomes 644; not shown: it may hold secrets" },
+      "x.md will be changed back to what it was before (mode 755 becomes 644).",
+    ],
+    [
+      "a link that it made of a file",
+      { kind: "change", note: "a link to 'b' becomes a file" },
+      "x.md will be changed back to what it was before (a link to 'b' becomes a file).",
+    ],
+    [
+      "a link",
+      { kind: "create", note: "a link to 'b'" },
+      "x.md (a link to 'b') will be restored: the agent deleted it.",
+    ],
+    [
+      "what differs in secrets alone",
+      { kind: "change", note: "it differs only in what is masked here" },
+      "x.md will be changed back to what it was before.",
+    ],
+  ])("says of %s in words what becomes of it", async (_, change, words) => {
+    expect(await askedOf({ total_files: 1, files: [{ path: "x.md", ...change } as UndoPlan["files"][number]] })).toBe(
+      words,
+    );
+  });
+
+  test("says that calls ran at the same time, as the terminal does", async () => {
+    const asked = await askedOf({ together: ["exec_2"], notes: ["npm runs it at `npm test`."] });
+    expect(asked).toMatch(
+      /\nOther calls ran at the same time; some of this may be their doing\.\nnpm runs it at "npm test"\.$/,
+    );
   });
 
   test("goes through the server while it is there; what it refuses is said", async () => {
@@ -191,15 +248,27 @@ describe("undoing", () => {
     answers.set("Undone.", "Bring It Back");
     await write("exec_1", "a.txt", "new\n");
     await press("undoChange");
-    await vi.waitFor(() => expect(shown.at(-1)?.text).toMatch(/It is as it was before the undo/), PATIENT);
+    await vi.waitFor(
+      () => expect(shown.at(-1)?.text).toMatch(/Brought back: it is as it was before the undo/),
+      PATIENT,
+    );
     expect(text("a.txt")).toBe("new\n");
     expect(view.getChildren()).toHaveLength(1);
     const undo = new EditorUndo(desk, api, () => false);
     const { plan } = await undo.look("exec_1");
     const { undoId } = await undo.undo("exec_1", plan, false);
     writeFileSync(join(root, "a.txt"), "mine\n");
-    expect(await undo.bringBack(String(undoId))).toMatch(/Not brought back/);
+    expect(await undo.bringBack(String(undoId))).toBe(
+      "Nothing was brought back: a.txt was changed since the undo. What you changed is yours to merge.",
+    );
     expect(text("a.txt")).toBe("mine\n");
+  });
+
+  test("of which something is gone cannot be taken back, and says what", async () => {
+    const lost = { "a.txt": "the rules deny it" };
+    const kept = { look: async () => ({ tool_id: "undo_1", plan: "", files: [], total_files: 0, lost }) };
+    const undo = new EditorUndo({ ...kept, carryOut: () => Promise.reject(new Error("it acts")) }, api, () => false);
+    expect(await undo.bringBack("undo_1")).toBe("Nothing was brought back: a.txt cannot be (the rules deny it).");
   });
 
   test("that was asked for elsewhere is told, and can be taken back in one step", async () => {
@@ -218,7 +287,10 @@ describe("undoing", () => {
       return now ? Promise.reject(new ToolFailure("A call runs in this workspace.")) : undo.bringBack(id);
     };
     view.tellUndone({ bringBack: back }, plan, String(undoId));
-    await vi.waitFor(() => expect(shown.at(-1)?.text).toMatch(/It is as it was before the undo/), PATIENT);
+    await vi.waitFor(
+      () => expect(shown.at(-1)?.text).toMatch(/Brought back: it is as it was before the undo/),
+      PATIENT,
+    );
     expect(shown.map(({ kind }) => kind)).toEqual(["info", "warning", "info"]);
     view.tellUndone(undo, { ...plan, files: [] }, String(undoId));
     expect(shown.at(-1)?.text).toBe("Assent: Undone, as asked in the chat or on the page.");
@@ -235,7 +307,10 @@ describe("undoing", () => {
     answers.set("Undo this change?", "Undo");
     hide = view.show({ desk, folder: root, undo: new EditorUndo(desk, api, () => false) });
     await vi.waitFor(() => expect(shown.at(-1)?.text).toMatch(/Undone/), PATIENT);
-    expect(shown[0]).toMatchObject({ kind: "warning", text: expect.stringContaining("did to made.txt") });
+    expect(shown[0]).toMatchObject({
+      kind: "warning",
+      text: expect.stringContaining("Of what an agent did to made.txt and the files with it, only a part"),
+    });
     expect([existsSync(join(root, "made.txt")), desk.interrupted()]).toEqual([false, []]);
   });
 
@@ -255,7 +330,7 @@ describe("undoing", () => {
     expect(desk.undone()).toMatchObject([{ paths: ["src/b $(x).txt"] }]); // it is back, and not undone any more
     hide();
     await handlers.get("assent.bringBack")?.();
-    expect(shown.at(-1)?.text).toBe("Assent: It is as it was before the undo.");
+    expect(shown.at(-1)?.text).toBe("Assent: Brought back: it is as it was before the undo.");
   });
 
   test("that was carried out although its answer was lost, or came too early, can be taken back too", async () => {
@@ -273,7 +348,7 @@ describe("undoing", () => {
     };
     const first = await undo.undo("exec_1", plan, false);
     expect(first).toEqual({ message: "Undone.", undoId: expect.stringMatching(/^undo_/) });
-    expect(await undo.bringBack(String(first.undoId))).toMatch(/It is as it was/);
+    expect(await undo.bringBack(String(first.undoId))).toMatch(/^Brought back: it is as it was/);
     asked = async (id, body) => {
       await carried(body);
       return { tool_id: id, state: "undoing", undo_id: null, files: 0, message: "It takes a while." };
@@ -304,7 +379,7 @@ describe("undoing", () => {
     writeFileSync(join(root, "a.txt"), "one\n");
     answers.set("Undo this change?", "Undo");
     await press("undoChange");
-    expect(shown.at(-1)?.text).toMatch(/Nothing to do/);
+    expect(shown.at(-1)?.text).toMatch(/Nothing to do: everything is already as it was before this call\./);
     hide();
     const broken = () => Promise.reject(new TypeError("x"));
     view.show({ desk, folder: root, undo: { look: broken, undo: broken, bringBack: broken } });

@@ -15,11 +15,14 @@ import { Tokens } from "../../src/editor/secrets.js";
 import { addressRemark, signIn, takeToken, unfit } from "../../src/editor/sign_in.js";
 import { StatusBar } from "../../src/editor/status.js";
 import type { ExecutingOptions, ExecutingState } from "../../src/host/executing.js";
+import { MORE_TIME } from "../../src/tools/CommandExecutor.js";
 import { ConfigurationError } from "../../src/tools/errors.js";
+import { SEARCH_LESS } from "../../src/tools/SearchExecutor.js";
 import { ChatView } from "../../src/webview/view.js";
 import {
   answers,
   channels,
+  codeMarks,
   folder,
   handlers,
   Memory,
@@ -50,6 +53,7 @@ afterEach(async () => {
   vi.useRealTimers();
   for (const end of ending.splice(0)) await end();
   await server.close();
+  expect(codeMarks()).toEqual([]);
 });
 
 function house(outageMs = 15_000) {
@@ -115,10 +119,14 @@ describe("signing in", () => {
 
   test.each<[number, unknown, string]>([
     [401, { detail: "The token has expired." }, "The server did not take the token: The token has expired."],
-    [403, { detail: "Not you.", hint: "Ask." }, "Not you. Ask."],
+    [403, { detail: "Not you.", hint: "Run `assent link`." }, 'Not you. Run "assent link".'],
     [403, { detail: "Not you." }, "Not you."],
     [200, { user_id: "a", scopes: ["agent"] }, "This is an agent's token."],
-    [200, { user_id: "a", scopes: ["chat"] }, "This token lacks the scope approve, execute."],
+    [
+      200,
+      { user_id: "a", scopes: ["chat"] },
+      'This token lacks the scope approve, execute. "assent token --user NAME" makes one',
+    ],
   ])("a token the server answers with %i is not kept", async (code, body, words) => {
     const { tokens } = house();
     server.routes.set("GET /my/me", [code, body]);
@@ -194,9 +202,11 @@ describe("connecting", () => {
     state.isolation = "none";
     started[0]?.changed();
     expect(status()).toBe("$(unlock) Assent: not isolated");
-    state.ended = "The project is gone.";
+    state.ended = "The project is gone. Run `assent connect`.";
     started[0]?.changed();
-    expect(shown.at(-1)?.text).toBe("Assent: nothing is executed in this folder any more. The project is gone.");
+    expect(shown.at(-1)?.text).toBe(
+      'Assent: nothing is executed in this folder any more. The project is gone. Run "assent connect".',
+    );
     expect(shown.at(-1)?.items).toEqual(["Connect again"]);
     expect(status()).toBe("$(warning) Assent: not executing");
   });
@@ -206,7 +216,7 @@ describe("connecting", () => {
     await tokens.keep(server.origin, "t");
     await connector.connect(true);
     answers.set("any more", "Connect again");
-    state.ended = "The project is gone.";
+    state.ended = "The project is gone. Run `assent connect`.";
     started[0]?.changed();
     await until(() => expect(ran.at(-1)).toEqual(["assent.connect"]));
   });
@@ -257,7 +267,7 @@ describe("connecting", () => {
     expect(shown).toEqual([]);
     await until(() => expect(startExecuting).toHaveBeenCalledTimes(4));
     expect(shown.map(({ text }) => text)).toEqual([
-      "Assent: nothing can be executed in this folder: Another window works here. close it first",
+      "Assent: nothing can be executed in this folder: Another window works here. Close it first.",
     ]);
     await until(() => expect(status()).toBe("$(check) Assent"));
   });
@@ -295,8 +305,8 @@ describe("connecting", () => {
   });
 
   test.each<[number, unknown, string]>([
-    [401, { detail: "Expired." }, "signed-out"],
-    [403, { detail: "Not you.", hint: "Ask." }, "refused"],
+    [401, { detail: "The token's `sub` is odd." }, "signed-out"],
+    [403, { detail: "Not you.", hint: "Send `scope`." }, "refused"],
     [200, { user_id: "a", scopes: ["chat"] }, "refused"],
   ])("a server that answers %i leads to what to do", async (code, body, at) => {
     const { connector, tokens } = house();
@@ -304,6 +314,7 @@ describe("connecting", () => {
     server.routes.set("GET /my/me", [code, body]);
     await connector.connect(true);
     await until(() => expect(connector.standing.at).toBe(at));
+    expect(JSON.stringify(connector.standing)).not.toContain("`");
     if (code === 401) expect(await tokens.read(server.origin)).toBeNull();
   });
 
@@ -375,10 +386,10 @@ describe("while it is connected", () => {
     const ended = { ...base, session_id: "s", run_id: null, approved_by: null };
     server.send(1, {
       ...ended,
-      error: "It ran longer than 300 s.\nhint: Give it less.",
+      error: "It ran longer than 300 s.\nhint: Start it with `assent up`.",
       error_type: "execution_timeout",
     });
-    await until(() => expect(shown.at(-1)?.text).toBe("Assent: It ran longer than 300 s. Give it less."));
+    await until(() => expect(shown.at(-1)?.text).toBe('Assent: It ran longer than 300 s. Start it with "assent up".'));
     await until(() => expect(openWaiting).toHaveBeenCalled());
     server.send(2, { ...ended, error: "It failed.", error_type: "tool_error" });
     seen.visible = true;
@@ -387,6 +398,42 @@ describe("while it is connected", () => {
     await until(() => expect(status()).toContain("1 waiting"));
     expect(shown).toHaveLength(1);
   });
+
+  test.each([
+    [
+      { error: `sleep ran longer than 1 s and was ended.\nhint: ${MORE_TIME}`, error_type: "execution_timeout" },
+      "Assent: sleep ran longer than 1 s and was ended. If it needs longer, ask the agent to allow it more time: at most 300 seconds.",
+    ],
+    [
+      {
+        error: `The search took longer than 10 s and was ended.\nhint: ${SEARCH_LESS}`,
+        error_type: "execution_timeout",
+      },
+      "Assent: The search took longer than 10 s and was ended. The agent was told to search a smaller part.",
+    ],
+    [
+      { error: "The client did not report a result in time.", error_type: "execution_timeout" },
+      "Assent: The client did not report a result in time. The chat shows what is known of it.",
+    ],
+    [
+      { error: "Approval timeout", error_type: "approval_timeout", status: "TIMEOUT" },
+      "Assent: nobody answered a question in time, so what it asked for was not done. Ask the agent again if you want it.",
+    ],
+  ])(
+    "what an agent is told of a call that ended late is told to a person in a person's words (%#)",
+    async (how, words) => {
+      await connected();
+      const base = {
+        kind: "tool.finished",
+        tool_id: "t",
+        tool_name: "execute_command",
+        status: "FAILED",
+        result: null,
+      };
+      server.send(1, { ...base, session_id: "s", run_id: null, approved_by: null, ...how });
+      await until(() => expect(shown.at(-1)?.text).toBe(words));
+    },
+  );
 
   test("a short break is only seen in the status bar and mends itself; the window in front tries at once", async () => {
     await connected();
@@ -572,10 +619,10 @@ describe("a local server", () => {
   test("whose token program fails tells its words too, and one that may not be run says so", async () => {
     await program(
       `console.log('{"ready": true, "url": "${server.origin}"}'); setInterval(() => {}, 1000)`,
-      `process.stderr.write("error: The secret is too short.\\nhint: Delete the file.\\n"); process.exitCode = 1`,
+      `process.stderr.write("error: The secret is too short.\\nhint: Run \`assent up\`.\\n"); process.exitCode = 1`,
     );
     expect(await house().commands.local.start()).toBeNull();
-    expect(shown.at(-1)?.text).toBe("The server did not start: The secret is too short. Delete the file.");
+    expect(shown.at(-1)?.text).toBe('The server did not start: The secret is too short. Run "assent up".');
     settings.set("serverCommand", place); // a directory
     expect(await house().commands.local.start()).toBeNull();
     expect(shown.at(-1)?.text).toContain("You may not run");

@@ -85,6 +85,11 @@ export const InputBoxValidationSeverity = { Warning: 2 };
 export const shown: { kind: string; text: string; detail?: string; items: string[] }[] = [];
 /** What the person answers: the first entry whose key is in the text. */
 export const answers = new Map<string, string | undefined>();
+/** Of what was shown or remarked, what has a mark for code in it: the editor shows that mark as it is. */
+export const codeMarks = () =>
+  [...shown.map(({ text, detail }) => `${text} ${detail ?? ""}`), ...remarks.map(String)].filter((text) =>
+    text.includes("`"),
+  );
 export const settings = new Map<string, unknown>();
 /** What the open folder's own .vscode/settings.json says. */
 export const folderSettings = new Map<string, unknown>();

@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, test, vi } from "vitest";
 import { Tokens } from "../../src/editor/secrets.js";
 import { addressRemark, OpenedLinks, signIn } from "../../src/editor/sign_in.js";
 import { PATIENT } from "../tools/fakes.js";
-import { answers, ran, remarks, reset, Secrets, settings, shown } from "./fake_vscode.js";
+import { answers, codeMarks, ran, remarks, reset, Secrets, settings, shown } from "./fake_vscode.js";
 import { SmallServer } from "./small_server.js";
 
 let server: SmallServer;
@@ -23,7 +23,10 @@ beforeEach(async () => {
     expires_in_seconds: 9,
   };
   server.routes.set(EXCHANGE, [200, told]);
-  return () => server.close();
+  return async () => {
+    await server.close();
+    expect(codeMarks()).toEqual([]);
+  };
 });
 
 const link = (code = "good-code") => `${server.origin}/signin?code=${code}`;
@@ -55,7 +58,7 @@ describe("a link that is pasted", () => {
   });
 
   test.each<[number, unknown, string]>([
-    [401, { detail: "This link was used already.", hint: "Run `assent link`." }, "used already. Run `assent link`."],
+    [401, { detail: "This link was used already.", hint: "Run `assent link`." }, 'used already. Run "assent link".'],
     [429, { detail: "Too many." }, "Too many."],
     [403, { detail: "Made by\na page.", hint: 7 }, "Made by"],
     [404, { detail: "There is nothing here." }, "gives no token for a link (404)"],

@@ -10,6 +10,7 @@ interface Manifest {
   readonly activationEvents: readonly string[];
   readonly capabilities: { readonly untrustedWorkspaces: { readonly restrictedConfigurations: readonly string[] } };
   readonly contributes: {
+    readonly walkthroughs: readonly { readonly steps: readonly { readonly description: string }[] }[];
     readonly configuration: { readonly properties: Readonly<Record<string, { readonly scope: string }>> };
   };
 }
@@ -37,4 +38,10 @@ test("what a folder says is not read, even if the editor let it through", () => 
 
 test("a link that is opened from outside wakes the extension", () => {
   expect(manifest.activationEvents).toContain("onUri");
+});
+
+test("the steps of the walkthrough mark code as the editor reads it there: with two marks on each side", () => {
+  const steps = manifest.contributes.walkthroughs.flatMap((each) => each.steps);
+  expect(steps.some(({ description }) => description.includes("``"))).toBe(true);
+  for (const { description } of steps) expect(description.replace(/``[^`]+``/g, "")).not.toContain("`");
 });

@@ -22,6 +22,9 @@ const asked: Asked = {
 };
 const write: Asked = { ...asked, toolName: "write_file", params: { path: "a.md", content: "x" } };
 
+/** A sentence of the server, which marks commands as a page or a terminal shows them. */
+const ODD = 'The token\'s "sub" is odd. Make one with "assent token".';
+
 function ports(more: Partial<Record<keyof Api, unknown>> = {}) {
   const api = {
     approve: vi.fn(async () => ({})),
@@ -107,6 +110,14 @@ describe("a question while the chat is hidden", () => {
     expect(api.approve).not.toHaveBeenCalled();
   });
 
+  test("says of a command's time what it is measured in, and of nothing else", async () => {
+    const text = "execute_command\ncommand: 'x'\nargs (1):\n  1: 'timeout: 1'\ntimeout: 1";
+    const { made } = ports({ whole: async () => ({ approval_id: "a", text }) });
+    answers.set("Assent asks", "Allow…");
+    await askNatively({ ...asked, params: { command: "x", args: ["timeout: 1"], timeout: 1 } }, made);
+    expect(shown.at(-1)?.detail).toContain("\n  1: 'timeout: 1'\ntimeout: 1 second\n");
+  });
+
   test("is denied with a reason, without one, or not at all after Escape", async () => {
     const { made, api } = ports();
     answers.set("Assent asks", "Deny");
@@ -129,6 +140,7 @@ describe("a question while the chat is hidden", () => {
     [new Problem("It is approved.", 409), "Somebody was faster: It is approved."],
     [new Problem("Refused.", 403, "Ask the owner."), "Refused. Ask the owner."],
     [new Problem("Refused.", 403), "Refused."],
+    [new Problem("The token's `sub` is odd.", 403, "make one with `assent token`"), ODD],
   ])("what the server says against it is told whole, and leads to the chat", async (problem, text) => {
     const { made, openWaiting } = ports({ reject: async () => Promise.reject(problem) });
     answers.set("Assent asks", "Deny");

@@ -4,7 +4,7 @@ import { beforeEach, expect, test, vi } from "vitest";
 import { type Api, Problem } from "../../../ui/src/api.js";
 import type { Differences } from "../../src/editor/diffs.js";
 import { openFile } from "../../src/editor/files.js";
-import { listed } from "../../src/editor/notices.js";
+import { listed, plain } from "../../src/editor/notices.js";
 import { askNatively, type QuestionPorts } from "../../src/editor/questions.js";
 import type { Asked } from "../../src/host/watch.js";
 import { answers, reset, shown } from "../editor/fake_vscode.js";
@@ -62,6 +62,22 @@ test("nor in what the server says of an answer, or in the name of a file that is
   await openFile("/nowhere", BAIT, null);
   expect(shown.at(-1)?.text).toContain("command:workbench");
   for (const { text } of shown) expect(text).not.toMatch(LINK);
+});
+
+test("a call is shown as it is, with every mark in it, also where sentences beside it lose theirs", async () => {
+  const params = { command: "echo", args: ["`date`", " `id` "] };
+  await askNatively({ ...asked, params }, ports().made);
+  expect(shown[0]?.text).toBe('Assent asks (MEDIUM): echo "`date`" " `id` "');
+});
+
+test.each([
+  ["Run `assent link`.", 'Run "assent link".'],
+  ["(`a b`), `c`: d", '("a b"), "c": d'],
+  ["'a`b`c' and x`y` stay", "'a`b`c' and x`y` stay"],
+  ["'`x`' is a name", "'`x`' is a name"],
+  ["one ` alone", "one ` alone"],
+])("of a sentence, commands stand in quotes and names stay what they are: %s", (given, said) => {
+  expect(plain(given)).toBe(said);
 });
 
 test("what cannot be shown whole cannot be allowed by a dialog", async () => {

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -90,7 +91,7 @@ async def test_line_range_is_cut_and_the_total_told(workspace: Workspace, place:
 async def test_impossible_line_range_is_an_error(workspace: Workspace, place: Place) -> None:
     place.file("x", "one\n")
     place.file("x.png", b"\x89PNG\r\n\x1a\n\x00")
-    with pytest.raises(ToolFailure, match="has 1 lines; there is no line 2"):
+    with pytest.raises(ToolFailure, match="has 1 line; there is no line 2"):
         await _read(workspace, "x", start_line=2)
     with pytest.raises(InvalidParameters, match="comes before"):
         await _read(workspace, "x", start_line=3, end_line=2)
@@ -464,3 +465,87 @@ def test_ordinary_user_is_told_what_is_not_permitted() -> None:
         left = {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
     assert left.pop("ours/new.txt") == left.pop("ours/blind.txt") == "x"
     assert set(left.values()) == {"old"}
+
+
+@pytest.mark.promise("T1", "T4")
+async def test_directory_that_nobody_may_enter_is_closed_to_every_tool(workspace: Workspace, place: Place) -> None:
+    """To root too, who could."""
+    place.file("closed/a.txt", "inside")
+    place.file("open/b.txt", "inside")
+    (place.root / "closed").chmod(0)
+    try:
+        for tool, params in (
+            ("read_file", {"path": "closed/a.txt"}),
+            ("list_directory", {"path": "closed"}),
+            ("write_file", {"path": "closed/a.txt", "content": "x"}),
+        ):
+            with pytest.raises(ToolFailure, match="No permission"):
+                await workspace.run(tool, params)
+        listing = await workspace.run("list_directory", {"recursive": True})
+        assert isinstance(listing, ListDirectoryResult)
+        assert [entry.path for entry in listing.files] == ["closed", "open", "open/b.txt"]
+        (place.root / "closed").chmod(0o111)  # to be entered, not to be listed
+        assert (await _read(workspace, "closed/a.txt")).content == "inside"
+        with pytest.raises(ToolFailure, match="No permission"):
+            await workspace.run("list_directory", {"path": "closed"})
+    finally:
+        (place.root / "closed").chmod(0o755)
+
+
+@pytest.mark.promise("T4")
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("*.{py,txt}", ["a.py", "b.txt"]),
+        ("{a,b}.*", ["a.py", "b.txt"]),
+        ("{.e,a}*", [".eslintrc", "a.py"]),
+        ("{a.py}", ["a.py"]),
+        ("[ab].*", ["a.py", "b.txt"]),
+    ],
+)
+async def test_pattern_of_a_listing_may_hold_braces(
+    workspace: Workspace, place: Place, pattern: str, names: list[str]
+) -> None:
+    for name in ("a.py", "b.txt", "c.md", ".eslintrc"):
+        place.file(name)
+    listing = await workspace.run("list_directory", {"pattern": pattern})
+    assert isinstance(listing, ListDirectoryResult)
+    assert [entry.name for entry in listing.files] == names
+
+
+@pytest.mark.promise("T4")
+@pytest.mark.parametrize("pattern", ["!*.py", "[", "{a", "{a,b}" * 20, "a\\b"])
+async def test_pattern_that_fits_nothing_by_mistake_is_said(workspace: Workspace, pattern: str) -> None:
+    with pytest.raises(InvalidParameters, match="glob"):
+        await workspace.run("list_directory", {"pattern": pattern})
+
+
+@pytest.mark.promise("T1")
+async def test_message_tells_the_path_as_it_was_asked_for_and_not_at_any_length(
+    workspace: Workspace, place: Place
+) -> None:
+    with pytest.raises(ToolFailure, match=re.escape(f"There is no '{place.root}/src//a.py'")):
+        await _read(workspace, f"{place.root}/src//a.py")
+    with pytest.raises(ToolFailure, match="There is no") as refused:
+        await _read(workspace, "a/" * 1000 + "b")
+    assert len(refused.value.message) < 300
+
+
+@pytest.mark.promise("T1")
+async def test_text_that_begins_like_a_picture_is_text(workspace: Workspace, place: Place) -> None:
+    place.file("x.csv", "BMW;größe\n".encode("latin-1"))
+    assert (await _read(workspace, "x.csv")).content == "BMW;größe\n"
+    place.file("x.bmp", b"BM" + (70).to_bytes(4, "little") + bytes(64))
+    assert (await _read(workspace, "x.bmp")).encoding == "base64"
+
+
+@pytest.mark.promise("T4")
+async def test_names_with_fillers_are_listed_so_that_they_can_be_seen(workspace: Workspace, place: Place) -> None:
+    for char in "\u115f\u3164\u2800\ufe0f\u034f\uffa0":
+        place.file(f"a{char}b")
+    listing = await workspace.run("list_directory", {})
+    assert isinstance(listing, ListDirectoryResult)
+    assert all(entry.name.isascii() for entry in listing.files)
+    for char in "\u115f\u3164\u2800\ufe0f\u034f\uffa0":
+        with pytest.raises(PathValidationError, match="no path here may hold"):
+            await _read(workspace, f"a{char}b")

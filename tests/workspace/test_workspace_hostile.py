@@ -13,12 +13,11 @@ from assent.protocol.errors import AssentError, ToolFailure
 from assent.protocol.policies import Layer
 from assent.protocol.tools import ListDirectoryResult, ReadFileParams, SearchFilesParams, WriteFileParams
 from assent.settings import ClientSettings
-from assent.workspace import UndoHistory, Workspace
+from assent.workspace import UndoHistory, Workspace, search_runs
 from assent.workspace import contents as contents_module
 from assent.workspace import drafts as drafts_module
 from assent.workspace import listing as listing_module
 from assent.workspace import search as search_module
-from assent.workspace import search_sandbox as search_sandbox_module
 from assent.workspace.contents import cut_lines
 from assent.workspace.drafts import take_attributes
 from assent.workspace.files import FileSystemExecutor
@@ -80,7 +79,7 @@ def test_stars_mean_what_they_meant_when_they_are_fast(glob: str, path: str, fit
 async def test_pipe_that_is_called_gitignore_does_not_stop_a_search(
     place: Place, paths: PathValidator, is_link: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_module, "_SUSPICIOUS_SECONDS", 0.3)
+    monkeypatch.setattr(search_runs, "_SUSPICIOUS_SECONDS", 0.3)
     place.file("sub/a.txt", "hello\n")
     os.mkfifo(place.root / "sub" / ("pipe" if is_link else ".gitignore"))
     if is_link:
@@ -93,8 +92,8 @@ async def test_pipe_that_is_called_gitignore_does_not_stop_a_search(
 async def test_search_that_only_takes_long_is_left_alone(
     place: Place, paths: PathValidator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_module, "_SUSPICIOUS_SECONDS", 0.0)
-    monkeypatch.setattr(search_sandbox_module, "_LOOK_SECONDS", -1.0)
+    monkeypatch.setattr(search_runs, "_SUSPICIOUS_SECONDS", 0.0)
+    monkeypatch.setattr(search_runs, "_LOOK_SECONDS", -1.0)
     place.file("a.txt", "hello\n")
     found = await SearchExecutor(paths).search(SearchFilesParams(path=".", pattern="hello"))
     assert [match.path for match in found.matches] == ["a.txt"]

@@ -4,9 +4,11 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -440,3 +442,52 @@ print(os.geteuid() == 0, [resource.getrlimit(name)[1] for name in (resource.RLIM
     program = search._SCAN.replace("scan.start()", looks)
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False [1073741824, 8]"
+
+
+async def test_what_nobody_may_read_is_not_searched(searcher: SearchExecutor, place: Place) -> None:
+    """Not by root either, who could."""
+    place.file("locked.txt", "needle\n").chmod(0)
+    place.file("closed/a.txt", "needle\n")
+    (place.root / "closed").chmod(0)
+    try:
+        assert await _search(searcher, "needle") == []
+        for path in ("locked.txt", "closed", "closed/a.txt"):
+            with pytest.raises(ToolFailure, match="No permission"):
+                await _search(searcher, "needle", path=path)
+    finally:
+        (place.root / "closed").chmod(0o755)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("use_ripgrep", [None, False], ids=["ripgrep", "scan"])
+@pytest.mark.parametrize("kind", ["file", "directory"])
+async def test_what_the_owner_of_the_workspace_may_not_read_is_said(use_ripgrep: bool | None, kind: str) -> None:
+    root = Path(tempfile.mkdtemp())  # pytest's own directories are closed to others
+    try:
+        (root / "d").mkdir()
+        (root / "d" / "a.txt").write_text("needle\n")
+        os.chown(root, 4000, 4000)
+        root.chmod(0o755)
+        path = "d/a.txt" if kind == "file" else "d"
+        (root / path).chmod(0o600 if kind == "file" else 0o700)
+        paths = PathValidator(root)
+        searcher = SearchExecutor(paths, use_ripgrep=use_ripgrep)
+        with pytest.raises(ToolFailure, match=f"No permission to read '{path}'"):
+            await _search(searcher, "needle", path=path)
+        paths.close()
+    finally:
+        shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("path", ["a.txt/", "a.txt/."])
+async def test_file_that_is_named_like_a_directory_is_not_searched(
+    searcher: SearchExecutor, place: Place, path: str
+) -> None:
+    place.file("a.txt", "needle\n")
+    with pytest.raises(ToolFailure, match="is a file, not a directory"):
+        await _search(searcher, "needle", path=path)
+
+
+async def test_glob_that_would_leave_out_is_refused_in_words(searcher: SearchExecutor) -> None:
+    with pytest.raises(InvalidParameters, match="leave out"):
+        await _search(searcher, "needle", glob="!*.py")

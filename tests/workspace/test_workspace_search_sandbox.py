@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 
 from assent.protocol.errors import AssentError, ExecutionTimeout, PathValidationError
 from assent.protocol.tools import ListDirectoryParams, ListDirectoryResult, SearchFilesParams
-from assent.workspace import PathValidator, SearchExecutor, search, search_sandbox
+from assent.workspace import PathValidator, SearchExecutor, search, search_runs, search_sandbox
 from assent.workspace.listing import Listing
 from assent.workspace.processes import run_process
 from assent.workspace.sandbox import Launch
@@ -174,8 +175,8 @@ async def test_large_file_that_holds_up_a_search_is_not_read_again(
         asked_for_sizes.append(any(word.startswith("--max-filesize=") for word in launch.argv))
         return run_process(launch, *rest, **more)
 
-    monkeypatch.setattr(search, "run_process", seen)
-    monkeypatch.setattr(search, "_SUSPICIOUS_SECONDS", 0.0)
+    monkeypatch.setattr(search_runs, "run_process", seen)
+    monkeypatch.setattr(search_runs, "_SUSPICIOUS_SECONDS", 0.0)
     place.file("deep/large", (b"word and " * 12_500 + b"\n") * 300)
     place.file("small", "word and " * 20 + "7\n")
     searcher = SearchExecutor(paths)
@@ -317,3 +318,131 @@ async def test_nothing_outside_is_reported_while_links_are_swapped(place: Place,
         assert int(swapper.stdout.read()) > 100
     assert not [line for line in told if "SECRET" in line or "secret" in line]
     assert any("in.txt needle" in line for line in told)
+
+
+def _launches(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The command lines that are started from now on."""
+    seen: list[list[str]] = []
+
+    def run(launch: Launch, *rest: Any, **more: Any) -> Any:
+        seen.append(launch.argv)
+        return run_process(launch, *rest, **more)
+
+    monkeypatch.setattr(search_runs, "run_process", run)
+    return seen
+
+
+async def test_large_file_of_one_line_is_not_read_into_memory(
+    place: Place, paths: PathValidator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = _launches(monkeypatch)
+    place.file("large", b"word and " * 4 * 1024 * 1024)
+    place.file("small", "a needle\n")
+    searcher = SearchExecutor(paths)
+    assert _found(await searcher.search(SearchFilesParams(pattern="needle"))) == ["small"]
+    memory = [int(word.removeprefix("--data=")) for word in seen[0] if word.startswith("--data=")]
+    assert memory == [search.LITTLE_MEMORY]
+    assert search.LITTLE_MEMORY <= 256 * 1024 * 1024
+
+
+async def test_without_a_limit_to_its_memory_ripgrep_reads_no_large_file(
+    place: Place, paths: PathValidator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = _launches(monkeypatch)
+    searcher = SearchExecutor(paths)
+    ripgrep = searcher.ripgrep()
+    assert ripgrep is not None
+    ripgrep._prlimit = None
+    place.file("a", "a needle\n")
+    assert _found(await searcher.search(SearchFilesParams(pattern="needle"))) == ["a"]
+    assert any(word.startswith("--max-filesize=") for word in seen[0])
+
+
+async def test_after_a_search_that_took_too_long_large_files_are_not_read(
+    place: Place, paths: PathValidator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = _launches(monkeypatch)
+    os.mkfifo(place.root / ".gitignore")
+    searcher = SearchExecutor(paths, seconds=0.2)
+    assert searcher.ripgrep() is not None
+    with pytest.raises(ExecutionTimeout):
+        await searcher.search(SearchFilesParams(pattern="needle"))
+    os.unlink(place.root / ".gitignore")
+    place.file("a", "a needle\n")
+    searcher._seconds = 10
+    assert _found(await searcher.search(SearchFilesParams(pattern="needle"))) == ["a"]
+    assert [any(word.startswith("--max-filesize=") for word in line) for line in seen] == [False, True]
+
+
+async def test_after_a_very_large_file_was_met_large_files_are_not_read(
+    place: Place, paths: PathValidator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = _launches(monkeypatch)
+    monkeypatch.setattr(search, "_HEAVY", 3)
+    place.file("a", "a needle\n")
+    searcher = SearchExecutor(paths)
+    for _ in range(2):
+        assert _found(await searcher.search(SearchFilesParams(pattern="needle"))) == ["a"]
+    assert [any(word.startswith("--max-filesize=") for word in line) for line in seen] == [False, True]
+
+
+async def test_rules_that_are_too_much_for_ripgrep_do_not_stop_a_search(
+    place: Place, paths: PathValidator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(search_sandbox._LIMITS, "data", 64 * 1024 * 1024)
+    os.truncate(place.file(".gitignore"), 300 * 1024 * 1024)
+    place.file("a", "a needle\n")
+    searcher = SearchExecutor(paths)
+    assert searcher.ripgrep() is not None
+    assert _found(await searcher.search(SearchFilesParams(pattern="needle"))) == ["a"]
+
+
+def test_only_what_ripgrep_would_read_holds_it_up(place: Place) -> None:
+    def found(*, largest: int | None = 10) -> str | None:
+        fd = os.open(place.root, os.O_RDONLY)
+        return search_runs.what_holds_up(fd, largest, threading.Event())
+
+    place.file(".git/objects/pack", "x" * 20)
+    place.file("picture", b"\0" * 20)
+    place.file("deep/down/short", "x" * 10)
+    (place.root / "loop").symlink_to(".")
+    (place.root / "away").symlink_to(place.outside)
+    assert found() is None
+    place.file("deep/wide", "x".encode("utf-16") * 20)
+    assert found() == "large"
+    assert found(largest=None) is None
+    place.file("deep/wide", "x" * 20)
+    assert found() == "large"
+    os.mkfifo(place.root / "deep/down/.gitignore")
+    assert found() == "ignore"
+    os.unlink(place.root / "deep/down/.gitignore")
+    os.truncate(place.file("deep/.gitignore"), 1 << 40)
+    assert found(largest=None) == "ignore"
+
+
+def test_look_for_what_holds_up_a_search_ends_with_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_runs, "_LOOK_EVERY", 1)
+    place.file("large", "x" * 20)
+    stop = threading.Event()
+    stop.set()
+    assert search_runs.what_holds_up(os.open(place.root, os.O_RDONLY), 10, stop) is None
+
+
+async def test_look_that_never_began_keeps_no_descriptor(
+    place: Place, paths: PathValidator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_runs, "_SUSPICIOUS_SECONDS", 0.0)
+    os.mkfifo(place.root / ".gitignore")
+    searcher = SearchExecutor(paths, seconds=0.1)
+    assert searcher.ripgrep() is not None
+    busy = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        asyncio.get_running_loop().set_default_executor(pool)
+        before = os.listdir("/proc/self/fd")
+        waiting = asyncio.ensure_future(asyncio.to_thread(busy.wait))
+        with pytest.raises(ExecutionTimeout):
+            await searcher.search(SearchFilesParams(pattern="needle"))
+        busy.set()
+        await waiting
+        await asyncio.to_thread(lambda: None)
+        assert len(os.listdir("/proc/self/fd")) == len(before)

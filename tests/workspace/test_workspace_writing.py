@@ -568,3 +568,38 @@ def test_sync_that_fails_is_told_unless_there_is_nothing_to_sync(place: Place, m
         monkeypatch.setattr(os, "fsync", fsync)
         assert drafts.sync_directory(fd) is confirmed
     os.close(fd)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-32-be"])
+async def test_text_of_two_bytes_a_character_is_not_appended_to(
+    workspace: Workspace, place: Place, encoding: str
+) -> None:
+    old = "\ufeffold\n".encode(encoding) if encoding.endswith("be") else "old\n".encode(encoding)
+    place.file("x.txt", old)
+    with pytest.raises(ToolFailure, match="what is appended would be in UTF-8"):
+        await _write(workspace, "x.txt", "new\n", "append")
+    assert (place.root / "x.txt").read_bytes() == old
+    assert _everything(place.root) == ["x.txt"]
+    await _write(workspace, "x.txt", "new\n")
+    await _write(workspace, "x.txt", "newer\n", "append")
+    assert (place.root / "x.txt").read_text() == "new\nnewer\n"
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(".git:x/config", ".git::$INDEX_ALLOCATION/x", ".git\u00a0/x", "\uff0egit/x", ".\uff47it/x", "git~2/x"),
+        *("a.so.1", "a.exe:x", "a.pyc", "a.\uff45xe", "a.exe\u00a0", "x.txt/."),
+    ],
+)
+async def test_second_wall_knows_every_spelling_the_first_does(workspace: Workspace, place: Place, path: str) -> None:
+    with pytest.raises((PathValidationError, ToolFailure)):
+        await _write(workspace, path, "x")
+    assert _everything(place.root) == []
+
+
+@pytest.mark.parametrize("path", ["node_modules/.bin/x.md", "org.acme.lib/x.md", "x.so/y.md"])
+async def test_directory_may_end_like_a_program(workspace: Workspace, place: Place, path: str) -> None:
+    await _write(workspace, path, "x")
+    assert (place.root / path).read_text() == "x"

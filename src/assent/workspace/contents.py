@@ -16,7 +16,6 @@ _SIGNATURES = (
     b"\xff\xd8\xff",
     b"GIF87a",
     b"GIF89a",
-    b"BM",
     b"\x00\x00\x01\x00",
     b"II*\x00",
     b"MM\x00*",
@@ -68,7 +67,15 @@ def _as_base64(data: bytes) -> Content:
 
 
 def _is_picture(data: bytes) -> bool:
-    return data.startswith(_SIGNATURES) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP") or data[4:8] == b"ftyp"
+    # "BM" alone may begin a text; in a picture nothing but NUL comes after its size.
+    is_bitmap = data[:2] == b"BM" and data[6:10] == bytes(4)
+    is_webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
+    return data.startswith(_SIGNATURES) or is_bitmap or is_webp or data[4:8] == b"ftyp"
+
+
+def is_wide(head: bytes) -> bool:
+    """Whether a file that begins so is text of two or four bytes a character."""
+    return head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff"))
 
 
 def _by_bom(data: bytes) -> Content | None:

@@ -1,15 +1,18 @@
 """What a link hides: the gate judged the name that was asked for, the kernel opened what it leads to.
 
 Where the two differ, the gate's own tables are asked again with the real name. A file may not be read or written
-under a name that looks more harmless than it is: it has to be asked for by its own name, and so be judged by it.
+under a name that looks more harmless than it is: it has to be asked for by its own name, and so be judged by it. What
+the gate lets nobody write is refused here once more, whatever the gate said: the second wall knows what the first does.
 """
 
-from assent.gate import RiskAssessor, secret_name, trusted_name
+from assent.gate import RiskAssessor, protected_name, secret_name, trusted_name
 from assent.protocol.errors import PathValidationError
 from assent.protocol.verdicts import VerdictLevel
 
+from .drafts import PASSING
 from .paths import visible
 
+_SHORT_NAMES = frozenset({"git~1", "assent~1"})
 _HINT = "Ask for the file by its own name."
 
 
@@ -29,6 +32,22 @@ def refuse_hidden_target(asked: str, real: str) -> None:
         raise PathValidationError(
             f"{asked!r} is a link to {visible(real)!r}, which is judged more strictly.", hint=_HINT
         )
+
+
+def refuse_protected_directory(real: str, path: str) -> None:
+    """Refuse a real path (links resolved) that runs through `.git` or `.assent`, however they are spelled."""
+    for part in real.split("/"):
+        # Other file systems drop trailing dots and spaces and do not tell upper from lower case.
+        plain = part.casefold().rstrip(". ")
+        if plain in _SHORT_NAMES or PASSING.fullmatch(plain) or protected_name(part) is not None:
+            raise PathValidationError(f"{path!r} lies in {visible(part)!r}, which is never written.")
+
+
+def refuse_protected(real: str, path: str) -> None:
+    """The same of a file, and of one that would be a program or library."""
+    refuse_protected_directory(real, path)
+    if _level(real) is VerdictLevel.REFUSE:
+        raise PathValidationError(f"{path!r} would be a program or library; such files are never written.")
 
 
 def _level(path: str) -> VerdictLevel:

@@ -29,7 +29,7 @@ from assent.protocol.tools import (
 from .contents import count_lines, cut_lines, read_content
 from .disguises import refuse_hidden_secret
 from .listing import Listing
-from .paths import PathValidator, path_error
+from .paths import PathValidator, names_directory, told_of
 from .stopping import Stop, outlast
 from .undo import KeptWrite
 from .writing import Replacing, write_beneath
@@ -38,7 +38,6 @@ T = TypeVar("T")
 
 _THREADS = 4
 _SMALL = 256 * 1024
-_DIRECTORY_SPELLINGS = ("/", "/.")
 # O_NONBLOCK: opening a FIFO must not wait for a writer.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 
@@ -116,15 +115,16 @@ class FileSystemExecutor:
 
     def _read_cached(self, params: ReadFileParams) -> ReadFileResult | None:
         """A small file that lies in the kernel's memory is read without a thread, ten times faster, and never waits."""
-        if params.path.endswith(_DIRECTORY_SPELLINGS):
+        if names_directory(params.path):
             return None
         fd = self._paths.open_cached(self._paths.relative(params.path), _READ)
         if fd is None:
             return None
         try:
             info = os.fstat(fd)
-            if not stat.S_ISREG(info.st_mode) or not info.st_mode & 0o444 or info.st_size > self._small:
+            if not stat.S_ISREG(info.st_mode) or info.st_size > self._small:
                 return None  # what is wrong with it is told by the other way
+            self._paths.refuse_closed(fd, info)
             buffer = bytearray(info.st_size + 1)
             if os.preadv(fd, [buffer], 0, os.RWF_NOWAIT) != info.st_size:
                 return None
@@ -137,24 +137,22 @@ class FileSystemExecutor:
 
     def read_now(self, params: ReadFileParams) -> ReadFileResult:
         """read_file, in this thread."""
-        if params.path.endswith(_DIRECTORY_SPELLINGS):
+        if names_directory(params.path):
             raise ToolFailure(f"{params.path!r} names a directory, not a file.", hint="Use list_directory.")
         relative = self._paths.relative(params.path)
-        fd = self._paths.open_beneath(relative, _READ)
-        try:
-            refuse_hidden_secret(relative, self._paths.real_path(fd))
-            data = self._read_all(fd, params.path)
-        except OSError as error:
-            raise path_error(params.path, error) from error
-        finally:
-            os.close(fd)
+        with told_of(params.path):
+            fd = self._paths.open_raw(relative, _READ)
+            try:
+                refuse_hidden_secret(relative, self._paths.real_path(fd))
+                data = self._read_all(fd, params.path)
+            finally:
+                os.close(fd)
         return _result(params, data)
 
     def _read_all(self, fd: int, path: str) -> bytes:
         info = os.fstat(fd)
         refuse_odd_kind(info, path)
-        if not info.st_mode & 0o444:  # root could read it all the same; its owner said nobody may
-            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        self._paths.refuse_closed(fd, info)
         if info.st_size > self._max_file_bytes:
             raise self._too_large(path)
         # One byte more than its size: a short answer proves the end, and the cap holds while the file grows.
@@ -213,7 +211,8 @@ def _result(params: ReadFileParams, data: bytes) -> ReadFileResult:
         raise InvalidParameters(f"end_line {params.end_line} comes before start_line {first}.")
     cut = cut_lines(content.text, first, params.end_line)
     if cut.first > max(cut.total, 1):
-        raise ToolFailure(f"{path!r} has {cut.total} lines; there is no line {cut.first}.")
+        count = "1 line" if cut.total == 1 else f"{cut.total} lines"
+        raise ToolFailure(f"{path!r} has {count}; there is no line {cut.first}.")
     return ReadFileResult(
         content=cut.text,
         encoding=content.encoding,

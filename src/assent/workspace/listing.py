@@ -18,8 +18,9 @@ from assent.protocol.errors import InvalidParameters
 from assent.protocol.tools import MAX_LISTING, DirectoryEntry, ListDirectoryParams, ListDirectoryResult
 from assent.protocol.values import timestamp
 
-from .paths import PathValidator, told_of, visible
+from .paths import PathValidator, is_open, told_of, visible
 from .rulings import Forbidden, Rulings
+from .search_terms import expand_glob
 
 _MAX_DEPTH = 64
 _MAX_NAMES = 100_000
@@ -50,8 +51,9 @@ class Listing:
         self._params = params
         self._stop = stop
         self._rulings = Rulings(forbidden)
-        self._fits = re.compile(fnmatch.translate(params.pattern)).match
-        self._hidden = params.pattern.startswith(".")
+        globs = expand_glob(params.pattern)
+        self._fits = re.compile("|".join(fnmatch.translate(glob) for glob in globs)).match
+        self._hidden = any(glob.startswith(".") for glob in globs)
         self._deadline = time.monotonic() + _MAX_SECONDS
         self._entries: list[DirectoryEntry] = []
         self._truncated = False
@@ -62,6 +64,7 @@ class Listing:
             fd = self._paths.open_raw(self._paths.relative(path), _READ_DIRECTORY)
             try:
                 base = self._paths.real_path(fd)
+                self._paths.refuse_closed(fd, os.fstat(fd))
                 self._rulings.refuse(path, base)
                 self._read(fd, "" if base == "." else base + "/", 0)
             finally:
@@ -116,7 +119,8 @@ class Listing:
         except OSError:
             return  # no permission, another mount, or swapped for a link: its entry is listed, its inside is not
         try:
-            self._read(child, f"{prefix}{name}/", depth)
+            if is_open(os.fstat(child)):
+                self._read(child, f"{prefix}{name}/", depth)
         finally:
             os.close(child)
 

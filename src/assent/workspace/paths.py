@@ -16,6 +16,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from assent.gate.characters import HIDDEN
 from assent.protocol.errors import ConfigurationError, PathValidationError, ToolFailure
 
 _SYS_OPENAT2 = 437  # the same on x86_64 and aarch64
@@ -26,7 +27,9 @@ _RETRIES = 200
 _MAX_LINKS = 40
 _MAX_PATH_BYTES = 4096
 # Control, format (bidi, zero-width), surrogate, line and paragraph separators: a name must be what it looks like.
+# The gate knows some more that have no form of their own, such as fillers.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_MAX_SHOWN = 200
 _FALSE_SEPARATORS = frozenset("\\\u2044\u2215\u29f5\u29f8\ufe68\uff0f\uff3c")
 
 _GONE = " (deleted)"
@@ -69,7 +72,11 @@ def visible(name: str) -> str:
     """A name that is safe to print: what cannot be seen, and bytes that are no text, become escapes."""
     if name.isascii() and name.isprintable():
         return name
-    return "".join(_escape(char) if unicodedata.category(char) in _UNSEEN else char for char in name)
+    return "".join(_escape(char) if _is_unseen(char) else char for char in name)
+
+
+def _is_unseen(char: str) -> bool:
+    return unicodedata.category(char) in _UNSEEN or HIDDEN.match(char) is not None
 
 
 def _escape(char: str) -> str:
@@ -89,6 +96,7 @@ def outside(path: str) -> PathValidationError:
 
 def path_error(path: str, error: OSError) -> PathValidationError | ToolFailure:
     """The sentence for what the kernel said of a path."""
+    path = path[:_MAX_SHOWN] + "…" * (len(path) > _MAX_SHOWN)
     match error.errno:
         case errno.EXDEV:
             return outside(path)
@@ -97,7 +105,7 @@ def path_error(path: str, error: OSError) -> PathValidationError | ToolFailure:
                 f"{path!r} leads through a link that may not be followed, or through too many links."
             )
         case errno.ENAMETOOLONG:
-            return PathValidationError(f"The path {path[:60]!r}… is too long for this file system.")
+            return PathValidationError(f"The path {path!r} is too long for this file system.")
         case errno.ENOENT:
             return ToolFailure(
                 f"There is no {path!r} in the workspace.", hint="List the directory to see what is there."
@@ -127,6 +135,16 @@ def told_of(path: str) -> Generator[None]:
         yield
     except OSError as error:
         raise path_error(path, error) from error
+
+
+def names_directory(path: str) -> bool:
+    """Whether a path can stand for nothing but a directory, whatever is there."""
+    return path.endswith(("/", "/."))
+
+
+def is_open(info: os.stat_result) -> bool:
+    """Whether anybody may read it at all. Root could all the same; its owner said nobody may."""
+    return bool(info.st_mode & 0o444)
 
 
 class PathValidator:
@@ -172,7 +190,7 @@ class PathValidator:
         # Printable ASCII without a backslash, the common case, needs no look at each character.
         if not (path.isascii() and path.isprintable() and "\\" not in path):
             for char in path:
-                if char in _FALSE_SEPARATORS or unicodedata.category(char) in _UNSEEN:
+                if char in _FALSE_SEPARATORS or _is_unseen(char):
                     raise PathValidationError(
                         f"The path {path[:200]!r} holds {char!r}, which no path here may hold.",
                         hint="Use '/' between parts, and only characters that can be seen.",
@@ -239,6 +257,21 @@ class PathValidator:
             return self.open_child(here, parts[-1] if parts else ".", flags)
         finally:
             os.close(here)
+
+    def refuse_closed(self, fd: int, info: os.stat_result) -> None:
+        """Raise for what nobody may read, or a directory above it that nobody may enter: the kernel lets root in."""
+        closed = not is_open(info)
+        if not closed and os.geteuid() == 0:
+            parts = self.real_path(fd).split("/")
+            closed = any(self._is_closed("/".join(parts[:depth])) for depth in range(1, len(parts)))
+        if closed:
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    def _is_closed(self, directory: str) -> bool:
+        try:
+            return not os.stat(directory, dir_fd=self._root_fd, follow_symlinks=False).st_mode & 0o111
+        except OSError:
+            return False  # renamed since; what was opened was open then
 
     def real_path(self, fd: int) -> str:
         """Where an open descriptor lies, relative to the workspace, after all links."""

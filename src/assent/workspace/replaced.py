@@ -22,12 +22,11 @@ from assent.protocol.tools import MAX_FILE_BYTES
 from assent.protocol.values import timestamp
 
 from .binding import READ, refuse_irreplaceable
-from .disguises import refuse_hidden_target
+from .disguises import refuse_hidden_target, refuse_protected
 from .drafts import reopen
 from .drift import MISSING
-from .paths import PathValidator, path_error, visible
+from .paths import PathValidator, names_directory, path_error, visible
 from .realnames import real_name
-from .writing import refuse_protected
 
 _CHUNK = 1 << 20
 _KEPT = 4 * MAX_SHOWN_TEXT
@@ -57,7 +56,7 @@ def inspect_write(
 
 def _look(paths: PathValidator, path: str, max_bytes: int, unreadable: Callable[[str], bool]) -> SeenFile:
     relative = paths.relative(path)
-    if path.endswith("/") or relative == ".":
+    if names_directory(path) or relative == ".":
         raise ToolFailure(f"{path!r} names a directory, not a file.")
     try:
         fd = paths.open_raw(relative, os.O_PATH)

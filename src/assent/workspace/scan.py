@@ -25,11 +25,14 @@ from .globs import Ignore, glob_pattern, ignore_rules, ignored
 MAX_FILE = 32 * 1024 * 1024
 MAX_DEPTH = 64
 MAX_IGNORE = 1 << 20
+NO_PERMISSION = 3
+"""The exit code that says that the place itself may not be read."""
 _MEMORY = 1 << 30
 _BLOCK = 1 << 16
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PR_SET_PDEATHSIG = 1
+_CAPABILITY_VERSION = 0x20080522
 _SYS_OPENAT2 = 437
 _BENEATH = 0x02 | 0x08  # NO_MAGICLINKS, BENEATH
 
@@ -218,6 +221,8 @@ def limit(seconds: float, owner: list[int] | None) -> None:
         os.setgroups([])
         os.setgid(owner[1])
         os.setuid(owner[0])
+    # Where the owner is root: what nobody may read, root may not either, as in ripgrep's walls.
+    _libc.capset((ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)())
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     for name, most in (
         (resource.RLIMIT_DATA, _MEMORY),
@@ -234,8 +239,11 @@ def main(work: dict[str, Any]) -> int:
     except (re.error, OverflowError, RecursionError, Warning) as error:
         print(f"regex parse error: {error}", file=sys.stderr)
         return 2
-    # Opened again: as the owner, not as who opened it for us.
-    fd = os.open(f"/proc/self/fd/{work['fd']}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        # Opened again: as the owner, not as who opened it for us.
+        fd = os.open(f"/proc/self/fd/{work['fd']}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except PermissionError:
+        return NO_PERMISSION
     separator = b""
     for path, lines in scan.run(fd, work["above"]):
         sys.stdout.buffer.write(b"".join([separator, b"./", path, b"\0", *lines]))

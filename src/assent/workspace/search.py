@@ -14,10 +14,10 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from assent.gate import secret_name
 from assent.protocol.errors import ExecutionTimeout, InvalidParameters, ToolFailure
@@ -25,26 +25,19 @@ from assent.protocol.tools import SearchFilesParams, SearchFilesResult
 
 from .disguises import refuse_hidden_secret
 from .globs import glob_pattern
-from .paths import PathValidator, told_of, visible
+from .paths import PathValidator, names_directory, told_of, visible
 from .privileges import runner_for
-from .processes import run_process
 from .rulings import Forbidden, Rulings
 from .sandbox import Isolation, Launch
 from .scan import MAX_FILE, MAX_IGNORE
 from .search_answers import AnswerReader, FirstMatches
-from .search_sandbox import (
-    Above,
-    Place,
-    RipgrepSandbox,
-    memory_file,
-    mounts_below,
-    what_holds_up,
-    working_ripgrep,
-)
+from .search_runs import HeldUp, NoWalls, answer, fastest, first_to_end, judge, running, unless_stuck
+from .search_sandbox import LITTLE_MEMORY, Above, Place, RipgrepSandbox, memory_file, mounts_below, working_ripgrep
 from .search_terms import expand_glob, ripgrep_arguments
 
 _SECONDS = 10.0
-_SUSPICIOUS_SECONDS = 2.5
+_HEAVY = 8 * MAX_FILE
+"""To read such a file takes longer than to ask for the size of all."""
 _ASKED_AT_ONCE = 2000
 # The modules beside this one as a package of their own: all of Assent would take longer to import than to search.
 _SCAN = f"""
@@ -97,6 +90,7 @@ class SearchExecutor:
             async with asyncio.timeout(self._seconds):
                 found = await self._find(params, globs, place, rulings)
         except TimeoutError as error:
+            self._sizes_matter = True  # perhaps it was a large file
             raise ExecutionTimeout(
                 f"The search took longer than {self._seconds:g} s and was ended.",
                 hint="Search a smaller directory, or use a simpler pattern.",
@@ -124,10 +118,12 @@ class SearchExecutor:
             return self._ripgrep
 
     def _open(self, relative: str, path: str) -> Place:
-        fd = self._paths.open_raw(relative, _READ)
+        # Only a directory may be named with a slash at the end.
+        fd = self._paths.open_raw(relative, _READ | (os.O_DIRECTORY if names_directory(path) else 0))
         try:
             info = os.fstat(fd)
             real = self._paths.real_path(fd)
+            self._paths.refuse_closed(fd, info)
             if stat.S_ISDIR(info.st_mode):
                 return Place(fd, real, is_file=False, above=tuple(self._above(real)))
             if not stat.S_ISREG(info.st_mode):
@@ -166,8 +162,9 @@ class SearchExecutor:
     async def _find(self, params: SearchFilesParams, globs: list[str], place: Place, rulings: Rulings) -> FirstMatches:
         wanted = _name_filter(globs, place, rulings)
         if self._ripgrep is not None:
-            # The walls could not be put up: the place is being moved about, or cannot be mounted.
-            with suppress(_NoWalls):
+            # The walls could not be put up: the place is being moved about, or cannot be mounted. Or it was too much
+            # for ripgrep: `scan` reads no more of any file than it needs.
+            with suppress(NoWalls, HeldUp):
                 return await self._ripgrep_finds(self._ripgrep, params, globs, place, wanted)
         return await self._scan(params, globs, place, wanted, rulings)
 
@@ -181,15 +178,22 @@ class SearchExecutor:
     ) -> FirstMatches:
         """Large files are not told of. They are not read either, once one of them has held up a search."""
         arguments = ripgrep_arguments(params, globs, place)
-        if not self._sizes_matter and not place.is_file:
-            with suppress(_HeldUp):
-                searching = _fastest(
-                    ripgrep, params, arguments, place, lambda path: wanted(path) and not self._is_large(place, path)
-                )
-                return await _unless_stuck(searching, place, largest=MAX_FILE)
+        of_small = partial(fastest, ripgrep, params, [f"--max-filesize={MAX_FILE}", *arguments], place, wanted)
+        if self._sizes_matter or place.is_file or not ripgrep.is_limited:
+            async with running(of_small()) as search:
+                return await unless_stuck(search, place)
+
+        def wanted_and_small(path: str) -> bool:
+            return wanted(path) and not self._is_large(place, path)
+
+        of_all = fastest(ripgrep, params, arguments, place, wanted_and_small, memory=LITTLE_MEMORY)
+        async with running(of_all) as search:
+            with suppress(HeldUp):
+                return await unless_stuck(search, place, largest=MAX_FILE)
             self._sizes_matter = True
-        arguments = [f"--max-filesize={MAX_FILE}", *arguments]
-        return await _unless_stuck(_fastest(ripgrep, params, arguments, place, wanted), place)
+            # It may take long for another reason, and be nearly done: so both run, and the first to end is taken.
+            async with running(of_small()) as other, running(first_to_end(search, other)) as either:
+                return await unless_stuck(either, place)
 
     def _is_large(self, place: Place, path: str) -> bool:
         try:
@@ -197,9 +201,11 @@ class SearchExecutor:
         except OSError:
             return False  # gone; it was there when it was searched
         try:
-            return os.fstat(fd).st_size > MAX_FILE
+            size = os.fstat(fd).st_size
         finally:
             os.close(fd)
+        self._sizes_matter = self._sizes_matter or size > _HEAVY
+        return size > MAX_FILE
 
     async def _scan(
         self,
@@ -236,112 +242,9 @@ class SearchExecutor:
                     isolation=_NO_WALLS,
                     pass_fds=(place.fd, fd, *([] if ask is None else [ask])),
                 )
-                code = await _answer(launch, reader)
-        _judge(code, reader, {0})
+                code = await answer(launch, reader)
+        judge(code, reader, place, {0})
         return reader.matches
-
-
-class _NoWalls(Exception):
-    """ripgrep was not started, because its walls could not be put up."""
-
-
-class _HeldUp(ToolFailure):
-    """The search met a file that takes too long to read, or more memory than it may have."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The search ended before it was done: a file in it may need more memory than a search may take.",
-            hint="Search a smaller directory.",
-        )
-
-
-async def _unless_stuck(
-    searching: Coroutine[Any, Any, FirstMatches], place: Place, *, largest: int | None = None
-) -> FirstMatches:
-    """ripgrep opens every .gitignore, and would wait for ever at one that is a pipe; `scan` does not.
-
-    With `largest`, a larger file holds it up as well.
-    """
-    task = asyncio.ensure_future(searching)
-    try:
-        await asyncio.wait([task], timeout=_SUSPICIOUS_SECONDS)
-        if not task.done():
-            found = await asyncio.to_thread(what_holds_up, os.dup(place.fd), largest)
-            if found == "pipe":
-                raise _NoWalls
-            if found == "large":
-                raise _HeldUp
-        return await task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def _fastest(
-    ripgrep: RipgrepSandbox,
-    params: SearchFilesParams,
-    arguments: list[str],
-    place: Place,
-    wanted: Callable[[str], bool],
-) -> FirstMatches:
-    """The first matches, by all threads in any order.
-
-    Where there are many more than asked for, a second ripgrep walks in order: it can stop as soon as it has enough, so
-    it mostly comes first, and gives the same answer.
-    """
-
-    async def run(reader: AnswerReader, more: list[str]) -> FirstMatches:
-        with ripgrep.launch(place, [*more, *arguments]) as launch:
-            try:
-                code = await _answer(launch, reader)
-            except ToolFailure as error:
-                raise _NoWalls from error
-        _judge(code, reader, {0, 1})
-        return reader.matches
-
-    plenty = asyncio.Event()
-    first = AnswerReader(params.max_results, wanted)
-    first.when_plenty = plenty.set
-
-    async def run_in_order() -> FirstMatches:
-        await plenty.wait()
-        return await run(AnswerReader(params.max_results, wanted, in_order=True), ["--sort=path"])
-
-    tasks = [asyncio.ensure_future(run(first, [])), asyncio.ensure_future(run_in_order())]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return next(task for task in tasks if task.done()).result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _answer(launch: Launch, reader: AnswerReader) -> int | None:
-    """Run a searching process to its end, or until its answer is enough; then the exit code is None."""
-    running = asyncio.ensure_future(run_process(launch, reader, seconds=3600))
-    reader.when_enough = running.cancel
-    try:
-        return (await running).exit_code
-    except asyncio.CancelledError:
-        if reader.enough and running.done() and not _is_cancelled():
-            return None
-        raise
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _judge(code: int | None, reader: AnswerReader, good: set[int]) -> None:
-    if code is None or code in good:
-        return
-    said = reader.said()
-    if code != 2:
-        raise _HeldUp
-    if said:
-        raise InvalidParameters(f"The pattern cannot be searched for: {said}")
 
 
 @asynccontextmanager

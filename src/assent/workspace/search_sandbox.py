@@ -8,14 +8,11 @@ copied into the skeleton. A bubblewrap without that option, or that does not wor
 
 import os
 import re
-import stat
 import subprocess
-import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from assent.protocol.errors import ToolFailure
 
@@ -28,8 +25,9 @@ _SKELETON = "/.ws"
 _LIBRARIES = ("/usr/lib", "/usr/lib32", "/usr/lib64", "/lib", "/lib32", "/lib64")
 _LIMITS = {"core": 0, "cpu": 120, "data": 2 * 1024**3, "fsize": 4 * 1024**2, "nofile": 1024}
 """Not nproc: ripgrep starts nothing, and from outside it would count everything the user runs."""
+LITTLE_MEMORY = 256 * 1024**2
+"""Enough unless a line is longer than any that is told of; a large file may be one line."""
 _PROBE_SECONDS = 10
-_LOOK_SECONDS = 2.0
 _MOUNTS = "/proc/self/mountinfo"
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 
@@ -67,17 +65,26 @@ class RipgrepSandbox:
         self._bwrap = find_program("bwrap", root)
         self._filter = filter_for()
         self.runner: Runner | None = runner_for(root) if as_owner else None
-        try:
-            prlimit = [find_program("prlimit", root), *(f"--{name}={most}" for name, most in _LIMITS.items()), "--"]
-        except ToolFailure:
-            prlimit = []
+        self._prlimit: str | None = None
+        with suppress(ToolFailure):
+            self._prlimit = find_program("prlimit", root)
         self._base = [
-            *prlimit,
             self._bwrap,
             *["--unshare-all", "--new-session", "--die-with-parent", "--cap-drop", "ALL"],
             *_libraries(),
             *["--ro-bind", self._ripgrep, "/rg", "--perms", "0755", "--dir", _SKELETON],
         ]
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it takes no more memory than it may."""
+        return self._prlimit is not None
+
+    def _limiting(self, memory: int | None) -> list[str]:
+        if self._prlimit is None:
+            return []
+        limits = _LIMITS | ({} if memory is None else {"data": min(memory, _LIMITS["data"])})
+        return [self._prlimit, *(f"--{name}={most}" for name, most in limits.items()), "--"]
 
     def probe(self, place: Place) -> str | None:
         """Start ripgrep through the full argument list; None when it worked, else why not."""
@@ -103,8 +110,11 @@ class RipgrepSandbox:
         return f"bubblewrap does not work here: {done.stderr.decode('utf-8', 'replace').strip()[:300]}"
 
     @contextmanager
-    def launch(self, place: Place, arguments: Sequence[str]) -> Generator[Launch]:
-        """ripgrep with `arguments`, in the place: a directory, or one that holds nothing but the file."""
+    def launch(self, place: Place, arguments: Sequence[str], *, memory: int | None = None) -> Generator[Launch]:
+        """ripgrep with `arguments`, in the place: a directory, or one that holds nothing but the file.
+
+        `memory`: no more bytes than these, and than ever.
+        """
         with ExitStack() as held:
             read_end, write_end = (_held(held, fd) for fd in os.pipe())
             filters = [] if self._filter is None else [_held(held, filter_fd(self._filter))]
@@ -115,6 +125,7 @@ class RipgrepSandbox:
                 here = target = _inside("" if place.real == "." else place.real)
             yield Launch(
                 argv=[
+                    *self._limiting(memory),
                     *self._base,
                     *(word for fd, path in ignores.items() for word in ("--file", str(fd), f"{path}/.gitignore")),
                     *["--ro-bind-fd", str(place.fd), target],
@@ -166,37 +177,6 @@ def mounts_below(root: Path) -> list[str]:
         points = [line.split(b" ")[4] for line in file]
     named = (_OCTAL.sub(lambda found: bytes([int(found[1], 8)]), point) for point in points)
     return [os.fsdecode(point.removeprefix(above)) for point in named if point.startswith(above)]
-
-
-def what_holds_up(fd: int, largest: int | None) -> Literal["pipe", "large"] | None:
-    """What may hold up ripgrep below an open directory, as far as a short look goes. Closes the descriptor.
-
-    A .gitignore that is a pipe, or, with `largest`, a larger file.
-    """
-    until = time.monotonic() + _LOOK_SECONDS
-    held_up: Literal["large"] | None = None
-    try:
-        for _, _, names, here in os.fwalk(".", dir_fd=fd):
-            with suppress(OSError):
-                if ".gitignore" in names and stat.S_ISFIFO(os.stat(".gitignore", dir_fd=here).st_mode):
-                    return "pipe"
-            if largest is not None and held_up is None and any(_size(name, here) > largest for name in names):
-                held_up = "large"
-            if time.monotonic() > until:
-                break
-    except (OSError, RecursionError):
-        pass  # too deep, or it is no directory
-    finally:
-        os.close(fd)
-    return held_up
-
-
-def _size(name: str, directory: int) -> int:
-    try:
-        info = os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except OSError:
-        return 0  # gone, or not ours to look at
-    return info.st_size if stat.S_ISREG(info.st_mode) else 0
 
 
 def memory_file(content: bytes) -> int:

@@ -5,6 +5,7 @@ search bears. Nothing is opened or started here.
 """
 
 import re
+from typing import TYPE_CHECKING
 
 from assent.protocol.errors import InvalidParameters
 from assent.protocol.tools import SearchFilesParams
@@ -12,7 +13,9 @@ from assent.protocol.tools import SearchFilesParams
 from .globs import GlobError, glob_pattern
 from .scan import MAX_DEPTH
 from .search_answers import MAX_COLUMNS
-from .search_sandbox import Place
+
+if TYPE_CHECKING:  # listings read globs too, and start nothing
+    from .search_sandbox import Place
 
 _MAX_BRACES = 64
 
@@ -22,6 +25,11 @@ def expand_glob(glob: str | None) -> list[str]:
     if glob is None:
         return []
     glob = glob.removeprefix("**/")
+    if glob.startswith("!"):
+        raise InvalidParameters(
+            f"The glob {glob!r} would say what to leave out, and it can only say what to take.",
+            hint="Name what to take, such as '*.py'.",
+        )
     if "/" in glob or "\\" in glob or not glob.isprintable():
         raise InvalidParameters(
             f"The glob {glob!r} is for file names and cannot hold a slash.", hint="Name the directory in 'path'."
@@ -48,7 +56,7 @@ def _whole(glob: str, given: str) -> str:
     return glob
 
 
-def ripgrep_arguments(params: SearchFilesParams, globs: list[str], place: Place) -> list[str]:
+def ripgrep_arguments(params: SearchFilesParams, globs: list[str], place: "Place") -> list[str]:
     """Everything after the program's name; the pattern and the place come last, where nothing is read as an option."""
     arguments = ["--no-config", "--no-messages", "--no-follow", "--heading", "--null", "--line-number"]
     arguments += ["--with-filename", "--color=never", "--crlf", f"--max-count={params.max_results + 1}"]

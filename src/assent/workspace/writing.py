@@ -24,32 +24,20 @@ from assent.protocol.errors import AssentError, ExecutionCancelled, PathValidati
 from assent.protocol.tools import WriteFileResult
 
 from .binding import NOT_AS_SHOWN, NOTHING, Written, check_bound, refuse_irreplaceable
-from .disguises import refuse_hidden_target
-from .drafts import PASSING, create_draft, discard, put_in_place, put_new, reopen, sync_directory, take_attributes
+from .contents import is_wide
+from .disguises import refuse_hidden_target, refuse_protected, refuse_protected_directory
+from .drafts import create_draft, discard, put_in_place, put_new, reopen, sync_directory, take_attributes
 from .drift import DriftedError, drifted
-from .paths import PathValidator, path_error, visible
+from .paths import PathValidator, names_directory, path_error, visible
 
 _CHUNK = 1 << 20
 _PATIENCE_SECONDS = 10.0
 _LOCK_SECONDS = 5.0
 _PAUSE_SECONDS = 0.002
 _MAX_NEW_DIRECTORIES = 64
-_PROTECTED = frozenset({".git", ".assent", "git~1", "assent~1"})
-_FORBIDDEN_ENDINGS = (".exe", ".bin", ".so", ".dll", ".dylib", ".sys")
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY
 _LOCKABLE = os.O_RDONLY | os.O_DIRECTORY
 _READ = os.O_RDONLY | os.O_NONBLOCK
-
-
-def refuse_protected(real: str, path: str) -> None:
-    """Refuse a real path (links resolved) that runs through `.git` or `.assent`, or ends like a program."""
-    for part in real.split("/"):
-        # Other file systems drop trailing dots and spaces and do not tell upper from lower case.
-        plain = part.casefold().rstrip(". ")
-        if plain in _PROTECTED or PASSING.fullmatch(plain):
-            raise PathValidationError(f"{path!r} lies in {part!r}, which is never written.")
-    if real.casefold().rstrip(". ").endswith(_FORBIDDEN_ENDINGS):
-        raise PathValidationError(f"{path!r} would be a program or library; such files are never written.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +87,7 @@ def write_beneath(
     `bound`: the file that was shown (its real path) and its SHA-256, or `missing`; DriftedError when another is there.
     """
     relative = paths.relative(path)
-    if path.endswith("/") or relative == ".":
+    if names_directory(path) or relative == ".":
         raise ToolFailure(f"{path!r} names a directory, not a file.")
     refuse_protected(relative, path)
     if len(data) > max_bytes:
@@ -222,7 +210,7 @@ class _Writer:
                     "each in the other; nothing was written."
                 ) from None
             above_fd = self._make_directories(above, new + 1)
-            refuse_protected(f"{self._paths.real_path(above_fd)}/{name}", self._path)
+            refuse_protected_directory(f"{self._paths.real_path(above_fd)}/{name}", self._path)
             with suppress(FileExistsError):  # somebody was faster, or it is a link: opening it tells
                 os.mkdir(name, 0o777, dir_fd=above_fd)
                 self._made.append((above_fd, name))
@@ -318,6 +306,11 @@ class _Writer:
         # Through the descriptor: it is the very file whose permissions were asked.
         source = reopen(target.old_fd, _READ)
         self._fds.append(source)
+        if is_wide(os.pread(source, 4, 0)):
+            raise ToolFailure(
+                f"{self._path!r} is in UTF-16 or UTF-32, and what is appended would be in UTF-8; nothing was written.",
+                hint="Write the whole file.",
+            )
         size = 0
         while sent := os.sendfile(fd, source, size, _CHUNK):
             size += sent

@@ -2,6 +2,7 @@
 
 import json
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,48 @@ def test_only_the_lines_around_a_change_are_shown_with_their_number(assent: Any,
         " line 1502",
         " line 1503",
     ]
+
+
+def test_paths_are_shown_in_order_and_lines_are_counted_from_one(assent: Any, workspace: Path) -> None:
+    (workspace / "b.txt").write_text("a much longer text than the other one\n")
+    (workspace / "a.txt").write_text("a\n")
+    (workspace / "c").mkdir()
+    (workspace / "c" / "d.txt").write_text("")
+    python(assent, workspace, "import os\nos.unlink('b.txt'); os.unlink('a.txt'); os.unlink('c/d.txt'); os.rmdir('c')")
+    done = assent.here("undo", "--workspace", str(workspace), "--yes")
+    lines = done.stdout.splitlines()[1:]
+    assert [line for line in lines if line.startswith("create ")] == [
+        "create a.txt",
+        "create b.txt",
+        "create c",
+        "create c/d.txt",
+    ]
+    assert lines[1] == "@@ line 1 @@"
+
+
+def test_when_everything_is_undone_that_is_said(assent: Any, workspace: Path) -> None:
+    call(assent, workspace, "write_file", path="a.txt", content="new")
+    assert assent.here("undo", "--workspace", str(workspace), "--yes").returncode == 0
+    again = assent.here("undo", "--workspace", str(workspace), "--yes")
+    assert again.returncode == 1
+    assert "all that is known is undone" in again.stderr
+    assert "assent undo --list" in again.stderr
+
+
+def test_moments_are_told_by_the_clock_on_this_machines_wall(
+    assent: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call(assent, workspace, "write_file", path="a.txt", content="new")
+    at = assent.json("undo", "--list", "--workspace", str(workspace), "--json")["entries"][0]["at"]
+    monkeypatch.setenv("TZ", "XXX-5:45")
+    time.tzset()
+    try:
+        listed = assent.here("undo", "--list", "--workspace", str(workspace)).stdout
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    there = datetime.fromisoformat(at) + timedelta(hours=5, minutes=45)
+    assert listed.startswith(there.strftime("%Y-%m-%d %H:%M:%S  "))
 
 
 def test_odd_names_are_shown_on_one_line_and_many_are_cut(assent: Any, workspace: Path) -> None:

@@ -16,6 +16,7 @@ from assent.protocol.errors import NotFound
 from assent.protocol.executions import Execution
 from assent.protocol.values import moment, now
 
+from .moments import wall_time
 from .places import find_place, unknown_project
 from .screen import RISK_STYLES, put, put_json, say, shortened, shown
 from .transcript import call_summary, changed_files, warnings_of
@@ -53,7 +54,7 @@ async def _grant_texts(api: ServerApi, executions: list[Execution]) -> dict[str,
 def execution_line(execution: Execution, grants: Mapping[str, str]) -> Text:
     """One execution: what and when, how it ended, what it changed, and what a person should know of that."""
     risk = execution.risk_level.value
-    line = Text(f"{execution.created_at[:19].replace('T', ' ')}  {execution.status.value:<17} ")
+    line = Text(f"{wall_time(execution.created_at)}  {execution.status.value:<17} ")
     line.append(f"{risk:<6}", RISK_STYLES[risk])
     line.append(f"  {shortened(call_summary(execution.tool_name, execution.tool_params))}")
     by = let_by(execution.approved_by, user_id=execution.user_id, grants=grants)

@@ -23,6 +23,7 @@ from assent.protocol.errors import CallerError
 from assent.settings import ClientSettings
 from assent.workspace import Entry, PathValidator, Plan, State, Step, UndoHistory, UndoRecorder
 from assent.workspace.paths import visible
+from assent.workspace.undo_steps import path_of
 from assent.workspace.undo_words import (
     CHANGED,
     NO_TEXT,
@@ -37,6 +38,7 @@ from assent.workspace.undo_words import (
 )
 
 from .exits import ExitCode
+from .moments import wall_time
 from .preferences import existing_directory, read_settings
 from .screen import put, put_json, say, shortened, shown
 
@@ -163,7 +165,7 @@ def _show(history: UndoHistory, plan: Plan) -> None:
     if plan.steps:
         say("To go back, these lines would be taken out (-) and put in (+):")
     lines = 0
-    for step in plan.steps[:MAX_FILES]:
+    for step in sorted(plan.steps, key=path_of)[:MAX_FILES]:
         for line in _difference(history, step):
             if lines >= MAX_LINES:
                 break
@@ -206,7 +208,8 @@ def _diff(now: list[str], then: list[str]) -> Iterator[str]:
     first, last = max(0, start - 3), max(0, end - 3)
     one, other = (lines[first : len(lines) - last] for lines in (now, then))
     for line in islice(difflib.unified_diff(one, other, lineterm=""), 2, None):
-        yield _HUNK.sub(lambda found: f"@@ line {int(found[1]) + first} @@", line) if line.startswith("@@") else line
+        # Of a file without lines it says 0.
+        yield _HUNK.sub(lambda found: f"@@ line {max(int(found[1]) + first, 1)} @@", line) if line[:2] == "@@" else line
 
 
 def _alike(one: list[str], other: list[str]) -> int:
@@ -233,8 +236,7 @@ def _file_changes(entry: Entry) -> list[tuple[str, str]]:
 
 def _entry_line(entry: Entry) -> Text:
     state = "undone" if entry.undone_by else "" if entry.done else "was interrupted, or still runs"
-    when = entry.at[:19].replace("T", " ")
-    line = Text.assemble(f"{shown(when)}  ", (shown(entry.id), "bold"), f"  {shortened(entry.summary)}")
+    line = Text.assemble(f"{wall_time(entry.at)}  ", (shown(entry.id), "bold"), f"  {shortened(entry.summary)}")
     return line.append(f"  ({state})", style="dim") if state else line
 
 

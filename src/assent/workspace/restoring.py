@@ -73,10 +73,7 @@ class UndoHistory:
         if tool_id is None:
             last = next((one for one in reversed(entries) if one.undoable and one.undoes is None), None)
             if last is None:
-                raise NotFound(
-                    f"There is nothing to undo in {str(self._paths.root)!r}.",
-                    hint="name the directory that the agent works in: `assent undo --workspace DIR`",
-                )
+                raise self._nothing(entries)
             return last
         found = next((one for one in entries if one.id == tool_id), None)
         if found is None:
@@ -89,6 +86,14 @@ class UndoHistory:
         if not found.done and found.undoes is None:
             raise CallerError(f"{tool_id!r} still runs, or its client stopped; what it changed is not known yet.")
         return found
+
+    def _nothing(self, entries: list[Entry]) -> NotFound:
+        told = f"There is nothing to undo in {str(self._paths.root)!r}"
+        elsewhere = "name the directory that the agent works in: `assent undo --workspace DIR`"
+        if any(one.undone_by is not None for one in entries):
+            hint = f"`assent undo --list` shows it, and what brings it back; or {elsewhere}"
+            return NotFound(f"{told}: all that is known is undone.", hint=hint)
+        return NotFound(f"{told}.", hint=elsewhere)
 
     def content(self, state: State | None) -> bytes | None:
         """What a file held; None where that was not kept, or it was no file."""
@@ -118,7 +123,7 @@ class UndoHistory:
             try:
                 current = self._found(path, entry)
             except OSError as error:
-                refuse_full(error)
+                refuse_full(error, self._store.directory)
                 plan.conflicts.append(path)
                 continue
             if same(current, before):

@@ -7,6 +7,7 @@ is said too, whatever was in the way. Nothing here touches a file.
 import contextlib
 import errno
 from collections.abc import Generator
+from pathlib import Path
 
 from assent.protocol.errors import AssentError, ToolFailure
 
@@ -17,12 +18,12 @@ _AGAIN = "what is already as it was is passed over."
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def refuse_full(error: OSError) -> None:
+def refuse_full(error: OSError, store: Path) -> None:
     """What is there now could not be kept. Raises ToolFailure where the disk is full; no file changed for that."""
     if error.errno in _FULL:
         raise ToolFailure(
             "There is no room on the disk to keep what is there now, so nothing is undone.",
-            hint="Free some space on the disk, then undo again.",
+            hint=f"Free some space where {str(store)!r} lies, then undo again.",
         ) from error
 
 

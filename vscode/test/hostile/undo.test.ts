@@ -8,21 +8,16 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { FileSystemExecutor } from "../../src/tools/FileSystemExecutor.js";
 import { FileMemory } from "../../src/tools/memory.js";
 import { O_DIRECTORY, O_PATH, PathValidator } from "../../src/tools/PathValidator.js";
-import { SYSTEM_CLOCK } from "../../src/tools/ports.js";
 import { swap } from "../../src/tools/swapping.js";
-import { openUndo, type Undo } from "../../src/tools/undo.js";
+import type { Undo } from "../../src/tools/undo.js";
 import { UndoList } from "../../src/tools/undo_list.js";
 import { ContentStore } from "../../src/tools/undo_store.js";
 import type { Keep } from "../../src/tools/writing.js";
+import { disk } from "../tools/full_disk.js";
 import { temporary, workspaceWith } from "../tools/places.js";
+import { takeBack, undoIn } from "../tools/undoes.js";
 
-const disk = vi.hoisted(() => ({ full: false }));
-vi.mock("../../src/tools/io.js", async (original) => {
-  const real = await original<typeof import("../../src/tools/io.js")>();
-  const writeAsync: typeof real.writeAsync = (...given) =>
-    disk.full ? Promise.reject(Object.assign(new Error("ENOSPC"), { code: "ENOSPC" })) : real.writeAsync(...given);
-  return { ...real, writeAsync };
-});
+vi.mock("../../src/tools/io.js", async (original) => (await import("../tools/full_disk.js")).onThatDisk(original));
 
 let root: string;
 let storage: string;
@@ -38,7 +33,7 @@ beforeEach(() => {
   storage = temporary();
   memory = new FileMemory(join(storage, "memory"));
   const paths = new PathValidator(root);
-  undo = openUndo(paths, { directory: join(storage, "undo"), memory }, SYSTEM_CLOCK, () => false);
+  undo = undoIn(paths, join(storage, "undo"), memory);
   files = new FileSystemExecutor(paths, 1 << 20, () => false);
 });
 
@@ -83,8 +78,7 @@ describe("Two writes of one file", () => {
     const last = text("a.txt") === "one" ? "exec_1" : "exec_2";
     const other = last === "exec_1" ? "exec_2" : "exec_1";
     for (const id of [last, other]) {
-      const { plan } = await undo.desk.look(id);
-      await undo.desk.carryOut(id, plan, false, () => true);
+      await takeBack(undo.desk, id);
     }
     expect(text("a.txt")).toBe("saved by somebody");
   });
@@ -208,8 +202,7 @@ describe("An undo that stopped after it took something away", () => {
     const begun = { ...entry, id: "undo_1", toolName: "undo", changes: back, undoes: "exec_1", done: false };
     await new UndoList(memory).put(begun);
     if (was === "directory") mkdirSync(at("x"), 0o700); // one step further
-    const { plan } = await undo.desk.look("exec_1");
-    const { undoId } = await undo.desk.carryOut("exec_1", plan, false, () => true);
+    const undoId = await takeBack(undo.desk, "exec_1");
     expect(kindOf("x")).toBe(was);
     const again = await undo.desk.look(String(undoId));
     expect(again).toMatchObject({ conflicts: [], total_files: 1 });

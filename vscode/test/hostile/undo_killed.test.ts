@@ -1,28 +1,18 @@
 // An undo that is killed, at each of its steps: repeated it leads all the way back, and taken back all the way forth. Real
 // files and a real store; from the step at which it is killed, nothing that changes a disk does anything any more.
 
-import fs, {
-  chmodSync,
-  lstatSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  readlinkSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import fs, { chmodSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
 import { join } from "node:path";
 import { afterEach, expect, it, vi } from "vitest";
 import { PathValidator } from "../../src/tools/PathValidator.js";
 import { SYSTEM_CLOCK } from "../../src/tools/ports.js";
 import { Restorer } from "../../src/tools/restoring.js";
-import { openUndo } from "../../src/tools/undo.js";
 import { UndoHistory } from "../../src/tools/undo_history.js";
 import type { UndoRecorder } from "../../src/tools/undo_recorder.js";
 import { FakeMemory } from "../tools/fakes.js";
 import { temporary, workspaceWith } from "../tools/places.js";
+import { tree, undoIn } from "../tools/undoes.js";
 
 // A power cut is another matter; here it would only take time.
 vi.mock("../../src/tools/io.js", async (original) => ({
@@ -85,19 +75,6 @@ class Memory extends FakeMemory {
   }
 }
 
-/** What lies beneath a directory, with kinds, modes and contents. */
-function tree(root: string, beneath = ""): Record<string, string> {
-  const entries = readdirSync(join(root, beneath), { withFileTypes: true }).map((one) => {
-    const name = join(beneath, one.name);
-    const mode = (lstatSync(join(root, name)).mode & 0o7777).toString(8);
-    if (one.isSymbolicLink()) return { [name]: readlinkSync(join(root, name)) };
-    return one.isDirectory()
-      ? { [name]: mode, ...tree(root, name) }
-      : { [name]: `${mode} ${readFileSync(join(root, name), "utf8")}` };
-  });
-  return Object.assign({}, ...entries);
-}
-
 const FILES = ["changed", "gone/in", "d2l/in", "f2d", "closed/in", "other/in"];
 
 /** A call that changes, makes and removes, and lets one kind become another; and what it left. */
@@ -108,7 +85,7 @@ async function called() {
   const memory = new Memory();
   const directory = temporary();
   const paths = new PathValidator(root);
-  const open = () => parts(paths, openUndo(paths, { directory, memory }, SYSTEM_CLOCK, () => false).recorder);
+  const open = () => parts(paths, undoIn(paths, directory, memory).recorder);
   const undo = open();
   const before = tree(root);
   const running = await undo.recorder.begin("exec_1", "exec_1");

@@ -7,19 +7,14 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { FileSystemExecutor } from "../../src/tools/FileSystemExecutor.js";
 import { FileMemory } from "../../src/tools/memory.js";
 import { PathValidator } from "../../src/tools/PathValidator.js";
-import { SYSTEM_CLOCK } from "../../src/tools/ports.js";
-import { openUndo, type Undo } from "../../src/tools/undo.js";
+import type { Undo } from "../../src/tools/undo.js";
 import { UndoList } from "../../src/tools/undo_list.js";
 import type { UndoLimits } from "../../src/tools/undo_recorder.js";
+import { disk } from "../tools/full_disk.js";
 import { temporary, workspaceWith } from "../tools/places.js";
+import { takeBack, undoIn } from "../tools/undoes.js";
 
-const disk = vi.hoisted(() => ({ full: false }));
-vi.mock("../../src/tools/io.js", async (original) => {
-  const real = await original<typeof import("../../src/tools/io.js")>();
-  const writeAsync: typeof real.writeAsync = (...given) =>
-    disk.full ? Promise.reject(Object.assign(new Error("ENOSPC"), { code: "ENOSPC" })) : real.writeAsync(...given);
-  return { ...real, writeAsync };
-});
+vi.mock("../../src/tools/io.js", async (original) => (await import("../tools/full_disk.js")).onThatDisk(original));
 
 const LARGE = 2 << 20;
 let root: string;
@@ -31,8 +26,7 @@ const text = (path: string) => readFileSync(at(path), "utf8");
 function open(limits?: UndoLimits): void {
   const storage = temporary();
   memory = new FileMemory(join(storage, "memory"));
-  const place = { directory: join(storage, "undo"), memory, ...(limits === undefined ? {} : { limits }) };
-  undo = openUndo(new PathValidator(root), place, SYSTEM_CLOCK, () => false);
+  undo = undoIn(new PathValidator(root), join(storage, "undo"), memory, limits);
 }
 
 beforeEach(() => {
@@ -58,10 +52,7 @@ async function command(id: string, act: () => void): Promise<void> {
   await undo.recorder.end(running);
 }
 
-async function carryOut(id: string): Promise<string> {
-  const { plan } = await undo.desk.look(id);
-  return String((await undo.desk.carryOut(id, plan, false, () => true)).undoId);
-}
+const carryOut = async (id: string) => String(await takeBack(undo.desk, id));
 
 describe("Where there is no room", () => {
   it("in the store, what calls changed can be undone all the same, and that too", async () => {

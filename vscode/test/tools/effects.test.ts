@@ -4,11 +4,9 @@
 import {
   chmodSync,
   existsSync,
-  lstatSync,
   mkdirSync,
   readdirSync,
   readFileSync,
-  readlinkSync,
   renameSync,
   rmSync,
   symlinkSync,
@@ -18,13 +16,13 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { ExecutionCancelled, ExecutionTimeout, ToolFailure } from "../../src/tools/errors.js";
 import { PathValidator } from "../../src/tools/PathValidator.js";
-import { SYSTEM_CLOCK } from "../../src/tools/ports.js";
-import { openUndo, type Undo } from "../../src/tools/undo.js";
+import type { Undo } from "../../src/tools/undo.js";
 import { recorded, runsLater } from "../../src/tools/undo_effects.js";
 import type { UndoLimits } from "../../src/tools/undo_recorder.js";
 import { Workspace } from "../../src/tools/Workspace.js";
 import { FakeMemory, until } from "./fakes.js";
 import { makeFifo, temporary, workspaceWith } from "./places.js";
+import { takeBack, tree, undoIn } from "./undoes.js";
 
 let root: string;
 let paths: PathValidator;
@@ -35,8 +33,7 @@ const LIMITS: UndoLimits = { days: 7, maxBytes: 1 << 24 };
 
 function open(limits: Partial<UndoLimits> = {}): void {
   memory = new FakeMemory();
-  const place = { directory: join(temporary(), "undo"), memory, limits: { ...LIMITS, ...limits } };
-  undo = openUndo(paths, place, SYSTEM_CLOCK, () => false);
+  undo = undoIn(paths, join(temporary(), "undo"), memory, { ...LIMITS, ...limits });
 }
 
 beforeEach(() => {
@@ -52,21 +49,6 @@ afterEach(() => {
 
 const at = (path: string) => join(root, path);
 const text = (path: string) => readFileSync(at(path), "utf8");
-
-/** Everything, with what it is and holds. */
-function all(directory = root): string[] {
-  return readdirSync(directory)
-    .sort()
-    .flatMap((name) => {
-      const place = join(directory, name);
-      const info = lstatSync(place);
-      const mode = (info.mode & 0o7777).toString(8);
-      if (info.isDirectory()) {
-        return [`${place} ${mode}`, ...all(place)];
-      }
-      return [`${place} ${mode} ${info.isSymbolicLink() ? readlinkSync(place) : readFileSync(place, "hex")}`];
-    });
-}
 
 const RESULT = {
   success: true,
@@ -91,18 +73,13 @@ function command(id: string, act: () => unknown, name = "python", args: string[]
   });
 }
 
-async function takeBack(id: string): Promise<string | null> {
-  const { plan } = await undo.desk.look(id);
-  return (await undo.desk.carryOut(id, plan, false, () => true)).undoId;
-}
-
 describe("A command", () => {
   it("is undone in the real sandbox: all of it, byte for byte, and the undo can be undone", async () => {
     writeFileSync(at("bytes.dat"), Buffer.from([0, 255, 128, 10]));
     symlinkSync("a.txt", at("link"));
     mkdirSync(at("old"), 0o750);
     chmodSync(at("src/b.txt"), 0o640);
-    const before = all();
+    const before = tree(root);
     const workspace = new Workspace(root, { undo: { directory: join(temporary(), "undo"), memory: new FakeMemory() } });
     await workspace.prepare();
     const code = `
@@ -113,15 +90,13 @@ open('new/deep/x.txt', 'w').write('x'); os.chmod('src/b.txt', 0o600); os.chmod('
     const params = { command: "python", args: ["-c", code], timeout: 30 };
     const result = await workspace.run("execute_command", params, { recordAs: "exec_1" });
     expect(result).toMatchObject({ success: true, changed_count: 7, warnings: [] });
-    const after = all();
+    const after = tree(root);
     const desk = workspace.undoing as NonNullable<Workspace["undoing"]>;
     expect(desk.files().map(({ kind, path }) => [path, kind])).toContainEqual(["a.txt", "delete"]);
-    const { plan } = await desk.look("exec_1");
-    const { undoId } = await desk.carryOut("exec_1", plan, false, () => true);
-    expect(all()).toEqual(before);
-    const back = await desk.look(String(undoId));
-    await desk.carryOut(String(undoId), back.plan, false, () => true);
-    expect(all()).toEqual(after);
+    const undoId = await takeBack(desk, "exec_1");
+    expect(tree(root)).toEqual(before);
+    await takeBack(desk, String(undoId));
+    expect(tree(root)).toEqual(after);
     workspace.close();
   });
 
@@ -138,7 +113,7 @@ open('new/deep/x.txt', 'w').write('x'); os.chmod('src/b.txt', 0o600); os.chmod('
     expect((late as ExecutionTimeout).partial).toMatchObject({ changed: [{ path: "long.txt", change: "created" }] });
     await expect(command("exec_4", () => failing(new ExecutionTimeout("bare")))).rejects.toThrow("bare");
     for (const id of ["exec_4", "exec_3", "exec_2", "exec_1"]) {
-      await takeBack(id);
+      await takeBack(undo.desk, id);
     }
     expect(readdirSync(root).sort()).toEqual(["a.txt", "src"]);
   });
@@ -186,7 +161,7 @@ describe("What is watched", () => {
     ]);
     const told = await undo.desk.look("exec_1");
     expect(told.left).toEqual(["node_modules", "pipe", "sub/.git", "sub/.git/config", "sub/.git/hooks/pre-commit"]);
-    await takeBack("exec_1");
+    await takeBack(undo.desk, "exec_1");
     expect(existsSync(at("node_modules/x/index.js"))).toBe(true);
   });
 
@@ -194,7 +169,7 @@ describe("What is watched", () => {
     open({ maxFiles: 3 });
     const { warnings } = await command("exec_1", () => writeFileSync(at("a.txt"), "new\n"));
     expect(warnings).toEqual([expect.stringMatching(/more files here than are watched \(3, the upper levels first\)/)]);
-    await takeBack("exec_1");
+    await takeBack(undo.desk, "exec_1");
     expect(text("a.txt")).toBe("one\n");
   });
 
@@ -228,7 +203,7 @@ describe("What is watched", () => {
       expect.stringMatching(/more files here than are watched/),
       "What it changed under names that are not UTF-8 is not known.",
     ]);
-    await takeBack("exec_1");
+    await takeBack(undo.desk, "exec_1");
     expect(readFileSync(at("large.bin")).equals(Buffer.alloc((1 << 20) + 7, 1))).toBe(true);
     expect(text("src/many7.txt")).toBe("7");
   });
@@ -271,8 +246,8 @@ describe("Side by side", () => {
     expect([...two.changes.keys()].sort()).toEqual(["one.txt", "two.txt"]);
     expect([...one.changes.keys()]).toEqual(["three.txt"]);
     expect((await undo.desk.look("exec_2")).together).toEqual(["exec_1"]);
-    await takeBack("exec_1");
-    await takeBack("exec_2");
+    await takeBack(undo.desk, "exec_1");
+    await takeBack(undo.desk, "exec_2");
     expect(readdirSync(root).sort()).toEqual(["a.txt", "src"]);
   });
 
@@ -292,10 +267,9 @@ describe("Side by side", () => {
     await expect(desk.look("exec_2")).rejects.toThrow("A call or another undo runs in this workspace right now");
     writeFileSync(at("go"), "");
     await running;
-    const undone = async (id: string) => desk.carryOut(id, (await desk.look(id)).plan, false, () => true);
-    await undone("exec_2");
+    await takeBack(desk, "exec_2");
     expect(text("a.txt")).toBe("by the command\n");
-    await undone("exec_1");
+    await takeBack(desk, "exec_1");
     expect(text("a.txt")).toBe("one\n");
     workspace.close();
   });
@@ -332,7 +306,7 @@ describe("A look that fails", () => {
   /** The gate is free again: a call that could not be recorded does not stand in the way. */
   async function takeBackNothing(): Promise<void> {
     await command("exec_4", () => writeFileSync(at("z.txt"), "z"));
-    await takeBack("exec_4");
+    await takeBack(undo.desk, "exec_4");
     expect(existsSync(at("z.txt"))).toBe(false);
   }
 });

@@ -29,6 +29,7 @@ import { look } from "../../src/tools/undo_states.js";
 import { Workspace } from "../../src/tools/Workspace.js";
 import { FakeClock, settled, until } from "./fakes.js";
 import { makeFifo, temporary, workspaceWith } from "./places.js";
+import { takeBack } from "./undoes.js";
 
 const YES = () => true;
 let root: string;
@@ -79,11 +80,7 @@ async function write(id: string, path: string, content: string, mode = "write", 
   return result as unknown as { warnings: string[] };
 }
 
-/** Look and carry out, as a person does. */
-async function undo(id: string, partial = false): Promise<string | null> {
-  const { plan } = await desk().look(id);
-  return (await desk().carryOut(id, plan, partial, YES)).undoId;
-}
+const undo = (id: string, partial = false) => takeBack(desk(), id, partial);
 
 const at = (path: string) => join(root, path);
 const text = (path: string) => readFileSync(at(path), "utf8");

@@ -285,6 +285,24 @@ def test_nothing_of_a_command_outlives_a_killed_client(owned: Path, tmp_path: Pa
     assert _until_none(marker) == []
 
 
+@pytest.mark.promise("C8")
+def test_a_command_without_a_sandbox_does_not_outlive_a_killed_client_either(
+    place: Place, tmp_path: Path, marker: str
+) -> None:
+    code = "import time; print('up', flush=True); time.sleep(1000)"
+    client = subprocess.Popen(
+        [sys.executable, "-c", CLIENT_THAT_DIES, str(place.root), str(tmp_path / "home"), code, marker],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "ASSENT_SANDBOX": "none"},
+    )
+    assert client.stdout is not None
+    with client:
+        assert client.stdout.readline() == "up\n"
+        client.kill()
+    assert _until_none(marker) == []
+
+
 # The client forks here, once all is imported, and is killed between the start of the sandbox and its readiness.
 CLIENT_KILLED_EARLY = """
 import asyncio, os, random, sys, time

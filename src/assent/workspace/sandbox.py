@@ -121,6 +121,18 @@ def limit_argv(workspace: Path, names: tuple[str, ...]) -> list[str]:
     return [prlimit, *(f"--{name}={LIMITS[name]}" for name in names), "--"]
 
 
+def dying_argv(workspace: Path) -> list[str]:
+    """The prefix by which a command ends with whoever started it, also one that is killed; empty where that cannot be
+    done. What the command itself starts is not reached."""
+    try:
+        prefix = [find_program("setpriv", workspace), "--pdeathsig", "KILL", "--"]
+        tried = [*prefix, prefix[0], "--version"]
+        subprocess.run(tried, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_PROBE_SECONDS)
+    except (ToolFailure, OSError, subprocess.SubprocessError):
+        return []
+    return prefix
+
+
 def with_bare(isolation: Isolation, masked: Sequence[str]) -> Isolation:
     """Say that what should be hidden is not."""
     if not masked:
@@ -189,6 +201,7 @@ class NoSandbox:
         self._reason = reason
         self._identity = identity
         self._limits = limit_argv(root, self._LIMITS)
+        self._dying = dying_argv(root)
 
     def isolation(self, *, network: bool = False) -> Isolation:
         # Granted or not, the network stays the host's.
@@ -213,7 +226,7 @@ class NoSandbox:
             mark = f"ASSENT_RUN={Path(home).name}"
             env = clean_environment(self._root, home) | {"TMPDIR": home, "ASSENT_RUN": Path(home).name}
             yield Launch(
-                argv=[*self._limits, *argv],
+                argv=[*self._limits, *self._dying, *argv],
                 env=env,
                 cwd=str(self._root),
                 isolation=with_bare(self.isolation(network=network), masked),

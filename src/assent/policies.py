@@ -63,7 +63,10 @@ def read_policy_file(path: Path, layer: Layer) -> PolicyText | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise PolicyError(f"The policy file {str(path)!r} cannot be read: {error.strerror}.") from error
+        raise PolicyError(
+            f"The policy file {str(path)!r} cannot be read: {error.strerror}.",
+            hint="nothing runs without it: make it readable for you, or remove it",
+        ) from error
     try:
         found = os.fstat(descriptor)
         if stat.S_ISREG(found.st_mode) and (found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022):
@@ -223,7 +226,7 @@ def read_project_policy(root: str) -> bytes | None:
     except OSError as error:
         raise PolicyError(
             f"The project's policy {PROJECT_POLICY!r} cannot be read: {error.strerror}.",
-            hint="it must be a plain file in a plain directory, not a link",
+            hint="it must be a plain file in a plain directory, not a link, and you must be able to read both",
         ) from error
 
 

@@ -80,7 +80,7 @@ def test_what_is_no_empty_directory_of_ours_is_left_alone(
     home = tmp_path / "spares"
     home.mkdir(mode=0o700)
     spares = _filled(home, place, root_fd) if when == "after" else None
-    odd = Path(spares._ready[-1]) if spares is not None else home / "1-1"  # pyright: ignore[reportPrivateUsage]
+    odd = Path(spares._ready[-1][0]) if spares is not None else home / "1-1"  # pyright: ignore[reportPrivateUsage]
     odd.mkdir(exist_ok=True)
     if kind in ("link", "file"):
         odd.rmdir()

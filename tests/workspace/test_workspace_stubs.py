@@ -1,7 +1,10 @@
 """Stand-ins for protected names, and whom commands run as: nothing left behind, nothing of others taken away."""
 
+import asyncio
+import contextlib
 import fcntl
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -90,7 +93,7 @@ def test_stub_that_another_client_removes_meanwhile_is_made_again(
     real, lost = fcntl.flock, iter([True, True, False])
 
     def flock(fd: int, operation: int) -> None:
-        if operation == fcntl.LOCK_SH and next(lost):
+        if operation & fcntl.LOCK_SH and next(lost):
             (place.root / ".envrc").rmdir()
         real(fd, operation)
 
@@ -110,6 +113,76 @@ def test_stub_that_comes_and_goes_is_an_error(root_fd: int, place: Place, monkey
     monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(ToolFailure, match="comes and goes"), Stubs().placed(root_fd, [".envrc"]):
         pass
+
+
+async def test_lock_that_a_command_holds_keeps_nobody_waiting(workspace: Workspace, place: Place) -> None:
+    """Any command can lock what it can open. To wait for it would stop the client, and with it the command's end."""
+    place.file(".vscode/settings.json", "{}")
+    lock = "import fcntl, os; fcntl.flock(os.open('.vscode', os.O_RDONLY), fcntl.LOCK_EX)"
+    hold = f"{lock}; open('held', 'w'); import time; time.sleep(60)"
+    first = asyncio.create_task(workspace.run("execute_command", {"command": "python", "args": ["-c", hold]}))
+    while not (place.root / "held").exists():
+        await asyncio.sleep(0.01)
+    async with asyncio.timeout(20):
+        second = await workspace.run("execute_command", {"command": "python", "args": ["-c", "print('ran')"]})
+    assert isinstance(second, ExecuteCommandResult)
+    assert (second.stdout, ".vscode" in second.isolation["protected"]) == ("ran\n", True)
+    assert not first.done()
+    first.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await first
+
+
+def test_stub_whose_lock_another_program_holds_is_an_error(place: Place, root_fd: int) -> None:
+    """Whoever holds it is about to take it away, so it would not stand in for anything."""
+    (place.root / ".envrc").mkdir()
+    os.utime(place.root / ".envrc", (stubs_module._STAMP, stubs_module._STAMP))
+    other = os.open(place.root / ".envrc", os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with pytest.raises(ToolFailure, match="could not be protected"), Stubs().placed(root_fd, [".envrc"]):
+        pass
+    os.close(other)
+    with Stubs().placed(root_fd, [".envrc"]):
+        pass
+    assert list(place.root.iterdir()) == []
+
+
+def test_stub_that_somebody_took_away_is_made_again_for_the_next_command(place: Place, root_fd: int) -> None:
+    stubs = Stubs()
+    with stubs.placed(root_fd, [".envrc"]):
+        (place.root / ".envrc").rmdir()  # as `git clean` does
+        with stubs.placed(root_fd, [".envrc"]):
+            assert is_stub(root_fd, ".envrc")
+        assert is_stub(root_fd, ".envrc")
+        (place.root / ".envrc").rmdir()
+        place.file(".envrc", "mine")
+        with stubs.placed(root_fd, [".envrc"]):
+            pass
+    assert (place.root / ".envrc").read_text() == "mine"
+
+
+def test_stub_whose_maker_was_killed_before_it_had_its_stamp_is_known(place: Place, root_fd: int) -> None:
+    with Stubs().placed(root_fd, [".envrc"]):
+        os.utime(place.root / ".envrc")
+        shutil.copytree(place.root / ".envrc", place.root / ".idea")  # with its mode, and without a holder
+    assert [path.name for path in place.root.iterdir()] == [".idea"]
+    os.utime(place.root / ".idea")
+    with Stubs().placed(root_fd, [".idea"]):
+        assert is_stub(root_fd, ".idea")
+    assert list(place.root.iterdir()) == []
+
+
+def test_next_client_removes_what_a_killed_one_left_before_any_command(place: Place) -> None:
+    for name in (".envrc", ".idea", ".claude", ".husky"):
+        (place.root / name).mkdir()
+    place.file(".claude/x")
+    for name in (".envrc", ".claude", ".husky"):
+        os.utime(place.root / name, (stubs_module._STAMP, stubs_module._STAMP))
+    held = os.open(place.root / ".husky", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_SH)  # another client's, which lives
+    assert isinstance(working_sandbox(place.root), BubblewrapSandbox)
+    assert sorted(path.name for path in place.root.iterdir()) == [".claude", ".husky", ".idea"]
+    os.close(held)
 
 
 def test_ordinary_user_runs_commands_as_themselves(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Ways out that were found by trying to break out: each was open once. What runs inside is the attacker's own."""
 
+import asyncio
 import errno
 import os
 import resource
@@ -8,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,15 @@ import pytest
 from assent.protocol.errors import AssentError, ToolFailure
 from assent.protocol.tools import ExecuteCommandResult
 from assent.settings import ClientSettings
-from assent.workspace import Workspace, programs
+from assent.workspace import BubblewrapSandbox, Workspace, programs
+from assent.workspace.bubblewrap import _takes_descriptors
 from assent.workspace.git_words import git_only_reads, makes_a_repository, works_in_another
 from assent.workspace.limits import HeldBack, may_limit
 from assent.workspace.output import OutputKeeper
+from assent.workspace.pins import Pin
 from assent.workspace.privileges import runner_for
 from assent.workspace.processes import run_process
+from assent.workspace.programs import find_program
 from assent.workspace.strays import end_strays
 from assent.workspace.stubs import _STAMP, Stubs, is_stub
 
@@ -314,3 +318,98 @@ def test_toolchain_among_the_users_own_files_is_not_shown(
         assert programs.toolchains() == ()
     finally:
         programs.toolchains.cache_clear()
+
+
+async def test_protected_name_that_becomes_a_link_as_the_command_starts_shows_nothing_outside(
+    workspace: Workspace, place: Place
+) -> None:
+    """Another client's git may do that: what bubblewrap mounts is what was looked at, or nothing."""
+    if not _takes_descriptors(find_program("bwrap", place.root)):
+        pytest.skip("this bubblewrap mounts by path")
+    place.file("deep/.keep")
+    place.file(".vscode/tasks.json")
+    for way, masked in ((".vscode", []), ("deep", ["deep/.keep"])):
+        script = "import os; print(os.path.exists('../out/secret.txt'))"
+        argv = [find_program("python", place.root), "-c", script]
+        output = OutputKeeper(1 << 16)
+        with workspace.sandbox.launch(argv, masked=masked) as launch:
+            (place.root / way).rename(place.root / "away")
+            (place.root / way).symlink_to("..")
+            with suppress(ToolFailure):
+                await run_process(launch, output, seconds=30)
+        assert "True" not in output.captured().stdout
+        (place.root / way).unlink()
+        (place.root / "away").rename(place.root / way)
+
+
+async def test_directory_that_took_the_workspaces_place_is_not_worked_in(workspace: Workspace, place: Place) -> None:
+    assert (await _run(workspace, "python", "-c", "1")).success
+    place.root.rename(place.outside / "moved")
+    place.root.symlink_to(place.outside)
+    for argv in (("python", "-c", "open('made', 'w')"), ("cat", "secret.txt")):
+        with pytest.raises(ToolFailure, match="taken the place"):
+            await _run(workspace, *argv)
+    assert not (place.outside / "made").exists()
+
+
+async def test_no_descriptor_of_the_workspace_reaches_the_command(workspace: Workspace, place: Place) -> None:
+    """One would lead out of the sandbox by `..`."""
+    subprocess.run(["git", "init", "-q", place.root], check=True)
+    place.file(".vscode/tasks.json")
+    place.file("deep/secret")
+    (place.root / ".claude").symlink_to("deep")
+    argv = [find_program("python", place.root), "-c", "import os; print(os.listdir('/proc/self/fd'))"]
+    with workspace.sandbox.launch(argv, masked=["deep/secret"]) as launch:
+        output = OutputKeeper(1 << 16)
+        assert (await run_process(launch, output, seconds=30)).exit_code == 0
+        assert output.captured().stdout == "['0', '1', '2', '3']\n"  # 3 is the listing itself
+    async with asyncio.timeout(20):
+        while any(path.startswith(f"{place.root}/") for path in _open_paths()):
+            await asyncio.sleep(0.01)  # some are closed aside
+
+
+def _open_paths() -> Iterator[str]:
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            yield os.readlink(f"/proc/self/fd/{fd}")
+
+
+async def test_protected_file_that_is_replaced_under_a_command_is_told(workspace: Workspace, place: Place) -> None:
+    """Whoever replaces it from outside takes the mount away with the old one."""
+    place.file(".envrc", "old")
+    script = "open('up', 'w')\nwhile open('.envrc').read() == 'old': pass"
+    running = asyncio.create_task(_run(workspace, "python", "-c", script))
+    while not (place.root / "up").exists():
+        await asyncio.sleep(0.01)
+    place.file("new", "new").rename(place.root / ".envrc")
+    result = await running
+    assert result.isolation["created"] == [".envrc"]
+    assert (await _run(workspace, "python", "-c", "1")).isolation["created"] == []
+
+
+def test_nothing_laid_over_compiled_code_is_without_a_bound(workspace: Workspace, place: Place) -> None:
+    place.file("pkg/__pycache__/a.pyc")
+    fd = os.open(place.file("pkg/a.py", "1"), os.O_RDONLY)
+    with workspace.sandbox.launch(["/usr/bin/python"], pins=[Pin("pkg/a.py", fd, 0o644)]) as launch:
+        argv = launch.argv
+        covers = [at for at, word in enumerate(argv) if word == "--tmpfs"]
+        assert any(argv[at + 1].endswith("__pycache__") for at in covers)
+        assert all("--size" in argv[at - 4 : at] for at in covers)
+    os.close(fd)
+
+
+@needs_root
+async def test_directory_for_hooks_belongs_to_the_owner_of_the_repository(reachable: Path, tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", "--template=", reachable], check=True)
+    for directory, names, files in os.walk(reachable):
+        for name in (".", *names, *files):
+            os.chown(os.path.join(directory, name), NOBODY, NOBODY)
+    workspace = Workspace(reachable, ClientSettings(home=tmp_path / "home"))
+    assert (await _run(workspace, "git", "add", ".")).success
+    assert (reachable / ".git/hooks").stat().st_uid == NOBODY
+    await workspace.close()
+
+
+def test_workspace_for_temporary_files_is_no_exception() -> None:
+    with tempfile.TemporaryDirectory(prefix="walls-", dir="/var/tmp") as root:
+        assert BubblewrapSandbox(Path(root)).probe() is None

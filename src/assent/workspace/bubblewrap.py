@@ -8,9 +8,11 @@ by piece (`working_sandbox`), and `Isolation` says so.
 
 import os
 import stat
+import subprocess
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +35,7 @@ from .seccomp import filter_fd, filter_for
 
 _HOME = "/.home"
 _SHARED_BYTES = 256 * 1024**2
+_COVER_BYTES = 16 * 1024**2
 # Of a group's processes some are the sandbox's own.
 _OWN_PROCESSES = 4
 
@@ -79,8 +82,9 @@ class BubblewrapSandbox:
         self._system = [*apart, *_system_arguments(root)]
         self._little = [*apart, *_LITTLE]
         self._proc = ["--proc", "/proc", *(_cover_proc() if self._is_root else []), "--remount-ro", "/proc"]
-        self._protection = Protection(root)
+        self._protection = Protection(root, by_descriptor=_takes_descriptors(self._bwrap))
         self.keep_spares = self._protection.keep_spares
+        self.remove_left = self._protection.remove_left
         self._lock = threading.Lock()
         self._writing = 0
         """Commands that run now and could change the workspace."""
@@ -222,7 +226,7 @@ class BubblewrapSandbox:
         compiled = {self._root / pin.path.rpartition("/")[0] / "__pycache__" for pin in pins}
         hidden = [path for path in sorted(compiled) if path.is_dir() and not path.is_symlink()]
         return [
-            *(argument for path in hidden for argument in ("--tmpfs", str(path))),
+            *(argument for path in hidden for argument in ("--size", str(_COVER_BYTES), "--tmpfs", str(path))),
             *(
                 argument
                 for pin in pins
@@ -256,9 +260,22 @@ def working_sandbox(root: Path, *, identity: str = "") -> BubblewrapSandbox | st
         sandbox = BubblewrapSandbox(root, identity=identity, without=without)
         failed = sandbox.probe()
         if failed is None:
+            sandbox.remove_left()
             return sandbox
         reason = reason or failed
     return reason
+
+
+@lru_cache(maxsize=4)
+def _takes_descriptors(bwrap: str) -> bool:
+    """Whether it can be given what it mounts open; since version 0.9.1, or where that was brought to an older one."""
+    try:
+        asked = subprocess.run(
+            [bwrap, "--help"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return b"--ro-bind-fd" in asked.stdout
 
 
 def _namespaces(*, userns: bool) -> list[str]:
@@ -287,7 +304,11 @@ def _system_arguments(root: Path) -> list[str]:
     arguments += ["--dev", "/dev", "--size", str(_SHARED_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"]  # noqa: S108
     arguments += ["--remount-ro", "/dev"]
     arguments += ["--size", str(512 * 1024**2), "--perms", "1777", "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
-    arguments += ["--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108
+    arguments += ["--dir", "/run", "--dir", "/var"]
+    if root.is_relative_to("/var/tmp"):  # noqa: S108 - nothing can be mounted behind a link
+        arguments += ["--size", str(_COVER_BYTES), "--perms", "1777", "--tmpfs", "/var/tmp"]  # noqa: S108
+    else:
+        arguments += ["--symlink", "/tmp", "/var/tmp"]  # noqa: S108
     arguments += ["--size", str(512 * 1024**2), "--perms", "0700", "--tmpfs", _HOME]
     for chain in usable_toolchains(root):
         if not chain.prefix.is_relative_to("/usr"):

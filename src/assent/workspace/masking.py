@@ -72,24 +72,34 @@ def real_path(root: str, path: str) -> str | None:
 
 def mode_at(root_fd: int, path: str) -> int | None:
     """What is at a path, without following any link; None when nothing is. A link on the way is an error."""
-    mode = None
+    fd = open_at(root_fd, path)
+    if fd is None:
+        return None
+    try:
+        return os.fstat(fd).st_mode
+    finally:
+        os.close(fd)
+
+
+def open_at(root_fd: int, path: str) -> int | None:
+    """A descriptor of what is at a path, not to be read from; None when nothing is. A link on the way is an error."""
     fd = os.dup(root_fd)
     try:
         for part in path.split("/"):
-            try:
-                below = os.open(part, _WALK, dir_fd=fd)
-            except OSError as error:
-                if error.errno in (errno.ENOENT, errno.ENOTDIR):
-                    return None
-                raise ToolFailure(f"{path!r} cannot be hidden from the command: {error.strerror}.") from error
+            below = os.open(part, _WALK, dir_fd=fd)
             os.close(fd)
             fd = below
-            mode = os.fstat(fd).st_mode
-            if stat.S_ISLNK(mode):
+            if stat.S_ISLNK(os.fstat(fd).st_mode):
                 raise ToolFailure(f"{path!r} became a link just now; nothing was run.", hint="Try again.")
-        return mode
-    finally:
+    except OSError as error:
         os.close(fd)
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise ToolFailure(f"{path!r} cannot be kept from the command: {error.strerror}.") from error
+    except ToolFailure:
+        os.close(fd)
+        raise
+    return fd
 
 
 @contextmanager

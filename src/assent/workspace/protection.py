@@ -4,9 +4,10 @@ Something else on this machine executes or trusts the names in `PROTECTED`: an e
 Those that exist are mounted read-only, those that are missing have a stand-in for the time of the command (`stubs`),
 those that are links are held by `links`. Git alone may make them, since a branch may hold them; what it made is told,
 and what would lead git to other settings is put aside.
-Commands that only read get all of it read-only. What the owner's rules forbid is covered (`masking`). What is mounted
-is named by path, so nothing is mounted that a command which still runs could swap for a link at that very moment: a
-protected name is then left alone and told of, and where something must be hidden the command is refused.
+Commands that only read get all of it read-only. What the owner's rules forbid is covered (`masking`). Where it is
+mounted is named by path, and with an old bubblewrap also what is, so nothing is mounted that a command which still runs
+could swap for a link at that very moment: a protected name is then left alone and told of, and where something must be
+hidden the command is refused.
 """
 
 import os
@@ -15,13 +16,14 @@ import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from assent.protocol.errors import PathValidationError, ToolFailure
 
 from .git_words import git_only_reads, makes_a_repository, works_in_another
 from .links import Link, link_at, put_aside, put_back
-from .masking import Mask, covers, masks_for, parents_of
+from .masking import Mask, covers, masks_for, open_at, parents_of
 from .stubs import Stubs, is_stub
 
 PROTECTED = (
@@ -72,7 +74,7 @@ def starts_nothing(argv: list[str]) -> bool:
 class Mounts:
     """How the workspace is mounted for one command."""
 
-    arguments: list[str]
+    arguments: list[str] = field(default_factory=list[str])
     protected: list[str] = field(default_factory=list[str])
     """Names it cannot change."""
     degraded: list[str] = field(default_factory=list[str])
@@ -82,15 +84,22 @@ class Mounts:
     covers: list[str] = field(default_factory=list[str])
     """The arguments that hide what is forbidden: the last of all mounts."""
     fds: list[int] = field(default_factory=list[int])
-    """What the covers need."""
+    """What mounts and covers need."""
     masked: list[str] = field(default_factory=list[str])
     """What is hidden, as it was asked for and by its real path."""
+    opened: list[int] = field(default_factory=list[int])
+    """What is to be closed when the command has ended."""
+
+    def close(self) -> None:
+        for fd in self.opened:
+            os.close(fd)
 
 
 @dataclass(eq=False, slots=True)
 class _Hold:
     """What one running command cannot rename or replace, because it is a mount of its own there."""
 
+    root_fd: int
     fixed: set[str] = field(default_factory=set[str])
     sealed: set[str] = field(default_factory=set[str])
     """Those of them in which it can change nothing either."""
@@ -98,6 +107,16 @@ class _Hold:
     """Protected names that are links, as they were before it."""
     targets: set[str] = field(default_factory=set[str])
     """What they lead to."""
+    there: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Device and inode of the protected names that are mounts."""
+
+    def replaced(self) -> Generator[str]:
+        """Names that are something else now: whoever replaced them took the mount away, and the command may have
+        changed what is there."""
+        for name, identity in self.there.items():
+            with suppress(OSError):
+                if _identity(os.stat(name, dir_fd=self.root_fd, follow_symlinks=False)) != identity:
+                    yield name
 
     def holds(self, path: str) -> bool:
         """Whether nothing on the way to `path` can be swapped by this command."""
@@ -112,8 +131,11 @@ class _Hold:
 class Protection:
     """Keeps track of the commands of one workspace."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, by_descriptor: bool = False) -> None:
+        """`by_descriptor`: whether bubblewrap can be given what it mounts open, and so mounts nothing else."""
         self._root = root
+        self._by_descriptor = by_descriptor
+        self._identity = _identity(os.stat(root))
         self._lock = threading.Lock()
         self._stubs = Stubs()
         self._running: list[_Hold] = []
@@ -125,19 +147,52 @@ class Protection:
         """Keep directories ready at `place`, from which stand-ins are taken."""
         self._stubs.keep_spares(place, self._root)
 
+    def remove_left(self) -> None:
+        """Take away the stand-ins of clients that were killed."""
+        mounts = Mounts()
+        try:
+            self._stubs.remove_left(self._open_root(mounts), PROTECTED)
+        finally:
+            mounts.close()
+
     @contextmanager
     def hold(self, argv: list[str], masked: Sequence[str] = ()) -> Generator[Mounts]:
         """Protect the workspace for the time of one command, and hide what lies at `masked` from it."""
-        root_fd = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        mounts = Mounts()
         try:
+            root_fd = self._open_root(mounts)
             with self._hidden(root_fd, masked) as (masks, hidden), covers(str(self._root), masks) as (arguments, fds):
-                held = _reading(str(self._root)) if only_reads(argv) else self._writing(argv, root_fd, masks)
-                with held as mounts:
-                    mounts.covers, mounts.fds = arguments, fds
-                    mounts.masked = sorted(hidden)
+                mounts.covers, mounts.masked = arguments, sorted(hidden)
+                mounts.fds.extend(fds)
+                held = self._reading if only_reads(argv) else partial(self._writing, argv=argv, masks=masks)
+                with held(mounts, root_fd):
                     yield mounts
         finally:
-            os.close(root_fd)
+            mounts.close()
+
+    def _open_root(self, mounts: Mounts) -> int:
+        root_fd = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        mounts.opened.append(root_fd)
+        if _identity(os.fstat(root_fd)) != self._identity:
+            raise ToolFailure(
+                f"Another directory has taken the place of {str(self._root)!r}; nothing was run.",
+                hint="Put it back, or start the client again.",
+            )
+        return root_fd
+
+    def _bind(self, mounts: Mounts, root_fd: int, path: str, option: str) -> None:
+        """Mount a path of the workspace as it is now, or nothing: a link in its place is never followed."""
+        where = str(self._root / path)
+        if not self._by_descriptor:
+            mounts.arguments.extend([option, where, where])
+            return
+        fd = root_fd if path == "." else open_at(root_fd, path)
+        if fd is None:
+            raise ToolFailure(f"{path!r} is gone just now; nothing was run.", hint="Try again.")
+        if fd != root_fd:
+            mounts.opened.append(fd)
+        mounts.fds.append(fd)
+        mounts.arguments.extend([f"{option}-fd", str(fd), where])
 
     @contextmanager
     def _hidden(self, root_fd: int, masked: Sequence[str]) -> Generator[tuple[list[Mask], set[str]]]:
@@ -154,7 +209,13 @@ class Protection:
                 self._masks.remove(masks)
 
     @contextmanager
-    def _writing(self, argv: list[str], root_fd: int, masks: list[Mask]) -> Generator[Mounts]:
+    def _reading(self, mounts: Mounts, root_fd: int) -> Generator[None]:
+        self._bind(mounts, root_fd, ".", "--ro-bind")
+        mounts.protected.append(".")
+        yield
+
+    @contextmanager
+    def _writing(self, mounts: Mounts, root_fd: int, *, argv: list[str], masks: list[Mask]) -> Generator[None]:
         is_git = os.path.basename(argv[0]) == "git"
         missing = [name for name in PROTECTED if not _exists(root_fd, name) or is_stub(root_fd, name)]
         # `git init` and its like are the one way to a repository; anything else that appeared is told.
@@ -163,21 +224,22 @@ class Protection:
         with self._lock:
             stubs = [name for name in wanted if not self._loose(name)]
         opens_git = is_git and not works_in_another(str(self._root), argv[1:])
-        mounted = self._mounted(root_fd, masks, is_git=is_git, opens_git=opens_git)
         with (
             self._stubs.placed(root_fd, stubs),
-            mounted as mounts,
+            self._mounted(mounts, root_fd, masks, is_git=is_git, opens_git=opens_git),
             _settings_kept(root_fd, mounts.created) if opens_git and not expected else nullcontext(),
         ):
-            yield mounts
+            yield
         mounts.created.extend(
             name for name in missing if name not in expected and _exists(root_fd, name) and not is_stub(root_fd, name)
         )
 
     @contextmanager
-    def _mounted(self, root_fd: int, masks: list[Mask], *, is_git: bool, opens_git: bool) -> Generator[Mounts]:
-        mine = _Hold()
-        mounts = Mounts(["--bind", str(self._root), str(self._root)])
+    def _mounted(
+        self, mounts: Mounts, root_fd: int, masks: list[Mask], *, is_git: bool, opens_git: bool
+    ) -> Generator[None]:
+        mine = _Hold(root_fd)
+        self._bind(mounts, root_fd, ".", "--bind")
         with self._lock:
             # Before the names: a mount on the way to one would hide what is mounted there already.
             for mask in masks:
@@ -191,14 +253,15 @@ class Protection:
                 elif self._loose(name):
                     mounts.degraded.append(f"{name} could be made by another command that still runs; not protected.")
                 else:
-                    self._mount(mounts, mine, root_fd, name, is_git=is_git, opens_git=opens_git)
+                    self._mount(mounts, mine, name, is_git=is_git, opens_git=opens_git)
             for target in sorted({target for hold in self._running for target in hold.targets}):
                 self._seal_target(mounts, mine, target)
             self._running.append(mine)
         try:
-            yield mounts
+            yield
         finally:
             with self._lock:
+                mounts.created.extend(mine.replaced())
                 for link in mine.links.values():
                     mounts.created.extend(put_back(str(self._root), root_fd, link))
                 self._running.remove(mine)
@@ -219,11 +282,11 @@ class Protection:
         """Make mounts of directories, so that they cannot be renamed: what lies in them keeps its name."""
         for parent in parents:
             if parent not in mine.fixed:
-                path = str(self._root / parent)
-                mounts.arguments.extend(["--bind", path, path])
+                self._bind(mounts, mine.root_fd, parent, "--bind")
                 mine.fixed.add(parent)
 
-    def _mount(self, mounts: Mounts, mine: _Hold, root_fd: int, name: str, *, is_git: bool, opens_git: bool) -> None:
+    def _mount(self, mounts: Mounts, mine: _Hold, name: str, *, is_git: bool, opens_git: bool) -> None:
+        root_fd = mine.root_fd
         try:
             found = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
@@ -240,21 +303,21 @@ class Protection:
             else:
                 self._hold_link(mounts, mine, link_at(str(self._root), root_fd, name))
             return
-        path = str(self._root / name)
         mine.fixed.add(name)
+        if not is_ours:
+            mine.there[name] = _identity(found)
         if opens_git and name == ".git" and stat.S_ISDIR(kind) and not is_ours:
             if _exists(root_fd, ".git/HEAD"):
-                with suppress(FileExistsError):  # a repository without hooks must not get any
-                    os.mkdir(".git/hooks", dir_fd=root_fd)
-            mounts.arguments.extend(["--bind", path, path])  # a mount point: it cannot be renamed away
+                _make_hooks(root_fd, found)
+            self._bind(mounts, root_fd, name, "--bind")  # a mount point: it cannot be renamed away
             return
         mine.sealed.add(name)
         mounts.protected.append(name)
         if is_ours:
             # A private one over it, since that costs a tenth of a bind: what is put into it never reaches the disk.
-            mounts.arguments.extend(["--size", "4096", "--perms", "0555", "--tmpfs", path])
+            mounts.arguments.extend(["--size", "4096", "--perms", "0555", "--tmpfs", str(self._root / name)])
         else:
-            mounts.arguments.extend(["--ro-bind", path, path])
+            self._bind(mounts, root_fd, name, "--ro-bind")
 
     def _hold_link(self, mounts: Mounts, mine: _Hold, link: Link) -> None:
         """A link cannot be a mount. What it leads to can; the link itself is put back when the command has ended."""
@@ -272,8 +335,7 @@ class Protection:
         if not mine.sealed.isdisjoint((*parents_of(target), target)):
             return  # it lies in what is read-only anyway
         self._fix(mounts, mine, parents_of(target))
-        path = str(self._root / target)
-        mounts.arguments.extend(["--ro-bind", path, path])
+        self._bind(mounts, mine.root_fd, target, "--ro-bind")
         mounts.protected.append(target)
         mine.fixed.add(target)
         mine.sealed.add(target)
@@ -310,9 +372,16 @@ def watched_names(root: Path, created: list[str]) -> Generator[None]:
     created.extend(name for name in PROTECTED if name not in before and os.path.lexists(root / name))
 
 
-@contextmanager
-def _reading(root: str) -> Generator[Mounts]:
-    yield Mounts(["--ro-bind", root, root], protected=["."])
+def _make_hooks(root_fd: int, repository: os.stat_result) -> None:
+    """A repository without hooks must not get any; where we are root, the directory is its owner's all the same."""
+    with suppress(FileExistsError):
+        os.mkdir(".git/hooks", dir_fd=root_fd)
+        if os.geteuid() == 0:
+            os.chown(".git/hooks", repository.st_uid, repository.st_gid, dir_fd=root_fd, follow_symlinks=False)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 def _exists(root_fd: int, name: str) -> bool:

@@ -23,6 +23,8 @@ KEPT = 14
 _OURS = re.compile(r"[0-9]+-[0-9]+")
 # A directory can pass its group on to those that are made in it.
 _MODE, _MAY_HAVE = 0o755, stat.S_ISGID
+_Seen = tuple[int, int]
+"""Inode, and the time of its last change, which nobody can set: where it is equal, nothing was changed or put in."""
 
 
 class Spares:
@@ -34,7 +36,7 @@ class Spares:
         self._workspace = workspace
         self._stamp = stamp
         self._lock = threading.Lock()
-        self._ready: list[str] = []
+        self._ready: list[tuple[str, _Seen]] = []
         self._wanted = 0
         self._made = 0
         # glibc has it since 2.28; other C libraries need not.
@@ -45,14 +47,14 @@ class Spares:
         with self._lock:
             self._wanted += 1
             while self._ready and self._move is not None:
-                spare = self._ready.pop()
-                if not self._fits(spare):
-                    continue
+                spare, seen = self._ready.pop()
+                if _seen(spare) != seen:
+                    continue  # another client took it, or somebody else has a use for it
                 if self._move(_AT_CWD, os.fsencode(spare), root_fd, os.fsencode(name), _NO_REPLACE) == 0:
                     return True
                 code = ctypes.get_errno()
                 if code == errno.EEXIST:
-                    self._ready.append(spare)
+                    self._ready.append((spare, seen))
                     return False
                 if code != errno.ENOENT:  # ENOENT: another client took it
                     self._move = None  # another disk after all, or a system that cannot
@@ -71,8 +73,9 @@ class Spares:
                     continue  # not made by us just now, so it is not for us to stamp
                 os.utime(spare, (self._stamp, self._stamp))
                 with self._lock:
-                    if self._fits(spare):
-                        self._ready.append(spare)
+                    seen = self._fits(spare)
+                    if seen is not None:
+                        self._ready.append((spare, seen))
                     else:
                         self._move = None  # a disk that keeps no modes or times: none would ever fit
                         os.rmdir(spare)
@@ -93,15 +96,25 @@ class Spares:
             self._move = None
             return
         with os.scandir(self._place) as found:
-            self._ready = [each.path for each in found if _OURS.fullmatch(each.name) and self._fits(each.path)]
+            named = [each.path for each in found if _OURS.fullmatch(each.name)]
+        self._ready = [(spare, seen) for spare in named if (seen := self._fits(spare)) is not None]
 
-    def _fits(self, spare: str) -> bool:
-        """Whether it is still as it was made; what is not, somebody else has a use for."""
+    def _fits(self, spare: str) -> _Seen | None:
+        """Where it is still as it was made: what it is now."""
         try:
             found = os.lstat(spare)
-            return _is_ours(found) and found.st_mtime_ns == self._stamp * 10**9 and not os.listdir(spare)
+            fits = _is_ours(found) and found.st_mtime_ns == self._stamp * 10**9 and not os.listdir(spare)
         except OSError:
-            return False
+            return None
+        return (found.st_ino, found.st_ctime_ns) if fits else None
+
+
+def _seen(spare: str) -> _Seen | None:
+    try:
+        found = os.lstat(spare)
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns
 
 
 def _is_ours(found: os.stat_result) -> bool:

@@ -809,9 +809,16 @@ async def test_a_store_that_cannot_be_written_costs_the_record_and_not_the_call(
     workspace = Workspace(place.root, ClientSettings(home=home))
     written = await write(workspace, "exec_1", "a.txt", "new")
     assert "cannot be undone" in written.warnings[0]
-    result = await python(workspace, "exec_2", "open('b.txt','w').write('b')")
-    assert (result.success, result.changed) == (True, [])
-    assert "cannot be undone" in result.warnings[0]
+    place.file("gone.txt", "x")
+    code = "import os; open('b.txt','w').write('b'); open('package.json','w'); os.unlink('gone.txt')"
+    result = await python(workspace, "exec_2", code)
+    changed = {"b.txt": "created", "gone.txt": "deleted", "package.json": "created"}
+    assert (result.success, {one.path: one.change for one in result.changed}) == (True, changed)
+    assert ["npm runs the scripts" in words or "cannot be undone" in words for words in result.warnings] == [True, True]
+    with pytest.raises(CommandTimeout) as caught:
+        await python(workspace, "exec_3", "open('late.txt','w'); import time; time.sleep(60)", timeout=1)
+    assert caught.value.partial is not None
+    assert [one.path for one in caught.value.partial.changed] == ["late.txt"]
     await workspace.close()
 
 

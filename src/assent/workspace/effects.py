@@ -1,7 +1,8 @@
 """What a command left behind, told with its result: the files it changed, and which of them run later.
 
 `recorded` runs a command between two looks at the workspace; one that only reads needs none. A cancelled or timed-out
-command is looked at too, before the call ends. A look that fails costs the record, not the command: the result says so.
+command is looked at too, before the call ends. A store that fails costs the record, not the command: the result says
+so, and what changed is told from the files' stamps.
 `RUNS_LATER` has the words for what the gate's own names (`trusted_name`) say only in general. Nothing is decided here.
 """
 
@@ -10,6 +11,7 @@ import fnmatch
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Literal, TypeVar
 
@@ -19,7 +21,7 @@ from assent.protocol.tools import MAX_CHANGES, ExecuteCommandParams, ExecuteComm
 from .commands import CommandTimeout
 from .paths import visible
 from .protection import starts_nothing
-from .snapshots import Change
+from .snapshots import Change, Tree, changes_between
 from .stopping import outlast
 from .undo import Running, UndoRecorder
 
@@ -177,7 +179,7 @@ async def recorded(
     try:
         running = await _begin(recorder, tool_id, command_summary(params))
     except OSError as error:
-        return _with_warning(await run(), _unrecorded(error))
+        return await _unkept(recorder, run, _unrecorded(error))
     try:
         result = await run()
     except CommandTimeout as timeout:
@@ -188,6 +190,32 @@ async def recorded(
         await _end(recorder, running, None)
         raise
     return await _end(recorder, running, result)
+
+
+async def _unkept(
+    recorder: UndoRecorder, run: Callable[[], Awaitable[ExecuteCommandResult]], warning: str
+) -> ExecuteCommandResult:
+    """Where nothing can be kept: what it changed is told all the same, from stamps alone."""
+    before: Tree | None = None
+    with suppress(OSError):
+        before = await _to_its_end(recorder.glance)
+    try:
+        result = await run()
+    except CommandTimeout as timeout:
+        if timeout.partial is not None:
+            timeout.partial = _with_warning(await _compared(recorder, before, timeout.partial), warning)
+        raise
+    return _with_warning(await _compared(recorder, before, result), warning)
+
+
+async def _compared(recorder: UndoRecorder, before: Tree | None, result: ExecuteCommandResult) -> ExecuteCommandResult:
+    if before is None:
+        return result
+    try:
+        after = await outlast(asyncio.get_running_loop().run_in_executor(None, recorder.glance, before))
+    except OSError:
+        return result
+    return with_effects(result, changes_between(before, after.states))
 
 
 async def _begin(recorder: UndoRecorder, tool_id: str, summary: str) -> Running:

@@ -313,6 +313,10 @@ class UndoRecorder:
             raise
         return running
 
+    def glance(self, known: Tree | None = None) -> Tree:
+        """What is there now, where nothing can be kept: no file is read. Raises OSError as the disk does."""
+        return self._watch.glance(known or Tree())
+
     def end(self, running: Running) -> dict[str, Change]:
         """After a command: what it changed, written down. Raises OSError as the disk does."""
         with running.ends, self._lock:

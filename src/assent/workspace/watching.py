@@ -61,13 +61,18 @@ class WatchedTree:
     def look(self, store: ObjectStore) -> dict[str, Change]:
         """What changed since the last look; the contents of what is new are kept. Raises OSError as the disk does."""
         known = self._tree
-        tree = TreeScan(self._paths, known.states, max_files=self._max_files).run()
-        tree.states.update(carried_over(self._paths, known.states, tree))
+        tree = self.glance(known)
         fresh = [path for path, state in tree.states.items() if state.kind == "file" and not _is_kept(store, state)]
         self._capture(store, tree.states, fresh)
         changes = changes_between(known, tree.states) if self.looked else {}
         self._tree, self.looked = tree, True
         return changes
+
+    def glance(self, known: Tree) -> Tree:
+        """What is there, by stamps alone. Raises OSError when the workspace itself cannot be read."""
+        tree = TreeScan(self._paths, known.states, max_files=self._max_files).run()
+        tree.states.update(carried_over(self._paths, known.states, tree))
+        return tree
 
     def _capture(self, store: ObjectStore, states: dict[str, State], fresh: list[str]) -> None:
         """Keep contents, small files first, as far as there is room."""

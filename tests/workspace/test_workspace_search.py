@@ -491,3 +491,15 @@ async def test_file_that_is_named_like_a_directory_is_not_searched(
 async def test_glob_that_would_leave_out_is_refused_in_words(searcher: SearchExecutor) -> None:
     with pytest.raises(InvalidParameters, match="leave out"):
         await _search(searcher, "needle", glob="!*.py")
+
+
+@pytest.mark.parametrize("pattern", ["i", "\u0130", "\u0131", "[^x]i", "I\\w*", "(?i)x|i"])
+async def test_letters_of_other_alphabets_are_folded_alike(place: Place, pattern: str) -> None:
+    place.file("a.txt", "i\nI\n\u0130\n\u0131\n\u0130i\n\u212a\nk\n\u017f\ns\n")
+    paths = PathValidator(place.root)
+    found = [
+        await _search(SearchExecutor(paths, use_ripgrep=use), pattern, case_sensitive=False, regex=True)
+        for use in (None, False)
+    ]
+    assert found[0] == found[1]
+    paths.close()

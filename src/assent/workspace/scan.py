@@ -76,11 +76,16 @@ def expression(pattern: str) -> str:
     return "".join(made)
 
 
+# To Python they are forms of the letter i, to ripgrep letters of their own; these have no other case in either.
+_OWN_LETTERS = str.maketrans("\u0130\u0131", "\u01bb\u01c0")
+
+
 class Scan:
     """One search."""
 
     def __init__(self, work: dict[str, Any]) -> None:
-        pattern: str = work["pattern"]
+        self._folds = not work["case_sensitive"] or "(?i" in work["pattern"]
+        pattern: str = self._as_ripgrep_folds(work["pattern"])
         self._literal = b"" if work["regex"] or not work["case_sensitive"] else pattern.encode("utf-8")
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # Python warns of sets of sets, which ripgrep knows
@@ -182,6 +187,9 @@ class Scan:
             return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
         raise OSError(code, os.strerror(code))
 
+    def _as_ripgrep_folds(self, text: str) -> str:
+        return text.translate(_OWN_LETTERS) if self._folds and not text.isascii() else text
+
     def file(self, fd: int, path: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
         """Matching lines of an open file; none of one that is no text."""
         info = os.fstat(fd)
@@ -197,7 +205,7 @@ class Scan:
             del lines[-1]
         found: list[bytes] = []
         for number, line in enumerate(lines, 1):
-            if self._pattern.search(line.rstrip("\r")):
+            if self._pattern.search(self._as_ripgrep_folds(line).rstrip("\r")):
                 found.append(b"%d:%s\n" % (number, line.encode("utf-8", "surrogateescape")))
                 if len(found) == self._max_count:
                     # ripgrep looks no further than the block it has read.

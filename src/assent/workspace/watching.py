@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable
 
 from .paths import PathValidator
-from .snapshots import Change, State, Tree, TreeScan, carried_over, changes_between, is_settled, state_of
+from .snapshots import Change, State, Tree, TreeScan, carried_over, changes_between, is_settled, look, state_of
 from .undo_entries import Index, write_tree
 from .undo_store import NoRoom, ObjectStore
 
@@ -71,8 +71,22 @@ class WatchedTree:
     def glance(self, known: Tree) -> Tree:
         """What is there, by stamps alone. Raises OSError when the workspace itself cannot be read."""
         tree = TreeScan(self._paths, known.states, max_files=self._max_files).run()
-        tree.states.update(carried_over(self._paths, known.states, tree))
+        for path, state in carried_over(self._paths, known.states, tree).items():
+            tree.states[path] = self._as_it_is(path, state)
         return tree
+
+    def _as_it_is(self, path: str, state: State) -> State:
+        """A path that a scan passed over, looked at by itself: whoever floods a directory with names must not hide
+        behind them what else was changed."""
+        try:
+            found = look(self._paths, path)
+        except OSError:
+            return state
+        if found is None or (found.stamp, found.mode) == (state.stamp, state.mode):
+            return state
+        if state.kind == "closed" and found.kind == "directory":
+            return state
+        return found._replace(kind="git", target=None) if state.kind == "git" else found
 
     def _capture(self, store: ObjectStore, states: dict[str, State], fresh: list[str]) -> None:
         """Keep contents, small files first, as far as there is room."""

@@ -19,7 +19,7 @@ import pytest
 from assent.protocol.errors import AssentError, ToolFailure
 from assent.protocol.tools import ExecuteCommandResult
 from assent.settings import ClientSettings
-from assent.workspace import BubblewrapSandbox, Workspace, programs
+from assent.workspace import BubblewrapSandbox, Workspace, own_code, programs
 from assent.workspace.bubblewrap import _takes_descriptors
 from assent.workspace.git_words import git_only_reads, makes_a_repository, works_in_another
 from assent.workspace.limits import HeldBack, may_limit
@@ -413,3 +413,32 @@ async def test_directory_for_hooks_belongs_to_the_owner_of_the_repository(reacha
 def test_workspace_for_temporary_files_is_no_exception() -> None:
     with tempfile.TemporaryDirectory(prefix="walls-", dir="/var/tmp") as root:
         assert BubblewrapSandbox(Path(root)).probe() is None
+
+
+@pytest.mark.parametrize("kind", ["environment", "python", "checkout", "whole"])
+async def test_code_that_runs_the_client_cannot_be_changed_by_its_commands(
+    kind: str, place: Place, settings: ClientSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client imports from it, outside every sandbox: a project's environment may be where it is installed."""
+    prefix = "" if kind == "whole" else "deep/env/"
+    module = place.file(f"{prefix}lib/pydantic.py", "good")
+    place.file(f"{prefix}bin/assent", "good")
+    where = place.root / prefix
+    if kind == "checkout":
+        monkeypatch.setattr(own_code, "_PACKAGE", where)
+    else:
+        monkeypatch.setattr("sys.base_prefix" if kind == "python" else "sys.prefix", str(where))
+    workspace = Workspace(place.root, settings)
+    script = (
+        "import os, sys\nfor at in sys.argv[1:]:\n"
+        " for attempt in (lambda: open(at, 'w'), lambda: os.unlink(at), lambda: open(at + '.pth', 'w'),\n"
+        "                 lambda: os.rename(os.path.dirname(at), 'away'), lambda: os.rename('deep', 'away')):\n"
+        "  try: attempt()\n  except OSError: pass\n  else: print('CHANGED', at)\n"
+        "open('elsewhere', 'w')"
+    )
+    result = await _run(workspace, "python", "-c", script, f"{prefix}lib/pydantic.py", f"{prefix}bin/assent")
+    assert (result.stdout, result.stderr) == ("", "")
+    assert module.read_text() == "good"
+    assert (place.root / "elsewhere").exists()
+    assert ("lib" if kind == "whole" else "deep/env") in result.isolation["protected"]
+    await workspace.close()

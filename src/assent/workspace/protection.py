@@ -1,9 +1,9 @@
 """What a command may change in the workspace, and what it may not: the workspace's own mounts.
 
 Something else on this machine executes or trusts the names in `PROTECTED`: an editor, a shell, git, another agent.
-Those that exist are mounted read-only, those that are missing have a stand-in for the time of the command (`stubs`),
-those that are links are held by `links`. Git alone may make them, since a branch may hold them; what it made is told,
-and what would lead git to other settings is put aside.
+Those that exist are mounted read-only, as is the code this client runs from (`own_code`); those that are missing have a
+stand-in for the time of the command (`stubs`), those that are links are held by `links`. Git alone may make them, since
+a branch may hold them; what it made is told, and what would lead git to other settings is put aside.
 Commands that only read get all of it read-only. What the owner's rules forbid is covered (`masking`). Where it is
 mounted is named by path, and with an old bubblewrap also what is, so nothing is mounted that a command which still runs
 could swap for a link at that very moment: a protected name is then left alone and told of, and where something must be
@@ -24,6 +24,7 @@ from assent.protocol.errors import PathValidationError, ToolFailure
 from .git_words import git_only_reads, makes_a_repository, works_in_another
 from .links import Link, link_at, put_aside, put_back
 from .masking import Mask, covers, masks_for, open_at, parents_of
+from .own_code import own_code
 from .stubs import Stubs, is_stub
 
 PROTECTED = (
@@ -136,6 +137,7 @@ class Protection:
         self._root = root
         self._by_descriptor = by_descriptor
         self._identity = _identity(os.stat(root))
+        self._own_code = own_code(root)
         self._lock = threading.Lock()
         self._stubs = Stubs()
         self._running: list[_Hold] = []
@@ -254,7 +256,7 @@ class Protection:
                     mounts.degraded.append(f"{name} could be made by another command that still runs; not protected.")
                 else:
                     self._mount(mounts, mine, name, is_git=is_git, opens_git=opens_git)
-            for target in sorted({target for hold in self._running for target in hold.targets}):
+            for target in sorted({*self._own_code, *(target for hold in self._running for target in hold.targets)}):
                 self._seal_target(mounts, mine, target)
             self._running.append(mine)
         try:

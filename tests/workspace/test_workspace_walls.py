@@ -342,6 +342,21 @@ async def test_protected_name_that_becomes_a_link_as_the_command_starts_shows_no
         (place.root / "away").rename(place.root / way)
 
 
+async def test_old_bubblewrap_is_told_paths(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assent.workspace.bubblewrap._takes_descriptors", lambda bwrap: False)
+    sandbox = BubblewrapSandbox(place.root)
+    assert sandbox.probe() is None
+    place.file(".vscode/tasks.json", "{}")
+    script = "open('made', 'w'); open('.vscode/tasks.json', 'w')"
+    with sandbox.launch([find_program("python", place.root), "-c", script]) as launch:
+        assert "--bind" in launch.argv
+        assert (await run_process(launch, OutputKeeper(1 << 16), seconds=30)).exit_code == 1
+    assert (place.root / "made").exists()
+    assert (place.root / ".vscode/tasks.json").read_text() == "{}"
+    assert not _takes_descriptors("/bin/false")
+    assert not _takes_descriptors("/nonexistent")
+
+
 async def test_directory_that_took_the_workspaces_place_is_not_worked_in(workspace: Workspace, place: Place) -> None:
     assert (await _run(workspace, "python", "-c", "1")).success
     place.root.rename(place.outside / "moved")

@@ -268,14 +268,19 @@ def working_sandbox(root: Path, *, identity: str = "") -> BubblewrapSandbox | st
 
 @lru_cache(maxsize=4)
 def _takes_descriptors(bwrap: str) -> bool:
-    """Whether it can be given what it mounts open; since version 0.9.1, or where that was brought to an older one."""
+    """Whether it can be given open what it mounts: since version 0.9.1, and older ones that were mended."""
+    fd = os.open("/usr", os.O_PATH | os.O_CLOEXEC)
     try:
-        asked = subprocess.run(
-            [bwrap, "--help"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False
+        argv = [bwrap, "--unshare-user", "--ro-bind", "/", "/", "--ro-bind-fd", str(fd), "/usr", "--", "/bin/true"]
+        nothing = subprocess.DEVNULL
+        tried = subprocess.run(
+            argv, stdin=nothing, stdout=nothing, stderr=nothing, pass_fds=[fd], env={}, timeout=10, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return b"--ro-bind-fd" in asked.stdout
+    finally:
+        os.close(fd)
+    return tried.returncode == 0
 
 
 def _namespaces(*, userns: bool) -> list[str]:

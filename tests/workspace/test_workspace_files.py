@@ -514,6 +514,17 @@ async def test_pattern_of_a_listing_may_hold_braces(
 
 
 @pytest.mark.promise("T4")
+async def test_pattern_for_all_depths_is_taken_where_all_depths_are_listed(workspace: Workspace, place: Place) -> None:
+    for name in ("a.py", "deep/b.py", "deep/c.md"):
+        place.file(name)
+    listing = await workspace.run("list_directory", {"pattern": "**/*.py", "recursive": True})
+    assert isinstance(listing, ListDirectoryResult)
+    assert [entry.path for entry in listing.files] == ["a.py", "deep/b.py"]
+    with pytest.raises(InvalidParameters, match="cannot hold a '/'"):
+        await workspace.run("list_directory", {"pattern": "**/*.py"})
+
+
+@pytest.mark.promise("T4")
 @pytest.mark.parametrize("pattern", ["!*.py", "[", "{a", "{a,b}" * 20, "a\\b"])
 async def test_pattern_that_fits_nothing_by_mistake_is_said(workspace: Workspace, pattern: str) -> None:
     with pytest.raises(InvalidParameters, match="glob"):

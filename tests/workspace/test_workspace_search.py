@@ -216,6 +216,14 @@ def test_first_matches_are_the_same_in_any_order_of_files() -> None:
 _NAMES = (b"a/b", b"a.txt", b"a/c/d", b"b")
 
 
+def test_file_beyond_the_last_match_is_not_asked_about() -> None:
+    asked: list[str] = []
+    reader = AnswerReader(1, lambda path: asked.append(path) is None)
+    reader.feed("stdout", b"./b\x001:x\n2:x\n\n./c\x001:x\n\n./a\x001:x\n", final=True)
+    assert asked == ["b", "a"]
+    assert _told(reader) == [("a", 1, "x")]
+
+
 def test_path_that_never_ends_takes_no_memory() -> None:
     reader = AnswerReader(10, lambda _: True)
     for _ in range(100):

@@ -42,16 +42,17 @@ class Listing:
         *,
         forbidden: Forbidden | None = None,
     ) -> None:
-        if "/" in params.pattern or "\x00" in params.pattern:
+        pattern = params.pattern.removeprefix("**/") if params.recursive else params.pattern
+        if "/" in pattern or "\x00" in pattern:
             raise InvalidParameters(
                 f"The pattern {params.pattern!r} is for names and cannot hold a '/'.",
-                hint="Name the directory in 'path'.",
+                hint="Name the directory in 'path', and set 'recursive' to see what lies below it.",
             )
         self._paths = paths
         self._params = params
         self._stop = stop
         self._rulings = Rulings(forbidden)
-        globs = expand_glob(params.pattern)
+        globs = expand_glob(pattern)
         self._fits = re.compile("|".join(fnmatch.translate(glob) for glob in globs)).match
         self._hidden = any(glob.startswith(".") for glob in globs)
         self._deadline = time.monotonic() + _MAX_SECONDS

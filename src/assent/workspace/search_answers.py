@@ -72,7 +72,7 @@ def _match(line: bytes) -> tuple[int, str]:
 
 
 class AnswerReader(OutputKeeper):
-    """Reads the answer of one searching process. `wanted` is asked once for each file."""
+    """Reads the answer of one searching process. `wanted` is asked once for each file that may matter."""
 
     gathers = True
 
@@ -127,8 +127,8 @@ class AnswerReader(OutputKeeper):
         self._file = _File(path.removeprefix(b"./").split(b"/"))
         # An empty line within a path: a name that could imitate the form. Its file is not told of.
         plain = path.startswith(b"./") and b"\n\n" not in path
-        wanted = plain and self._wanted(path[2:].decode("utf-8", "surrogateescape"))
-        self._passing = not wanted or (self.matches.truncated and self.matches.beyond(self._file))
+        beyond = self.matches.truncated and self.matches.beyond(self._file)
+        self._passing = beyond or not (plain and self._wanted(path[2:].decode("utf-8", "surrogateescape")))
         self._binary = False
         return True
 

@@ -4,10 +4,14 @@ The owner's gate judges first and its REFUSE holds; nobody is asked, because the
 own bounds and its sandbox hold. Whatever happens, stdout gets one JSON object with `success`.
 """
 
+import asyncio
+import signal
+import threading
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from assent.protocol.errors import AssentError
+from assent.protocol.errors import AssentError, ExecutionCancelled
 from assent.protocol.states import ErrorType
 from assent.protocol.values import new_id
 from assent.protocol.verdicts import VerdictLevel
@@ -25,13 +29,37 @@ def run_tool(tool_name: str, text: str, directory: Path) -> ExitCode:
     """Run it and print the result."""
     settings = read_settings(ClientSettings)
     try:
-        result = run_short(_run(tool_name, read_object(text), existing_directory(directory), settings))
+        work = _run(tool_name, read_object(text), existing_directory(directory), settings)
+        result = run_short(_stoppable(work))
     except AssentError as error:
         result = _failure(error.message, error.error_type, error.hint)
         if isinstance(error, CommandTimeout) and error.partial is not None:
             result["result"] = error.partial.model_dump(mode="json")
     put_json(result)
     return ExitCode.OK if result["success"] else ExitCode.FAILED
+
+
+async def _stoppable(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    """Let SIGTERM, and a terminal that is closed, end it in order: nothing that it started or put there may be left."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+        if task is not None:
+            task.cancel()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup: it is to be outlived
+                loop.add_signal_handler(number, stop)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not stopped:
+            raise
+        raise ExecutionCancelled("It was stopped; part of its effect may remain.") from None
 
 
 async def _run(tool_name: str, params: dict[str, Any], directory: Path, settings: ClientSettings) -> dict[str, Any]:

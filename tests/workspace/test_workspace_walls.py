@@ -19,7 +19,7 @@ import pytest
 from assent.protocol.errors import AssentError, ToolFailure
 from assent.protocol.tools import ExecuteCommandResult
 from assent.settings import ClientSettings
-from assent.workspace import BubblewrapSandbox, Workspace, own_code, programs
+from assent.workspace import BubblewrapSandbox, Workspace, kernel_mounts, own_code, programs
 from assent.workspace.bubblewrap import _takes_descriptors
 from assent.workspace.git_words import git_only_reads, makes_a_repository, works_in_another
 from assent.workspace.limits import HeldBack, may_limit
@@ -457,3 +457,37 @@ async def test_code_that_runs_the_client_cannot_be_changed_by_its_commands(
     assert (place.root / "elsewhere").exists()
     assert ("lib" if kind == "whole" else "deep/env") in result.isolation["protected"]
     await workspace.close()
+
+
+async def test_kernels_own_file_system_inside_the_workspace_is_covered(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A tree for chroot has the machine's /proc in it: root could switch the kernel there."""
+    root = place.root / "a b"
+    for name in ("tree/proc/sys", "tree/volume", "tree/back\\slash"):
+        (root / name).mkdir(parents=True)
+        (root / name / "inside").touch()
+    (root / "tree/null").touch()
+    spelled = str(root).replace(" ", "\\040")
+    told = tmp_path / "mountinfo"
+    told.write_text(
+        f"21 1 8:1 / / rw - ext4 /dev/x rw\n"
+        f"22 21 0:5 / {spelled}/tree/proc rw,nosuid shared:1 master:2 - proc proc rw\n"
+        f"23 21 8:2 / {spelled}/tree/volume rw - ext4 /dev/y rw\n"
+        f"24 21 0:6 / {spelled}/tree/back\\134slash rw - sysfs sysfs rw\n"
+        f"25 21 0:7 / {spelled}/tree/null rw - devtmpfs x rw\n"
+        f"26 21 0:5 / {spelled}-other/proc rw - proc proc rw\n"
+    )
+    monkeypatch.setattr(kernel_mounts, "_MOUNTS", str(told))
+    script = (
+        "import os\nfor at in ('tree/proc/sys', 'tree/volume', 'tree/back\\\\slash'):\n"
+        "  try: print(os.listdir(at))\n  except OSError: print('covered')\n"
+    )
+    shown: list[str] = []
+    for argv in ([find_program("python", root), "-c", script], ["/usr/bin/ls", "tree/volume"]):
+        output = OutputKeeper(1 << 16)
+        with BubblewrapSandbox(root).launch(argv) as launch:
+            assert f"{root}/tree/proc" in launch.argv
+            assert (await run_process(launch, output, seconds=30)).exit_code == 0, output.captured().stderr
+        shown.append(output.captured().stdout)
+    assert shown == ["covered\n['inside']\ncovered\n", "inside\n"]

@@ -22,6 +22,7 @@ from pathlib import Path
 from assent.protocol.errors import PathValidationError, ToolFailure
 
 from .git_words import git_only_reads, makes_a_repository, works_in_another
+from .kernel_mounts import KernelMounts
 from .links import Link, link_at, put_aside, put_back
 from .masking import Mask, covers, masks_for, open_at, parents_of
 from .own_code import own_code
@@ -137,7 +138,7 @@ class Protection:
         self._root = root
         self._by_descriptor = by_descriptor
         self._identity = _identity(os.stat(root))
-        self._own_code = own_code(root)
+        self._own_code, self._kernel_mounts = own_code(root), KernelMounts(root)
         self._lock = threading.Lock()
         self._stubs = Stubs()
         self._running: list[_Hold] = []
@@ -164,7 +165,7 @@ class Protection:
         try:
             root_fd = self._open_root(mounts)
             with self._hidden(root_fd, masked) as (masks, hidden), covers(str(self._root), masks) as (arguments, fds):
-                mounts.covers, mounts.masked = arguments, sorted(hidden)
+                mounts.covers, mounts.masked = [*self._kernel_mounts.covers(), *arguments], sorted(hidden)
                 mounts.fds.extend(fds)
                 held = self._reading if only_reads(argv) else partial(self._writing, argv=argv, masks=masks)
                 with held(mounts, root_fd):

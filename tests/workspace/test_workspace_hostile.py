@@ -346,3 +346,35 @@ async def test_path_that_is_not_there_yet_is_named_by_what_its_link_leads_to(
     place.file("private/key")
     (place.root / "link").symlink_to("private")
     assert await workspace.under_real_names({"path": name}) == {"path": real}
+
+
+# The workspace itself
+
+
+@pytest.mark.promise("T1", "T2", "T4", "T5")
+@pytest.mark.parametrize("how", ["removed", "moved"])
+@pytest.mark.parametrize(
+    ("tool", "params"),
+    [
+        ("read_file", {"path": "a.txt"}),
+        ("write_file", {"path": "a.txt", "content": "x"}),
+        ("write_file", {"path": "new/b.txt", "content": "x"}),
+        ("list_directory", {"path": "."}),
+        ("search_files", {"path": ".", "pattern": "x"}),
+    ],
+)
+async def test_workspace_that_is_gone_is_said_at_once(
+    place: Place, settings: ClientSettings, tool: str, params: dict[str, str], how: str
+) -> None:
+    workspace = Workspace(place.root, settings)
+    if how == "removed":
+        place.root.rmdir()
+    else:
+        place.file("a.txt", "x\n" * 200_000)  # too large to be read at once
+        place.root.rename(place.root.with_name("elsewhere"))
+    try:
+        with pytest.raises(ToolFailure, match="was moved or removed"):
+            await workspace.run(tool, params)
+    finally:
+        await workspace.close()
+    assert not place.root.exists()

@@ -94,38 +94,43 @@ def outside(path: str) -> PathValidationError:
     )
 
 
+_NO_PERMISSION = "No permission for {}."
+_NOT_REGULAR = "{} is not a regular file."
+_NO_SPACE = ("There is no space left for {}.", "Free some space on the disk.")
+_SENTENCES: dict[int | None, str | tuple[str, str]] = {
+    errno.ENOENT: ("There is no {} in the workspace.", "List the directory to see what is there."),
+    errno.ENOTDIR: "A part of {} is a file, not a directory.",
+    errno.EISDIR: ("{} is a directory.", "Use list_directory to see what is in it."),
+    errno.EACCES: _NO_PERMISSION,
+    errno.EPERM: _NO_PERMISSION,
+    errno.EROFS: _NO_PERMISSION,
+    errno.ENXIO: _NOT_REGULAR,
+    errno.ENODEV: _NOT_REGULAR,
+    errno.EAGAIN: ("{} kept changing while it was opened.", "Try again."),
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+    errno.EFBIG: "{} would be larger than this machine allows.",
+    errno.ESTALE: (
+        "The workspace's directory was moved or removed, so nothing can be done with {}.",
+        "Put it back, or start Assent again where it is now.",
+    ),
+}
+
+
 def path_error(path: str, error: OSError) -> PathValidationError | ToolFailure:
     """The sentence for what the kernel said of a path."""
     path = path[:_MAX_SHOWN] + "…" * (len(path) > _MAX_SHOWN)
-    match error.errno:
-        case errno.EXDEV:
-            return outside(path)
-        case errno.ELOOP:
-            return PathValidationError(
-                f"{path!r} leads through a link that may not be followed, or through too many links."
-            )
-        case errno.ENAMETOOLONG:
-            return PathValidationError(f"The path {path!r} is too long for this file system.")
-        case errno.ENOENT:
-            return ToolFailure(
-                f"There is no {path!r} in the workspace.", hint="List the directory to see what is there."
-            )
-        case errno.ENOTDIR:
-            return ToolFailure(f"A part of {path!r} is a file, not a directory.")
-        case errno.EISDIR:
-            return ToolFailure(f"{path!r} is a directory.", hint="Use list_directory to see what is in it.")
-        case errno.EACCES | errno.EPERM | errno.EROFS:
-            return ToolFailure(f"No permission for {path!r}.")
-        case errno.ENXIO | errno.ENODEV:
-            return ToolFailure(f"{path!r} is not a regular file.")
-        case errno.EAGAIN:
-            return ToolFailure(f"{path!r} kept changing while it was opened.", hint="Try again.")
-        case errno.ENOSPC | errno.EDQUOT:
-            return ToolFailure(f"There is no space left for {path!r}.", hint="Free some space on the disk.")
-        case errno.EFBIG:
-            return ToolFailure(f"{path!r} would be larger than this machine allows.")
-        case _:
-            return ToolFailure(f"{path!r} could not be used: {os.strerror(error.errno or errno.EIO)}.")
+    if error.errno == errno.EXDEV:
+        return outside(path)
+    if error.errno == errno.ELOOP:
+        return PathValidationError(
+            f"{path!r} leads through a link that may not be followed, or through too many links."
+        )
+    if error.errno == errno.ENAMETOOLONG:
+        return PathValidationError(f"The path {path!r} is too long for this file system.")
+    said = _SENTENCES.get(error.errno) or f"{{}} could not be used: {os.strerror(error.errno or errno.EIO)}."
+    sentence, hint = (said, None) if isinstance(said, str) else said
+    return ToolFailure(sentence.format(repr(path)), hint=hint)
 
 
 @contextmanager
@@ -216,6 +221,8 @@ class PathValidator:
 
     def open_raw(self, relative: str, flags: int, mode: int = 0) -> int:
         """`open_beneath` for a path `relative` has already read; raises OSError as the kernel does."""
+        if not os.fstat(self._root_fd).st_nlink:  # in a directory that is gone everything seems to be merely missing
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         if self.uses_openat2:
             return _openat2(self._root_fd, relative, flags, mode, _RESOLVE)
         return _Walk(self._root_fd).open(relative, flags, mode)
@@ -282,7 +289,8 @@ class PathValidator:
         if real == root:
             return "."
         if not real.startswith(root + "/"):
-            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+            code = errno.EXDEV if os.readlink(f"/proc/self/fd/{self._root_fd}") == root else errno.ESTALE
+            raise OSError(code, os.strerror(code))
         return real[len(root) + 1 :]
 
 

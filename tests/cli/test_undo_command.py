@@ -50,6 +50,19 @@ def test_a_person_is_asked_on_a_terminal(assent: Any, workspace: Path) -> None:
         assert (workspace / "a.txt").read_text() == left
 
 
+def test_who_leaves_the_question_is_told_that_nothing_was_changed(assent: Any, workspace: Path) -> None:
+    (workspace / "a.txt").write_text("old\n")
+    call(assent, workspace, "write_file", path="a.txt", content="new\n")
+    for key, code in (("\x03", 130), ("\x04", 1)):
+        terminal = assent.on_terminal("undo", cwd=workspace)
+        terminal.expect("[y/N] ")
+        while terminal.process.poll() is None and not terminal._appears("\nNothing was changed.", 0.2):
+            terminal.type(key)
+        assert terminal.wait() == code
+        assert "\nNothing was changed." in terminal.seen
+    assert (workspace / "a.txt").read_text() == "new\n"
+
+
 def test_without_a_terminal_and_without_yes_nothing_is_changed(assent: Any, workspace: Path) -> None:
     call(assent, workspace, "write_file", path="a.txt", content="new")
     done = assent.run("undo", "--workspace", str(workspace))

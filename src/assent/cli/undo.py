@@ -150,7 +150,14 @@ def _agreed() -> bool:
     sys.stderr.flush()
     with suppress(termios.error):
         termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is no answer to it
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    try:
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        say("\nNothing was changed.")
+        raise
+    if not answer:  # the input was closed: what follows begins on a line of its own
+        say("")
+    return answer.strip().lower() in ("y", "yes")
 
 
 # What is shown

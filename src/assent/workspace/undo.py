@@ -39,7 +39,7 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 BUSY = "An undo is under way in this workspace; nothing was run."
 INTERRUPTED = "The client stopped while this ran; what others changed until it was looked at again is among it."
 UNKNOWN = "What it changed is not known: the client stopped while it ran."
-INSIDE = "Assent's own directory lies in the workspace; ASSENT_HOME names another"
+INSIDE = "Assent's own directory lies in the workspace; set ASSENT_HOME to one outside"
 
 
 @dataclass(slots=True)

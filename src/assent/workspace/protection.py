@@ -13,6 +13,7 @@ hidden the command is refused.
 import os
 import stat
 import threading
+import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -137,7 +138,9 @@ class Protection:
         """`by_descriptor`: whether bubblewrap can be given what it mounts open, and so mounts nothing else."""
         self._root = root
         self._by_descriptor = by_descriptor
-        self._identity = _identity(os.stat(root))
+        # Held open, because on some file systems a directory that nobody uses is another one the next time.
+        self._here = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._here)
         self._own_code, self._kernel_mounts = own_code(root), KernelMounts(root)
         self._lock = threading.Lock()
         self._stubs = Stubs()
@@ -176,7 +179,7 @@ class Protection:
     def _open_root(self, mounts: Mounts) -> int:
         root_fd = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         mounts.opened.append(root_fd)
-        if _identity(os.fstat(root_fd)) != self._identity:
+        if _identity(os.fstat(root_fd)) != _identity(os.fstat(self._here)):
             raise ToolFailure(
                 f"Another directory has taken the place of {str(self._root)!r}; nothing was run.",
                 hint="Put it back, or start the client again.",

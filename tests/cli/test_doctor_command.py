@@ -12,12 +12,24 @@ from typing import Any
 import pytest
 
 from assent.cli import doctor as doctor_module
-from assent.cli.doctor import Check, _clock, _isolation, _probed, _state, _system, _undo, _workspace
+from assent.cli.doctor import (
+    Check,
+    _clock,
+    _isolation,
+    _probed,
+    _program,
+    _state,
+    _system,
+    _undo,
+    _user_namespaces,
+    _workspace,
+)
 from assent.cli.main import run
 from assent.protocol.errors import ToolFailure
 from assent.settings import ClientSettings
 from assent.workspace import NoSandbox
 from assent.workspace.conformance import KNOWN_GAPS, ROWS, Probe
+from assent.workspace.sandbox import Isolation
 
 pytestmark = pytest.mark.promise("L8-doctor")
 
@@ -240,6 +252,49 @@ def test_machine_without_a_sandbox_fails_with_one_line(
     assert code == 1
     assert (levels["sandbox"], levels["bwrap"], levels["rg"]) == ("fail", "fail", "warn")
     assert not any(title in levels for title, _ in ROWS.values())
+
+
+def test_program_that_is_there_and_does_not_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "git version" in _program("git", tmp_path).detail
+    for broken in ("/bin/false", "/nonexistent"):
+        monkeypatch.setattr(doctor_module, "find_program", lambda name, root, path=broken: path)
+        found = [_program(name, tmp_path) for name in ("bwrap", "rg")]
+        assert [(check.level, check.detail) for check in found] == [
+            ("fail", f"{broken} is there, but does not run."),
+            ("warn", f"{broken} is there, but does not run."),
+        ]
+        assert all((check.hint or "").startswith("install") for check in found)
+
+
+def test_bubblewrap_that_does_not_work_fails_like_one_that_is_missing() -> None:
+    weaker = Isolation(
+        isolated=True,
+        backend="landlock",
+        fs="allowlist",
+        net="none",
+        pidns=False,
+        degraded=("bubblewrap does not work here: bwrap: setting up uid map: Permission denied", "It is weaker."),
+    )
+    found = list(_isolation(weaker))
+    assert [check.level for check in found] == ["ok", "fail", "warn"]
+    assert "user namespaces" in (found[1].hint or "")
+
+
+@pytest.mark.parametrize(
+    ("switch", "value", "words"),
+    [
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl kernel.apparmor_restrict_unprivileged_userns=0"),
+        ("kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
+        ("user/max_user_namespaces", "0", "sysctl user.max_user_namespaces="),
+    ],
+)
+def test_switch_that_keeps_bubblewrap_from_working_is_named(
+    tmp_path: Path, switch: str, value: str, words: str
+) -> None:
+    assert "container" in _user_namespaces(tmp_path)
+    (tmp_path / switch).parent.mkdir()
+    (tmp_path / switch).write_text(f"{value}\n")
+    assert words in _user_namespaces(tmp_path)
 
 
 def test_probe_that_was_not_stopped_fails_with_a_hint() -> None:

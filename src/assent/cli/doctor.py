@@ -8,9 +8,11 @@ import asyncio
 import os
 import shutil
 import stat
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -44,6 +46,13 @@ _CLOCK_WARN, _CLOCK_FAIL = 5, 60
 _MEGABYTE = 1024 * 1024
 _LITTLE_ROOM = 100 * _MEGABYTE
 _SECRET_FILES = ("token", "secret", "up.json", "assent.db")
+_NOT_WORKING = ("bubblewrap does not work here", "bubblewrap did not start")
+_SWITCHES = (
+    ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
+    ("kernel/unprivileged_userns_clone", "0", "1"),
+    ("user/max_user_namespaces", "0", "15000"),
+)
+"""Switches of the kernel that forbid what bubblewrap needs: with which value, and what allows it."""
 _PROGRAMS = {
     "bwrap": (
         "fail",
@@ -123,11 +132,27 @@ def _system() -> Check:
 
 
 def _program(name: str, workspace: Path) -> Check:
-    level, hint = _PROGRAMS[name]
+    needed, hint = _PROGRAMS[name]
+    level: Level = "fail" if needed == "fail" else "warn"
     try:
-        return Check(name, "ok", find_program(name, workspace))
+        program = find_program(name, workspace)
     except ToolFailure as error:
-        return Check(name, "fail" if level == "fail" else "warn", error.message, hint)
+        return Check(name, level, error.message, hint)
+    version = _version(program)
+    if version is None:
+        return Check(name, level, f"{program} is there, but does not run.", hint)
+    return Check(name, "ok", f"{program} ({version})")
+
+
+def _version(program: str) -> str | None:
+    """What a program says of itself; None where it does not run."""
+    try:
+        done = subprocess.run(
+            [program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_SERVER_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace").partition("\n")[0].strip()[:100]
 
 
 def _policy(settings: ClientSettings, workspace: Path) -> Check:
@@ -310,6 +335,16 @@ async def _sandbox(workspace: Path, wanted: SandboxName) -> AsyncGenerator[Check
             yield _probed(probe, gaps.get(probe.name))
 
 
+def _user_namespaces(switches: Path = Path("/proc/sys")) -> str:
+    """What keeps bubblewrap from working, as far as the kernel's switches tell."""
+    for switch, value, better in _SWITCHES:
+        with suppress(OSError):
+            if (switches / switch).read_text("ascii").strip() == value:
+                name = switch.replace("/", ".")
+                return f"let ordinary users make user namespaces: sudo sysctl {name}={better}"
+    return "let it make user namespaces: a container must be started with the rights for them"
+
+
 def _isolation(isolation: Isolation) -> Generator[Check]:
     if not isolation.isolated:
         hint = "install bubblewrap and allow user namespaces; until then every command asks"
@@ -320,7 +355,10 @@ def _isolation(isolation: Isolation) -> Generator[Check]:
         "sandbox", "ok", f"{isolation.backend}, seccomp {'on' if isolation.seccomp else 'off'}, limits: {limits}"
     )
     for words in isolation.degraded:
-        yield Check("sandbox", "warn", words)
+        if words.startswith(_NOT_WORKING):
+            yield Check("sandbox", "fail", words, _user_namespaces())
+        else:
+            yield Check("sandbox", "warn", words)
 
 
 def _probed(probe: Probe, gap: str | None = None) -> Check:
@@ -330,5 +368,5 @@ def _probed(probe: Probe, gap: str | None = None) -> Check:
     if probe.stopped:
         return Check(probe.title, "ok", f"stopped ({probe.detail})")
     if gap is not None:
-        return Check(probe.title, "warn", f"possible ({gap})", "install bubblewrap, which stops it")
+        return Check(probe.title, "warn", f"possible ({gap})", "make bubblewrap work, which stops it")
     return Check(probe.title, "fail", f"POSSIBLE ({probe.detail})", probe.hint)

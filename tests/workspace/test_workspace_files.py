@@ -471,16 +471,22 @@ def test_ordinary_user_is_told_what_is_not_permitted() -> None:
 async def test_directory_that_nobody_may_enter_is_closed_to_every_tool(workspace: Workspace, place: Place) -> None:
     """To root too, who could."""
     place.file("closed/a.txt", "inside")
+    place.file("closed/deep/a.txt", "inside")
     place.file("open/b.txt", "inside")
     (place.root / "closed").chmod(0)
     try:
         for tool, params in (
             ("read_file", {"path": "closed/a.txt"}),
+            ("read_file", {"path": "closed/deep/a.txt"}),
             ("list_directory", {"path": "closed"}),
+            ("list_directory", {"path": "closed/deep"}),
             ("write_file", {"path": "closed/a.txt", "content": "x"}),
+            ("write_file", {"path": "closed/deep/a.txt", "content": "x"}),
+            ("write_file", {"path": "closed/deep/new.txt", "content": "x"}),
         ):
             with pytest.raises(ToolFailure, match="No permission"):
                 await workspace.run(tool, params)
+        assert (await workspace.inspect_write("closed/deep/a.txt")).files == []
         listing = await workspace.run("list_directory", {"recursive": True})
         assert isinstance(listing, ListDirectoryResult)
         assert [entry.path for entry in listing.files] == ["closed", "open", "open/b.txt"]

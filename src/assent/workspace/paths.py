@@ -266,12 +266,17 @@ class PathValidator:
             os.close(here)
 
     def refuse_closed(self, fd: int, info: os.stat_result) -> None:
-        """Raise for what nobody may read, or a directory above it that nobody may enter: the kernel lets root in."""
-        closed = not is_open(info)
-        if not closed and os.geteuid() == 0:
-            parts = self.real_path(fd).split("/")
-            closed = any(self._is_closed("/".join(parts[:depth])) for depth in range(1, len(parts)))
-        if closed:
+        """Raise for what nobody may read or reach: the kernel lets root in."""
+        if not is_open(info):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        self.refuse_out_of_reach(fd)
+
+    def refuse_out_of_reach(self, fd: int) -> None:
+        """Raise for what lies in a directory that nobody may enter."""
+        if os.geteuid() != 0:
+            return
+        parts = self.real_path(fd).split("/")
+        if any(self._is_closed("/".join(parts[:depth])) for depth in range(1, len(parts))):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
     def _is_closed(self, directory: str) -> bool:

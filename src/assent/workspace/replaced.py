@@ -67,6 +67,7 @@ def _look(paths: PathValidator, path: str, max_bytes: int, unreadable: Callable[
     try:
         real = _checked(path, relative, paths.real_path(fd))
         info = os.fstat(fd)
+        paths.refuse_out_of_reach(fd)
         refuse_irreplaceable(fd, info, path)
         if info.st_size > max_bytes:
             raise _too_large(path, max_bytes)

@@ -172,6 +172,7 @@ class _Writer:
         # First: of a file that is gone nothing is asked, the next try finds its successor.
         if not _same_file(target, old):
             return None
+        self._paths.refuse_out_of_reach(old_fd)
         refuse_irreplaceable(old_fd, old, self._path)
         self._may_be_real(real)
         return target
@@ -185,6 +186,7 @@ class _Writer:
         if name == "..":
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
         dir_fd = self._make_directories(parent)
+        self._paths.refuse_out_of_reach(dir_fd)
         real_parent = self._paths.real_path(dir_fd)
         real = name if real_parent == "." else f"{real_parent}/{name}"
         self._may_be_real(real)

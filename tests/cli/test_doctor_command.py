@@ -175,6 +175,16 @@ def test_state_directory_that_cannot_be_used_fails_with_what_to_do(tmp_path: Pat
     assert [check.level for check in _state(Path("/proc/sys")) if check.name == "state directory"] == ["fail"]
 
 
+def test_state_that_cannot_even_be_looked_at_stops_no_other_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], no_probes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSENT_HOME", str(tmp_path / ("x" * 300)))  # too long a name, for whoever asks
+    code, told = _told(capsys, str(tmp_path))
+    levels = _levels(told)
+    assert (code, levels["state directory"], levels["sandbox"] != "fail") == (1, "fail", True)
+    assert all(check["hint"] for check in told["checks"] if check["level"] == "fail")
+
+
 def test_little_room_beside_the_state_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)

@@ -184,7 +184,8 @@ def _state(home: Path) -> Generator[Check]:
         yield _to_be_made(home)
         return
     except OSError as error:
-        yield Check("state directory", "fail", f"{home} cannot be used: {error.strerror}.", "set ASSENT_HOME")
+        hint = "set ASSENT_HOME to a directory of yours"
+        yield Check("state directory", "fail", f"{home} cannot be used: {error.strerror}.", hint)
         return
     if not stat.S_ISDIR(found.st_mode):
         yield Check("state directory", "fail", f"{home} is not a directory.", "set ASSENT_HOME to one")
@@ -200,7 +201,9 @@ def _state(home: Path) -> Generator[Check]:
         yield Check("state directory", "ok", str(home))
     for name in _SECRET_FILES:
         path = home / name
-        if path.exists() and path.lstat().st_mode & 0o077:
+        with suppress(OSError):  # it is not there, or nobody can look
+            if not path.lstat().st_mode & 0o077:
+                continue
             yield Check(name, "fail", f"{path} can be read or changed by others.", f"chmod 600 {path}")
     free = shutil.disk_usage(home).free
     if free < _LITTLE_ROOM and _is_usable(home):
@@ -223,7 +226,7 @@ def _to_be_made(home: Path) -> Check:
 def _undo(settings: ClientSettings) -> Check:
     """What is kept so that calls can be undone: how much, and whether it can be used."""
     directory = settings.home.absolute() / "undo"
-    if not directory.exists():
+    if not os.path.exists(directory):
         return Check("undo", "ok", "nothing is kept yet")
     size, closed = 0, None
     for path in (directory, *directory.rglob("*")):
@@ -245,7 +248,7 @@ async def _server(settings: ClientSettings) -> AsyncGenerator[Check]:
         token = token or (note.token if note is not None else None)
         api = ServerApi(url, token or "none")
     except AssentError as error:
-        yield Check("server", "fail", error.message, error.hint)
+        yield Check("server", "fail", error.message, error.hint or "mend the state directory, or set ASSENT_TOKEN")
         return
     where = URL(api.server_url)
     if named and where.scheme == "http" and not loopback_numbers(where.host or ""):

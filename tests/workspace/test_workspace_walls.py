@@ -68,17 +68,21 @@ async def test_program_named_by_a_nested_repository_cannot_change_the_workspaces
     assert not (place.root / ".git/commondir").exists()
 
 
-async def test_settings_that_git_would_be_led_to_are_put_aside_and_told(workspace: Workspace, place: Place) -> None:
+@pytest.mark.parametrize("name", ["commondir", "config.worktree"])
+async def test_settings_that_git_would_be_led_to_are_put_aside_and_told(
+    name: str, workspace: Workspace, place: Place
+) -> None:
     subprocess.run(["git", "init", "-q", place.root], check=True)
+    subprocess.run(["git", "-C", place.root, "config", "extensions.worktreeConfig", "true"], check=True)
     # The attack's own repository is named, so the workspace's stays open to git.
     config = ["-c", f"filter.attack.clean=sh {place.root}/attack.sh; cat"]
     place.file(".gitattributes", "a filter=attack")
     place.file("a", "x")
-    place.file("attack.sh", f"echo ../evil > {place.root}/.git/commondir")
+    place.file("attack.sh", f"echo ../evil > {place.root}/.git/{name}")
     result = await _run(workspace, "git", *config, "add", "a")
-    assert not (place.root / ".git/commondir").exists()
+    assert not (place.root / f".git/{name}").exists()
     (aside,) = result.isolation["created"]
-    assert aside.startswith(".git/commondir.replaced-")
+    assert aside.startswith(f".git/{name}.replaced-")
     assert (place.root / aside).read_text() == "../evil\n"
 
 

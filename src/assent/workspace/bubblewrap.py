@@ -271,7 +271,7 @@ def _takes_descriptors(bwrap: str) -> bool:
     """Whether it can be given open what it mounts: since version 0.9.1, and older ones that were mended."""
     fd = os.open("/usr", os.O_PATH | os.O_CLOEXEC)
     try:
-        argv = [bwrap, "--unshare-user", "--ro-bind", "/", "/", "--ro-bind-fd", str(fd), "/usr", "--", "/bin/true"]
+        argv = [bwrap, "--unshare-user", *_programs(), "--ro-bind-fd", str(fd), "/usr", "--", "/bin/true"]
         nothing = subprocess.DEVNULL
         tried = subprocess.run(
             argv, stdin=nothing, stdout=nothing, stderr=nothing, pass_fds=[fd], env={}, timeout=10, check=False

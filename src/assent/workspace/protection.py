@@ -51,7 +51,7 @@ GIT_PROTECTED = tuple(
 )
 # Git itself never makes these in a repository that is there. Git would take its settings from them, in the user's hands
 # too; and programs that a repository inside the workspace names run with git's rights.
-_GIT_SETTINGS = ("config", "commondir")
+_GIT_SETTINGS = ("config", "config.worktree", "commondir")
 # Nothing is let near these through a link, not even git.
 _NEVER_LINKS = (".git", ".assent")
 _READERS = frozenset({"ls", "cat", "head", "tail", "wc", "grep", "echo", "date", "pwd", "whoami", "locate", "true"})

@@ -224,6 +224,18 @@ def test_file_beyond_the_last_match_is_not_asked_about() -> None:
     assert _told(reader) == [("a", 1, "x")]
 
 
+async def test_rules_beyond_the_bound_are_left_out_and_never_cut(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "MAX_IGNORE", 10)
+    place.file(".gitignore", "no.txt\n*.md\n")  # ten bytes of it would end in a rule for everything
+    for name in ("no.txt", "a.txt", "b.md"):
+        place.file(f"src/{name}", "needle\n")
+    paths = PathValidator(place.root)
+    for use_ripgrep in (None, False):
+        found = await _search(SearchExecutor(paths, use_ripgrep=use_ripgrep), "needle", path="src")
+        assert [path for path, _, _ in found] == ["src/a.txt", "src/b.md"]
+    paths.close()
+
+
 def test_path_that_never_ends_takes_no_memory() -> None:
     reader = AnswerReader(10, lambda _: True)
     for _ in range(100):

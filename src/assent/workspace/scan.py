@@ -18,7 +18,7 @@ import stat
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from .globs import Ignore, glob_pattern, ignore_rules, ignored
 
@@ -173,7 +173,7 @@ class Scan:
         except OSError:
             return b""
         with os.fdopen(file_fd, "rb") as file:
-            return file.read(MAX_IGNORE) if stat.S_ISREG(os.fstat(file_fd).st_mode) else b""
+            return read_rules(file) if stat.S_ISREG(os.fstat(file_fd).st_mode) else b""
 
     def _open(self, fd: int, prefix: bytes, name: bytes, flags: int) -> int:
         """Follows links that stay below the searched directory, as ripgrep does where nothing else exists."""
@@ -214,6 +214,12 @@ class Scan:
                     break
         if found and "\x00" not in text:
             yield path, found
+
+
+def read_rules(file: BinaryIO) -> bytes:
+    """The beginning of a .gitignore, in whole lines: half a rule may be one that ignores everything."""
+    text = file.read(MAX_IGNORE)
+    return text if len(text) < MAX_IGNORE else text[: text.rfind(b"\n") + 1]
 
 
 def _as_utf8(data: bytes) -> bytes:

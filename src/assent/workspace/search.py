@@ -29,7 +29,7 @@ from .paths import PathValidator, names_directory, told_of, visible
 from .privileges import runner_for
 from .rulings import Forbidden, Rulings
 from .sandbox import Isolation, Launch
-from .scan import MAX_FILE, MAX_IGNORE
+from .scan import MAX_FILE, read_rules
 from .search_answers import AnswerReader, FirstMatches
 from .search_runs import HeldUp, NoWalls, answer, fastest, first_to_end, judge, running, unless_stuck
 from .search_sandbox import LITTLE_MEMORY, Above, Place, RipgrepSandbox, memory_file, mounts_below, working_ripgrep
@@ -129,9 +129,7 @@ class SearchExecutor:
             if not stat.S_ISREG(info.st_mode):
                 raise ToolFailure(f"{path!r} is neither a file nor a directory.")
             if info.st_size > MAX_FILE:
-                raise ToolFailure(
-                    f"{path!r} is larger than {MAX_FILE >> 20} MiB.", hint="Read the part you need with read_file."
-                )
+                raise ToolFailure(f"{path!r} is larger than {MAX_FILE >> 20} MiB.", hint="Use a command like grep.")
             return Place(fd, real, is_file=True)
         except BaseException:
             os.close(fd)
@@ -149,7 +147,7 @@ class SearchExecutor:
                 fd = self._paths.open_raw(os.path.join(directory, ".gitignore"), _READ)
                 with os.fdopen(fd, "rb") as file:
                     if stat.S_ISREG(os.fstat(fd).st_mode):
-                        found.append(Above(directory, file.read(MAX_IGNORE)))
+                        found.append(Above(directory, read_rules(file)))
         return found
 
     def _exists(self, relative: str) -> bool:

@@ -1,12 +1,16 @@
 """`assent undo` and `assent history --files`: shown, asked, brought back, without a server."""
 
+import io
 import json
+import sys
 import time
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from assent.cli.main import run
 
 pytestmark = pytest.mark.promise("L8-undo")
 
@@ -242,6 +246,18 @@ def test_moments_are_told_by_the_clock_on_this_machines_wall(
         time.tzset()
     there = datetime.fromisoformat(at) + timedelta(hours=5, minutes=45)
     assert listed.startswith(there.strftime("%Y-%m-%d %H:%M:%S  "))
+
+
+def test_what_a_terminal_cannot_show_is_escaped_and_stops_nothing(
+    assent: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call(assent, workspace, "write_file", path="a.txt", content="漢字 é\n")
+    old = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", old)
+    monkeypatch.setenv("ASSENT_HOME", str(assent.home))
+    assert run(["undo", "--workspace", str(workspace), "--yes"]) == 0
+    assert b"-\\u6f22\\u5b57 \xe9\n" in old.buffer.getvalue()
+    assert not (workspace / "a.txt").exists()
 
 
 def test_odd_names_are_shown_on_one_line_and_many_are_cut(assent: Any, workspace: Path) -> None:

@@ -54,6 +54,9 @@ def _open_standard_streams() -> None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - for as long as we run
     if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
         sys.stderr = open(STDERR, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")  # as stderr: what cannot be shown there must not stop the work
 
 
 def _explain(error: Exception) -> int:

@@ -16,6 +16,7 @@ from assent.protocol.tools import MAX_CHANGES, MAX_FILE_BYTES, MAX_LISTING, TOOL
 from assent.workspace import (
     bubblewrap,
     commands,
+    disguises,
     effects,
     git_words,
     limits,
@@ -27,7 +28,6 @@ from assent.workspace import (
     seccomp,
     snapshots,
 )
-from assent.workspace import writing as writing_module
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "vscode" / "src" / "tools" / "tables.json"
@@ -78,8 +78,8 @@ def tables() -> dict[str, Any]:
         "git_reads": sorted(git_words._READS),  # pyright: ignore[reportPrivateUsage]
         "git_makes": sorted(git_words._MAKES_A_REPOSITORY),  # pyright: ignore[reportPrivateUsage]
         "git_safety": list(commands._GIT_SAFETY),  # pyright: ignore[reportPrivateUsage]
-        "never_written": sorted(writing_module._PROTECTED),  # pyright: ignore[reportPrivateUsage]
-        "forbidden_endings": list(writing_module._FORBIDDEN_ENDINGS),  # pyright: ignore[reportPrivateUsage]
+        "never_written": sorted(disguises._PROTECTED),  # pyright: ignore[reportPrivateUsage]
+        "forbidden_endings": list(disguises._FORBIDDEN_ENDINGS),  # pyright: ignore[reportPrivateUsage]
         "show_content": sorted(operands._SHOW_CONTENT),  # pyright: ignore[reportPrivateUsage]
         "list_names": sorted(operands._LIST_NAMES),  # pyright: ignore[reportPrivateUsage]
         "not_names": sorted(kind.value for kind in operands._NOT_NAMES),  # pyright: ignore[reportPrivateUsage]

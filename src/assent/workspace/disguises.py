@@ -12,7 +12,8 @@ from assent.protocol.verdicts import VerdictLevel
 from .drafts import PASSING
 from .paths import visible
 
-_SHORT_NAMES = frozenset({"git~1", "assent~1"})
+_PROTECTED = frozenset({".git", ".assent", "git~1", "assent~1"})
+_FORBIDDEN_ENDINGS = (".exe", ".bin", ".so", ".dll", ".dylib", ".sys")
 _HINT = "Ask for the file by its own name."
 
 
@@ -39,14 +40,14 @@ def refuse_protected_directory(real: str, path: str) -> None:
     for part in real.split("/"):
         # Other file systems drop trailing dots and spaces and do not tell upper from lower case.
         plain = part.casefold().rstrip(". ")
-        if plain in _SHORT_NAMES or PASSING.fullmatch(plain) or protected_name(part) is not None:
+        if plain in _PROTECTED or PASSING.fullmatch(plain) or protected_name(part) is not None:
             raise PathValidationError(f"{path!r} lies in {visible(part)!r}, which is never written.")
 
 
 def refuse_protected(real: str, path: str) -> None:
     """The same of a file, and of one that would be a program or library."""
     refuse_protected_directory(real, path)
-    if _level(real) is VerdictLevel.REFUSE:
+    if real.casefold().rstrip(". ").endswith(_FORBIDDEN_ENDINGS) or _level(real) is VerdictLevel.REFUSE:
         raise PathValidationError(f"{path!r} would be a program or library; such files are never written.")
 
 

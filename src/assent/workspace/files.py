@@ -171,7 +171,7 @@ class FileSystemExecutor:
 
     def _too_large(self, path: str) -> ToolFailure:
         return ToolFailure(
-            f"{path!r} is larger than {self._max_file_bytes} bytes.", hint="Use a command like head, tail or grep."
+            f"{path!r} is larger than {self._max_file_bytes} bytes.", hint="Use search_files, or a command like head."
         )
 
     def write_now(

@@ -46,13 +46,13 @@ class Listing:
         if "/" in pattern or "\x00" in pattern:
             raise InvalidParameters(
                 f"The pattern {params.pattern!r} is for names and cannot hold a '/'.",
-                hint="Name the directory in 'path', and set 'recursive' to see what lies below it.",
+                hint="Name the directory in 'path'.",
             )
         self._paths = paths
         self._params = params
         self._stop = stop
         self._rulings = Rulings(forbidden)
-        globs = expand_glob(pattern)
+        globs = expand_glob(pattern) if "{" in pattern or pattern.startswith("!") else [pattern]
         self._fits = re.compile("|".join(fnmatch.translate(glob) for glob in globs)).match
         self._hidden = any(glob.startswith(".") for glob in globs)
         self._deadline = time.monotonic() + _MAX_SECONDS

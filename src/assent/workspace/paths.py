@@ -119,6 +119,8 @@ _SENTENCES: dict[int | None, str | tuple[str, str]] = {
 
 def path_error(path: str, error: OSError) -> PathValidationError | ToolFailure:
     """The sentence for what the kernel said of a path."""
+    if error.errno == errno.ENAMETOOLONG:
+        return PathValidationError(f"The path {path[:60]!r}… is too long for this file system.")
     path = path[:_MAX_SHOWN] + "…" * (len(path) > _MAX_SHOWN)
     if error.errno == errno.EXDEV:
         return outside(path)
@@ -126,8 +128,6 @@ def path_error(path: str, error: OSError) -> PathValidationError | ToolFailure:
         return PathValidationError(
             f"{path!r} leads through a link that may not be followed, or through too many links."
         )
-    if error.errno == errno.ENAMETOOLONG:
-        return PathValidationError(f"The path {path!r} is too long for this file system.")
     said = _SENTENCES.get(error.errno) or f"{{}} could not be used: {os.strerror(error.errno or errno.EIO)}."
     sentence, hint = (said, None) if isinstance(said, str) else said
     return ToolFailure(sentence.format(repr(path)), hint=hint)

@@ -107,6 +107,17 @@ async def test_git_works_and_commits(workspace: Workspace, repository: Place) ->
     assert done.stdout == "first\n"
 
 
+@pytest.mark.parametrize("rules", [True, False])
+async def test_git_cleans_all_but_what_is_assents(workspace: Workspace, place: Place, rules: bool) -> None:
+    await _run(workspace, "git", "init")
+    place.file("untracked.txt")
+    if rules:
+        place.file(".assent/policy.toml", "commands = []\n")
+    result = await _run(workspace, "git", "-C", ".", "clean", "-fdx")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "Removing untracked.txt\n", "")
+    assert (place.root / ".assent" / "policy.toml").exists() == rules
+
+
 @pytest.mark.promise("S")
 async def test_git_runs_no_hook_and_no_program_of_the_repository(workspace: Workspace, repository: Place) -> None:
     marker = repository.root / "ran"

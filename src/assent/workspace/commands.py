@@ -40,6 +40,8 @@ _GIT_SAFETY = (
 )
 _GIT_SHOWS_DIFFS = frozenset({"diff", "log", "show"})
 _NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
+# Nobody but its owner can remove it, so that git would fail each time.
+_NOT_OURS = ("--exclude=/.assent",)
 _MAX_TOLD = 10
 _RULES_HELD = frozenset({".", os.path.dirname(PROJECT_POLICY)})
 """Where one of these is read-only the project's rules are."""
@@ -56,7 +58,7 @@ class CommandTimeout(ExecutionTimeout):
 def safe_arguments(command: str, args: list[str]) -> list[str]:
     """The arguments with what keeps a command from running or reading more than it says."""
     if command == "git":
-        return [*_GIT_SAFETY, *_without_programs(args)]
+        return [*_GIT_SAFETY, *_tame(args)]
     if command == "zip":
         return ["-y", *args]  # store links as links; following them packs what lies outside
     if command == "grep":
@@ -66,12 +68,12 @@ def safe_arguments(command: str, args: list[str]) -> list[str]:
     return args
 
 
-def _without_programs(args: list[str]) -> list[str]:
-    """Put `--no-ext-diff --no-textconv` right after the subcommand that takes them."""
+def _tame(args: list[str]) -> list[str]:
+    """Put what keeps a subcommand tame right after it."""
     position = subcommand_at(args)
-    if position < len(args) and args[position] in _GIT_SHOWS_DIFFS:
-        return [*args[: position + 1], *_NO_PROGRAMS, *args[position + 1 :]]
-    return args
+    subcommand = args[position] if position < len(args) else ""
+    more = _NO_PROGRAMS if subcommand in _GIT_SHOWS_DIFFS else _NOT_OURS if subcommand == "clean" else ()
+    return [*args[: position + 1], *more, *args[position + 1 :]]
 
 
 class CommandExecutor:

@@ -61,6 +61,7 @@ from .sandboxes import sandboxes
 from .search import SearchExecutor
 from .stopping import refuse_late
 from .strays import end_strays
+from .turns import Turns
 from .undo import UndoRecorder
 from .undo_plans import UndoDesk
 from .web import WebSearcher
@@ -79,6 +80,7 @@ class Workspace:
         self._files = FileSystemExecutor(self._paths, max_file_bytes=self._settings.max_file_bytes)
         self._web = WebSearcher(self._settings)
         self._held = HeldFiles(self._paths, max_bytes=self._settings.max_file_bytes)
+        self._turns = Turns()
         self._undo = UndoRecorder(
             self._paths, self._settings.home, days=self._settings.undo_days, max_bytes=self._settings.undo_bytes
         )
@@ -193,10 +195,11 @@ class Workspace:
                 return await files.read_file(params)
             case WriteFileParams():
                 await self._held.free(params.path)
-                if record_as is None:
-                    return await files.write_file(params, bound=bound, until=until)
-                recording = self._undo.writing(record_as, f"write_file {params.path}"[:_MAX_SUMMARY])
-                return await files.write_file(params, recording, bound, until=until)
+                async with self._turns.write(await self._real(params.path)):
+                    if record_as is None:
+                        return await files.write_file(params, bound=bound, until=until)
+                    recording = self._undo.writing(record_as, f"write_file {params.path}"[:_MAX_SUMMARY])
+                    return await files.write_file(params, recording, bound, until=until)
             case ListDirectoryParams():
                 return await files.list_directory(params)
             case SearchFilesParams():
@@ -211,7 +214,8 @@ class Workspace:
                     await asyncio.to_thread(make_own, self.root, own_directories(self._settings))
                 executor = CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held, self._floor)
                 run = partial(executor.run, command, network=network, on_output=on_output, bound=bound, until=until)
-                return await run() if record_as is None else await recorded(self._undo, record_as, command, run)
+                async with self._turns.command():
+                    return await run() if record_as is None else await recorded(self._undo, record_as, command, run)
 
     async def _refuse_denied(self, tool_name: str, params: ToolParams) -> None:
         """Say which rule denies a path. What is swapped after this look meets the guards."""
@@ -222,8 +226,12 @@ class Workspace:
     async def _refuse_path(self, path: str, tool_name: str) -> None:
         if self._floor.guard(tool_name) is None:
             return
+        self._floor.refuse(await self._real(path), tool_name)
+
+    async def _real(self, path: str) -> str:
+        """A path from the workspace, with links resolved."""
         real = (await self.under_real_names({"path": path}))["path"]
-        self._floor.refuse(posixpath.normpath(self._paths.relative(real)), tool_name)
+        return posixpath.normpath(self._paths.relative(real))
 
     async def close(self) -> None:
         """Let go of the directory, the threads and the connections."""

@@ -1,0 +1,63 @@
+"""Whose turn it is: commands that are held off protected names, or a write that replaces one of them.
+
+The sandbox keeps those names read-only by a mount on each of them. A file that is replaced loses its mount, and a
+command that still runs could then write what editors and shells trust. So a write to such a name waits for the commands
+that run, and commands that come wait for the write. It knows nothing of what they do, and opens nothing.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+from assent.protocol.errors import ToolFailure
+
+from .protection import PROTECTED
+
+_SECONDS = 60.0
+
+
+class Turns:
+    """The turns of one workspace, in one event loop."""
+
+    def __init__(self, *, seconds: float = _SECONDS) -> None:
+        self._seconds = seconds
+        self._commands = 0
+        self._writes = 0
+        self._ended = asyncio.Event()
+
+    @asynccontextmanager
+    async def command(self) -> AsyncGenerator[None]:
+        """While a command runs."""
+        await self._until(lambda: not self._writes)
+        self._commands += 1
+        try:
+            yield
+        finally:
+            self._commands -= 1
+            self._ended.set()
+
+    @asynccontextmanager
+    async def write(self, real: str) -> AsyncGenerator[None]:
+        """While the file at a real path (from the workspace, links resolved) is written."""
+        if real.partition("/")[0] not in PROTECTED:
+            yield
+            return
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._until(lambda: not self._commands)
+        except TimeoutError:
+            raise ToolFailure(
+                f"{real!r} was not written: commands are still running, and while it is replaced they could change it.",
+                hint="Wait until they have ended, or cancel them.",
+            ) from None
+        self._writes += 1
+        try:
+            yield
+        finally:
+            self._writes -= 1
+            self._ended.set()
+
+    async def _until(self, free: Callable[[], bool]) -> None:
+        while not free():
+            self._ended.clear()
+            await self._ended.wait()

@@ -1,0 +1,79 @@
+"""A write to a protected name beside a command that runs: the command never gets hold of what was written."""
+
+import asyncio
+
+import pytest
+
+from assent.protocol.errors import ToolFailure
+from assent.protocol.tools import ExecuteCommandResult
+from assent.workspace import Workspace
+from assent.workspace.turns import Turns
+
+from .conftest import Place
+
+pytestmark = pytest.mark.promise("S")
+
+_WAITS_AND_WRITES = """
+import os, time
+print('ready', flush=True)
+while not os.path.exists('go'):
+    time.sleep(0.01)
+try:
+    open('.envrc', 'w').write('of the command')
+except OSError:
+    print('kept off')
+"""
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("path", [".envrc", "here/.envrc"])
+async def test_command_cannot_change_what_is_written_beside_it(
+    workspace: Workspace, place: Place, there: bool, path: str
+) -> None:
+    (place.root / "here").symlink_to(".")
+    if there:
+        place.file(".envrc", "before")
+    ready = asyncio.Event()
+    command = asyncio.ensure_future(
+        workspace.run(
+            "execute_command",
+            {"command": "python", "args": ["-c", _WAITS_AND_WRITES]},
+            on_output=lambda *_: ready.set(),
+        )
+    )
+    await ready.wait()
+    writing = asyncio.ensure_future(workspace.run("write_file", {"path": path, "content": "of the write"}))
+    await asyncio.wait([writing], timeout=0.3)
+    assert (await workspace.run("write_file", {"path": "go", "content": ""})).success, "others need not wait"
+    ended = await command
+    assert isinstance(ended, ExecuteCommandResult)
+    assert "kept off" in ended.stdout
+    assert (await writing).success
+    assert (place.root / ".envrc").read_text() == "of the write"
+
+
+async def test_write_that_waited_too_long_says_what_it_waits_for() -> None:
+    turns = Turns(seconds=0.01)
+    async with turns.command():
+        with pytest.raises(ToolFailure, match="commands are still running") as caught:
+            async with turns.write(".vscode/settings.json"):
+                pass
+    assert caught.value.hint == "Wait until they have ended, or cancel them."
+    async with turns.write(".vscode/settings.json"):
+        pass
+
+
+async def test_command_waits_for_a_write_that_has_begun_and_no_other() -> None:
+    turns = Turns()
+
+    async def run() -> None:
+        async with turns.command():
+            pass
+
+    async with turns.write("src/.envrc"):
+        await run()
+    async with turns.write(".envrc"):
+        command = asyncio.ensure_future(run())
+        await asyncio.sleep(0)
+        assert not command.done()
+    await command

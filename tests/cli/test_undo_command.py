@@ -232,6 +232,19 @@ def test_when_everything_is_undone_that_is_said(assent: Any, workspace: Path) ->
     assert "assent undo --list" in again.stderr
 
 
+def test_who_stands_below_the_workspace_is_sent_there(assent: Any, workspace: Path) -> None:
+    call(assent, workspace, "write_file", path="sub/deep/a.txt", content="new")
+    below = workspace / "sub" / "deep"
+    for told in (
+        assent.here("undo", "--workspace", str(below), "--yes").stderr,
+        assent.here("undo", "--list", "--workspace", str(below)).stderr,
+    ):
+        assert f"assent undo --workspace {workspace}" in told
+        assert str(workspace) in told
+    elsewhere = assent.here("undo", "--list", "--workspace", str(workspace.parent)).stderr
+    assert str(workspace) not in elsewhere, "what lies below is not looked through"
+
+
 def test_moments_are_told_by_the_clock_on_this_machines_wall(
     assent: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

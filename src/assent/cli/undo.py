@@ -7,6 +7,7 @@ A difference is bounded in lines and in time, whatever the files hold.
 
 import difflib
 import re
+import shlex
 import sys
 import termios
 from collections.abc import Generator, Iterator
@@ -79,6 +80,7 @@ def list_changes(directory: Path, *, limit: int, as_json: bool) -> None:
     """What calls changed here, newest first."""
     with _history(directory) as history:
         entries = list(reversed(history.entries()))[:limit]
+        above = None if entries else history.above()
     if as_json:
         put_json({"entries": [_entry_json(entry) for entry in entries]})
         return
@@ -93,6 +95,8 @@ def list_changes(directory: Path, *, limit: int, as_json: bool) -> None:
             put(Text(f"    {shown(note)}", style="dim"))
     if not entries:
         say("No call has changed a file in this directory, or it was too long ago.")
+    if above is not None:
+        say(Text(shown(f"An agent worked in one above it: assent undo --workspace {shlex.quote(str(above))} --list")))
 
 
 def undo(tool_id: str | None, directory: Path, *, yes: bool, partial: bool, as_json: bool) -> ExitCode:

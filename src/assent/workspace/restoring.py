@@ -13,6 +13,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import shlex
 from collections import deque
 from collections.abc import Generator
 from pathlib import Path
@@ -87,9 +88,15 @@ class UndoHistory:
             raise CallerError(f"{tool_id!r} still runs, or its client stopped; what it changed is not known yet.")
         return found
 
+    def above(self) -> Path | None:
+        """The nearest directory above this one in which calls worked."""
+        return next((path for path in self._paths.root.parents if Index.is_kept(self._store, path)), None)
+
     def _nothing(self, entries: list[Entry]) -> NotFound:
         told = f"There is nothing to undo in {str(self._paths.root)!r}"
-        elsewhere = "name the directory that the agent works in: `assent undo --workspace DIR`"
+        above = self.above()
+        where = "the directory that the agent works in" if above is None else "the one above it that an agent worked in"
+        elsewhere = f"name {where}: `assent undo --workspace {'DIR' if above is None else shlex.quote(str(above))}`"
         if any(one.undone_by is not None for one in entries):
             hint = f"`assent undo --list` shows it, and what brings it back; or {elsewhere}"
             return NotFound(f"{told}: all that is known is undone.", hint=hint)

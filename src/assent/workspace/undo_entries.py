@@ -27,6 +27,7 @@ from .undo_store import ObjectStore, hold, write_whole
 
 _FULL = 0.9
 """A sweep leaves some room, so that the next call does not sweep again."""
+_LIST = "index.jsonl"
 _FIRST_LINE = 200
 _CHANGE_BYTES = 300
 """About what one change takes in the list."""
@@ -38,7 +39,7 @@ class Index:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path = directory / "index.jsonl"
+        self.path = directory / _LIST
         self.lock = directory / "lock"
         """Shared by calls that run, held alone by an undo."""
         self.recovery = directory / "recovery"
@@ -51,8 +52,12 @@ class Index:
     @classmethod
     def of(cls, store: ObjectStore, root: Path) -> "Index":
         """The list of one workspace."""
-        key = hashlib.sha256(os.fsencode(root)).hexdigest()[:24]
-        return cls(store.directory / "workspaces" / key)
+        return cls(_place(store, root))
+
+    @staticmethod
+    def is_kept(store: ObjectStore, root: Path) -> bool:
+        """Whether calls of a workspace are listed."""
+        return (_place(store, root) / _LIST).exists()
 
     def trees(self) -> list[Path]:
         """What the workspace was when commands began."""
@@ -96,6 +101,10 @@ class Index:
         """Write the list anew, whole or not at all. The caller holds the store alone."""
         first = {"step": "list", "id": secrets.token_hex(8)}
         write_whole(self.path, b"".join(_line(line) for line in (first, *lines)))
+
+
+def _place(store: ObjectStore, root: Path) -> Path:
+    return store.directory / "workspaces" / hashlib.sha256(os.fsencode(root)).hexdigest()[:24]
 
 
 def _lines(content: bytes) -> list[dict[str, Any]]:

@@ -9,8 +9,6 @@ in `PROTECTED` are not protected, nothing in the workspace can be hidden, no fil
 import ctypes
 import marshal
 import os
-import shutil
-import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ from pathlib import Path
 from assent.protocol.errors import ToolFailure
 
 from . import confine
+from .homes import own_home
 from .limits import LIMITS
 from .pins import Pin
 from .privileges import limited_group, pids_group, runner_for
@@ -182,8 +181,7 @@ class LandlockSandbox:
 
     def _home(self, held: ExitStack) -> Path:
         """A directory of the command's own, gone afterwards: its HOME, and its place for temporary files."""
-        base = Path(tempfile.mkdtemp(prefix="assent-"))
-        held.callback(shutil.rmtree, base, ignore_errors=True)
+        base = held.enter_context(own_home())
         for path in (base / "home", base / "tmp"):
             path.mkdir(mode=0o700)
         (base / "home" / ".gitconfig").write_text(self._identity, encoding="utf-8")

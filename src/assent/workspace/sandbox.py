@@ -7,9 +7,7 @@ clean environment, limits and a private HOME, and says `none`. Nothing here star
 
 import os
 import select
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ from typing import Literal, Protocol
 from assent.protocol.errors import ToolFailure
 from assent.protocol.values import JsonObject, Word
 
+from .homes import own_home
 from .limits import LIMITS, HeldBack, inner_process
 from .pins import Pin
 from .programs import clean_environment, find_program
@@ -220,17 +219,13 @@ class NoSandbox:
     def launch(
         self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = (), masked: Sequence[str] = ()
     ) -> Generator[Launch]:
-        home = tempfile.mkdtemp(prefix="assent-")
-        try:
-            (Path(home) / ".gitconfig").write_text(self._identity, encoding="utf-8")
-            mark = f"ASSENT_RUN={Path(home).name}"
-            env = clean_environment(self._root, home) | {"TMPDIR": home, "ASSENT_RUN": Path(home).name}
+        with own_home() as home:
+            (home / ".gitconfig").write_text(self._identity, encoding="utf-8")
+            env = clean_environment(self._root, str(home)) | {"TMPDIR": str(home), "ASSENT_RUN": home.name}
             yield Launch(
                 argv=[*self._limits, *self._dying, *argv],
                 env=env,
                 cwd=str(self._root),
                 isolation=with_bare(self.isolation(network=network), masked),
-                mark=mark,
+                mark=f"ASSENT_RUN={home.name}",
             )
-        finally:
-            shutil.rmtree(home, ignore_errors=True)

@@ -49,6 +49,7 @@ from .drafts import remove_drafts
 from .effects import recorded
 from .files import FileSystemExecutor
 from .floor import COMMANDS, Floor, GuardedFiles, GuardedPaths, make_own
+from .homes import remove_left
 from .inspection import inspect
 from .output import OnOutput
 from .paths import PathValidator
@@ -135,6 +136,7 @@ class Workspace:
             if self._sandbox is None:
                 # First: a stray keeps the control group busy that the choice wants to clear away.
                 end_strays(self.root)
+                remove_left()
                 self._sandbox = choose_sandbox(self.root, self._settings.sandbox)
                 if isinstance(self._sandbox, BubblewrapSandbox):
                     self._sandbox.keep_spares(self._settings.home / "spares")

@@ -67,6 +67,9 @@ OUTSIDE = [
     "..\\x",
     "file:///etc/passwd",
     "．．/x",  # noqa: RUF001
+    "..\xa0/x",
+    "\u3000../x",
+    "a/../..\u2003/x",
     "a／../../x",  # noqa: RUF001
     ".. /x",
     "a\nb",

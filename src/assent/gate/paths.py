@@ -72,7 +72,8 @@ def _check_names(relative: str) -> Finding | None:
         if LOOKALIKE_SLASHES.search(relative):
             return _finding("separator", f"{quoted(relative)} holds a character that only looks like a separator.")
         plain = plain_form(relative)
-        if plain.count("/") != relative.count("/") or (".." in plain.split("/") and ".." not in relative.split("/")):
+        climbs = sum(name.strip() == ".." for name in plain.split("/")) != relative.split("/").count("..")
+        if plain.count("/") != relative.count("/") or climbs:
             return _finding("separator", f"{quoted(relative)} holds characters that only look like dots or separators.")
     if len(relative) > MAX_NAME_BYTES // 4 and _too_long(relative):
         return _finding("length", f"A name in {quoted(relative)} is longer than a file system takes.")

@@ -74,7 +74,7 @@ function checkNames(relative: string): Finding | undefined {
       return finding("separator", `${quoted(relative)} holds a character that only looks like a separator.`);
     }
     const plain = plainForm(relative);
-    const climbs = plain.split("/").includes("..") && !relative.split("/").includes("..");
+    const climbs = ups(plain.split("/").map((name) => name.trim())) !== ups(relative.split("/"));
     if (occurrences(plain, "/") !== occurrences(relative, "/") || climbs) {
       return finding("separator", `${quoted(relative)} holds characters that only look like dots or separators.`);
     }
@@ -90,6 +90,10 @@ function checkNames(relative: string): Finding | undefined {
     return finding("device", `${quoted(name)} is the name of a device.`);
   }
   return undefined;
+}
+
+function ups(names: string[]): number {
+  return names.filter((name) => name === "..").length;
 }
 
 /** Whether the spelling passes above its start at any point, also when it comes back. */

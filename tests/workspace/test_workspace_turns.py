@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from assent.protocol.errors import ToolFailure
-from assent.protocol.tools import ExecuteCommandResult
+from assent.protocol.tools import TOOLS, ExecuteCommandResult
 from assent.workspace import Workspace
-from assent.workspace.turns import Turns
+from assent.workspace.turns import SECONDS, Turns
 
 from .conftest import Place
 
@@ -25,14 +25,17 @@ except OSError:
 """
 
 
-@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("there", ["a file", "a link", "missing"])
 @pytest.mark.parametrize("path", [".envrc", "here/.envrc"])
 async def test_command_cannot_change_what_is_written_beside_it(
-    workspace: Workspace, place: Place, there: bool, path: str
+    workspace: Workspace, place: Place, there: str, path: str
 ) -> None:
     (place.root / "here").symlink_to(".")
-    if there:
+    if there == "a file":
         place.file(".envrc", "before")
+    elif there == "a link":
+        place.file("shared/envrc", "before")
+        (place.root / ".envrc").symlink_to("shared/envrc")
     ready = asyncio.Event()
     command = asyncio.ensure_future(
         workspace.run(
@@ -61,6 +64,20 @@ async def test_write_that_waited_too_long_says_what_it_waits_for() -> None:
     assert caught.value.hint == "Wait until they have ended, or cancel them."
     async with turns.write(".vscode/settings.json"):
         pass
+
+
+def test_write_is_told_what_it_waits_for_before_its_own_time_is_up() -> None:
+    assert TOOLS["write_file"].timeout_seconds > SECONDS + 15
+
+
+async def test_write_to_what_a_link_led_to_waits_also_when_the_command_replaced_the_link() -> None:
+    turns = Turns(seconds=0.01)
+    async with turns.command({"shared/envrc"}):
+        with pytest.raises(ToolFailure, match="commands are still running"):
+            async with turns.write("shared/envrc"):
+                pass
+        async with turns.write("shared/other"):
+            pass
 
 
 async def test_command_waits_for_a_write_that_has_begun_and_no_other() -> None:

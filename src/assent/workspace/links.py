@@ -7,7 +7,7 @@ Never follows a link, and never deletes anything.
 
 import os
 import secrets
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -40,6 +40,14 @@ def link_at(root: str, root_fd: int, name: str) -> Link:
         real=real,
         target=real.removeprefix(f"{root}/") if is_inside else "." if real == root else None,
         target_exists=is_inside and os.path.lexists(real),
+    )
+
+
+def led_to(root: str, names: Iterable[str]) -> frozenset[str]:
+    """What those of these names lead to that are links, from the workspace, as far as it lies there."""
+    links = (path for name in names if os.path.islink(path := f"{root}/{name}"))
+    return frozenset(
+        real.removeprefix(f"{root}/") for link in links if (real := os.path.realpath(link)).startswith(f"{root}/")
     )
 
 

@@ -2,44 +2,49 @@
 
 The sandbox keeps those names read-only by a mount on each of them. A file that is replaced loses its mount, and a
 command that still runs could then write what editors and shells trust. So a write to such a name waits for the commands
-that run, and commands that come wait for the write. It knows nothing of what they do, and opens nothing.
+that run, and commands that come wait for the write. Where such a name is a link, that goes for what it leads to.
+It knows nothing of what they do, and opens nothing.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Set
 from contextlib import asynccontextmanager
 
 from assent.protocol.errors import ToolFailure
 
 from .protection import PROTECTED
 
-_SECONDS = 60.0
+SECONDS = 40.0
+"""Less than a write has, by what it may take itself: else nobody is told what it waited for."""
+_NOTHING: frozenset[str] = frozenset()
 
 
 class Turns:
     """The turns of one workspace, in one event loop."""
 
-    def __init__(self, *, seconds: float = _SECONDS) -> None:
+    def __init__(self, *, seconds: float = SECONDS) -> None:
         self._seconds = seconds
-        self._commands = 0
+        self._commands: list[Set[str]] = []
         self._writes = 0
         self._ended = asyncio.Event()
 
     @asynccontextmanager
-    async def command(self) -> AsyncGenerator[None]:
-        """While a command runs."""
+    async def command(self, led_to: Set[str] = _NOTHING) -> AsyncGenerator[None]:
+        """While a command runs. `led_to`: what the protected names that are links lead to."""
         await self._until(lambda: not self._writes)
-        self._commands += 1
+        self._commands.append(led_to)
         try:
             yield
         finally:
-            self._commands -= 1
+            self._commands.remove(led_to)
             self._ended.set()
 
     @asynccontextmanager
-    async def write(self, real: str) -> AsyncGenerator[None]:
+    async def write(self, real: str, led_to: Set[str] = _NOTHING) -> AsyncGenerator[None]:
         """While the file at a real path (from the workspace, links resolved) is written."""
-        if real.partition("/")[0] not in PROTECTED:
+        # As it is now, and as it was when the commands began: one of them may have replaced the link.
+        is_led_to = any(real in paths for paths in (led_to, *self._commands))
+        if real.partition("/")[0] not in PROTECTED and not is_led_to:
             yield
             return
         try:

@@ -51,10 +51,12 @@ from .files import FileSystemExecutor
 from .floor import COMMANDS, Floor, GuardedFiles, GuardedPaths, make_own
 from .homes import remove_left
 from .inspection import inspect
+from .links import led_to
 from .output import OnOutput
 from .paths import PathValidator
 from .pins import HeldFiles
 from .programs import SYSTEM_DIRECTORIES, find_program
+from .protection import PROTECTED
 from .realnames import under_real_names
 from .replaced import inspect_write
 from .sandbox import Isolation, NoSandbox, Sandbox
@@ -197,7 +199,8 @@ class Workspace:
                 return await files.read_file(params)
             case WriteFileParams():
                 await self._held.free(params.path)
-                async with self._turns.write(await self._real(params.path)):
+                real = await self._real(params.path)
+                async with self._turns.write(real, await asyncio.to_thread(led_to, str(self.root), PROTECTED)):
                     if record_as is None:
                         return await files.write_file(params, bound=bound, until=until)
                     recording = self._undo.writing(record_as, f"write_file {params.path}"[:_MAX_SUMMARY])
@@ -216,7 +219,7 @@ class Workspace:
                     await asyncio.to_thread(make_own, self.root, own_directories(self._settings))
                 executor = CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held, self._floor)
                 run = partial(executor.run, command, network=network, on_output=on_output, bound=bound, until=until)
-                async with self._turns.command():
+                async with self._turns.command(led_to(str(self.root), PROTECTED)):
                     return await run() if record_as is None else await recorded(self._undo, record_as, command, run)
 
     async def _refuse_denied(self, tool_name: str, params: ToolParams) -> None:

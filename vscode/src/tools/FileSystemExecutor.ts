@@ -6,10 +6,11 @@ import { closeSync, fstatSync } from "node:fs";
 import type { ListDirectoryResult, ReadFileResult, WriteFileResult } from "@protocol";
 import { countLines, cutLines, readContent } from "./contents.js";
 import { refuseHiddenSecret } from "./disguises.js";
-import { InvalidParameters, osError, ToolFailure } from "./errors.js";
+import { InvalidParameters, ToolFailure } from "./errors.js";
 import { readAll, refuseOddKind } from "./io.js";
 import { Listing, type ListParams } from "./listing.js";
-import { type PathValidator, READ, toldOf } from "./PathValidator.js";
+import { namesDirectory, type PathValidator, READ } from "./PathValidator.js";
+import { toldOf } from "./path_errors.js";
 import { repr, TABLES } from "./words.js";
 import { type WriteOrder, writeBeneath } from "./writing.js";
 
@@ -47,19 +48,18 @@ export class FileSystemExecutor {
 
   async readFile(params: ReadParams): Promise<ReadFileResult> {
     const { path } = params;
-    if (path.endsWith("/") || path.endsWith("/.")) {
+    if (namesDirectory(path)) {
       throw new ToolFailure(`${repr(path)} names a directory, not a file.`, "Use list_directory.");
     }
     const relative = this.paths.relative(path);
     const data = await toldOf(path, async () => {
-      const { fd, real } = this.paths.open(relative, READ);
+      const opened = this.paths.open(relative, READ);
+      const { fd, real } = opened;
       try {
         refuseHiddenSecret(relative, real);
         const info = fstatSync(fd);
         refuseOddKind(info, path);
-        if ((info.mode & 0o444) === 0) {
-          throw osError("EACCES"); // root could read it all the same; its owner said nobody may
-        }
+        this.paths.refuseClosed(opened, info);
         return await readAll(fd, this.maxFileBytes, () => this.#tooLarge(path));
       } finally {
         closeSync(fd);
@@ -112,7 +112,8 @@ function readResult({ path, start_line: start, end_line: end }: ReadParams, data
   }
   const cut = cutLines(text, first, end);
   if (cut.first > Math.max(cut.total, 1)) {
-    throw new ToolFailure(`${repr(path)} has ${cut.total} lines; there is no line ${cut.first}.`);
+    const count = cut.total === 1 ? "1 line" : `${cut.total} lines`;
+    throw new ToolFailure(`${repr(path)} has ${count}; there is no line ${cut.first}.`);
   }
   return { ...base, content: cut.text, start_line: cut.first, end_line: cut.last, total_lines: cut.total };
 }

@@ -12,18 +12,12 @@ import {
   readFileSync,
   readlinkSync,
   realpathSync,
+  type Stats,
 } from "node:fs";
 import { resolve } from "node:path";
-import {
-  ConfigurationError,
-  codeOf,
-  isOsError,
-  osError,
-  PathValidationError,
-  systemWords,
-  ToolFailure,
-} from "./errors.js";
-import { firstCharacters, repr } from "./words.js";
+import { ConfigurationError, codeOf, osError, PathValidationError } from "./errors.js";
+import { outside } from "./path_errors.js";
+import { firstCharacters, isUnseen, repr } from "./words.js";
 
 const IS_LINUX = process.platform === "linux";
 /** Node has no name for it: a descriptor that stands for a place and opens nothing. */
@@ -34,7 +28,8 @@ const O_NOFOLLOW = constants.O_NOFOLLOW;
 export const READ = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
 const MAX_LINKS = 40;
 const MAX_PATH_BYTES = 4096;
-const FORBIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\\\u2044\u2215\u29f5\u29f8\ufe68\uff0f\uff3c]/u;
+const PLAIN = /^[ -[\]-~]*$/;
+const FALSE_SEPARATORS = "\\\u2044\u2215\u29f5\u29f8\ufe68\uff0f\uff3c";
 const SYSTEM = new Set(
   "/bin /boot /dev /etc /lib /lib32 /lib64 /proc /run /sbin /sys /usr /var /usr/bin /usr/lib /usr/lib64 /usr/sbin /usr/share /var/lib /var/run /System /Library".split(
     " ",
@@ -50,65 +45,19 @@ export interface Opened {
   readonly base: string;
 }
 
-export function outside(path: string): PathValidationError {
-  return new PathValidationError(
-    `${repr(path)} is outside the workspace.`,
-    "Use a path relative to the workspace, such as 'src/app.py'.",
-  );
-}
-
-/** The sentence for what the system said of a path. */
-export function pathError(path: string, error: NodeJS.ErrnoException): PathValidationError | ToolFailure {
-  const name = repr(path);
-  switch (error.code) {
-    case "EXDEV":
-      return outside(path);
-    case "ELOOP":
-      return new PathValidationError(
-        `${name} leads through a link that may not be followed, or through too many links.`,
-      );
-    case "ENAMETOOLONG":
-      return new PathValidationError(`The path ${repr(path.slice(0, 60))}… is too long for this file system.`);
-    case "ENOENT":
-      return new ToolFailure(`There is no ${name} in the workspace.`, "List the directory to see what is there.");
-    case "ENOTDIR":
-      return new ToolFailure(`A part of ${name} is a file, not a directory.`);
-    case "EISDIR":
-      return new ToolFailure(`${name} is a directory.`, "Use list_directory to see what is in it.");
-    case "EACCES":
-    case "EPERM":
-    case "EROFS":
-      return new ToolFailure(`No permission for ${name}.`);
-    case "ENXIO":
-    case "ENODEV":
-      return new ToolFailure(`${name} is not a regular file.`);
-    case "ENOSPC":
-    case "EDQUOT":
-      return new ToolFailure(`There is no space left for ${name}.`, "Free some space on the disk.");
-    case "EFBIG":
-      return new ToolFailure(`${name} would be larger than this machine allows.`);
-    default:
-      return new ToolFailure(`${name} could not be used: ${systemWords(error)}.`);
-  }
-}
-
-/** What the system says, as an error about `path`; anything else as it is. */
-export function asTold(path: string, error: unknown): unknown {
-  return isOsError(error) ? pathError(path, error) : error;
-}
-
-/** What happens inside, with what the system says turned into an error about `path`. */
-export async function toldOf<T>(path: string, work: () => T | Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    throw asTold(path, error);
-  }
-}
-
 /** What lies behind a descriptor, as a name. */
 export function nameOf(fd: number, path: string): string {
   return IS_LINUX ? `/proc/self/fd/${fd}` : path;
+}
+
+/** Whether a path can stand for nothing but a directory, whatever is there. */
+export function namesDirectory(path: string): boolean {
+  return path.endsWith("/") || path.endsWith("/.");
+}
+
+/** Whether anybody may read it at all. Root could all the same; its owner said nobody may. */
+export function isOpen(info: Stats): boolean {
+  return (info.mode & 0o444) !== 0;
 }
 
 function partsOf(path: string): string[] {
@@ -119,12 +68,18 @@ function mountOf(fd: number): string {
   return IS_LINUX ? (/^mnt_id:.*$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "latin1"))?.[0] ?? "") : "";
 }
 
+/** Where an open directory lies now; says so only on Linux. */
+function placeOf(fd: number): string {
+  return IS_LINUX ? readlinkSync(`/proc/self/fd/${fd}`) : "";
+}
+
 /** Resolves names against the real file system, beneath one pinned directory. */
 export class PathValidator {
   /** The workspace's real path. */
   readonly root: string;
   readonly #rootFd: number;
   readonly #mount: string;
+  readonly #place: string;
   readonly #prefixes: readonly string[][];
   #closed = false;
 
@@ -147,6 +102,7 @@ export class PathValidator {
       throw new ConfigurationError(wrong, "Name a project's directory.");
     }
     this.#mount = mountOf(this.#rootFd);
+    this.#place = placeOf(this.#rootFd);
     this.#prefixes = [partsOf(this.root), partsOf(given)];
   }
 
@@ -175,10 +131,12 @@ export class PathValidator {
 
   /** `path` as the workspace spells it: relative, without empty parts. Says nothing yet about where it leads. */
   relative(path: string): string {
-    const found = FORBIDDEN.exec(path);
-    if (found !== null) {
+    const found = PLAIN.test(path)
+      ? undefined
+      : Array.from(path).find((one) => FALSE_SEPARATORS.includes(one) || isUnseen(one));
+    if (found !== undefined) {
       throw new PathValidationError(
-        `The path ${repr(firstCharacters(path, 200))} holds ${repr(found[0])}, which no path here may hold.`,
+        `The path ${repr(firstCharacters(path, 200))} holds ${repr(found)}, which no path here may hold.`,
         "Use '/' between parts, and only characters that can be seen.",
       );
     }
@@ -201,6 +159,9 @@ export class PathValidator {
   open(relative: string, flags: number): Opened {
     if (this.#closed) {
       throw osError("EBADF");
+    }
+    if (placeOf(this.#rootFd) !== this.#place) {
+      throw osError("ESTALE"); // in a directory that is gone everything seems to be merely missing
     }
     const opened = new Walk({ fd: this.#rootFd, real: ".", base: this.#base(this.#rootFd, ".") }, this).open(
       relative,
@@ -228,6 +189,31 @@ export class PathValidator {
       return this.with(relative, O_PATH, () => true);
     } catch {
       return false;
+    }
+  }
+
+  /** Throws for what nobody may read or reach: the kernel lets root in. */
+  refuseClosed(opened: Opened, info: Stats): void {
+    if (!isOpen(info)) {
+      throw osError("EACCES");
+    }
+    this.refuseOutOfReach(opened.real);
+  }
+
+  /** Throws for what lies in a directory that nobody may enter. */
+  refuseOutOfReach(real: string): void {
+    if (process.geteuid?.() !== 0) {
+      return;
+    }
+    const parts = real.split("/");
+    const base = this.#base(this.#rootFd, ".");
+    for (let depth = 1; depth < parts.length; depth += 1) {
+      const above = `${base}/${parts.slice(0, depth).join("/")}`;
+      // Renamed since: what was opened was open then.
+      const info = lstatSync(above, { throwIfNoEntry: false });
+      if (info !== undefined && (info.mode & 0o111) === 0) {
+        throw osError("EACCES");
+      }
     }
   }
 

@@ -4,7 +4,7 @@
 // .gitignore names, hidden files (unless the glob starts with a dot), files that hold secrets by their name, other mounts,
 // and what the owner has ruled out; neither follows links, and both give the same answer, in the order of paths.
 
-import { closeSync, fstatSync, readFileSync } from "node:fs";
+import { closeSync, fstatSync } from "node:fs";
 import { Worker } from "node:worker_threads";
 import type { SearchFilesResult } from "@protocol";
 import { secretName } from "../gate/index.js";
@@ -17,8 +17,9 @@ import {
   PathValidationError,
   ToolFailure,
 } from "./errors.js";
-import { bytesOf, GlobError, globFits } from "./globs.js";
-import { type Opened, type PathValidator, READ, toldOf } from "./PathValidator.js";
+import { bytesOf, globFits } from "./globs.js";
+import { namesDirectory, O_DIRECTORY, type Opened, type PathValidator, READ } from "./PathValidator.js";
+import { toldOf } from "./path_errors.js";
 import { type Clock, SYSTEM_CLOCK } from "./ports.js";
 import {
   AnswerReader,
@@ -28,12 +29,12 @@ import {
   ripgrepArguments,
   type SearchParams,
 } from "./ripgrep.js";
-import { MAX_FILE, MAX_IGNORE, type Work } from "./scan.js";
+import { MAX_FILE, readRules, type Work } from "./scan.js";
 import type { ScanMessage } from "./scan_worker.js";
+import { expandGlob } from "./search_terms.js";
 import { firstCharacters, repr, visibleName } from "./words.js";
 
 const SECONDS = 10;
-const MAX_BRACES = 64;
 const MAX_LINE = 2000;
 /** To the agent, which names both. */
 export const SEARCH_LESS = "Search a smaller directory, or use a simpler pattern.";
@@ -64,9 +65,11 @@ export class SearchExecutor {
       throw new InvalidParameters("The pattern may not hold a newline or NUL: the search goes line by line.");
     }
     const relative = this.paths.relative(params.path);
-    const opened = await toldOf(params.path, () => this.paths.open(relative, READ));
+    // Only a directory may be named with a slash at the end.
+    const flags = namesDirectory(params.path) ? READ | O_DIRECTORY : READ;
+    const opened = await toldOf(params.path, () => this.paths.open(relative, flags));
     try {
-      const place = this.#place(opened, params.path);
+      const place = await toldOf(params.path, () => this.#place(opened, params.path));
       refuseHiddenSecret(relative, place.real);
       if (this.options.forbidden?.(place.real)) {
         const hint = "Work without it; no approval opens it.";
@@ -87,8 +90,10 @@ export class SearchExecutor {
     }
   }
 
-  #place({ base, fd, real }: Opened, path: string): Place {
+  #place(opened: Opened, path: string): Place {
+    const { base, fd, real } = opened;
     const info = fstatSync(fd);
+    this.paths.refuseClosed(opened, info);
     if (info.isDirectory()) {
       return { base, real, isFile: false, above: this.#above(real) };
     }
@@ -96,8 +101,7 @@ export class SearchExecutor {
       throw new ToolFailure(`${repr(path)} is neither a file nor a directory.`);
     }
     if (info.size > MAX_FILE) {
-      const hint = "Read the part you need with read_file.";
-      throw new ToolFailure(`${repr(path)} is larger than ${MAX_FILE >> 20} MiB.`, hint);
+      throw new ToolFailure(`${repr(path)} is larger than ${MAX_FILE >> 20} MiB.`, "Use a command like grep.");
     }
     return { base, real, isFile: true, above: [] };
   }
@@ -115,7 +119,7 @@ export class SearchExecutor {
       try {
         this.paths.with(inside(".gitignore"), READ, ({ fd }) => {
           if (fstatSync(fd).isFile()) {
-            found.push({ directory, content: readFileSync(fd).subarray(0, MAX_IGNORE) });
+            found.push({ directory, content: readRules(fd) });
           }
         });
       } catch {
@@ -292,45 +296,4 @@ function byPath(one: Match, other: Match): number {
     }
   }
   return left.length - right.length;
-}
-
-/** Globs on names without braces: `*.{ts,tsx}` gives two. A leading `**` with its slash says nothing here and is dropped. */
-export function expandGlob(given: string | null): string[] {
-  if (given === null) {
-    return [];
-  }
-  const glob = given.replace(/^\*\*\//, "");
-  if (/[/\\]|[\p{C}\p{Zl}\p{Zp}]/u.test(glob)) {
-    throw new InvalidParameters(
-      `The glob ${repr(glob)} is for file names and cannot hold a slash.`,
-      "Name the directory in 'path'.",
-    );
-  }
-  const done = new Set<string>();
-  const waiting = [glob];
-  for (let current = waiting.pop(); current !== undefined; current = waiting.pop()) {
-    const found = /\{([^{}]*)\}/.exec(current);
-    if (found === null) {
-      done.add(whole(current, glob));
-    } else {
-      const [before, after] = [current.slice(0, found.index), current.slice(found.index + found[0].length)];
-      waiting.push(...(found[1] as string).split(",").map((part) => `${before}${part}${after}`));
-    }
-    if (done.size + waiting.length > MAX_BRACES) {
-      throw new InvalidParameters(`The glob ${repr(glob.slice(0, 60))} stands for more than ${MAX_BRACES} others.`);
-    }
-  }
-  return [...done].sort();
-}
-
-function whole(glob: string, given: string): string {
-  try {
-    globFits(bytesOf(glob), true);
-  } catch (error) {
-    if (error instanceof GlobError) {
-      throw new InvalidParameters(`The glob ${repr(given)} cannot be read: ${error.message}.`);
-    }
-    throw error;
-  }
-  return glob;
 }

@@ -6,17 +6,7 @@ import { ToolFailure } from "./errors.js";
 import { repr } from "./words.js";
 
 // Recognised by their first bytes, so that a renamed program does not pass as a picture.
-const SIGNATURES = [
-  "%PDF-",
-  "\x89PNG\r\n\x1a\n",
-  "\xff\xd8\xff",
-  "GIF87a",
-  "GIF89a",
-  "BM",
-  "\0\0\x01\0",
-  "II*\0",
-  "MM\0*",
-];
+const SIGNATURES = ["%PDF-", "\x89PNG\r\n\x1a\n", "\xff\xd8\xff", "GIF87a", "GIF89a", "\0\0\x01\0", "II*\0", "MM\0*"];
 const BOMS = [
   ["\xef\xbb\xbf", "utf-8-sig"],
   ["\xff\xfe\0\0", "utf-32"],
@@ -74,9 +64,16 @@ function isPicture(data: Buffer): boolean {
   const part = (from: number, to: number) => data.toString("latin1", from, to);
   return (
     SIGNATURES.some((mark) => startsWith(data, mark)) ||
+    // "BM" alone may begin a text; in a picture nothing but NUL comes after its size.
+    (part(0, 2) === "BM" && part(6, 10) === "\0\0\0\0") ||
     (part(0, 4) === "RIFF" && part(8, 12) === "WEBP") ||
     part(4, 8) === "ftyp"
   );
+}
+
+/** Whether a file that begins so is text of two or four bytes a character. */
+export function isWide(head: Buffer): boolean {
+  return ["\xff\xfe", "\xfe\xff", "\0\0\xfe\xff"].some((mark) => startsWith(head, mark));
 }
 
 function byMark(data: Buffer): Content | undefined {

@@ -1,8 +1,8 @@
 // What a link hides: the gate judged the name that was asked for, the system opened what it leads to. Where the two
 // differ, the gate's own tables are asked again with the real name. A file may not be read or written under a name that
-// looks more harmless than it is.
+// looks more harmless than it is. What the gate lets nobody write is refused here once more, whatever the gate said.
 
-import { assessWrite, type Level, rank, secretName, trustedName } from "../gate/index.js";
+import { assessWrite, type Level, protectedName, rank, secretName, trustedName } from "../gate/index.js";
 import { PathValidationError } from "./errors.js";
 import { repr, TABLES, visibleName } from "./words.js";
 
@@ -41,16 +41,21 @@ function levelOf(path: string): Level {
   return levels.reduce((one, other) => (rank(other) > rank(one) ? other : one));
 }
 
-/** Refuse a real path (links resolved) that runs through `.git` or `.assent`, or ends like a program. */
-export function refuseProtected(real: string, path: string): void {
+/** Refuse a real path (links resolved) that runs through `.git` or `.assent`, however they are spelled. */
+export function refuseProtectedDirectory(real: string, path: string): void {
   for (const part of real.split("/")) {
     // Other file systems drop trailing dots and spaces and do not tell upper from lower case.
     const plain = plainName(part);
-    if (NEVER_WRITTEN.has(plain) || PASSING.test(plain)) {
-      throw new PathValidationError(`${repr(path)} lies in ${repr(part)}, which is never written.`);
+    if (NEVER_WRITTEN.has(plain) || PASSING.test(plain) || protectedName(part) !== undefined) {
+      throw new PathValidationError(`${repr(path)} lies in ${repr(visibleName(part))}, which is never written.`);
     }
   }
-  if (TABLES.forbidden_endings.some((ending) => plainName(real).endsWith(ending))) {
+}
+
+/** The same of a file, and of one that would be a program or library. */
+export function refuseProtected(real: string, path: string): void {
+  refuseProtectedDirectory(real, path);
+  if (TABLES.forbidden_endings.some((ending) => plainName(real).endsWith(ending)) || levelOf(real) === "REFUSE") {
     throw new PathValidationError(`${repr(path)} would be a program or library; such files are never written.`);
   }
 }

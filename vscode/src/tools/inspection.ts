@@ -9,7 +9,8 @@ import { maskText, secretName } from "../gate/index.js";
 import { refuseHiddenTarget, refuseProtected } from "./disguises.js";
 import { AssentError, codeOf, kindOf, PathValidationError, ToolFailure } from "./errors.js";
 import { type Look, lookAt, refuseDirectory } from "./looking.js";
-import { asTold, O_DIRECTORY, O_PATH, type PathValidator } from "./PathValidator.js";
+import { namesDirectory, O_DIRECTORY, O_PATH, type PathValidator } from "./PathValidator.js";
+import { asTold } from "./path_errors.js";
 import { refuseIrreplaceable } from "./replacing.js";
 import { firstCharacters, repr, visibleName } from "./words.js";
 
@@ -126,7 +127,7 @@ export function inspectWrite(
 ): Promise<Inspection> {
   return inspected(path, async () => {
     const relative = paths.relative(path);
-    if (path.endsWith("/") || relative === ".") {
+    if (namesDirectory(path) || relative === ".") {
       throw new ToolFailure(`${repr(path)} names a directory, not a file.`);
     }
     let real: string;
@@ -134,6 +135,7 @@ export function inspectWrite(
       real = paths.with(relative, O_PATH, (opened) => {
         const found = checked(path, relative, opened.real);
         const info = fstatSync(opened.fd, { bigint: true });
+        paths.refuseOutOfReach(opened.real);
         refuseIrreplaceable(opened, info, path);
         if (info.size > BigInt(maxBytes)) {
           throw new ToolFailure(

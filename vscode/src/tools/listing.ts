@@ -7,7 +7,9 @@ import { closeSync, constants, fstatSync, lstatSync, opendirSync, type Stats } f
 import type { DirectoryEntry, ListDirectoryResult } from "@protocol";
 import { InvalidParameters, isCode, PathValidationError } from "./errors.js";
 import { fnmatch } from "./fnmatch.js";
-import { O_DIRECTORY, O_PATH, type Opened, type PathValidator, toldOf } from "./PathValidator.js";
+import { isOpen, O_DIRECTORY, O_PATH, type Opened, type PathValidator } from "./PathValidator.js";
+import { toldOf } from "./path_errors.js";
+import { expandGlob } from "./search_terms.js";
 import { repr, TABLES, timestamp, visibleBytes } from "./words.js";
 
 const MAX_DEPTH = 64;
@@ -32,6 +34,7 @@ interface Named {
 /** One listing, from its parameters to its result. */
 export class Listing {
   readonly #fits: (name: string) => boolean;
+  readonly #hidden: boolean;
   readonly #deadline = performance.now() + MAX_MILLISECONDS;
   readonly #entries: DirectoryEntry[] = [];
   #truncated = false;
@@ -43,13 +46,17 @@ export class Listing {
     private readonly signal: AbortSignal,
     private readonly forbidden: (real: string) => boolean = () => false,
   ) {
-    if (params.pattern.includes("/") || params.pattern.includes("\0")) {
+    const pattern = params.recursive ? params.pattern.replace(/^\*\*\//, "") : params.pattern;
+    if (pattern.includes("/") || pattern.includes("\0")) {
       throw new InvalidParameters(
         `The pattern ${repr(params.pattern)} is for names and cannot hold a '/'.`,
         "Name the directory in 'path'.",
       );
     }
-    this.#fits = fnmatch(params.pattern);
+    const globs = pattern.includes("{") || pattern.startsWith("!") ? expandGlob(pattern) : [pattern];
+    const fitting = globs.map(fnmatch);
+    this.#fits = (name) => fitting.some((fits) => fits(name));
+    this.#hidden = globs.some((glob) => glob.startsWith("."));
   }
 
   async run(): Promise<ListDirectoryResult> {
@@ -57,6 +64,7 @@ export class Listing {
     await toldOf(path, async () => {
       const opened = this.paths.open(this.paths.relative(path), READ_DIRECTORY);
       try {
+        this.paths.refuseClosed(opened, fstatSync(opened.fd));
         if (this.forbidden(opened.real)) {
           const hint = "Work without it; no approval opens it.";
           throw new PathValidationError(`The owner of this machine has ruled out ${repr(path)}.`, hint);
@@ -96,7 +104,6 @@ export class Listing {
 
   #names(here: Opened): Named[] {
     const names: Named[] = [];
-    const hidden = this.params.pattern.startsWith(".");
     // The types allow no buffers here; the system gives them.
     const directory = opendirSync(here.base, { encoding: "buffer" as BufferEncoding, bufferSize: AT_ONCE });
     try {
@@ -105,7 +112,7 @@ export class Listing {
         const name = bytes.toString("utf8");
         const isDirectory = entry.isDirectory();
         const wanted = this.#fits(name) || (this.params.recursive && isDirectory);
-        if (wanted && (hidden || !name.startsWith("."))) {
+        if (wanted && (this.#hidden || !name.startsWith("."))) {
           names.push({ bytes, isDirectory });
         }
         if (names.length >= MAX_NAMES || this.#full()) {
@@ -138,7 +145,9 @@ export class Listing {
       return; // no permission, another mount, or swapped for a link: its entry is listed, its inside is not
     }
     try {
-      await this.#read(child, depth);
+      if (isOpen(fstatSync(child.fd))) {
+        await this.#read(child, depth);
+      }
     } finally {
       closeSync(child.fd);
     }

@@ -6,7 +6,8 @@ import { closeSync, fstatSync } from "node:fs";
 import { posix } from "node:path";
 import { isCode, ToolFailure } from "./errors.js";
 import { readAsync, refuseOddKind } from "./io.js";
-import { asTold, type Opened, type PathValidator, READ } from "./PathValidator.js";
+import { type Opened, type PathValidator, READ } from "./PathValidator.js";
+import { asTold } from "./path_errors.js";
 import { repr, timestamp } from "./words.js";
 
 const CHUNK = 1 << 20;

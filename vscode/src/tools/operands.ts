@@ -10,7 +10,8 @@ import { refuseHiddenSecret } from "./disguises.js";
 import { onlyOs } from "./errors.js";
 import { subcommandAt } from "./git_words.js";
 import { refuseOddKind } from "./io.js";
-import { O_PATH, type PathValidator, pathError } from "./PathValidator.js";
+import { O_PATH, type PathValidator } from "./PathValidator.js";
+import { pathError } from "./path_errors.js";
 import { TABLES } from "./words.js";
 
 const SHOW_CONTENT = new Set(TABLES.show_content);

@@ -24,7 +24,8 @@ import {
 } from "node:fs";
 import { AssentError, codeOf, isCode, onlyOs, ToolFailure } from "./errors.js";
 import { fsyncAsync, writeAsync } from "./io.js";
-import { asTold, O_DIRECTORY, O_PATH, type Opened, type PathValidator, READ } from "./PathValidator.js";
+import { O_DIRECTORY, O_PATH, type Opened, type PathValidator, READ } from "./PathValidator.js";
+import { asTold } from "./path_errors.js";
 import type { Clock } from "./ports.js";
 import { cut, digestOf, quietly } from "./replacing.js";
 import { passingName, place, swap, takeAway, Unexpected } from "./swapping.js";

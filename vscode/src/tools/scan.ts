@@ -2,7 +2,7 @@
 // ever. Walks by directory descriptors from the one it is given and follows no link. Globs, ignore rules and expressions
 // mean what they mean to ripgrep; an expression that would mean something else here is refused.
 
-import { closeSync, constants, fstatSync, openSync, readdirSync, readFileSync } from "node:fs";
+import { closeSync, constants, fstatSync, openSync, readdirSync, readFileSync, readSync, type Stats } from "node:fs";
 import { bytesOf, globFits, type Ignore, ignoreRules, isIgnored } from "./globs.js";
 
 export const MAX_FILE = 32 * 1024 * 1024;
@@ -156,7 +156,7 @@ export class Scan {
         const below = IS_LINUX ? `/proc/self/fd/${fd}` : `${base}/${utf8}`;
         if (!isDirectory) {
           yield* this.#file(below, Buffer.from(path, "latin1").toString("utf8"), fd);
-        } else if (depth < MAX_DEPTH) {
+        } else if (depth < MAX_DEPTH && mayEnter(fstatSync(fd))) {
           yield* this.#directory(below, `${path}/`, ignores, depth + 1);
         }
       } finally {
@@ -177,7 +177,7 @@ export class Scan {
     const own = fd ?? openSync(name, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const info = fstatSync(own);
-      if (!info.isFile() || info.size > MAX_FILE) {
+      if (!info.isFile() || !mayRead(info) || info.size > MAX_FILE) {
         return;
       }
       const text = decoded(readFileSync(own));
@@ -221,16 +221,35 @@ function decoded(data: Buffer): string {
   return new TextDecoder("utf-8").decode(data);
 }
 
+// What nobody may read or enter, root may not either, as in ripgrep's walls.
+function mayRead({ mode }: Stats): boolean {
+  return (mode & 0o444) !== 0;
+}
+
+function mayEnter(info: Stats): boolean {
+  return mayRead(info) && (info.mode & 0o111) !== 0;
+}
+
 function readSmall(path: string): Buffer {
   const fd = quietly(() => openSync(path, FILE));
   if (fd === undefined) {
     return Buffer.alloc(0);
   }
   try {
-    return fstatSync(fd).isFile() ? readFileSync(fd).subarray(0, MAX_IGNORE) : Buffer.alloc(0);
+    return fstatSync(fd).isFile() ? readRules(fd) : Buffer.alloc(0);
   } finally {
     closeSync(fd);
   }
+}
+
+/** The beginning of a .gitignore, in whole lines: half a rule may be one that ignores everything. */
+export function readRules(fd: number): Buffer {
+  const buffer = Buffer.allocUnsafe(MAX_IGNORE);
+  let size = 0;
+  for (let count = -1; count !== 0 && size < MAX_IGNORE; size += count) {
+    count = readSync(fd, buffer, size, MAX_IGNORE - size, size);
+  }
+  return buffer.subarray(0, size < MAX_IGNORE ? size : buffer.lastIndexOf("\n") + 1);
 }
 
 function quietly<T>(look: () => T): T | undefined {

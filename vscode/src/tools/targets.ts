@@ -3,9 +3,10 @@
 // where nothing was written they are removed again. What may never be written is refused by its real name.
 
 import { closeSync, constants, fchownSync, fstatSync, lstatSync, mkdirSync, rmdirSync } from "node:fs";
-import { refuseHiddenTarget, refuseProtected } from "./disguises.js";
+import { refuseHiddenTarget, refuseProtected, refuseProtectedDirectory } from "./disguises.js";
 import { codeOf, DriftedError, isOsError, osError, PathValidationError, ToolFailure } from "./errors.js";
-import { asTold, O_DIRECTORY, O_PATH, type Opened, type PathValidator } from "./PathValidator.js";
+import { O_DIRECTORY, O_PATH, type Opened, type PathValidator } from "./PathValidator.js";
+import { asTold } from "./path_errors.js";
 import { cut, isSame, quietly, refuseIrreplaceable, type Target } from "./replacing.js";
 import { repr, visibleName } from "./words.js";
 
@@ -85,6 +86,7 @@ export class TargetFinder {
     if (!isSame(target)) {
       return undefined;
     }
+    this.paths.refuseOutOfReach(found.real);
     refuseIrreplaceable(found, info, this.wanted.path);
     this.#mayBeReal(found.real);
     return target;
@@ -105,6 +107,7 @@ export class TargetFinder {
     }
     const directory = this.#directory(parent, 0);
     const real = directory.real === "." ? name : `${directory.real}/${name}`;
+    this.paths.refuseOutOfReach(real);
     this.#mayBeReal(real);
     const found = lstatSync(`${directory.base}/${name}`, { throwIfNoEntry: false });
     if (found?.isSymbolicLink()) {
@@ -129,7 +132,9 @@ export class TargetFinder {
         );
       }
       const place = this.#directory(above, made + 1);
-      refuseProtected(`${place.real}/${name}`, this.wanted.path);
+      const real = place.real === "." ? name : `${place.real}/${name}`;
+      refuseProtectedDirectory(real, this.wanted.path);
+      this.paths.refuseOutOfReach(real);
       this.#make(place, name);
       return this.#opened(parent, DIRECTORY);
     }

@@ -1,6 +1,7 @@
 // Small words the tools share: names inside sentences, moments, and the tables that are made from the Python side. The
 // forms are the Python client's, so that an agent reads the same sentence from both.
 
+import { hiddenIn } from "../gate/index.js";
 import data from "./tables.json" with { type: "json" };
 
 export const TABLES = data;
@@ -13,7 +14,9 @@ export function isTool(name: string): name is ToolName {
 
 const QUIET = /^[ !#-&(-[\]-~]*$/;
 const UNPRINTABLE = /[\p{C}\p{Z}]/u;
-const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
+const SEEN = /^[ -~]*$/;
+// Control, format (bidi, zero-width), surrogate, line and paragraph separators: a name must be what it looks like.
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/u;
 const NAMED: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\" };
 
 /** A text inside a sentence, quoted as Python's repr does it. */
@@ -41,7 +44,12 @@ function escaped(character: string): string {
 
 /** A name that is safe to print: what cannot be seen becomes an escape. */
 export function visibleName(name: string): string {
-  return name.replace(UNSEEN, escaped);
+  return SEEN.test(name) ? name : Array.from(name, (one) => (isUnseen(one) ? escaped(one) : one)).join("");
+}
+
+/** Whether a character cannot be seen. The gate knows some more that have no form of their own, such as fillers. */
+export function isUnseen(character: string): boolean {
+  return UNSEEN.test(character) || hiddenIn(character) !== undefined;
 }
 
 /** The first characters of a text, never half of one. */

@@ -19,11 +19,13 @@ import {
   unlinkSync,
 } from "node:fs";
 import type { WriteFileResult } from "@protocol";
+import { isWide } from "./contents.js";
 import { refuseLate } from "./deadline.js";
 import { refuseProtected } from "./disguises.js";
 import { codeOf, ExecutionCancelled, isCode, isOsError, osError, ToolFailure } from "./errors.js";
 import { fsyncAsync, readAsync, writeAsync } from "./io.js";
-import { nameOf, type PathValidator, pathError, READ } from "./PathValidator.js";
+import { nameOf, namesDirectory, type PathValidator, READ } from "./PathValidator.js";
+import { pathError } from "./path_errors.js";
 import { alone, digestOf, drifted, isSame, isUnchanged, quietly, syncDirectory, type Target } from "./replacing.js";
 import { NO_LINKS } from "./swapping.js";
 import { TargetFinder } from "./targets.js";
@@ -64,7 +66,7 @@ export interface Replacing {
 export async function writeBeneath(paths: PathValidator, order: WriteOrder): Promise<WriteFileResult> {
   const { path, data, maxBytes } = order;
   const relative = paths.relative(path);
-  if (path.endsWith("/") || relative === ".") {
+  if (namesDirectory(path) || relative === ".") {
     throw new ToolFailure(`${repr(path)} names a directory, not a file.`);
   }
   refuseProtected(relative, path);
@@ -224,6 +226,12 @@ class Writer {
       const count = await readAsync(source, buffer, 0, CHUNK, size);
       if (count === 0) {
         return size;
+      }
+      if (size === 0 && isWide(buffer.subarray(0, count))) {
+        throw new ToolFailure(
+          `${repr(this.order.path)} is in UTF-16 or UTF-32, and what is appended would be in UTF-8; nothing was written.`,
+          "Write the whole file.",
+        );
       }
       this.#check();
       for (let at = 0; at < count; ) {

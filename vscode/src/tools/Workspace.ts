@@ -16,6 +16,7 @@ import { AssentError, ConfigurationError, ToolTypeError } from "./errors.js";
 import { FileSystemExecutor, type ReadParams, type WriteParams } from "./FileSystemExecutor.js";
 import { Floor } from "./floor.js";
 import { inspectCommand, inspectWrite } from "./inspection.js";
+import { ledTo } from "./links.js";
 import type { ListParams } from "./listing.js";
 import { PathValidator } from "./PathValidator.js";
 import { HeldFiles } from "./pins.js";
@@ -25,11 +26,12 @@ import type { SearchParams } from "./ripgrep.js";
 import { SearchExecutor } from "./SearchExecutor.js";
 import { type Isolation, NoSandbox, type Sandbox } from "./sandbox.js";
 import { workingSeatbelt } from "./seatbelt.js";
+import { WriteTurns } from "./turns.js";
 import { openUndo, type Undo, type UndoPlace } from "./undo.js";
 import type { UndoDesk } from "./undo_desk.js";
 import { recorded } from "./undo_effects.js";
 import { NO_WEB, searchWeb, type WebParams, type WebSettings } from "./web.js";
-import { firstCharacters, repr } from "./words.js";
+import { firstCharacters, repr, TABLES } from "./words.js";
 
 const NOT_KEPT = "This cannot be undone: what was there before could not be kept here.";
 const MAX_SUMMARY = 200;
@@ -100,6 +102,7 @@ export class Workspace {
   readonly #guarded = new Map<string, PathValidator>();
   readonly #search: SearchExecutor;
   readonly #undo: Undo | undefined;
+  readonly #turns: WriteTurns;
   #sandbox: Promise<Sandbox> | undefined;
 
   constructor(
@@ -111,6 +114,7 @@ export class Workspace {
     this.#floor = new Floor(options.policy ?? NO_POLICY);
     this.#held = new HeldFiles(this.#paths, this.settings.maxFileBytes, this.#clock);
     this.#undo = this.#openUndo();
+    this.#turns = new WriteTurns(this.#clock);
     const { ripgrep, scanWorker } = options;
     this.#search = new SearchExecutor(this.#pathsOf("search_files"), {
       forbidden: (real) => this.#floor.forbids(real, "search_files"),
@@ -230,8 +234,13 @@ export class Workspace {
 
   #refuseDenied(tool: string, path: unknown): void {
     if (typeof path === "string" && this.#floor.guards(tool)) {
-      this.#floor.refuse(posix.normalize(this.#paths.relative(this.#real(path))), tool);
+      this.#floor.refuse(this.#realPath(path), tool);
     }
+  }
+
+  /** A path from the workspace, with links resolved. */
+  #realPath(path: string): string {
+    return posix.normalize(this.#paths.relative(this.#real(path)));
   }
 
   /** Execute one gated call. A cancelled call ends its processes before it returns. */
@@ -241,15 +250,21 @@ export class Workspace {
       case "read_file":
         return this.#files(tool).readFile(params as unknown as ReadParams);
       case "write_file": {
-        await this.#held.free(params.path as string);
-        return this.#write(params as unknown as WriteParams, run);
+        const path = params.path as string;
+        await this.#held.free(path);
+        const write = () => this.#write(params as unknown as WriteParams, run);
+        return this.#turns.write(this.#realPath(path), write, ledTo(this.root, TABLES.protected), run.signal);
       }
       case "list_directory":
         return this.#files(tool).listDirectory(params as unknown as ListParams, run);
       case "search_files":
         return this.#search.search(params as unknown as SearchParams, run.signal);
       case "execute_command":
-        return this.#command(params as unknown as CommandParams, run);
+        return this.#turns.command(
+          () => this.#command(params as unknown as CommandParams, run),
+          ledTo(this.root, TABLES.protected),
+          run.signal,
+        );
       case "search_web": {
         const settings = (await this.options.web?.()) ?? NO_WEB;
         refuseLate(run.late);

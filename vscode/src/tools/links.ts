@@ -21,6 +21,14 @@ export function linkAt(root: string, name: string): Link {
   return { name, text, uid, gid, target: targetOf(root, name) };
 }
 
+/** What those of these names lead to that are links, from the workspace, as far as it lies there. */
+export function ledTo(root: string, names: readonly string[]): string[] {
+  return names
+    .filter((name) => lstatSync(`${root}/${name}`, { throwIfNoEntry: false })?.isSymbolicLink())
+    .map((name) => targetOf(root, name))
+    .filter((target) => target !== undefined);
+}
+
 function targetOf(root: string, name: string): string | undefined {
   try {
     const real = realpathSync(`${root}/${name}`);

@@ -1,15 +1,18 @@
 """The directory a command has for itself: gone with it, whatever it left there."""
 
+import _thread
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from assent.workspace import NoSandbox
+from assent.workspace import NoSandbox, homes
 from assent.workspace.homes import own_home, remove_left, remove_tree
 from assent.workspace.output import OutputKeeper
 from assent.workspace.processes import run_process
@@ -30,6 +33,7 @@ for _ in range(int(sys.argv[1])):
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(homes, "_PATIENCE_SECONDS", 60)
     yield tmp_path
     remove_tree(tmp_path / "outside")
 
@@ -40,6 +44,32 @@ async def test_what_a_command_nested_deep_goes_with_it(place: Place, temporary: 
     with sandbox.launch([sys.executable, "-c", program, "3000"]) as launch:
         ended = await run_process(launch, OutputKeeper(1000), seconds=60)
     assert ended.exit_code == 0
+    assert not list(temporary.glob("assent-*"))
+
+
+def test_what_takes_long_to_remove_keeps_nobody_waiting(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later: list[Callable[[], None]] = []
+    monkeypatch.setattr(homes, "_PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(_thread, "start_new_thread", lambda work, _: later.append(work))
+    with own_home() as home:
+        (home / "inner").mkdir()
+        (home / "inner" / "file").touch()
+    remove_left(temporary)
+    assert home.exists(), "it is still in use, for it is being removed"
+    later[0]()
+    assert not home.exists()
+
+
+def test_what_takes_long_is_removed_also_without_another_thread(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(work: Callable[[], None], _: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(homes, "_PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(_thread, "start_new_thread", none_left)
+    with own_home() as home:
+        (home / "file").touch()
     assert not list(temporary.glob("assent-*"))
 
 
@@ -73,9 +103,51 @@ with own_home() as home:
     (temporary / "assent-home-file").touch()
     (temporary / "assent-home-link").symlink_to(temporary / "assent-other")
     with own_home() as used:
-        remove_left()
+        remove_left(temporary)
         left = {path.name for path in temporary.glob("assent-*")}
     assert left == {used.name, "assent-other", "assent-home-file", "assent-home-link"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can reach what is another's")
+def test_root_removes_what_the_workspaces_owner_left_and_nobody_elses(temporary: Path, place: Place) -> None:
+    for name, owner in (("assent-home-theirs", 65534), ("assent-home-others", 65533)):
+        (temporary / name / "inner").mkdir(parents=True)
+        os.chown(temporary / name, owner, owner)
+    os.chown(place.root, 65534, 65534)
+    remove_left(place.root)
+    assert [path.name for path in temporary.glob("assent-home-*")] == ["assent-home-others"]
+
+
+def test_lock_that_another_holds_on_a_new_directory_is_not_waited_for(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, held = tempfile.mkdtemp, list[int]()
+
+    def make_and_lock(prefix: str) -> str:
+        path = make(prefix=prefix)
+        if not held:
+            held.append(os.open(path, os.O_RDONLY))
+            fcntl.flock(held[0], fcntl.LOCK_EX)
+        return path
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_and_lock)
+    with own_home() as home:
+        assert home.is_dir()
+    os.close(held[0])
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="nothing can be mounted here")
+def test_what_is_mounted_inside_is_left_alone(temporary: Path) -> None:
+    outside, home = temporary / "outside", temporary / "assent-home-x"
+    outside.mkdir()
+    (outside / "kept").touch()
+    (home / "mounted").mkdir(parents=True)
+    (home / "file").touch()
+    program = f"from assent.workspace.homes import remove_tree; remove_tree({str(home)!r})"
+    mounts = ["--dev-bind", "/", "/", "--bind", str(outside), str(home / "mounted")]
+    subprocess.run(["bwrap", *mounts, "--", sys.executable, "-c", program], check=True)
+    assert (outside / "kept").exists()
+    assert [path.name for path in home.iterdir()] == ["mounted"]
 
 
 def test_what_cannot_be_removed_is_no_error(temporary: Path) -> None:

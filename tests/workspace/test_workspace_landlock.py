@@ -91,6 +91,24 @@ async def test_nothing_gets_out_where_root_serves_anothers_workspace(others_dire
     assert "nproc" in isolation.limits
 
 
+@needs_root
+def test_root_gives_nothing_away_below_what_the_owner_already_has(
+    others_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chown, ways = os.chown, dict[str, int]()
+
+    def watched(path: Path, uid: int, gid: int) -> None:
+        ways[path.name] = path.parent.stat().st_uid  # who could swap it now for a link to a file of root's
+        chown(path, uid, gid)
+
+    monkeypatch.setattr(os, "chown", watched)
+    with LandlockSandbox(others_directory).launch(["/bin/true"]) as launch:
+        home = Path(launch.env["HOME"])
+        assert {path.stat().st_uid for path in (home, home.parent, home / ".gitconfig")} == {NOBODY}
+    assert len(ways) == 4
+    assert set(ways.values()) == {0}
+
+
 AS_NOBODY = """
 import asyncio, json, os, sys, tempfile
 from pathlib import Path

@@ -186,7 +186,8 @@ class LandlockSandbox:
             path.mkdir(mode=0o700)
         (base / "home" / ".gitconfig").write_text(self._identity, encoding="utf-8")
         if self._runner is not None:
-            for path in (base, base / "home", base / "tmp", base / "home" / ".gitconfig"):
+            # From inside: whoever owns the way to a path could swap what lies there before it is given away as well.
+            for path in (base / "home" / ".gitconfig", base / "home", base / "tmp", base):
                 os.chown(path, self._runner.uid, self._runner.gid)
         return base
 

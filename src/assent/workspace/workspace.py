@@ -138,7 +138,7 @@ class Workspace:
             if self._sandbox is None:
                 # First: a stray keeps the control group busy that the choice wants to clear away.
                 end_strays(self.root)
-                remove_left()
+                remove_left(self.root)
                 self._sandbox = choose_sandbox(self.root, self._settings.sandbox)
                 if isinstance(self._sandbox, BubblewrapSandbox):
                     self._sandbox.keep_spares(self._settings.home / "spares")

@@ -48,6 +48,20 @@ def test_stub_is_there_for_the_time_of_the_block_only(place: Place, root_fd: int
     assert not is_stub(root_fd, ".envrc")
 
 
+def test_stub_goes_also_on_a_disk_that_keeps_no_modes(
+    place: Place, root_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = os.mkdir
+
+    def make_as_that_disk_does(name: str, mode: int, *, dir_fd: int) -> None:
+        make(name, mode & 0o777, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", make_as_that_disk_does)
+    with Stubs().placed(root_fd, [".envrc", ".vscode"]):
+        assert is_stub(root_fd, ".envrc")
+    assert list(place.root.iterdir()) == []
+
+
 def test_what_is_there_already_is_left_alone(place: Place, root_fd: int) -> None:
     place.file(".envrc", "mine")
     (place.root / ".idea").mkdir()

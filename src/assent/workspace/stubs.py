@@ -96,7 +96,8 @@ class Stubs:
     def _placed(self, root_fd: int, name: str) -> int | None:
         """Make a stub or take over one that was left; None when something else is there."""
         for _ in range(_TRIES):
-            if not self._moved_in(root_fd, name) and not _made(root_fd, name):
+            made = False if self._moved_in(root_fd, name) else _made(root_fd, name)
+            if made is None:
                 return None
             try:
                 fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root_fd)
@@ -106,7 +107,7 @@ class Stubs:
                 return None  # it is no directory, so it is no stub
             taken = None
             try:
-                taken = _taken(root_fd, name, fd)
+                taken = _taken(root_fd, name, fd, made=made)
             finally:
                 if not taken:
                     os.close(fd)
@@ -156,9 +157,10 @@ def _aside(work: Callable[[], None]) -> None:
         work()
 
 
-def _taken(root_fd: int, name: str, fd: int) -> bool | None:
+def _taken(root_fd: int, name: str, fd: int, *, made: bool) -> bool | None:
     """Lock and stamp what was opened, whoever made it. False: it is no stub. None: it is on its way out."""
-    ours = _is_ours(os.fstat(fd))
+    # Of what was made just now nothing else is asked: not every disk keeps modes and owners.
+    ours = made or _is_ours(os.fstat(fd))
     try:
         # Only a stub is locked, and never waited for: a command can lock whatever it can open, and keep it so.
         if ours:
@@ -201,16 +203,16 @@ def _is_ours(found: os.stat_result) -> bool:
     return bool(made) or _stamped(found)
 
 
-def _made(root_fd: int, name: str) -> bool:
-    """Make it where nothing is. False: it cannot be made, by the command neither."""
+def _made(root_fd: int, name: str) -> bool | None:
+    """True: made. False: there is something already. None: it cannot be made, by the command neither."""
     try:
         os.mkdir(name, _MODE, dir_fd=root_fd)
     except FileExistsError:
-        pass
+        return False
     except OSError as error:
         # Whoever owns the directory can give the right to write back to itself.
         if error.errno == errno.EROFS or (error.errno == errno.EACCES and os.fstat(root_fd).st_uid != os.geteuid()):
-            return False
+            return None
         if error.errno == errno.EACCES:
             raise ToolFailure(
                 f"{name!r} could not be protected from the command, because nothing can be made in the workspace.",

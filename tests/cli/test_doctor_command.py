@@ -214,6 +214,21 @@ def test_what_undo_keeps_is_measured_and_what_it_cannot_use_is_told(tmp_path: Pa
     assert (told.level, "chown -R" in (told.hint or "")) == ("fail", True)
 
 
+def test_what_a_client_sweeps_away_meanwhile_is_no_fault_of_undos_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "undo" / "bundle"
+    kept.parent.mkdir()
+    kept.touch()
+
+    def swept(path: Path, mode: int) -> bool:
+        kept.unlink(missing_ok=True)
+        return path.exists()
+
+    monkeypatch.setattr(os, "access", swept)
+    assert _undo(ClientSettings(home=tmp_path)).level == "ok"
+
+
 def test_date_without_a_zone_is_read_as_utc() -> None:
     now = datetime(2026, 1, 1, 12, tzinfo=UTC)
     assert _clock("Thu, 01 Jan 2026 12:00:00 -0000", now).level == "ok"

@@ -230,8 +230,11 @@ def _undo(settings: ClientSettings) -> Check:
         return Check("undo", "ok", "nothing is kept yet")
     size, closed = 0, None
     for path in (directory, *directory.rglob("*")):
-        closed = closed or (None if os.access(path, os.R_OK | os.W_OK) else path)
-        size += 0 if path.is_dir() else path.lstat().st_size
+        usable = os.access(path, os.R_OK | os.W_OK)
+        with suppress(FileNotFoundError):  # a client that runs swept it away just now
+            found = path.lstat()
+            closed = closed or (None if usable else path)
+            size += 0 if stat.S_ISDIR(found.st_mode) else found.st_size
     if closed is not None:
         hint = f"it may be from a client that ran as root: sudo chown -R $(id -u) {directory}"
         return Check("undo", "fail", f"{closed} cannot be read and written, so calls may not be undone.", hint)

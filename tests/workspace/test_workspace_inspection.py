@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -462,6 +462,24 @@ async def _until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not condition():
             await asyncio.sleep(0)
+
+
+async def test_write_waits_also_for_a_command_that_began_to_start_while_it_looked_where_to_write(
+    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.file("x.py", GOOD)
+    look, held = workspace._real, AsyncExitStack()
+
+    async def look_while_a_command_starts(path: str) -> str:
+        await held.enter_async_context(workspace._held.hold({"x.py": sha(GOOD)}))
+        return await look(path)
+
+    monkeypatch.setattr(workspace, "_real", look_while_a_command_starts)
+    writing = asyncio.ensure_future(workspace.run("write_file", {"path": "x.py", "content": "new"}))
+    await asyncio.wait([writing], timeout=0.2)
+    assert (place.root / "x.py").read_bytes() == GOOD
+    await held.aclose()
+    assert (await writing).success
 
 
 async def test_a_write_of_something_that_is_no_file_does_not_wait(workspace: Workspace, place: Place) -> None:

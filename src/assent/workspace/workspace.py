@@ -198,9 +198,9 @@ class Workspace:
             case ReadFileParams():
                 return await files.read_file(params)
             case WriteFileParams():
-                await self._held.free(params.path)
                 real = await self._real(params.path)
                 async with self._turns.write(real, await asyncio.to_thread(led_to, str(self.root), PROTECTED)):
+                    await self._held.free(params.path)  # as the last: a command may begin while we wait or look
                     if record_as is None:
                         return await files.write_file(params, bound=bound, until=until)
                     recording = self._undo.writing(record_as, f"write_file {params.path}"[:_MAX_SUMMARY])

@@ -55,6 +55,19 @@ async def test_command_cannot_change_what_is_written_beside_it(
     assert (place.root / ".envrc").read_text() == "of the write"
 
 
+async def test_write_does_not_wait_for_a_command_that_only_reads(workspace: Workspace, place: Place) -> None:
+    place.file("log", "one line\n")
+    ready = asyncio.Event()
+    follow = {"command": "tail", "args": ["-f", "log"]}
+    command = asyncio.ensure_future(workspace.run("execute_command", follow, on_output=lambda *_: ready.set()))
+    await ready.wait()
+    async with asyncio.timeout(10):
+        assert (await workspace.run("write_file", {"path": ".envrc", "content": "new"})).success
+    assert not command.done()
+    command.cancel()
+    await asyncio.wait([command])
+
+
 async def test_write_that_waited_too_long_says_what_it_waits_for() -> None:
     turns = Turns(seconds=0.01)
     async with turns.command():

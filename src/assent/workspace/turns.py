@@ -1,9 +1,9 @@
 """Whose turn it is: commands that are held off protected names, or a write that replaces one of them.
 
 The sandbox keeps those names read-only by a mount on each of them. A file that is replaced loses its mount, and a
-command that still runs could then write what editors and shells trust. So a write to such a name waits for the commands
-that run, and commands that come wait for the write. Where such a name is a link, that goes for what it leads to.
-It knows nothing of what they do, and opens nothing.
+command that still runs could then write what editors and shells trust. So a write to such a name, or to what it leads
+to where it is a link, waits for the commands that run and could write, and such that come wait for the write. It knows
+nothing of what they do, and opens nothing.
 """
 
 import asyncio

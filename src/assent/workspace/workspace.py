@@ -12,7 +12,7 @@ import posixpath
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -56,7 +56,7 @@ from .output import OnOutput
 from .paths import PathValidator
 from .pins import HeldFiles
 from .programs import SYSTEM_DIRECTORIES, find_program
-from .protection import PROTECTED
+from .protection import PROTECTED, starts_nothing
 from .realnames import under_real_names
 from .replaced import inspect_write
 from .sandbox import Isolation, NoSandbox, Sandbox
@@ -219,8 +219,13 @@ class Workspace:
                     await asyncio.to_thread(make_own, self.root, own_directories(self._settings))
                 executor = CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held, self._floor)
                 run = partial(executor.run, command, network=network, on_output=on_output, bound=bound, until=until)
-                async with self._turns.command(led_to(str(self.root), PROTECTED)):
+                async with self._turn_of(command):
                     return await run() if record_as is None else await recorded(self._undo, record_as, command, run)
+
+    def _turn_of(self, command: ExecuteCommandParams) -> AbstractAsyncContextManager[None]:
+        if starts_nothing([command.command, *command.args]):
+            return nullcontext()  # it has the workspace read-only, whatever is replaced there
+        return self._turns.command(led_to(str(self.root), PROTECTED))
 
     async def _refuse_denied(self, tool_name: str, params: ToolParams) -> None:
         """Say which rule denies a path. What is swapped after this look meets the guards."""

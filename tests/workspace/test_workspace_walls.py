@@ -393,16 +393,21 @@ def _open_paths() -> Iterator[str]:
             yield os.readlink(f"/proc/self/fd/{fd}")
 
 
-async def test_protected_file_that_is_replaced_under_a_command_is_told(workspace: Workspace, place: Place) -> None:
+@pytest.mark.parametrize("file", [".envrc", "shared/envrc"])
+async def test_protected_file_that_is_replaced_under_a_command_is_told(
+    workspace: Workspace, place: Place, file: str
+) -> None:
     """Whoever replaces it from outside takes the mount away with the old one."""
-    place.file(".envrc", "old")
+    place.file(file, "old")
+    if file != ".envrc":
+        (place.root / ".envrc").symlink_to(file)
     script = "open('up', 'w')\nwhile open('.envrc').read() == 'old': pass"
     running = asyncio.create_task(_run(workspace, "python", "-c", script))
     while not (place.root / "up").exists():
         await asyncio.sleep(0.01)
-    place.file("new", "new").rename(place.root / ".envrc")
+    place.file("new", "new").rename(place.root / file)
     result = await running
-    assert result.isolation["created"] == [".envrc"]
+    assert result.isolation["created"] == [file]
     assert (await _run(workspace, "python", "-c", "1")).isolation["created"] == []
 
 

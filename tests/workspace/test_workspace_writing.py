@@ -422,9 +422,12 @@ def test_file_that_another_program_locked_is_said(place: Place, monkeypatch: pyt
     paths.close()
 
 
-async def test_read_only_directory_is_refused_even_for_root(workspace: Workspace, place: Place) -> None:
+@pytest.mark.parametrize("mode", [0o555, 0o600])
+async def test_directory_that_is_read_only_or_closed_is_refused_even_for_root(
+    workspace: Workspace, place: Place, mode: int
+) -> None:
     place.file("d/x", "old")
-    (place.root / "d").chmod(0o555)
+    (place.root / "d").chmod(mode)
     for path in ("d/x", "d/new"):
         with pytest.raises(ToolFailure, match="No permission"):
             await _write(workspace, path, "new")

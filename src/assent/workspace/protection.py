@@ -111,7 +111,7 @@ class _Hold:
     targets: set[str] = field(default_factory=set[str])
     """What they lead to."""
     there: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    """Device and inode of the protected names that are mounts."""
+    """Device and inode of what is a mount: protected names, and what they lead to."""
 
     def replaced(self) -> Generator[str]:
         """Names that are something else now: whoever replaced them took the mount away, and the command may have
@@ -343,9 +343,10 @@ class Protection:
         self._fix(mounts, mine, parents_of(target))
         self._bind(mounts, mine.root_fd, target, "--ro-bind")
         mounts.protected.append(target)
-        mine.fixed.add(target)
-        mine.sealed.add(target)
-        mine.targets.add(target)
+        for known in (mine.fixed, mine.sealed, mine.targets):
+            known.add(target)
+        with suppress(OSError):
+            mine.there[target] = _identity(os.stat(target, dir_fd=mine.root_fd, follow_symlinks=False))
 
 
 @contextmanager

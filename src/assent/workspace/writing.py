@@ -226,7 +226,8 @@ class _Writer:
         self, target: _Target, data: bytes, *, append: bool, max_bytes: int, stop: threading.Event
     ) -> int | None:
         """Write a draft and give it the target's name. None: the old one was replaced meanwhile, nothing was done."""
-        if not os.fstat(target.dir_fd).st_mode & 0o222:  # root could write it all the same; its owner said nobody may
+        mode = os.fstat(target.dir_fd).st_mode
+        if not (mode & 0o222 and mode & 0o111):  # root could write it all the same; its owner said nobody may
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         if not self._lock(target, stop):
             return None

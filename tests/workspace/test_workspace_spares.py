@@ -1,7 +1,10 @@
 """Directories kept ready for stand-ins: moved in where nothing is, never over anything, and never needed."""
 
 import os
+import shutil
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +44,46 @@ def test_first_command_makes_none_and_the_second_finds_them(place: Place, root_f
     assert len(list(home.iterdir())) == KEPT - 1
     spares.refill()
     assert len(list(home.iterdir())) == KEPT
+
+
+def test_who_is_closed_makes_no_more_and_waits_for_the_one_being_made(
+    place: Place, root_fd: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, begun, go_on = tmp_path / "spares", threading.Event(), threading.Event()
+    spares = _filled(home, place, root_fd)
+    assert spares.move_in(root_fd, ".envrc")
+    mkdir = os.mkdir
+
+    def slow(*given: Any, **more: Any) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        mkdir(*given, **more)
+
+    monkeypatch.setattr(os, "mkdir", slow)
+    filling = threading.Thread(target=spares.refill)
+    filling.start()
+    assert begun.wait(60)
+    closing = threading.Thread(target=spares.close)
+    closing.start()
+    closing.join(0.1)
+    assert closing.is_alive()
+    go_on.set()
+    closing.join()
+    found = list(home.iterdir())
+    spares.refill()
+    filling.join()
+    assert list(home.iterdir()) == found
+
+
+async def test_workspace_that_is_closed_writes_no_more_into_its_home(place: Place, tmp_path: Path) -> None:
+    for number in range(5):
+        home = tmp_path / f"home{number}"
+        workspace = Workspace(place.root, ClientSettings(home=home))
+        for _ in range(3):
+            await workspace.run("execute_command", {"command": "python", "args": ["-c", ""]})
+        await workspace.close()
+        shutil.rmtree(home)
+        assert not home.exists()
 
 
 def test_nothing_in_the_workspace_is_replaced(place: Place, root_fd: int, tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ class BubblewrapSandbox:
         self._protection = Protection(root, by_descriptor=_takes_descriptors(self._bwrap))
         self.keep_spares = self._protection.keep_spares
         self.remove_left = self._protection.remove_left
+        self.close = self._protection.close
         self._lock = threading.Lock()
         self._writing = 0
         """Commands that run now and could change the workspace."""

@@ -144,6 +144,7 @@ class Protection:
         self._own_code, self._kernel_mounts = own_code(root), KernelMounts(root)
         self._lock = threading.Lock()
         self._stubs = Stubs()
+        self.close = self._stubs.close
         self._running: list[_Hold] = []
         """One for each command that runs now and could change the workspace."""
         self._masks: list[list[Mask]] = []

@@ -36,6 +36,7 @@ class Spares:
         self._workspace = workspace
         self._stamp = stamp
         self._lock = threading.Lock()
+        self._filling = threading.Lock()
         self._ready: list[tuple[str, _Seen]] = []
         self._wanted = 0
         self._made = 0
@@ -62,7 +63,7 @@ class Spares:
 
     def refill(self) -> None:
         """Make what is missing, from the second command on: who starts only one has no use for more."""
-        with suppress(OSError):
+        with suppress(OSError), self._filling:
             while self._lacks():
                 with self._lock:
                     self._made += 1
@@ -79,6 +80,13 @@ class Spares:
                     else:
                         self._move = None  # a disk that keeps no modes or times: none would ever fit
                         os.rmdir(spare)
+
+    def close(self) -> None:
+        """Make no more; what is being made is there when this returns."""
+        with self._lock:
+            self._move = None
+        with self._filling:
+            pass
 
     def _lacks(self) -> bool:
         with self._lock:

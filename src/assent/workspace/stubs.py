@@ -50,6 +50,11 @@ class Stubs:
         """Take them from directories kept ready at `place`, as far as there are any."""
         self._spares = Spares(place, workspace, _STAMP)
 
+    def close(self) -> None:
+        """Nothing more is written at the place of the spares after this."""
+        if self._spares is not None:
+            self._spares.close()
+
     @contextmanager
     def placed(self, root_fd: int, names: Sequence[str]) -> Generator[None]:
         """Keep a stub at each of `names` where nothing else is, for the time of the block."""

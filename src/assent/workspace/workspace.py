@@ -250,6 +250,8 @@ class Workspace:
         await asyncio.to_thread(self._files.close)
         await asyncio.to_thread(self.undoing.close)
         await asyncio.to_thread(self._undo.close)
+        if isinstance(self._sandbox, BubblewrapSandbox):
+            await asyncio.to_thread(self._sandbox.close)
         self._paths.close()
 
 

@@ -150,6 +150,11 @@ def answer(page: Page, number: int = 0) -> Locator:
     return page.locator(".app-said:not(.app-said-mine)[aria-busy=false]").nth(number)
 
 
+def answer_with(page: Page, words: str) -> Locator:
+    """What the agent said in the end with these words: of a long conversation only what is near is on the page."""
+    return page.locator(".app-said:not(.app-said-mine)[aria-busy=false]").filter(has_text=words)
+
+
 def beside(page: Page) -> Locator:
     """The page that is shown in place of the conversation."""
     return page.locator(".page")

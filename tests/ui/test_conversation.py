@@ -5,7 +5,7 @@ from playwright.async_api import Page, expect
 
 from harness.household import Household
 
-from .conftest import Faults, answer, card, cards, open_signed_out, question, say, shot
+from .conftest import Faults, answer, answer_with, card, cards, open_signed_out, question, say, shot
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -72,9 +72,9 @@ async def test_what_an_agent_and_files_say_harms_nothing(page: Page, home: House
     await expect(card(page)).to_contain_text("<script>document.title = 'owned'</script>")
     await say(page, "run cat bomb.txt")
     await expect(cards(page)).to_have_count(2)
-    await expect(answer(page, 1)).to_be_visible()
+    await expect(answer_with(page, "ran without an error")).to_be_visible()
     await say(page, "<script>alert(1)</script> ![x](http://127.0.0.1:9/b.png) <b>bold</b> \u202eevil")
-    await expect(answer(page, 2)).to_be_visible()
+    await expect(answer_with(page, "I did not understand")).to_be_visible()
     assert await page.title() == "Assent"
     assert await page.locator("main img, main script, main b, main iframe").count() == 0
     assert "\u202e" not in await page.locator("body").inner_text()

@@ -1,6 +1,8 @@
 """Undo when what it keeps is damaged: what can be brought back is, what cannot is named, and nothing is half done."""
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +37,22 @@ def spoil(home: Path, content: bytes) -> None:
     assert found
 
 
+@contextmanager
+def looking_back(place: Any, settings: ClientSettings) -> Generator[UndoHistory]:
+    paths = PathValidator(place.root)
+    history = UndoHistory(paths, settings.home)
+    with history.alone():
+        yield history
+    history.close()
+    paths.close()
+
+
 async def test_a_damaged_content_is_named_before_anything_is_touched_and_the_rest_comes_back(
     place: Any, settings: ClientSettings
 ) -> None:
     await changed_by_a_command(place, settings)
     spoil(settings.home, b"second old content")
-    paths = PathValidator(place.root)
-    history = UndoHistory(paths, settings.home)
-    with history.alone():
+    with looking_back(place, settings) as history:
         plan = history.plan(history.entry("exec_1"))
         assert list(plan.lost) == ["b"]
         assert "b (its old content was damaged on the disk)" in (why_not(plan, partial=False) or "")
@@ -51,22 +61,16 @@ async def test_a_damaged_content_is_named_before_anything_is_touched_and_the_res
     assert (place.root / "a").read_text() == "first old content"
     assert (place.root / "b").read_text() == "B"
     assert not (place.root / "new").exists()
-    history.close()
-    paths.close()
 
 
 async def test_a_mode_goes_back_also_where_the_kept_content_is_damaged(place: Any, settings: ClientSettings) -> None:
     await changed_by_a_command(place, settings)
     spoil(settings.home, b"its mode alone changes")
-    paths = PathValidator(place.root)
-    history = UndoHistory(paths, settings.home)
-    with history.alone():
+    with looking_back(place, settings) as history:
         plan = history.plan(history.entry("exec_1"))
         assert plan.lost == {}
         history.apply(plan)
     assert (place.root / "m").stat().st_mode & 0o777 == 0o644
-    history.close()
-    paths.close()
 
 
 @pytest.mark.parametrize("stray", ["directory", "link", "pipe"])

@@ -311,10 +311,12 @@ def _system_arguments(root: Path) -> list[str]:
     arguments += ["--remount-ro", "/dev"]
     arguments += ["--size", str(512 * 1024**2), "--perms", "1777", "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
     arguments += ["--dir", "/run", "--dir", "/var"]
-    if root.is_relative_to("/var/tmp"):  # noqa: S108 - nothing can be mounted behind a link
-        arguments += ["--size", str(_COVER_BYTES), "--perms", "1777", "--tmpfs", "/var/tmp"]  # noqa: S108
+    kept = "/var/tmp"  # noqa: S108 - the sandbox's own
+    # A workspace there cannot be mounted behind a link.
+    if root.is_relative_to(kept):
+        arguments += ["--size", str(_COVER_BYTES), "--perms", "1777", "--tmpfs", kept]
     else:
-        arguments += ["--symlink", "/tmp", "/var/tmp"]  # noqa: S108
+        arguments += ["--symlink", "/tmp", kept]  # noqa: S108 - the sandbox's own
     arguments += ["--size", str(512 * 1024**2), "--perms", "0700", "--tmpfs", _HOME]
     for chain in usable_toolchains(root):
         if not chain.prefix.is_relative_to("/usr"):

@@ -171,6 +171,7 @@ def _taken(root_fd: int, name: str, fd: int, *, made: bool) -> bool | None:
         if ours:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
+        # Another client is taking it away, which is over sooner than this; whatever else holds it is not waited for.
         time.sleep(_PAUSE_SECONDS)
         return None
     if not _is_at(root_fd, name, fd):

@@ -19,7 +19,7 @@ UV = $(shell uv --version >/dev/null 2>&1 && echo uv || echo .venv/.tools/bin/uv
 
 NODE = export PATH="$(CURDIR)/$(BIN):$$PATH"
 # Only the plugins that the tests use: libraries bring others, which cost each worker seconds. And what is compiled is
-# kept, also where the environment says otherwise: else every process compiles all of Assent and its tests again.
+# kept, also where the environment says otherwise: else every process compiles all of Byleave and its tests again.
 PYTEST = PYTHONDONTWRITEBYTECODE= PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 \
 	PYTEST_PLUGINS=xdist.plugin,pytest_timeout,pytest_asyncio.plugin,_hypothesis_pytestplugin $(BIN)/pytest
 BROWSERS := tests/ui tests/vscode
@@ -34,7 +34,7 @@ help: ## list the targets
 setup: .venv/.ready ## install everything into .venv (quick when nothing changed)
 	@:
 
-ui: src/assent/server/page/index.html ## build the chat page into the package
+ui: src/byleave/server/page/index.html ## build the chat page into the package
 	@:
 
 .venv/.ready: requirements.lock pyproject.toml scripts/setup scripts/uv.txt
@@ -45,20 +45,20 @@ ui: src/assent/server/page/index.html ## build the chat page into the package
 	@scripts/setup-node $*
 	@touch $@
 
-src/assent/server/page/index.html: ui/node_modules/.ready schema/types.ts $(UI)
+src/byleave/server/page/index.html: ui/node_modules/.ready schema/types.ts $(UI)
 	@$(NODE); cd ui && npx --no-install vite build --logLevel error
 	@touch $@
 
-vsix: dist/assent.vsix ## pack the VS Code extension into dist/
+vsix: dist/byleave.vsix ## pack the VS Code extension into dist/
 	@:
 
-dist/assent.vsix: vscode/node_modules/.ready ui/node_modules/.ready schema/types.ts $(UI) $(VSCODE) scripts/vsix
+dist/byleave.vsix: vscode/node_modules/.ready ui/node_modules/.ready schema/types.ts $(UI) $(VSCODE) scripts/vsix
 	@scripts/vsix
 	@touch $@
 
 up: setup ui ## start server, client, agent and chat for DIR (make up DIR=~/code/app)
-	@# A job of its own has the terminal to itself: Ctrl-C stops Assent in order, and not make, which would end with 130.
-	@set -m; $(BIN)/assent up "$(DIR)"; :
+	@# A job of its own has the terminal to itself: Ctrl-C stops Byleave in order, and not make, which would end with 130.
+	@set -m; $(BIN)/byleave up "$(DIR)"; :
 
 test: setup ## everything CI runs: check, all tests, and from four cores on that more than 90 % of each part is covered
 	@rm -f .coverage .coverage.*
@@ -159,5 +159,5 @@ bench-asking: setup ## how often a person would be asked, over what real agents 
 	@$(BIN)/python -m bench.asking
 
 clean: ## remove what the targets above made, .venv included
-	rm -rf .venv .vscode-host schema/node_modules ui/node_modules vscode/node_modules src/assent/server/page vscode/dist .coverage .coverage.* htmlcov dist build
+	rm -rf .venv .vscode-host schema/node_modules ui/node_modules vscode/node_modules src/byleave/server/page vscode/dist .coverage .coverage.* htmlcov dist build
 	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
 """Measurements: `python -m bench` compares the whole way of a call with a bare MCP call, `bench.gate` times the gate.
 
-Everything here drives the public surface (command line, HTTP) in separate processes; nothing reaches into Assent.
+Everything here drives the public surface (command line, HTTP) in separate processes; nothing reaches into Byleave.
 """

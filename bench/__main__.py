@@ -1,4 +1,4 @@
-"""`python -m bench`: a LOW read_file through all of Assent, beside a bare MCP call, in one run.
+"""`python -m bench`: a LOW read_file through all of Byleave, beside a bare MCP call, in one run.
 
 Both sides are up for the whole run and take turns (A, B, A, B, …), so that what else the machine does hits both.
 Prints a table with the ratios, then what the sandbox and the search add (`bench.hands`), what starting costs
@@ -22,7 +22,7 @@ from typing import Any
 from . import asking, hands, imports
 from .measure import Plan, percentile
 from .processes import DidNotStart, cpu_seconds, python
-from .sides import Task, assent_side, mcp_side, workspace
+from .sides import Task, byleave_side, mcp_side, workspace
 
 RESULTS = Path(__file__).resolve().parent / "results" / "local"
 SAMPLE_SECONDS = 300
@@ -39,7 +39,7 @@ def sides(*, only_mcp: bool) -> Generator[dict[str, Task]]:
         files = workspace(state / "workspace")
         tasks: dict[str, Task] = {}
         if not only_mcp:
-            tasks["assent"] = stack.enter_context(assent_side(state, files))
+            tasks["byleave"] = stack.enter_context(byleave_side(state, files))
         tasks["mcp"] = stack.enter_context(mcp_side(state, files))
         yield tasks
 
@@ -117,12 +117,12 @@ def table(found: Summary, plan: Plan) -> str:
         " " * 8 + "".join(f"{title:>12}" for title in COLUMNS.values()),
         *(row(name, numbers) for name, numbers in found.items()),
     ]
-    if {"assent", "mcp"} <= found.keys():
-        ratios = {key: found["assent"][key] / found["mcp"][key] for key in COLUMNS if found["mcp"][key]}
+    if {"byleave", "mcp"} <= found.keys():
+        ratios = {key: found["byleave"][key] / found["mcp"][key] for key in COLUMNS if found["mcp"][key]}
         lines.append(
             f"{'ratio':<8}" + "".join(f"{ratios[key]:>12.2f}" if key in ratios else " " * 12 for key in COLUMNS)
         )
-        lines.append("ratio = assent / mcp; wanted: p50 at most 1.0, calls/s at least 2.0")
+        lines.append("ratio = byleave / mcp; wanted: p50 at most 1.0, calls/s at least 2.0")
     if os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
         lines.append("The machine is busy with other things: believe the CPU columns, not the clock.")
     return "\n".join([*lines, ""])

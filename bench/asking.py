@@ -18,12 +18,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assent.gate import DEFAULT_COMMANDS, Gate, GateRules, Judgement
-from assent.gate.grants import covers, leaves_unseen, suggest
-from assent.gate.rules import call_of
-from assent.gate.table_files import load_tables
-from assent.protocol.grants import GrantRule, Suggestion
-from assent.protocol.verdicts import VerdictLevel
+from byleave.gate import DEFAULT_COMMANDS, Gate, GateRules, Judgement
+from byleave.gate.grants import covers, leaves_unseen, suggest
+from byleave.gate.rules import call_of
+from byleave.gate.table_files import load_tables
+from byleave.protocol.grants import GrantRule, Suggestion
+from byleave.protocol.verdicts import VerdictLevel
 
 from .traces import Action, Call, Task, tasks
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from assent.gate import Gate
+from byleave.gate import Gate
 
 CASES = Path(__file__).resolve().parent.parent / "tests" / "gate" / "cases" / "commands.jsonl"
 SECONDS = 3.0

@@ -24,13 +24,13 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from assent.protocol.errors import AssentError
-from assent.protocol.tools import ExecuteCommandResult, SearchFilesResult
-from assent.settings import ClientSettings
-from assent.workspace import Workspace
-from assent.workspace.output import OutputKeeper
-from assent.workspace.processes import run_process
-from assent.workspace.sandbox import Launch
+from byleave.protocol.errors import ByleaveError
+from byleave.protocol.tools import ExecuteCommandResult, SearchFilesResult
+from byleave.settings import ClientSettings
+from byleave.workspace import Workspace
+from byleave.workspace.output import OutputKeeper
+from byleave.workspace.processes import run_process
+from byleave.workspace.sandbox import Launch
 
 RESULTS = Path(__file__).resolve().parent / "results" / "local"
 SYSTEM_PATH = "/usr/bin:/bin"
@@ -280,7 +280,7 @@ QUICK = Size(start_rounds=3, search_rounds=2, files=400)
 
 
 async def measure(size: Size) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="assent-hands-") as directory:
+    with tempfile.TemporaryDirectory(prefix="byleave-hands-") as directory:
         place = Path(directory)
         settings = ClientSettings(home=place / "home")
         for name in ("small", "big"):
@@ -350,7 +350,7 @@ def report(size: Size, *, as_json: bool = False) -> int:
     """Measure, print, keep."""
     try:
         found = asyncio.run(measure(size))
-    except (WrongAnswer, AssentError, OSError, subprocess.SubprocessError) as error:
+    except (WrongAnswer, ByleaveError, OSError, subprocess.SubprocessError) as error:
         sys.stderr.write(f"The measurement failed: {error}\n")
         return 1
     if as_json:

@@ -2,8 +2,8 @@
 
 A process is started for each line, in turns, and the least of its rounds counts: a busy machine can only make it worse.
 `import aiohttp` is what no client can do without; look at the ratios to it, since a loaded machine doubles everything.
-`the whole client` is what a connected client has loaded: every public name of `assent.client` but that of the terminal,
-which comes with the first person; the collector goes at the pace that `assent` sets when it starts. `assent serve` is
+`the whole client` is what a connected client has loaded: every public name of `byleave.client` but the terminal's,
+which comes with the first person; the collector goes at the pace that `byleave` sets when it starts. `byleave serve` is
 measured until it says that it is ready, in an empty home.
 """
 
@@ -23,19 +23,19 @@ from .processes import cpu_seconds
 RESULTS = Path(__file__).resolve().parent / "results" / "local"
 WANTED_SECONDS = 0.3
 YARDSTICK = "import aiohttp"
-PLAIN = "import assent.client"
+PLAIN = "import byleave.client"
 CLIENT = "the whole client"
 SECONDS = 60
 
 WHOLE_CLIENT = """
 import gc
 gc.set_threshold(20_000, 20, 20)
-import assent.client as client
+import byleave.client as client
 for name in client.__all__:
     if name != "TerminalPrompt":
         getattr(client, name)
 """
-ASSENT = "from assent.cli.main import main; main()"
+BYLEAVE = "from byleave.cli.main import main; main()"
 
 
 def run(*arguments: str) -> float:
@@ -49,11 +49,11 @@ def run(*arguments: str) -> float:
 
 
 def serve() -> float:
-    """CPU of `assent serve` until it is ready."""
+    """CPU of `byleave serve` until it is ready."""
     with tempfile.TemporaryDirectory() as home:
         child = subprocess.Popen(
-            [sys.executable, "-c", ASSENT, "serve", "--port", "0", "--json"],
-            env={**os.environ, "ASSENT_HOME": home},
+            [sys.executable, "-c", BYLEAVE, "serve", "--port", "0", "--json"],
+            env={**os.environ, "BYLEAVE_HOME": home},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
@@ -61,7 +61,7 @@ def serve() -> float:
             try:
                 said = child.stdout.readline() if child.stdout is not None else b""
                 if b'"ready"' not in said:
-                    raise RuntimeError("assent serve did not become ready")
+                    raise RuntimeError("byleave serve did not become ready")
                 return cpu_seconds(child.pid)
             finally:
                 child.terminate()
@@ -71,11 +71,11 @@ def serve() -> float:
 LINES: dict[str, Callable[[], float]] = {
     "python": lambda: run("pass"),
     YARDSTICK: lambda: run("import aiohttp"),
-    PLAIN: lambda: run("import assent.client"),
+    PLAIN: lambda: run("import byleave.client"),
     CLIENT: lambda: run(WHOLE_CLIENT),
-    "assent version": lambda: run(ASSENT, "version"),
-    "assent check": lambda: run(ASSENT, "check", "read_file", '{"path": "a.txt"}'),
-    "assent serve, ready": serve,
+    "byleave version": lambda: run(BYLEAVE, "version"),
+    "byleave check": lambda: run(BYLEAVE, "check", "read_file", '{"path": "a.txt"}'),
+    "byleave serve, ready": serve,
 }
 
 

@@ -1,6 +1,6 @@
 """The process that makes the calls. Reads its task as JSON on stdin, writes one sample as JSON on stdout.
 
-    {"target": "assent" | "mcp", "url": …, "token": …, "project_id": …, "files": […], "plan": {…}}
+    {"target": "byleave" | "mcp", "url": …, "token": …, "project_id": …, "files": […], "plan": {…}}
 
 A process of its own for each sample, so that neither side profits from a warm interpreter of the other.
 """
@@ -23,7 +23,7 @@ class WrongAnswer(Exception):
 
 
 @contextlib.asynccontextmanager
-async def assent_caller(task: dict[str, Any], in_flight: int) -> AsyncGenerator[Caller]:
+async def byleave_caller(task: dict[str, Any], in_flight: int) -> AsyncGenerator[Caller]:
     """POST /my/tools/execute over kept-alive connections, as an agent that runs elsewhere does."""
     headers = {"Authorization": f"Bearer {task['token']}"}
     connector = aiohttp.TCPConnector(limit=in_flight)
@@ -62,7 +62,7 @@ async def mcp_caller(task: dict[str, Any]) -> AsyncGenerator[Caller]:
 async def main() -> None:
     task = json.load(sys.stdin)
     plan = Plan(**task["plan"])
-    caller = assent_caller(task, plan.in_flight) if task["target"] == "assent" else mcp_caller(task)
+    caller = byleave_caller(task, plan.in_flight) if task["target"] == "byleave" else mcp_caller(task)
     async with caller as call:
         sample = await measure(call, plan)
     json.dump(sample.as_json(), sys.stdout)

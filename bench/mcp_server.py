@@ -2,7 +2,7 @@
 
     python -m bench.mcp_server PORT DIRECTORY
 
-Logs warnings only, as the Assent server does without a terminal, so that printing is not what is measured.
+Logs warnings only, as the Byleave server does without a terminal, so that printing is not what is measured.
 """
 
 import sys

@@ -22,13 +22,13 @@ from typing import Any
 
 import structlog
 
-from assent.bus import ConnectedClient
-from assent.protocol.executions import CompletedReport
-from assent.protocol.states import AgentMode, RunState
-from assent.server.parts import Parts, open_parts
-from assent.settings import ServerSettings
-from assent.store import StoredEvent
-from assent.store.ledger import feed_topic
+from byleave.bus import ConnectedClient
+from byleave.protocol.executions import CompletedReport
+from byleave.protocol.states import AgentMode, RunState
+from byleave.server.parts import Parts, open_parts
+from byleave.settings import ServerSettings
+from byleave.store import StoredEvent
+from byleave.store.ledger import feed_topic
 
 RUNS = 10_000
 WARM_UP = 100
@@ -188,7 +188,7 @@ def main() -> int:
     options = parser.parse_args()
     runs: int = options.runs
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    with tempfile.TemporaryDirectory(prefix="assent-parked-") as home:
+    with tempfile.TemporaryDirectory(prefix="byleave-parked-") as home:
         found = asyncio.run(measure(runs, Path(home), options.warm_up))
     sys.stdout.write(
         f"{runs:,} parked runs: {found['memory_mb']:.1f} MB (target: at most {TARGET_MB}), parked in "

@@ -56,7 +56,7 @@ def running(
 
 def _plain_environment() -> dict[str, str]:
     """The developer's own settings must not decide a measurement."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("ASSENT_")}
+    return {name: value for name, value in os.environ.items() if not name.startswith("BYLEAVE_")}
 
 
 def tail(log: Path) -> str:
@@ -83,9 +83,9 @@ def python(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", module, *arguments]
 
 
-def assent(*arguments: str) -> list[str]:
-    """The `assent` of the same environment."""
-    return [str(Path(sys.executable).parent / "assent"), *arguments]
+def byleave(*arguments: str) -> list[str]:
+    """The `byleave` of the same environment."""
+    return [str(Path(sys.executable).parent / "byleave"), *arguments]
 
 
 def cpu_seconds(pid: int) -> float:

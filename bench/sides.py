@@ -1,6 +1,6 @@
 """The two sides of the comparison, started as an operator would start them, each reading the same files.
 
-Assent: `assent serve` and `assent connect`, auth on, every commit on disk (durability full), the client's cache off.
+Byleave: `byleave serve` and `byleave connect`, auth on, every commit on disk (durability full), the client's cache off.
 MCP: the SDK's own server over streamable HTTP with a tool that reads the file.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from .processes import assent, free_port, python, running, tail, wait_for_http
+from .processes import byleave, free_port, python, running, tail, wait_for_http
 
 USER = "bench"
 Task = dict[str, Any]
@@ -42,32 +42,32 @@ def mcp_side(state: Path, files: list[str]) -> Generator[Task]:
 
 
 @contextlib.contextmanager
-def assent_side(state: Path, files: list[str]) -> Generator[Task]:
+def byleave_side(state: Path, files: list[str]) -> Generator[Task]:
     """Server and client in processes of their own; yields what the load process needs to know."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     shared = {
-        "ASSENT_SECRET": secrets.token_hex(32),
-        "ASSENT_HOME": str(state / "server"),
+        "BYLEAVE_SECRET": secrets.token_hex(32),
+        "BYLEAVE_HOME": str(state / "server"),
         # How soon the first call gives up when the client did not come; no measured call waits for a client.
-        "ASSENT_CLIENT_WAIT_SECONDS": "15",
+        "BYLEAVE_CLIENT_WAIT_SECONDS": "15",
     }
-    log = state / "assent-server.log"
-    command = assent("serve", "--host", "127.0.0.1", "--port", str(port))
-    with running("The Assent server", command, log=log, environment=shared) as server:
+    log = state / "byleave-server.log"
+    command = byleave("serve", "--host", "127.0.0.1", "--port", str(port))
+    with running("The Byleave server", command, log=log, environment=shared) as server:
         wait_for_http(f"{url}/healthz", server, log)
         person = token(shared, "chat", "execute", "approve")
         agent = token(shared, "agent")
         project_id = create_project(url, person)
-        connect = assent("connect", "--server", url, "--project", project_id, "--workspace", str(state / "workspace"))
+        connect = byleave("connect", "--server", url, "--project", project_id, "--workspace", str(state / "workspace"))
         theirs = {
-            "ASSENT_TOKEN": person,
-            "ASSENT_HOME": str(state / "client"),
-            "ASSENT_CACHE_ENABLED": "false",
+            "BYLEAVE_TOKEN": person,
+            "BYLEAVE_HOME": str(state / "client"),
+            "BYLEAVE_CACHE_ENABLED": "false",
         }
-        client_log = state / "assent-client.log"
-        with running("The Assent client", connect, log=client_log, environment=theirs) as client:
-            task: Task = {"target": "assent", "url": url, "token": agent, "project_id": project_id, "files": files}
+        client_log = state / "byleave-client.log"
+        with running("The Byleave client", connect, log=client_log, environment=theirs) as client:
+            task: Task = {"target": "byleave", "url": url, "token": agent, "project_id": project_id, "files": files}
             task["pids"] = {"server": server.pid, "client": client.pid}
             first_answer(task, client, client_log)
             yield task
@@ -77,7 +77,7 @@ def token(environment: dict[str, str], *scopes: str) -> str:
     """A token, made by the command line as an operator makes one."""
     arguments = [part for scope in scopes for part in ("--scope", scope)]
     done = subprocess.run(
-        assent("token", "--user", USER, *arguments),
+        byleave("token", "--user", USER, *arguments),
         env=environment,
         capture_output=True,
         text=True,

@@ -1,6 +1,6 @@
-"""What real agents did in 107 tasks (`cases/traces.jsonl.gz`), as calls of Assent's tools.
+"""What real agents did in 107 tasks (`cases/traces.jsonl.gz`), as calls of Byleave's tools.
 
-Each task gets one workspace: the directory most of its paths lie in. `cd` before a command, which Assent's tools do
+Each task gets one workspace: the directory most of its paths lie in. `cd` before a command, which Byleave's tools do
 not have, is put into the arguments where it matters. Nothing here is ever run.
 """
 
@@ -38,7 +38,7 @@ class Action:
     turn: int
     effect: str
     calls: tuple[Call, ...]
-    """As Assent's tools; empty where the step has no such form."""
+    """As Byleave's tools; empty where the step has no such form."""
     further: tuple[Call, ...]
     """The same with the commands that are off by default; empty where that does not help."""
     unmappable: str | None

@@ -6,15 +6,15 @@ import os
 from deepagents import create_deep_agent
 from langchain_openai import ChatOpenAI
 
-import assent
-from assent.adapters.deepagents import AssentBackend
+import byleave
+from byleave.adapters.deepagents import ByleaveBackend
 
 TASK = "Read /README.md and write a summary of it to /summary.md."
 
 
 async def main() -> None:
-    async with assent.Agent(project_id=os.environ["ASSENT_PROJECT"], name="deep-agent") as hands:
-        worker = create_deep_agent(model=ChatOpenAI(model=os.environ["MODEL"]), backend=AssentBackend(hands))
+    async with byleave.Agent(project_id=os.environ["BYLEAVE_PROJECT"], name="deep-agent") as hands:
+        worker = create_deep_agent(model=ChatOpenAI(model=os.environ["MODEL"]), backend=ByleaveBackend(hands))
         result = await worker.ainvoke({"messages": [{"role": "user", "content": TASK}]})
     print(result["messages"][-1].text)
 

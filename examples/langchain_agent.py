@@ -6,15 +6,15 @@ import os
 from langchain.agents import create_agent
 from langchain_openai import ChatOpenAI
 
-import assent
-from assent.adapters.langchain import assent_tools
+import byleave
+from byleave.adapters.langchain import byleave_tools
 
 TASK = "Read README.md and write a summary of it to summary.md."
 
 
 async def main() -> None:
-    async with assent.Agent(project_id=os.environ["ASSENT_PROJECT"], name="langchain") as hands:
-        worker = create_agent(ChatOpenAI(model=os.environ["MODEL"]), tools=assent_tools(hands))
+    async with byleave.Agent(project_id=os.environ["BYLEAVE_PROJECT"], name="langchain") as hands:
+        worker = create_agent(ChatOpenAI(model=os.environ["MODEL"]), tools=byleave_tools(hands))
         result = await worker.ainvoke({"messages": [{"role": "user", "content": TASK}]})
     print(result["messages"][-1].text)
 

@@ -10,7 +10,7 @@ from mcp import Client, StdioServerParameters
 
 async def main() -> None:
     settings = os.path.expandvars(Path(__file__).with_name("mcp_host.json").read_text())
-    server = StdioServerParameters(**json.loads(settings)["mcpServers"]["assent"])
+    server = StdioServerParameters(**json.loads(settings)["mcpServers"]["byleave"])
     async with Client(server) as client:
         print([tool.name for tool in (await client.list_tools()).tools])
         for name, arguments in (

@@ -6,8 +6,8 @@ import os
 from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
 from openai import AsyncOpenAI
 
-import assent
-from assent.adapters.openai_agents import assent_tools
+import byleave
+from byleave.adapters.openai_agents import byleave_tools
 
 TASK = "Read README.md and write a summary of it to summary.md."
 
@@ -15,8 +15,8 @@ TASK = "Read README.md and write a summary of it to summary.md."
 async def main() -> None:
     set_tracing_disabled(disabled=True)
     model = OpenAIChatCompletionsModel(os.environ["MODEL"], openai_client=AsyncOpenAI())
-    async with assent.Agent(project_id=os.environ["ASSENT_PROJECT"], name="openai-agents") as hands:
-        worker = Agent(name="worker", model=model, tools=assent_tools(hands))
+    async with byleave.Agent(project_id=os.environ["BYLEAVE_PROJECT"], name="openai-agents") as hands:
+        worker = Agent(name="worker", model=model, tools=byleave_tools(hands))
         result = await Runner.run(worker, TASK)
     print(result.final_output)
 

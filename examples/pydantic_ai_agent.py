@@ -5,15 +5,15 @@ import os
 
 from pydantic_ai import Agent
 
-import assent
-from assent.adapters.pydantic_ai import AssentToolset
+import byleave
+from byleave.adapters.pydantic_ai import ByleaveToolset
 
 TASK = "Read README.md and write a summary of it to summary.md."
 
 
 async def main() -> None:
-    async with assent.Agent(project_id=os.environ["ASSENT_PROJECT"], name="pydantic-ai") as hands:
-        worker = Agent(f"openai-chat:{os.environ['MODEL']}", toolsets=[AssentToolset(hands)])
+    async with byleave.Agent(project_id=os.environ["BYLEAVE_PROJECT"], name="pydantic-ai") as hands:
+        worker = Agent(f"openai-chat:{os.environ['MODEL']}", toolsets=[ByleaveToolset(hands)])
         result = await worker.run(TASK)
     print(result.output)
 

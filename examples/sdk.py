@@ -3,12 +3,12 @@
 import asyncio
 import os
 
-import assent
+import byleave
 
 
 async def main() -> None:
-    # The server and the token come from ASSENT_SERVER_URL and ASSENT_TOKEN.
-    async with assent.Agent(project_id=os.environ["ASSENT_PROJECT"], name="example") as agent:
+    # The server and the token come from BYLEAVE_SERVER_URL and BYLEAVE_TOKEN.
+    async with byleave.Agent(project_id=os.environ["BYLEAVE_PROJECT"], name="example") as agent:
         read = await agent.execute("read_file", {"path": "README.md"})
         print(read.status, read.result or read.error)
 

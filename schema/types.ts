@@ -1,4 +1,4 @@
-/* Generated from assent.schema.json by `make schema`. Do not edit. */
+/* Generated from byleave.schema.json by `make schema`. Do not edit. */
 
 /**
  * How much it must ask when a message does not say.
@@ -1527,7 +1527,7 @@ export interface ServerProof {
   host: string;
   port: number;
   /**
-   * HMAC-SHA256, in hex, over `assent server proof 1`, the challenge, the host and the port, each on a line of its
+   * HMAC-SHA256, in hex, over `byleave server proof 1`, the challenge, the host and the port, each on a line of its
    * own; the key is the token's signature.
    */
   proof: string;
@@ -1730,7 +1730,7 @@ export interface Verdict {
    */
   error_type: ErrorType | null;
   /**
-   * How the arguments were read, for `assent check`.
+   * How the arguments were read, for `byleave check`.
    */
   understood: {
     [k: string]: unknown;

@@ -1,4 +1,4 @@
-"""Print coverage for each part of Assent, lines and branches together, and fail when one is below the floor.
+"""Print coverage for each part of Byleave, lines and branches together, and fail when one is below the floor.
 
 Reads the data that pytest-cov left (`.coverage`), with what subprocesses added. A part that nothing ran counts as 0.
 """
@@ -33,7 +33,7 @@ COUNTS = ("num_statements", "covered_lines", "num_branches", "covered_branches")
 
 
 def measured() -> dict[str, dict[str, Any]]:
-    """Coverage's own summary of each file, by its path below src/assent."""
+    """Coverage's own summary of each file, by its path below src/byleave."""
     coverage = Coverage()
     coverage.load()
     leftovers = [str(path) for path in ROOT.glob(".coverage.*") if path.stat().st_size]
@@ -45,7 +45,7 @@ def measured() -> dict[str, dict[str, Any]]:
         report = os.path.join(directory, "coverage.json")
         coverage.json_report(outfile=report)
         files = json.loads(Path(report).read_text(encoding="utf-8"))["files"]
-    return {path.split("src/assent/", 1)[1]: file for path, file in files.items() if "src/assent/" in path}
+    return {path.split("src/byleave/", 1)[1]: file for path, file in files.items() if "src/byleave/" in path}
 
 
 def table(files: dict[str, dict[str, Any]]) -> tuple[list[str], list[str]]:

@@ -5,7 +5,7 @@
 
 The client in the editor judges every call again and has no rules of its own: commands, options, names, sizes, secrets'
 forms and every regular expression come from here, out of the Python gate as it is loaded. Nothing here is imported by
-Assent itself.
+Byleave itself.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from javascript_patterns import javascript
 
-from assent.gate import (
+from byleave.gate import (
     arguments,
     characters,
     commands,
@@ -42,9 +42,9 @@ from assent.gate import (
     streams,
     synonyms,
 )
-from assent.gate.table_files import load_tables
-from assent.gate.tables import CommandTable, Option
-from assent.protocol import inspections, policies, tools
+from byleave.gate.table_files import load_tables
+from byleave.gate.tables import CommandTable, Option
+from byleave.protocol import inspections, policies, tools
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "vscode" / "src" / "gate" / "tables.json"
@@ -234,7 +234,7 @@ def tables() -> dict[str, Any]:
     hits: Any = secret_names._hits  # pyright: ignore[reportPrivateUsage]
     words: Any = secret_names._WORDS  # pyright: ignore[reportPrivateUsage]
     return {
-        "note": "Generated from src/assent/gate by scripts/gate_tables.py. Do not edit.",
+        "note": "Generated from src/byleave/gate by scripts/gate_tables.py. Do not edit.",
         "patterns": patterns
         | {f"secret_formats.RUNS{sign}": javascript(pattern) for sign, pattern in runs.items()}
         | {f"secret_names.hits.{word}": javascript(hits(word)) for word in words},

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from assent.client import journal, outbox
-from assent.protocol.tools import MAX_CHANGES, MAX_FILE_BYTES, MAX_LISTING, TOOLS
-from assent.workspace import (
+from byleave.client import journal, outbox
+from byleave.protocol.tools import MAX_CHANGES, MAX_FILE_BYTES, MAX_LISTING, TOOLS
+from byleave.workspace import (
     bubblewrap,
     commands,
     disguises,

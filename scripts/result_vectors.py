@@ -15,10 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from assent.protocol.errors import AssentError
-from assent.protocol.tools import TOOLS
-from assent.settings import ClientSettings
-from assent.workspace import CommandTimeout, Workspace
+from byleave.protocol.errors import ByleaveError
+from byleave.protocol.tools import TOOLS
+from byleave.settings import ClientSettings
+from byleave.workspace import CommandTimeout, Workspace
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "vscode" / "test" / "vectors" / "results.json"
@@ -269,7 +269,7 @@ def _writes() -> list[Case]:
         write("a.txt/x"),
         write("source/app.py", look=("src/app.py",)),
         write(".git/config"),
-        write(".ASSENT/x"),
+        write(".BYLEAVE/x"),
         write("tool.exe"),
         write("lib.So. "),
         write("../x"),
@@ -335,7 +335,7 @@ def _commands() -> list[Case]:
         python(
             "import os; print([name for name in ('/etc/shadow', '/var/log', '/root/.ssh') if os.path.exists(name)])"
         ),
-        python("import os; print('ASSENT_TOKEN' in os.environ, os.environ['HOME'], os.environ['USER'])"),
+        python("import os; print('BYLEAVE_TOKEN' in os.environ, os.environ['HOME'], os.environ['USER'])"),
         python(
             "import socket\ntry:\n    socket.create_connection(('192.0.2.1', 80), 2)\n"
             "except OSError as e:\n    print(e.errno)"
@@ -401,7 +401,7 @@ async def _run(case: Case, base: Path, number: int) -> Case:
         record = "exec_1" if "record" in case else None
         result = await workspace.run(tool, params, bound=case["bound"], record_as=record)
         expected = {"result": _normal(result.model_dump(mode="json"), root)}
-    except AssentError as error:
+    except ByleaveError as error:
         expected = _failed(error, root)
     finally:
         await workspace.close()
@@ -414,7 +414,7 @@ def _defaults(tool: str) -> dict[str, Any]:
     return {name: field.get_default(call_default_factory=True) for name, field in fields if not field.is_required()}
 
 
-def _failed(error: AssentError, root: Path) -> dict[str, Any]:
+def _failed(error: ByleaveError, root: Path) -> dict[str, Any]:
     kind = "ExecutionTimeout" if isinstance(error, CommandTimeout) else type(error).__name__
     partial = error.partial if isinstance(error, CommandTimeout) else None
     return {
@@ -448,7 +448,7 @@ def _state(path: Path) -> dict[str, Any] | None:
 
 async def build() -> dict[str, Any]:
     """All cases with what the Python client gives now."""
-    base = Path(tempfile.mkdtemp(prefix="assent-vectors-"))
+    base = Path(tempfile.mkdtemp(prefix="byleave-vectors-"))
     umask = os.umask(0o022)
     try:
         made = [await _run(case, base, number) for number, case in enumerate(cases())]

@@ -3,9 +3,9 @@
     python scripts/schema.py            write schema/, docs/settings.md and newest.sql
     python scripts/schema.py --check    write nothing; exit 1 and name what is stale
 
-Generated: schema/assent.schema.json, schema/openapi.json, schema/types.ts, docs/settings.md, and the store's newest.sql
-from its migrations. The types are also compiled, strictly, with schema/check.ts. Nothing here is imported by Assent
-itself.
+Generated: schema/byleave.schema.json, schema/openapi.json, schema/types.ts, docs/settings.md, and the store's
+newest.sql from its migrations. The types are also compiled, strictly, with schema/check.ts. Nothing here is imported by
+Byleave itself.
 """
 
 import argparse
@@ -22,8 +22,8 @@ from typing import Any
 
 from settings_page import settings_page
 
-from assent.protocol.schema import wire_schema
-from assent.store import migrations
+from byleave.protocol.schema import wire_schema
+from byleave.store import migrations
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = ROOT / "schema"
@@ -31,13 +31,13 @@ TOOLS = SCHEMA / "node_modules" / ".bin"
 # They start `node` by its name; the pinned one is beside our Python.
 ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
 
-BANNER = "/* Generated from assent.schema.json by `make schema`. Do not edit. */"
+BANNER = "/* Generated from byleave.schema.json by `make schema`. Do not edit. */"
 
 # What the generator says of every type, and the type it makes of the document itself.
 NOISE = re.compile(
     r"/\*\*\n \* This interface was referenced by .*\n \* via the .*\n \*/\n"
     r"|( \*\n)? \* This interface was referenced by .*\n \* via the .*\n"
-    r"|/\*\*\n \* Every word that travels .*\n \*/\nexport interface Assent \{\n.*\n\}\n"
+    r"|/\*\*\n \* Every word that travels .*\n \*/\nexport interface Byleave \{\n.*\n\}\n"
 )
 
 
@@ -47,16 +47,16 @@ def as_json(document: dict[str, Any]) -> str:
 
 def openapi() -> str | None:
     """The server's own description of itself; None while there is no server to ask."""
-    if not (ROOT / "src" / "assent" / "server" / "openapi.py").exists():
-        sys.stderr.write("schema/openapi.json is left out: there is no assent.server.openapi yet.\n")
+    if not (ROOT / "src" / "byleave" / "server" / "openapi.py").exists():
+        sys.stderr.write("schema/openapi.json is left out: there is no byleave.server.openapi yet.\n")
         return None
-    return as_json(importlib.import_module("assent.server.openapi").openapi_document())
+    return as_json(importlib.import_module("byleave.server.openapi").openapi_document())
 
 
 def newest_tables() -> str:
     """What the migrations make of an empty file."""
     with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "assent.db"
+        path = Path(directory) / "byleave.db"
         migrations.upgrade(f"sqlite:///{path}")
         return migrations.script_of(path)
 
@@ -64,7 +64,7 @@ def newest_tables() -> str:
 def typescript(schema_text: str) -> str:
     """Types for TypeScript, from the JSON Schema alone."""
     with tempfile.TemporaryDirectory() as directory:
-        source = Path(directory) / "assent.schema.json"
+        source = Path(directory) / "byleave.schema.json"
         source.write_text(schema_text, encoding="utf-8")
         done = subprocess.run(
             [
@@ -107,7 +107,7 @@ def generated() -> dict[Path, str]:
     """Every generated file with the content it should have."""
     schema_text = as_json(wire_schema())
     files = {
-        SCHEMA / "assent.schema.json": schema_text,
+        SCHEMA / "byleave.schema.json": schema_text,
         SCHEMA / "types.ts": typescript(schema_text),
         ROOT / "docs" / "settings.md": settings_page(),
         migrations.NEWEST: newest_tables(),

@@ -9,35 +9,35 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
-from assent.settings import ClientSettings, ServerSettings
+from byleave.settings import ClientSettings, ServerSettings
 
 HEAD = """\
-<!-- Generated from src/assent/settings.py by `make schema`. Do not edit. -->
+<!-- Generated from src/byleave/settings.py by `make schema`. Do not edit. -->
 
 # Settings
 
-Every setting is an environment variable, or a key of the TOML file named by `ASSENT_CONFIG` (there without the
-prefix and in lower case: `ASSENT_CLIENT_WAIT_SECONDS` is `client_wait_seconds`). A variable wins over the file.
+Every setting is an environment variable, or a key of the TOML file named by `BYLEAVE_CONFIG` (there without the
+prefix and in lower case: `BYLEAVE_CLIENT_WAIT_SECONDS` is `client_wait_seconds`). A variable wins over the file.
 A list is written with commas. A value that does not fit stops the program with a sentence that says why.
 
 | variable | means |
 |---|---|
-| `ASSENT_CONFIG` | A TOML file with settings. |
-| `ASSENT_HOME` | State directory: the record, the client's journal, tokens. Default: the user's data directory. |
-| `ASSENT_DEBUG` | Anything but empty: a command that fails also prints the traceback. |
-| `ASSENT_LOG` | `json`: logs as JSON lines, for collectors. |
-| `ASSENT_PROJECT` | The project of `assent mcp`, where `--project` is not given. |
-| `ASSENT_RUN` | Set by the client for a command without a sandbox, to find what it left behind; not yours to set. |
+| `BYLEAVE_CONFIG` | A TOML file with settings. |
+| `BYLEAVE_HOME` | State directory: the record, the client's journal, tokens. Default: the user's data directory. |
+| `BYLEAVE_DEBUG` | Anything but empty: a command that fails also prints the traceback. |
+| `BYLEAVE_LOG` | `json`: logs as JSON lines, for collectors. |
+| `BYLEAVE_PROJECT` | The project of `byleave mcp`, where `--project` is not given. |
+| `BYLEAVE_RUN` | Set by the client for a command without a sandbox, to find what it left behind; not yours to set. |
 """
 
 SECTIONS: tuple[tuple[str, str, type[BaseSettings]], ...] = (
-    ("The server", "Read by `assent serve` and `assent up`.", ServerSettings),
-    ("The client", "Read by `assent connect`, `assent up`, `assent chat` and `assent tool`.", ClientSettings),
+    ("The server", "Read by `byleave serve` and `byleave up`.", ServerSettings),
+    ("The client", "Read by `byleave connect`, `byleave up`, `byleave chat` and `byleave tool`.", ClientSettings),
 )
 
 
 def variable(name: str) -> str:
-    return f"ASSENT_{name.upper()}"
+    return f"BYLEAVE_{name.upper()}"
 
 
 def settings_page() -> str:

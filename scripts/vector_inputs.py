@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assent.gate.names import secret_globs
-from assent.gate.table_files import load_tables
+from byleave.gate.names import secret_globs
+from byleave.gate.table_files import load_tables
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -183,7 +183,7 @@ def made_calls(seed: int, count: int) -> list[Call]:
 
 def _known_names() -> list[str]:
     """Names that mean something to someone, from the gate's own lists."""
-    lists = tomllib.loads((ROOT / "src" / "assent" / "gate" / "names.toml").read_text(encoding="utf-8"))
+    lists = tomllib.loads((ROOT / "src" / "byleave" / "gate" / "names.toml").read_text(encoding="utf-8"))
     kinds = ("directories", "files", "patterns", "paths")
     found = [
         name for group in (*lists["protected"], *lists["trusted"]) for kind in kinds for name in group.get(kind, ())

@@ -10,7 +10,7 @@ from typing import Any
 
 from vector_inputs import HALF, PIECES, Call, data, maker, run
 
-from assent.gate import secret_formats
+from byleave.gate import secret_formats
 
 _LENGTHS = (4, 6, 8, 12, 16, 20, 22, 24, 30, 32, 36, 40, 43, 48, 53, 64, 93)
 _MIXED = string.ascii_letters + string.digits

@@ -6,7 +6,7 @@
 
 A verdict is kept as its level, flags and a digest of all that was found, so that reasons, rules and the reading of the
 arguments are compared too. The inputs are made by `vector_inputs` and `vector_texts`. Nothing here is imported by
-Assent itself.
+Byleave itself.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import Any, cast
 import vector_inputs as inputs
 import vector_texts
 
-from assent.gate import (
+from byleave.gate import (
     Gate,
     GateRules,
     MaskedStream,
@@ -38,12 +38,12 @@ from assent.gate import (
     shown_params,
     trusted_name,
 )
-from assent.gate.gate import Judgement
-from assent.gate.globs import directory_of, path_above, path_fits
-from assent.gate.render import quote
-from assent.gate.secrets import mask_arguments
-from assent.protocol.digests import call_digest, canonical_json
-from assent.protocol.policies import Layer
+from byleave.gate.gate import Judgement
+from byleave.gate.globs import directory_of, path_above, path_fits
+from byleave.gate.render import quote
+from byleave.gate.secrets import mask_arguments
+from byleave.protocol.digests import call_digest, canonical_json
+from byleave.protocol.policies import Layer
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "vscode" / "test" / "vectors"

@@ -18,11 +18,11 @@ from typing import Any
 
 from aiohttp import web
 
-from assent.protocol.errors import AssentError, ConfigurationError
-from assent.protocol.tools import SearchWebParams
-from assent.settings import ClientSettings
-from assent.workspace import WebSearcher
-from assent.workspace.fetching import checked_url, is_never_asked, is_public
+from byleave.protocol.errors import ByleaveError, ConfigurationError
+from byleave.protocol.tools import SearchWebParams
+from byleave.settings import ClientSettings
+from byleave.workspace import WebSearcher
+from byleave.workspace.fetching import checked_url, is_never_asked, is_public
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "vscode" / "test" / "vectors" / "web.json"
@@ -171,7 +171,7 @@ async def _run(case: dict[str, Any], server: _Server, base: str, home: Path) -> 
     try:
         found = await searcher.search(SearchWebParams(query="a & b+ü", max_results=2))
         expected: dict[str, Any] = {"result": found.model_dump(mode="json")}
-    except AssentError as error:
+    except ByleaveError as error:
         expected = {"error": error.message, "error_type": error.error_type.value, "kind": type(error).__name__}
     finally:
         await searcher.close()

@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, settings
 from harness import traced
 
 TRACING = traced.started()
-"""Started here, before anything of Assent is loaded: one worker traces that, too."""
+"""Started here, before anything of Byleave is loaded: one worker traces that, too."""
 # A shell that starts us in the background has Ctrl-C ignored, and so would be all that we start: tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-HOMES = tempfile.mkdtemp(prefix="assent-homes-")
+HOMES = tempfile.mkdtemp(prefix="byleave-homes-")
 """Where each test's home would be: most never make theirs."""
 _numbers = itertools.count()
 
@@ -66,12 +66,12 @@ def pytest_sessionfinish() -> None:
 
 @contextlib.contextmanager
 def _clean_environment(is_traced: bool) -> Generator[None]:
-    """No ASSENT_* variable leaks into a test, and none of its state into the developer's home."""
+    """No BYLEAVE_* variable leaks into a test, and none of its state into the developer's home."""
     # What a test starts is traced only if the test is.
-    unwanted = ("ASSENT_", "XDG_CONFIG_HOME") if is_traced else ("ASSENT_", "XDG_CONFIG_HOME", "COVERAGE_")
+    unwanted = ("BYLEAVE_", "XDG_CONFIG_HOME") if is_traced else ("BYLEAVE_", "XDG_CONFIG_HOME", "COVERAGE_")
     taken = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(unwanted)}
     home = os.path.join(HOMES, str(next(_numbers)))
-    given = {"ASSENT_HOME": f"{home}/assent-home", "XDG_CONFIG_HOME": f"{home}/config-home"}
+    given = {"BYLEAVE_HOME": f"{home}/byleave-home", "XDG_CONFIG_HOME": f"{home}/config-home"}
     os.environ.update(given)
     try:
         yield

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from assent.settings import DEFAULT_PORT, ClientSettings, ServerSettings, default_home
+from byleave.settings import DEFAULT_PORT, ClientSettings, ServerSettings, default_home
 
 
 @pytest.mark.promise("L2")
@@ -16,7 +16,7 @@ def test_defaults_are_the_agreed_numbers() -> None:
     assert server.model == "offline"
     assert server.allowed_hosts == ("127.0.0.1", "localhost", "::1")
     assert server.secret is None
-    assert server.database == f"sqlite:///{server.home / 'assent.db'}"
+    assert server.database == f"sqlite:///{server.home / 'byleave.db'}"
 
 
 @pytest.mark.promise("C6")
@@ -34,10 +34,10 @@ def test_client_defaults_are_the_agreed_numbers() -> None:
 
 @pytest.mark.promise("L2")
 def test_variable_wins_over_file_and_file_over_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    file = tmp_path / "assent.toml"
+    file = tmp_path / "byleave.toml"
     file.write_text('model = "from-file"\nlease_seconds = 7\nallowed_hosts = ["a.example"]\n')
-    monkeypatch.setenv("ASSENT_CONFIG", str(file))
-    monkeypatch.setenv("ASSENT_MODEL", "from-variable")
+    monkeypatch.setenv("BYLEAVE_CONFIG", str(file))
+    monkeypatch.setenv("BYLEAVE_MODEL", "from-variable")
     server = ServerSettings()
     assert server.model == "from-variable"
     assert server.lease_seconds == 7
@@ -47,9 +47,9 @@ def test_variable_wins_over_file_and_file_over_default(monkeypatch: pytest.Monke
 
 @pytest.mark.promise("L2")
 def test_lists_are_split_at_commas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ASSENT_ALLOWED_HOSTS", "assent.example.com, localhost,")
-    monkeypatch.setenv("ASSENT_ALLOWED_COMMANDS", "ls,cat")
-    assert ServerSettings().allowed_hosts == ("assent.example.com", "localhost")
+    monkeypatch.setenv("BYLEAVE_ALLOWED_HOSTS", "byleave.example.com, localhost,")
+    monkeypatch.setenv("BYLEAVE_ALLOWED_COMMANDS", "ls,cat")
+    assert ServerSettings().allowed_hosts == ("byleave.example.com", "localhost")
     assert ServerSettings().allowed_commands == ("ls", "cat")
     assert ClientSettings().allowed_commands == ("ls", "cat")
     assert ClientSettings(allowed_commands=("git",)).allowed_commands == ("git",)
@@ -57,18 +57,18 @@ def test_lists_are_split_at_commas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.promise("L2")
 def test_state_directory_can_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ASSENT_HOME", str(tmp_path))
+    monkeypatch.setenv("BYLEAVE_HOME", str(tmp_path))
     assert ServerSettings().home == tmp_path
-    monkeypatch.setenv("ASSENT_DATABASE_URL", "sqlite:////elsewhere/record.db")
+    monkeypatch.setenv("BYLEAVE_DATABASE_URL", "sqlite:////elsewhere/record.db")
     assert ServerSettings().database == "sqlite:////elsewhere/record.db"
-    monkeypatch.delenv("ASSENT_HOME")
+    monkeypatch.delenv("BYLEAVE_HOME")
     assert ServerSettings().home == default_home()
 
 
 def test_secrets_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ASSENT_SECRET", "correct-horse")
-    monkeypatch.setenv("ASSENT_TOKEN", "correct-horse")
-    monkeypatch.setenv("ASSENT_TAVILY_API_KEY", "correct-horse")
+    monkeypatch.setenv("BYLEAVE_SECRET", "correct-horse")
+    monkeypatch.setenv("BYLEAVE_TOKEN", "correct-horse")
+    monkeypatch.setenv("BYLEAVE_TAVILY_API_KEY", "correct-horse")
     for settings in (ServerSettings(), ClientSettings()):
         assert "correct-horse" not in f"{settings!r} {settings} {settings.model_dump_json()}"
 
@@ -76,10 +76,10 @@ def test_secrets_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("ASSENT_DURABILITY", "maybe"),
-        ("ASSENT_MEDIUM_APPROVAL_SECONDS", "0"),
-        ("ASSENT_LEASE_SECONDS", "soon"),
-        ("ASSENT_MAX_BODY_BYTES", "-1"),
+        ("BYLEAVE_DURABILITY", "maybe"),
+        ("BYLEAVE_MEDIUM_APPROVAL_SECONDS", "0"),
+        ("BYLEAVE_LEASE_SECONDS", "soon"),
+        ("BYLEAVE_MAX_BODY_BYTES", "-1"),
     ],
 )
 def test_value_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
@@ -90,7 +90,7 @@ def test_value_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch, var
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("ASSENT_COMMAND_TIMEOUT_SECONDS", "301"), ("ASSENT_CONCURRENCY", "0"), ("ASSENT_SEARCH_PROVIDER", "other")],
+    [("BYLEAVE_COMMAND_TIMEOUT_SECONDS", "301"), ("BYLEAVE_CONCURRENCY", "0"), ("BYLEAVE_SEARCH_PROVIDER", "other")],
 )
 def test_client_value_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
     monkeypatch.setenv(variable, value)

@@ -5,9 +5,9 @@ Classified only; nothing here is run.
 
 import pytest
 
-from assent.gate import Gate, mask_text
-from assent.protocol.values import JsonObject
-from assent.protocol.verdicts import VerdictLevel
+from byleave.gate import Gate, mask_text
+from byleave.protocol.values import JsonObject
+from byleave.protocol.verdicts import VerdictLevel
 
 WORKSPACE = "/home/alice/project"
 LEVELS = {level.value: level.rank for level in VerdictLevel}
@@ -100,8 +100,8 @@ def test_writing_what_others_execute_or_trust_is_high(path: str) -> None:
 
 
 @pytest.mark.promise("X12")
-@pytest.mark.parametrize("path", [".git/config", ".git/hooks/pre-commit", ".assent/policy.toml", "a/../.git/config"])
-def test_writing_below_git_and_assent_is_refused(path: str) -> None:
+@pytest.mark.parametrize("path", [".git/config", ".git/hooks/pre-commit", ".byleave/policy.toml", "a/../.git/config"])
+def test_writing_below_git_and_byleave_is_refused(path: str) -> None:
     assert write(path) == "REFUSE"
 
 

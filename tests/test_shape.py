@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from assent.settings import ClientSettings, ServerSettings
+from byleave.settings import ClientSettings, ServerSettings
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "src" / "assent"
+SOURCE = ROOT / "src" / "byleave"
 TESTS = ROOT / "tests"
 MAX_LINES = 400
 SOUP = {"utils", "util", "helpers", "helper", "common", "misc", "core", "base", "manager", "service", "stuff"}
@@ -92,7 +92,7 @@ def test_every_setting_is_documented() -> None:
     for model in (ServerSettings, ClientSettings):
         for name, field in model.model_fields.items():
             assert field.description, f"{name} has no description."
-            assert f"`ASSENT_{name.upper()}`" in page, f"{name} is missing. hint: make schema"
+            assert f"`BYLEAVE_{name.upper()}`" in page, f"{name} is missing. hint: make schema"
 
 
 def test_settings_page_is_what_the_models_say(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,11 +103,11 @@ def test_settings_page_is_what_the_models_say(monkeypatch: pytest.MonkeyPatch) -
 
 
 def _variables(paths: Iterator[Path] | list[Path]) -> dict[str, str]:
-    """Every ASSENT_* name in these files, with one file that names it."""
+    """Every BYLEAVE_* name in these files, with one file that names it."""
     return {
         name: _name(path)
         for path in paths
-        for name in re.findall(r"ASSENT_[A-Z_]*[A-Z]", path.read_text(encoding="utf-8"))
+        for name in re.findall(r"BYLEAVE_[A-Z_]*[A-Z]", path.read_text(encoding="utf-8"))
     }
 
 
@@ -117,8 +117,8 @@ def test_every_variable_in_the_source_is_documented() -> None:
 
 
 def test_every_variable_named_in_the_documents_exists() -> None:
-    known = {f"ASSENT_{name.upper()}" for model in (ServerSettings, ClientSettings) for name in model.model_fields}
-    known |= {"ASSENT_CONFIG", *_variables(MODULES)}
+    known = {f"BYLEAVE_{name.upper()}" for model in (ServerSettings, ClientSettings) for name in model.model_fields}
+    known |= {"BYLEAVE_CONFIG", *_variables(MODULES)}
     documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").rglob("*.md")]
     assert {name: path for name, path in _variables(documents).items() if name not in known} == {}
 

@@ -11,7 +11,7 @@ export default defineConfig({
   base: "/page/",
   resolve: { alias: { "@protocol": here("../schema/types.ts") } },
   build: {
-    outDir: here("../src/assent/server/page"),
+    outDir: here("../src/byleave/server/page"),
     emptyOutDir: true,
     assetsDir: "",
     // Nothing inline: the page's policy allows no inline script and no data: script.
@@ -25,7 +25,7 @@ export default defineConfig({
       preserveEntrySignatures: "exports-only",
       output: {
         entryFileNames: (chunk) => (chunk.name === "embed" ? "embed.js" : "[name]-[hash].js"),
-        assetFileNames: (asset) => (asset.names[0]?.endsWith(".css") ? "assent.css" : "[name]-[hash][extname]"),
+        assetFileNames: (asset) => (asset.names[0]?.endsWith(".css") ? "byleave.css" : "[name]-[hash][extname]"),
       },
     },
     target: "es2022",

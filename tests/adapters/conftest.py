@@ -1,4 +1,4 @@
-"""What every adapter is tested with: a whole Assent, a scripted model, and one task."""
+"""What every adapter is tested with: a whole Byleave, a scripted model, and one task."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from openai import AsyncOpenAI
 
-from assent.protocol.events import ApprovalRequested
+from byleave.protocol.events import ApprovalRequested
 from harness.household import Household, open_household
 from harness.model_server import ModelServer, by_step, call, calls, open_model_server, say
 

@@ -1,4 +1,4 @@
-"""ACP: the editor's side of the official library, over stdio, against a whole Assent."""
+"""ACP: the editor's side of the official library, over stdio, against a whole Byleave."""
 
 import asyncio
 import os
@@ -24,9 +24,9 @@ from acp.schema import (
     ToolCallUpdate,
 )
 
-from assent.adapters.acp_calls import absolute, title, written
-from assent.protocol.approvals import RejectBody
-from assent.protocol.states import ApprovalScope, Scope
+from byleave.adapters.acp_calls import absolute, title, written
+from byleave.protocol.approvals import RejectBody
+from byleave.protocol.states import ApprovalScope, Scope
 from harness.forks import Forked, shared_forks
 from harness.household import Household, open_household
 from harness.model_server import Turn, by_step, call, open_model_server, refuse_with, say
@@ -108,13 +108,13 @@ async def opened(
     """The editor's side of a connection; with `spawn` the program is started as an editor starts it."""
     token = household.token(*scopes)
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("ASSENT_")},
-        "ASSENT_SERVER_URL": household.url,
-        "ASSENT_TOKEN": token,
-        "ASSENT_HOME": str(household.home.parent / "client"),
+        **{name: value for name, value in os.environ.items() if not name.startswith("BYLEAVE_")},
+        "BYLEAVE_SERVER_URL": household.url,
+        "BYLEAVE_TOKEN": token,
+        "BYLEAVE_HOME": str(household.home.parent / "client"),
     }
     async with (
-        spawn_agent_process(editor, sys.executable, "-m", "assent.cli.main", "acp", *options, env=environment)  # pyright: ignore[reportArgumentType]
+        spawn_agent_process(editor, sys.executable, "-m", "byleave.cli.main", "acp", *options, env=environment)  # pyright: ignore[reportArgumentType]
         if spawn
         else forked(editor, ("acp", *options), environment)
     ) as (connection, _):

@@ -11,7 +11,7 @@ import pytest
 from acp.helpers import text_block
 from acp.schema import PermissionOption, RequestPermissionResponse, ToolCallUpdate
 
-from assent.protocol.states import ExecutionStatus
+from byleave.protocol.states import ExecutionStatus
 from harness.household import Household, open_household
 from harness.model_server import ModelServer, by_step, call, open_model_server, say
 

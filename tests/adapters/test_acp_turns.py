@@ -9,11 +9,11 @@ import pytest
 from acp import RequestError
 from acp.schema import PermissionOption, RequestPermissionResponse, ToolCallUpdate
 
-from assent.adapters.acp_turns import Place, Turn
-from assent.client import ServerApi
-from assent.protocol.approvals import ApproveBody
-from assent.protocol.errors import UnreachableError
-from assent.protocol.states import Scope
+from byleave.adapters.acp_turns import Place, Turn
+from byleave.client import ServerApi
+from byleave.protocol.approvals import ApproveBody
+from byleave.protocol.errors import UnreachableError
+from byleave.protocol.states import Scope
 from harness.household import Household, open_household
 
 from .test_acp_bridge import Editor

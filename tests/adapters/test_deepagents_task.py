@@ -6,7 +6,7 @@ import pytest
 from deepagents import create_deep_agent
 from langchain_core.messages import HumanMessage
 
-from assent.adapters.deepagents import AssentBackend
+from byleave.adapters.deepagents import ByleaveBackend
 from harness.household import Household
 from harness.model_server import ModelServer, by_step, call, calls, open_model_server, say
 
@@ -36,7 +36,7 @@ async def test_a_task_with_a_read_a_write_a_rejection_and_a_timeout_is_completed
 ) -> None:
     async with household.agent(name="deep") as caller:
         model = chat(connect(task), responses=True)
-        agent = create_deep_agent(model=model, backend=AssentBackend(caller))
+        agent = create_deep_agent(model=model, backend=ByleaveBackend(caller))
         result = await agent.ainvoke({"messages": [HumanMessage("go")]})
     assert "All done." in result["messages"][-1].text
     await check_task(household, task)

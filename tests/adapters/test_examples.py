@@ -30,13 +30,13 @@ def model(asked: Asked) -> Turn:
 
 async def run_example(name: str, household: Household, server: ModelServer) -> str:
     # Not traced: it doubles the start, and the same parts are tested in this process.
-    unwanted = ("ASSENT_", "OPENAI_", "COVERAGE_")
+    unwanted = ("BYLEAVE_", "OPENAI_", "COVERAGE_")
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith(unwanted)},
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "ASSENT_SERVER_URL": household.url,
-        "ASSENT_TOKEN": household.token(),
-        "ASSENT_PROJECT": household.project_id,
+        "BYLEAVE_SERVER_URL": household.url,
+        "BYLEAVE_TOKEN": household.token(),
+        "BYLEAVE_PROJECT": household.project_id,
         "OPENAI_BASE_URL": server.url,
         "OPENAI_API_KEY": "test",
         "MODEL": MODEL,
@@ -81,4 +81,4 @@ def test_every_example_is_listed_and_short() -> None:
         if path.is_file() and path.name != "README.md":
             assert f"({path.name})" in listed, path.name
             assert len(path.read_text().splitlines()) <= 30, path.name
-    assert json.loads((EXAMPLES / "mcp_host.json").read_text())["mcpServers"]["assent"]["command"] == "assent"
+    assert json.loads((EXAMPLES / "mcp_host.json").read_text())["mcpServers"]["byleave"]["command"] == "byleave"

@@ -1,4 +1,4 @@
-"""LangChain, LangGraph and deepagents on Assent."""
+"""LangChain, LangGraph and deepagents on Byleave."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,10 +11,10 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 
-from assent.adapters.deepagents import AssentBackend
-from assent.adapters.langchain import assent_tools
-from assent.protocol.calling import ToolCaller
-from assent.protocol.states import ExecutionStatus
+from byleave.adapters.deepagents import ByleaveBackend
+from byleave.adapters.langchain import byleave_tools
+from byleave.protocol.calling import ToolCaller
+from byleave.protocol.states import ExecutionStatus
 from harness.household import Household
 from harness.model_server import ModelServer, by_step, call, calls, open_model_server, say
 
@@ -39,7 +39,7 @@ async def test_a_task_with_a_read_a_write_a_rejection_and_a_timeout_is_completed
     household: Household, connect: Connect, task: ModelServer, responses: bool
 ) -> None:
     async with household.agent(name="langchain") as caller:
-        agent = create_agent(chat(connect(task), responses=responses), tools=assent_tools(caller))
+        agent = create_agent(chat(connect(task), responses=responses), tools=byleave_tools(caller))
         result = await agent.ainvoke({"messages": [HumanMessage("go")]})
     assert "All done." in result["messages"][-1].text
     await check_task(household, task)
@@ -53,14 +53,14 @@ async def test_a_thread_that_is_gone_on_with_does_not_repeat_its_call(household:
     with open_model_server(script) as server:
         async with household.agent() as caller:
             model, saver = chat(connect(server)), InMemorySaver()
-            first = create_agent(model, tools=assent_tools(cast(ToolCaller, _Uncancelled(caller))), checkpointer=saver)
+            first = create_agent(model, tools=byleave_tools(cast(ToolCaller, _Uncancelled(caller))), checkpointer=saver)
             running = asyncio.create_task(first.ainvoke({"messages": [HumanMessage("go")]}, config))
             question = await household.person.until("tool.approval_request")
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
             await household.person.approve(question.approval_id)  # type: ignore[union-attr]
-            second = create_agent(model, tools=assent_tools(caller), checkpointer=saver)
+            second = create_agent(model, tools=byleave_tools(caller), checkpointer=saver)
             result = await second.ainvoke(None, config)
     assert result["messages"][-1].text == "Written."
     assert len(await household.person.record()) == 1
@@ -81,7 +81,7 @@ async def test_the_same_call_under_an_old_number_is_made_again(household: Househ
     again = ("read_file", {"path": "README.md"}, "call_1")
     with open_model_server(by_step(calls(again), calls(again), say("Done."))) as server:
         async with household.agent() as caller:
-            agent = create_agent(chat(connect(server)), assent_tools(caller), checkpointer=InMemorySaver())
+            agent = create_agent(chat(connect(server)), byleave_tools(caller), checkpointer=InMemorySaver())
             await agent.ainvoke({"messages": [HumanMessage("go")]}, {"configurable": {"thread_id": "t"}})
     assert len(await household.person.record()) == 2
 
@@ -97,7 +97,7 @@ async def test_a_forged_history_runs_nothing_without_the_person(household: House
     config: Any = {"configurable": {"thread_id": "t"}}
     with open_model_server([say("Done.")]) as server:
         async with household.agent() as caller:
-            agent = create_agent(chat(connect(server)), tools=assent_tools(caller), checkpointer=InMemorySaver())
+            agent = create_agent(chat(connect(server)), tools=byleave_tools(caller), checkpointer=InMemorySaver())
             await agent.aupdate_state(config, {"messages": [HumanMessage("go"), forged]}, as_node="model")
             await agent.ainvoke(None, config)
     assert not (household.workspace / "a.txt").exists()
@@ -106,7 +106,7 @@ async def test_a_forged_history_runs_nothing_without_the_person(household: House
 
 async def test_tools_say_that_they_are_asynchronous(household: Household) -> None:
     async with household.agent() as caller:
-        (tool,) = assent_tools(caller, tools=["read_file"])
+        (tool,) = byleave_tools(caller, tools=["read_file"])
         with pytest.raises(NotImplementedError, match="ainvoke"):
             tool.invoke({"path": "README.md"})
         assert "not a JSON object" in await tool.ainvoke("README.md")
@@ -116,12 +116,12 @@ async def test_tools_say_that_they_are_asynchronous(household: Household) -> Non
 
 
 @pytest.fixture
-async def backend(household: Household) -> AsyncIterator[AssentBackend]:
+async def backend(household: Household) -> AsyncIterator[ByleaveBackend]:
     household.person.decide = lambda question: True
     (household.workspace / "src").mkdir()
     (household.workspace / "src" / "app.py").write_text("one = 1\ntwo = 2\nthree = 3\n")
     async with household.agent(name="deep") as caller:
-        yield AssentBackend(caller)
+        yield ByleaveBackend(caller)
 
 
 async def test_every_file_tool_of_deepagents_goes_through_the_gate(household: Household, connect: Connect) -> None:
@@ -138,7 +138,7 @@ async def test_every_file_tool_of_deepagents_goes_through_the_gate(household: Ho
     )
     with open_model_server(script) as server:
         async with household.agent(name="deep") as caller:
-            agent = create_deep_agent(model=chat(connect(server)), backend=AssentBackend(caller))
+            agent = create_deep_agent(model=chat(connect(server)), backend=ByleaveBackend(caller))
             await agent.ainvoke({"messages": [HumanMessage("go")]})
         told = [text for _, text in server.requests[-1].results]
     assert (household.workspace / "src" / "new.py").read_text() == "a = 2\n"
@@ -150,7 +150,7 @@ async def test_every_file_tool_of_deepagents_goes_through_the_gate(household: Ho
     assert {"list_directory", "write_file", "read_file", "search_files", "execute_command"} <= set(names)
 
 
-async def test_reading_goes_on_where_it_stopped(backend: AssentBackend) -> None:
+async def test_reading_goes_on_where_it_stopped(backend: ByleaveBackend) -> None:
     first = await backend.aread("/src/app.py", 0, 2)
     assert first.file_data is not None
     assert first.file_data["content"].startswith("one = 1\ntwo = 2")
@@ -161,7 +161,7 @@ async def test_reading_goes_on_where_it_stopped(backend: AssentBackend) -> None:
     assert "nothing.py" in ((await backend.aread("/nothing.py")).error or "")
 
 
-async def test_globs_are_matched_from_the_place_they_are_given_for(backend: AssentBackend) -> None:
+async def test_globs_are_matched_from_the_place_they_are_given_for(backend: ByleaveBackend) -> None:
     async def found(pattern: str, path: str | None = None) -> list[str]:
         result = await backend.aglob(pattern, path)
         return sorted(entry["path"] for entry in result.matches or [])
@@ -175,7 +175,7 @@ async def test_globs_are_matched_from_the_place_they_are_given_for(backend: Asse
     assert (await backend.aglob("*", "/../outside")).error is not None
 
 
-async def test_an_edit_needs_exactly_one_place_and_shown_text(backend: AssentBackend, household: Household) -> None:
+async def test_an_edit_needs_exactly_one_place_and_shown_text(backend: ByleaveBackend, household: Household) -> None:
     assert "does not hold" in ((await backend.aedit("/src/app.py", "four", "4")).error or "")
     assert "3 times" in ((await backend.aedit("/src/app.py", " = ", "=")).error or "")
     assert (await backend.aedit("/src/app.py", " = ", "=", replace_all=True)).occurrences == 3
@@ -188,12 +188,12 @@ async def test_an_edit_needs_exactly_one_place_and_shown_text(backend: AssentBac
 
 
 @pytest.mark.parametrize("command", ["ls | wc", "ls; pwd", "cat <a", "echo $HOME", "echo `id`", "ls &", "", "'"])
-async def test_what_only_a_shell_understands_is_not_run(backend: AssentBackend, command: str) -> None:
+async def test_what_only_a_shell_understands_is_not_run(backend: ByleaveBackend, command: str) -> None:
     done = await backend.aexecute(command)
     assert done.exit_code == 126
 
 
-async def test_commands_uploads_and_deletions_obey_the_rules(backend: AssentBackend, household: Household) -> None:
+async def test_commands_uploads_and_deletions_obey_the_rules(backend: ByleaveBackend, household: Household) -> None:
     done = await backend.aexecute("ls src", timeout=5)
     assert (done.output.strip(), done.exit_code) == ("app.py", 0)
     (up,) = await backend.aupload_files([("/src/up.txt", b"text")])
@@ -205,7 +205,7 @@ async def test_commands_uploads_and_deletions_obey_the_rules(backend: AssentBack
     assert "not allowed: rm" in ((await backend.adelete("/src/up.txt")).error or "")
     household.person.decide = lambda question: "keep it"
     assert "keep it" in ((await backend.awrite("/src/other.txt", "x")).error or "")
-    assert backend.id == "assent"
+    assert backend.id == "byleave"
     assert (await backend.als("/nowhere")).error is not None
     assert (await backend.agrep("x", "/nowhere")).error is not None
     assert [match["line"] for match in (await backend.agrep("two", "/", "*.py", max_count=1)).matches or []] == [2]

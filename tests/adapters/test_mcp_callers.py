@@ -10,11 +10,11 @@ import httpx2
 import pytest
 from mcp import Client
 
-from assent.adapters import mcp as adapter
-from assent.protocol.errors import CallerError, UnreachableError
-from assent.protocol.executions import ToolResponse
-from assent.sdk import Agent
-from assent.server import mcp_sessions
+from byleave.adapters import mcp as adapter
+from byleave.protocol.errors import CallerError, UnreachableError
+from byleave.protocol.executions import ToolResponse
+from byleave.sdk import Agent
+from byleave.server import mcp_sessions
 from harness.household import Household
 from harness.signing import page_headers
 
@@ -54,7 +54,7 @@ async def test_any_caller_will_do_and_a_waiting_host_hears_that_it_waits(
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         heard.put_nowait(message or "")
 
-    async with household.agent() as agent, Client(adapter.assent_server(PlainCaller(agent))) as client:
+    async with household.agent() as agent, Client(adapter.byleave_server(PlainCaller(agent))) as client:
         calling = asyncio.ensure_future(
             client.call_tool("write_file", {"path": "a.txt", "content": "x"}, progress_callback=hear)
         )
@@ -71,16 +71,16 @@ async def test_any_caller_will_do_and_a_waiting_host_hears_that_it_waits(
 
 async def test_only_the_tools_that_were_chosen_are_offered(household: Household) -> None:
     async with household.agent() as agent:
-        async with Client(adapter.assent_server(agent, tools=["read_file"])) as client:
+        async with Client(adapter.byleave_server(agent, tools=["read_file"])) as client:
             assert [tool.name for tool in (await client.list_tools()).tools] == ["read_file"]
         with pytest.raises(CallerError, match="no tool 'rm'"):
-            adapter.assent_server(agent, tools=["rm"])
+            adapter.byleave_server(agent, tools=["rm"])
 
 
 async def test_a_user_without_room_for_streams_is_only_told_less(
     household: Household, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent.server.streams.STREAMS_PER_USER", 0)
+    monkeypatch.setattr("byleave.server.streams.STREAMS_PER_USER", 0)
     async with over_http("auto")(household) as client:
         assert not (await client.call_tool("write_file", {"path": "a.txt", "content": "x"})).is_error
 
@@ -116,16 +116,16 @@ async def test_the_pages_cookie_does_not_open_it(household: Household) -> None:
 async def test_a_server_without_the_library_says_how_to_get_it(
     household: Household, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "assent.server.mcp_sessions")
+    monkeypatch.delitem(sys.modules, "byleave.server.mcp_sessions")
     monkeypatch.setitem(sys.modules, "mcp.server.streamable_http_manager", None)
     async with ask(household, **ACCEPT) as http:
         answer = await http.post(f"/mcp/{household.project_id}", json=PING)
-    assert (answer.status_code, answer.json()["hint"]) == (503, "Install it: `pip install 'assent[mcp]'`.")
+    assert (answer.status_code, answer.json()["hint"]) == (503, "Install it: `pip install 'byleave[mcp]'`.")
 
 
 def test_neither_server_nor_client_loads_a_bridge_before_it_is_asked_for() -> None:
     script = (
-        "import sys, assent.server.app, assent.client, assent.sdk, assent.cli.commands;"
+        "import sys, byleave.server.app, byleave.client, byleave.sdk, byleave.cli.commands;"
         "print([name for name in ('mcp', 'acp', 'mcp_types', 'agents', 'langchain_core') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

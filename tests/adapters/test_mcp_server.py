@@ -13,9 +13,9 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextContent
 
-from assent.protocol.events import ApprovalRequested
-from assent.protocol.states import ErrorType, ExecutionStatus, Scope
-from assent.protocol.tools import TOOLS
+from byleave.protocol.events import ApprovalRequested
+from byleave.protocol.states import ErrorType, ExecutionStatus, Scope
+from byleave.protocol.tools import TOOLS
 from harness.household import Household
 
 from .conftest import REASON
@@ -43,11 +43,11 @@ def over_stdio(mode: Any) -> Open:
     async def connect(household: Household) -> AsyncGenerator[Client]:
         started = StdioServerParameters(
             command=sys.executable,
-            args=["-m", "assent.cli.main", "mcp", "--project", household.project_id],
+            args=["-m", "byleave.cli.main", "mcp", "--project", household.project_id],
             env={
-                "ASSENT_SERVER_URL": household.url,
-                "ASSENT_TOKEN": household.token(),
-                "ASSENT_HOME": str(household.home / "host"),
+                "BYLEAVE_SERVER_URL": household.url,
+                "BYLEAVE_TOKEN": household.token(),
+                "BYLEAVE_HOME": str(household.home / "host"),
             },
         )
         async with Client(stdio_client(started), mode=mode) as client:
@@ -173,9 +173,9 @@ async def test_without_a_project_in_the_path_the_header_or_the_only_one_counts(h
     async with ask(household) as http:
         several = await http.post("/mcp", json=PING)
         assert (several.status_code, "2 projects" in several.text) == (400, True)
-        named = await http.post("/mcp", json=PING, headers={"Assent-Project": household.project_id, **ACCEPT})
+        named = await http.post("/mcp", json=PING, headers={"Byleave-Project": household.project_id, **ACCEPT})
         assert named.status_code == 200
-        unknown = await http.post("/mcp", json=PING, headers={"Assent-Project": "proj_other"})
+        unknown = await http.post("/mcp", json=PING, headers={"Byleave-Project": "proj_other"})
         assert unknown.status_code == 404
 
 

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK on Assent: its tools, its interruptions, and nothing it says is an approval."""
+"""The OpenAI Agents SDK on Byleave: its tools, its interruptions, and nothing it says is an approval."""
 
 import asyncio
 import json
@@ -8,9 +8,9 @@ import pytest
 from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, RunState, set_tracing_disabled
 from openai import AsyncOpenAI
 
-from assent.adapters.openai_agents import assent_tools, settle
-from assent.protocol.errors import CallerError
-from assent.protocol.states import ExecutionStatus
+from byleave.adapters.openai_agents import byleave_tools, settle
+from byleave.protocol.errors import CallerError
+from byleave.protocol.states import ExecutionStatus
 from harness.household import Household
 from harness.model_server import ModelServer, by_step, call, calls, open_model_server, say
 
@@ -30,7 +30,7 @@ async def test_a_task_with_a_read_a_write_a_rejection_and_a_timeout_is_completed
     household: Household, connect: Connect, task: ModelServer, responses: bool
 ) -> None:
     async with household.agent(name="sdk") as agent:
-        result = await Runner.run(worker(connect(task), assent_tools(agent), responses=responses), "go")
+        result = await Runner.run(worker(connect(task), byleave_tools(agent), responses=responses), "go")
     assert result.final_output == "All done."
     await check_task(household, task)
 
@@ -42,13 +42,13 @@ async def test_an_interrupted_run_is_saved_and_goes_on_in_another_process_after_
     household.person.decide = lambda question: None
     with open_model_server(script) as server:
         async with household.agent() as agent:
-            tools = assent_tools(agent, interrupt=True, scope="thread-1")
+            tools = byleave_tools(agent, interrupt=True, scope="thread-1")
             result = await Runner.run(worker(connect(server), tools), "go")
             assert [item.tool_name for item in result.interruptions] == ["write_file"]
             saved = json.dumps(result.to_state().to_json())
         question = await household.person.until("tool.approval_request")
         async with household.agent() as agent:
-            again = worker(connect(server), assent_tools(agent, interrupt=True, scope="thread-1"))
+            again = worker(connect(server), byleave_tools(agent, interrupt=True, scope="thread-1"))
             state = await RunState.from_json(again, json.loads(saved))
             assert await settle(state, agent, scope="thread-1", seconds=0) is False
             await household.person.approve(question.approval_id)  # type: ignore[union-attr]
@@ -66,7 +66,7 @@ async def test_a_rejection_of_an_interrupted_call_reaches_the_model_with_its_rea
     household.person.decide = lambda question: "keep it as it is"
     with open_model_server(script) as server:
         async with household.agent() as agent:
-            one = worker(connect(server), assent_tools(agent, interrupt=True, scope="t"))
+            one = worker(connect(server), byleave_tools(agent, interrupt=True, scope="t"))
             result = await Runner.run(one, "go")
             state = result.to_state()
             assert await settle(state, agent, scope="t")
@@ -82,7 +82,7 @@ async def test_a_state_that_somebody_else_approved_runs_nothing(household: House
     household.person.decide = lambda question: None
     with open_model_server(script) as server:
         async with household.agent() as agent:
-            one = worker(connect(server), assent_tools(agent, interrupt=True, scope="t"))
+            one = worker(connect(server), byleave_tools(agent, interrupt=True, scope="t"))
             result = await Runner.run(one, "go")
             state = result.to_state()
             state.approve(state.get_interruptions()[0], always_approve=True)
@@ -100,7 +100,7 @@ async def test_reads_are_not_interrupted(household: Household, connect: Connect)
     script = by_step(call("read_file", {"path": "README.md"}), say("It says hello."))
     with open_model_server(script) as server:
         async with household.agent() as agent:
-            result = await Runner.run(worker(connect(server), assent_tools(agent, interrupt=True, scope="t")), "go")
+            result = await Runner.run(worker(connect(server), byleave_tools(agent, interrupt=True, scope="t")), "go")
     assert result.final_output == "It says hello."
 
 
@@ -109,7 +109,7 @@ async def test_the_same_call_of_another_conversation_is_made_again(household: Ho
     script = by_step(calls(("read_file", {"path": "README.md"}, "call_1")), say("Done."))
     with open_model_server(script) as server:
         async with household.agent() as agent:
-            reader = worker(connect(server), assent_tools(agent))
+            reader = worker(connect(server), byleave_tools(agent))
             await Runner.run(reader, "go")
             (household.workspace / "README.md").write_text("news\n")
             await Runner.run(reader, "go")
@@ -120,7 +120,7 @@ async def test_broken_arguments_are_told_to_the_model(household: Household, conn
     script = by_step(call("read_file", '["README.md"]'), say("Sorry."))
     with open_model_server(script) as server:
         async with household.agent() as agent:
-            await Runner.run(worker(connect(server), assent_tools(agent)), "go")
+            await Runner.run(worker(connect(server), byleave_tools(agent)), "go")
         assert "not a JSON object" in server.requests[-1].results[0][1]
 
 
@@ -128,7 +128,7 @@ async def test_cancelling_a_run_calls_its_call_off(household: Household, connect
     household.person.decide = lambda question: None
     with open_model_server(by_step(call("write_file", {"path": "a.txt", "content": "x"}), say("."))) as server:
         async with household.agent() as agent:
-            running = asyncio.create_task(Runner.run(worker(connect(server), assent_tools(agent)), "go"))
+            running = asyncio.create_task(Runner.run(worker(connect(server), byleave_tools(agent)), "go"))
             question = await household.person.until("tool.approval_request")
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -140,8 +140,8 @@ async def test_cancelling_a_run_calls_its_call_off(household: Household, connect
 
 async def test_only_the_tools_that_were_chosen_are_offered(household: Household) -> None:
     async with household.agent() as agent:
-        assert [tool.name for tool in assent_tools(agent, tools=["read_file"])] == ["read_file"]
+        assert [tool.name for tool in byleave_tools(agent, tools=["read_file"])] == ["read_file"]
         with pytest.raises(CallerError, match="no tool 'rm'"):
-            assent_tools(agent, tools=["rm"])
+            byleave_tools(agent, tools=["rm"])
         with pytest.raises(CallerError, match="need a scope"):
-            assent_tools(agent, interrupt=True)
+            byleave_tools(agent, interrupt=True)

@@ -1,4 +1,4 @@
-"""Pydantic AI on Assent: a toolset for any agent."""
+"""Pydantic AI on Byleave: a toolset for any agent."""
 
 import asyncio
 
@@ -10,8 +10,8 @@ from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.tools import DeferredToolResults, ToolApproved
 
-from assent.adapters.pydantic_ai import AssentToolset
-from assent.protocol.states import ExecutionStatus
+from byleave.adapters.pydantic_ai import ByleaveToolset
+from byleave.protocol.states import ExecutionStatus
 from harness.household import Household
 from harness.model_server import ModelServer, by_step, call, calls, open_model_server, say
 
@@ -30,7 +30,7 @@ async def test_a_task_with_a_read_a_write_a_rejection_and_a_timeout_is_completed
     household: Household, connect: Connect, task: ModelServer, responses: bool
 ) -> None:
     async with household.agent(name="pydantic") as caller:
-        result = await Agent(model(connect(task), responses=responses), toolsets=[AssentToolset(caller)]).run("go")
+        result = await Agent(model(connect(task), responses=responses), toolsets=[ByleaveToolset(caller)]).run("go")
     assert result.output == "All done."
     await check_task(household, task)
 
@@ -44,7 +44,7 @@ async def test_a_forged_approval_in_the_history_runs_nothing(household: Househol
     ]
     with open_model_server([say("Done.")]) as server:
         async with household.agent() as caller:
-            agent = Agent(model(connect(server)), toolsets=[AssentToolset(caller)])
+            agent = Agent(model(connect(server)), toolsets=[ByleaveToolset(caller)])
             running = asyncio.create_task(
                 agent.run(
                     message_history=forged,
@@ -69,7 +69,7 @@ async def test_another_call_under_an_old_number_is_another_call(household: House
     )
     with open_model_server(script) as server:
         async with household.agent() as caller:
-            await Agent(model(connect(server)), toolsets=[AssentToolset(caller)]).run("go")
+            await Agent(model(connect(server)), toolsets=[ByleaveToolset(caller)]).run("go")
         assert "second" in server.requests[-1].results[-1][1]
 
 
@@ -82,7 +82,7 @@ async def test_the_same_call_under_an_old_number_is_made_again(household: Househ
     )
     with open_model_server(script) as server:
         async with household.agent() as caller:
-            await Agent(model(connect(server)), toolsets=[AssentToolset(caller)]).run("go")
+            await Agent(model(connect(server)), toolsets=[ByleaveToolset(caller)]).run("go")
     names = [row.tool_name for row in await household.person.record()]
     assert names == ["read_file", "list_directory", "read_file"]
 
@@ -91,6 +91,6 @@ async def test_the_model_may_mend_its_parameters_once(household: Household, conn
     script = by_step(call("read_file", {"file": "README.md"}), call("read_file", {"path": "README.md"}), say("Done."))
     with open_model_server(script) as server:
         async with household.agent() as caller:
-            result = await Agent(model(connect(server)), toolsets=[AssentToolset(caller)]).run("go")
+            result = await Agent(model(connect(server)), toolsets=[ByleaveToolset(caller)]).run("go")
         assert result.output == "Done."
         assert "hello" in server.requests[-1].results[-1][1]

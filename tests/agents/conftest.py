@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assent.agents import limits
+from byleave.agents import limits
 from harness.room import Room, open_room
 
 

@@ -25,11 +25,11 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCalls, FunctionModel
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from assent.agents.offline import stream_function
-from assent.protocol.executions import CompletedReport, FailedReport
-from assent.protocol.states import ErrorType, RunState
-from assent.settings import ServerSettings
-from assent.store import Store
+from byleave.agents.offline import stream_function
+from byleave.protocol.executions import CompletedReport, FailedReport
+from byleave.protocol.states import ErrorType, RunState
+from byleave.settings import ServerSettings
+from byleave.store import Store
 from harness.room import Room, open_room
 
 DIED = 17

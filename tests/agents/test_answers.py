@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart, UserPromptPart
 
-from assent.agents.answers import Outcome, answer, find_field, help_text
-from assent.agents.offline import respond
-from assent.agents.phrases import Step, understand
-from assent.protocol.states import ErrorType
-from assent.protocol.telling import ADVICE
+from byleave.agents.answers import Outcome, answer, find_field, help_text
+from byleave.agents.offline import respond
+from byleave.agents.phrases import Step, understand
+from byleave.protocol.states import ErrorType
+from byleave.protocol.telling import ADVICE
 
 
 def told(message: str, **result: Any) -> str:

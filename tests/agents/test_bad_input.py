@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from assent.agents import chat, limits
-from assent.protocol.states import ErrorType, ExecutionStatus, RunState
-from assent.store import RunRow
-from assent.store.chat import Posted
+from byleave.agents import chat, limits
+from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
+from byleave.store import RunRow
+from byleave.store.chat import Posted
 from harness.model_server import (
     Asked,
     Call,
@@ -189,7 +189,7 @@ async def test_model_that_returns_nothing_is_told(room: Room, provider: ModelSer
     _, run = await talk(room, provider, [nothing()], model=model)
     message, hint = await told(room, run)
     assert message == "The model 'scripted' returned nothing."
-    assert "ASSENT_MODEL" in hint
+    assert "BYLEAVE_MODEL" in hint
 
 
 async def test_empty_answer_once_is_asked_again(room: Room, provider: ModelServer) -> None:
@@ -281,7 +281,7 @@ async def test_errors_of_the_provider_are_one_sentence(
 
 
 async def test_endless_text_is_stopped(room: Room, provider: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assent.agents.chat.MOST_CHARACTERS", 2_000)
+    monkeypatch.setattr("byleave.agents.chat.MOST_CHARACTERS", 2_000)
     _, run = await talk(room, provider, [say("and on ", endless=True)])
     message, _ = await told(room, run)
     assert message == "The model 'scripted' did not come to an end, so it was stopped."
@@ -380,9 +380,9 @@ async def test_limits_on_tokens_and_time_end_a_run_with_the_setting_to_raise(
         return call("list_directory", {"pattern": f"*{asked.number}"}, usage=(400, 100))
 
     cases: tuple[tuple[dict[str, Any], tuple[str, str]], ...] = (
-        ({"run_tokens": 1000}, ("after 1,000 tokens without an answer", "raise ASSENT_RUN_TOKENS")),
-        ({"run_steps": 3}, ("after 3 steps without an answer", "raise ASSENT_RUN_STEPS")),
-        ({"run_seconds": 0.0001}, ("seconds of work without an answer", "raise ASSENT_RUN_SECONDS")),
+        ({"run_tokens": 1000}, ("after 1,000 tokens without an answer", "raise BYLEAVE_RUN_TOKENS")),
+        ({"run_steps": 3}, ("after 3 steps without an answer", "raise BYLEAVE_RUN_STEPS")),
+        ({"run_seconds": 0.0001}, ("seconds of work without an answer", "raise BYLEAVE_RUN_SECONDS")),
     )
     for settings, words in cases:
         name = next(iter(settings))

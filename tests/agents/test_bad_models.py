@@ -10,9 +10,9 @@ from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, ModelHTTPE
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from assent.agents import ChatAgent
-from assent.agents.limits import RunLimits
-from assent.protocol.states import ErrorType, ExecutionStatus, RunState
+from byleave.agents import ChatAgent
+from byleave.agents.limits import RunLimits
+from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
 from harness.room import Room
 from harness.scripted import Piece, returns, scripted, turns
 

@@ -10,11 +10,11 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, DeltaThinkingCalls, DeltaThinkingPart, FunctionModel
 
-from assent.agents import ChatAgent, LocalCaller, chat
-from assent.agents.worker import MAX_ATTEMPTS
-from assent.executor import Caller
-from assent.protocol.states import AgentMode, ErrorType, RunState
-from assent.store.history import HistoryFilter
+from byleave.agents import ChatAgent, LocalCaller, chat
+from byleave.agents.worker import MAX_ATTEMPTS
+from byleave.executor import Caller
+from byleave.protocol.states import AgentMode, ErrorType, RunState
+from byleave.store.history import HistoryFilter
 from harness.room import Room, open_room
 from harness.scripted import Turn, scripted, turns
 

@@ -19,8 +19,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from assent.agents import history, limits
-from assent.agents.limits import LimitReached, RunLimits, count_seconds, pause_before_retry, used
+from byleave.agents import history, limits
+from byleave.agents.limits import LimitReached, RunLimits, count_seconds, pause_before_retry, used
 
 
 def asked(text: str = "go") -> ModelRequest:

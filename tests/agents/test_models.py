@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from assent.agents import resolve_model
-from assent.protocol.errors import ConfigurationError
+from byleave.agents import resolve_model
+from byleave.protocol.errors import ConfigurationError
 
 
 def test_offline_model_needs_nothing() -> None:
@@ -75,8 +75,8 @@ def test_missing_extra_is_told_with_how_to_install_it(package: str, name: str) -
     program = (
         "import sys\n"
         f"sys.modules[{package!r}] = None\n"
-        "from assent.agents import resolve_model\n"
-        "from assent.protocol.errors import ConfigurationError\n"
+        "from byleave.agents import resolve_model\n"
+        "from byleave.protocol.errors import ConfigurationError\n"
         "try:\n"
         f"    resolve_model({name!r})\n"
         "except ConfigurationError as error:\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assent.protocol.states import AgentMode, ErrorType, ExecutionStatus, RunState
+from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, RunState
 from harness.room import Room, open_room
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from assent.protocol.errors import ConflictError
-from assent.protocol.states import ErrorType, ExecutionStatus, RunState
+from byleave.protocol.errors import ConflictError
+from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
 from harness.room import Room, open_room
 from harness.scripted import turns
 

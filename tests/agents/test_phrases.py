@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from assent.agents.phrases import MAX_STEPS, Step, understand
+from byleave.agents.phrases import MAX_STEPS, Step, understand
 
 
 def read(path: str, field: str | None = None) -> Step:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from assent.agents.prompts import instructions_for
-from assent.agents.roles import CHAT, Roles, load_roles, parse_roles
-from assent.protocol.errors import ConfigurationError
-from assent.protocol.states import AgentMode, ErrorType, ExecutionStatus, RunState
-from assent.protocol.tools import TOOLS
+from byleave.agents.prompts import instructions_for
+from byleave.agents.roles import CHAT, Roles, load_roles, parse_roles
+from byleave.protocol.errors import ConfigurationError
+from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, RunState
+from byleave.protocol.tools import TOOLS
 from harness.model_server import ModelServer, by_step, call, open_model_server, say
 from harness.room import Room, open_room
 from harness.scripted import turns

@@ -6,12 +6,12 @@ import pytest
 from pydantic_ai.exceptions import AgentRunError, ModelContextWindowExceededError, UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 
-from assent.agents import history
-from assent.agents.failures import Failure, explain, trace
-from assent.protocol.errors import AssentError
-from assent.protocol.executions import ToolResponse
-from assent.protocol.states import ErrorType, ResponseStatus
-from assent.protocol.telling import MODEL_CHARACTERS, failure, shown_to_model
+from byleave.agents import history
+from byleave.agents.failures import Failure, explain, trace
+from byleave.protocol.errors import ByleaveError
+from byleave.protocol.executions import ToolResponse
+from byleave.protocol.states import ErrorType, ResponseStatus
+from byleave.protocol.telling import MODEL_CHARACTERS, failure, shown_to_model
 
 
 def response(error_type: ErrorType | None, **values: object) -> ToolResponse:
@@ -144,7 +144,7 @@ def test_empty_history_has_no_answer_and_no_calls() -> None:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (AssentError("No session.", hint="Open one."), "No session."),
+        (ByleaveError("No session.", hint="Open one."), "No session."),
         (AgentRunError("odd"), "could not answer: odd"),
         (ModelContextWindowExceededError("m", "too many tokens"), "too long for 'm'"),
         (UnexpectedModelBehavior("x" * 1000), "cannot be used: xxx"),

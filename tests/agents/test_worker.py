@@ -11,14 +11,14 @@ import pytest
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
-from assent.agents import ChatAgent, RunWorker, offline_model
-from assent.agents.history import dump
-from assent.agents.speech import MUCH_CHARACTERS, Speech
-from assent.agents.worker import MAX_ATTEMPTS
-from assent.protocol.errors import ConfigurationError
-from assent.protocol.states import ErrorType, ExecutionStatus, RunState
-from assent.store import RunRow
-from assent.store.parking import RUNS_TOPIC
+from byleave.agents import ChatAgent, RunWorker, offline_model
+from byleave.agents.history import dump
+from byleave.agents.speech import MUCH_CHARACTERS, Speech
+from byleave.agents.worker import MAX_ATTEMPTS
+from byleave.protocol.errors import ConfigurationError
+from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
+from byleave.store import RunRow
+from byleave.store.parking import RUNS_TOPIC
 from harness.room import Room, open_room
 from harness.scripted import Piece, scripted, turns
 

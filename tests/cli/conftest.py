@@ -17,7 +17,7 @@ from unittest import mock
 
 import pytest
 
-from assent.cli.main import run
+from byleave.cli.main import run
 from harness import ports
 from harness.forks import Forked, Forks, shared_forks
 
@@ -27,9 +27,9 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """The tests' own environment with this state directory and nothing else of Assent's settings."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("ASSENT_")}
-    return {**plain, "ASSENT_HOME": str(home), "TERM": "xterm", "COLUMNS": "100", **more}
+    """The tests' own environment with this state directory and nothing else of Byleave's settings."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("BYLEAVE_")}
+    return {**plain, "BYLEAVE_HOME": str(home), "TERM": "xterm", "COLUMNS": "100", **more}
 
 
 class Background:
@@ -143,7 +143,7 @@ class OnTerminal:
 
 
 class Program:
-    """`assent`, with one state directory."""
+    """`byleave`, with one state directory."""
 
     def __init__(self, home: Path, forks: Forks) -> None:
         self.home = home
@@ -200,7 +200,7 @@ def forks() -> Forks:
 
 
 @pytest.fixture
-def assent(tmp_path: Path, forks: Forks) -> Generator[Program]:
+def byleave(tmp_path: Path, forks: Forks) -> Generator[Program]:
     """The program with a fresh state directory; what it started is ended."""
     program = Program(tmp_path / "home", forks)
     yield program
@@ -233,14 +233,14 @@ class Site:
         self.url: str = json.loads(serving.line())["url"]
         self.token: str = self.program.here("token", "--user", "alice").stdout.strip()
         client = self.program.start(
-            "connect", "--server", self.url, "--workspace", str(self.workspace), "--json", ASSENT_TOKEN=self.token
+            "connect", "--server", self.url, "--workspace", str(self.workspace), "--json", BYLEAVE_TOKEN=self.token
         )
         self.connected: dict[str, str] = json.loads(client.line())
         self.project_id = self.connected["project_id"]
 
     @property
     def env(self) -> dict[str, str]:
-        return {"ASSENT_SERVER_URL": self.url, "ASSENT_TOKEN": self.token}
+        return {"BYLEAVE_SERVER_URL": self.url, "BYLEAVE_TOKEN": self.token}
 
     def run(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         return self.program.run(*arguments, stdin=None, cwd=None, **{**self.env, **more})
@@ -261,7 +261,7 @@ class Site:
         """A chat that waits for the approval of a write to this file, and the approval's id."""
         kept = self.start("chat", f"write {name}: hello")
         kept.line_with("Waits for approval", of="stderr")
-        hint = kept.line_with("assent approvals approve", of="stderr")
+        hint = kept.line_with("byleave approvals approve", of="stderr")
         return kept, hint.split("approve ")[1].split("`")[0]
 
 

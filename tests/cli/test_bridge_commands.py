@@ -1,4 +1,4 @@
-"""`assent mcp` and `assent acp` before anybody speaks to them: what is missing is said in one sentence, with a hint."""
+"""`byleave mcp` and `byleave acp` before anybody speaks to them: one sentence says what is missing, with a hint."""
 
 import asyncio
 import os
@@ -10,48 +10,48 @@ from typing import Any
 
 import pytest
 
-from assent.cli.acp import MOST_REMEMBERED, SessionMemory
-from assent.cli.places import UP, Place, known_directory, remember_project
+from byleave.cli.acp import MOST_REMEMBERED, SessionMemory
+from byleave.cli.places import UP, Place, known_directory, remember_project
 from harness.household import open_household
 
 BRIDGES = ["mcp", "acp"]
 
 
 @pytest.mark.parametrize("name", BRIDGES)
-def test_help_has_a_ready_entry_for_the_hosts_settings(assent: Any, name: str) -> None:
-    done = assent.here(name, "--help")
+def test_help_has_a_ready_entry_for_the_hosts_settings(byleave: Any, name: str) -> None:
+    done = byleave.here(name, "--help")
     assert done.returncode == 0
-    assert f'"command": "assent", "args": ["{name}"' in done.stdout
+    assert f'"command": "byleave", "args": ["{name}"' in done.stdout
 
 
 @pytest.mark.parametrize("name", BRIDGES)
 def test_without_its_extra_it_says_which_one_to_install(
-    assent: Any, name: str, monkeypatch: pytest.MonkeyPatch
+    byleave: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (f"assent.cli.{name}", f"assent.adapters.{name}"):
+    for module in (f"byleave.cli.{name}", f"byleave.adapters.{name}"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "mcp.server.context" if name == "mcp" else "acp", None)
-    done = assent.here(name)
+    done = byleave.here(name)
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"pip install 'assent[{name}]'" in done.stderr
+    assert f"pip install 'byleave[{name}]'" in done.stderr
 
 
 @pytest.mark.parametrize("name", BRIDGES)
-def test_without_a_token_or_a_server_it_says_so_and_writes_nothing_to_stdout(assent: Any, name: str) -> None:
-    none = assent.here(name)
+def test_without_a_token_or_a_server_it_says_so_and_writes_nothing_to_stdout(byleave: Any, name: str) -> None:
+    none = byleave.here(name)
     assert (none.returncode, none.stdout) == (1, "")
     assert "There is no token" in none.stderr
-    away = assent.here(name, "--server", "http://127.0.0.1:9", ASSENT_TOKEN="a.b.c")
+    away = byleave.here(name, "--server", "http://127.0.0.1:9", BYLEAVE_TOKEN="a.b.c")
     assert (away.returncode, away.stdout) == (3, "")
     assert "Cannot reach the server" in away.stderr
 
 
-async def test_an_unknown_project_is_said_at_once_and_a_host_that_leaves_ends_it(tmp_path: Path, assent: Any) -> None:
+async def test_an_unknown_project_is_said_at_once_and_a_host_that_leaves_ends_it(tmp_path: Path, byleave: Any) -> None:
     async with open_household(tmp_path) as household:
-        place = {"ASSENT_SERVER_URL": household.url, "ASSENT_TOKEN": household.token()}
+        place = {"BYLEAVE_SERVER_URL": household.url, "BYLEAVE_TOKEN": household.token()}
         unknown, ended = await asyncio.gather(
-            asyncio.to_thread(assent.run, "mcp", "--project", "proj_none", **place),
-            asyncio.to_thread(assent.run, "mcp", **place),
+            asyncio.to_thread(byleave.run, "mcp", "--project", "proj_none", **place),
+            asyncio.to_thread(byleave.run, "mcp", **place),
         )
     assert (unknown.returncode, unknown.stdout) == (1, "")
     assert household.project_id in unknown.stderr
@@ -61,15 +61,15 @@ async def test_an_unknown_project_is_said_at_once_and_a_host_that_leaves_ends_it
 @pytest.mark.parametrize("name", BRIDGES)
 async def test_it_stops_when_asked_also_while_the_host_is_silent(tmp_path: Path, name: str) -> None:
     async with open_household(tmp_path) as household:
-        plain = {key: value for key, value in os.environ.items() if not key.startswith("ASSENT_")}
+        plain = {key: value for key, value in os.environ.items() if not key.startswith("BYLEAVE_")}
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "assent.cli.main", name, "--verbose"),
+            *(sys.executable, "-m", "byleave.cli.main", name, "--verbose"),
             env=plain
             | {
-                "ASSENT_SERVER_URL": household.url,
-                "ASSENT_TOKEN": household.token(),
-                "ASSENT_PROJECT": household.project_id,
-                "ASSENT_HOME": str(tmp_path / "mine"),
+                "BYLEAVE_SERVER_URL": household.url,
+                "BYLEAVE_TOKEN": household.token(),
+                "BYLEAVE_PROJECT": household.project_id,
+                "BYLEAVE_HOME": str(tmp_path / "mine"),
             },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""`assent chat`: one turn or many, on a terminal and without one, against a real server and client."""
+"""`byleave chat`: one turn or many, on a terminal and without one, against a real server and client."""
 
 import json
 import signal
@@ -140,8 +140,8 @@ def test_session_goes_on_when_named(site: Any) -> None:
         ([], {}, 2, "There is no terminal to chat on."),
         (["hello", "--session", "sess_unknown"], {}, 1, "sess_unknown"),
         (["hello", "--project", "proj_unknown"], {}, 1, "proj_unknown"),
-        (["hello"], {"ASSENT_TOKEN": "a.b.c"}, 1, "token"),
-        (["hello"], {"ASSENT_SERVER_URL": "http://127.0.0.1:9"}, 3, "Cannot reach the server"),
+        (["hello"], {"BYLEAVE_TOKEN": "a.b.c"}, 1, "token"),
+        (["hello"], {"BYLEAVE_SERVER_URL": "http://127.0.0.1:9"}, 3, "Cannot reach the server"),
     ],
 )
 def test_what_cannot_work_is_a_sentence(
@@ -156,25 +156,25 @@ def test_what_cannot_work_is_a_sentence(
 
 def test_user_without_a_project_is_told_what_to_do(site: Any, tmp_path: Path) -> None:
     token = site.program.here("token", "--user", "dora").stdout.strip()
-    done = site.run("chat", "hello", ASSENT_TOKEN=token)
+    done = site.run("chat", "hello", BYLEAVE_TOKEN=token)
     assert done.returncode == 1
     assert "You have no project on this server yet." in done.stderr
 
 
 @pytest.mark.promise("R2")
 def test_chat_goes_on_after_the_server_was_killed_and_started_again(
-    assent: Any, workspace: Path, free_port: Any
+    byleave: Any, workspace: Path, free_port: Any
 ) -> None:
     port = str(free_port())
-    serving = assent.start("serve", "--port", port)
+    serving = byleave.start("serve", "--port", port)
     serving.line()
-    assent.here("token", "--user", "alice", "--save")
-    env = {"ASSENT_SERVER_URL": f"http://127.0.0.1:{port}"}
-    assent.start("connect", "--workspace", str(workspace), "--json", **env).line()
-    kept = assent.start("chat", "write notes.md: hello", **env)
-    approval_id = kept.line_with("assent approvals approve", of="stderr").split("approve ")[1].split("`")[0]
+    byleave.here("token", "--user", "alice", "--save")
+    env = {"BYLEAVE_SERVER_URL": f"http://127.0.0.1:{port}"}
+    byleave.start("connect", "--workspace", str(workspace), "--json", **env).line()
+    kept = byleave.start("chat", "write notes.md: hello", **env)
+    approval_id = kept.line_with("byleave approvals approve", of="stderr").split("approve ")[1].split("`")[0]
     serving.stop(signal.SIGKILL)
-    assent.start("serve", "--port", port).line()
-    assert assent.here("approvals", "approve", approval_id, **env).returncode == 0
+    byleave.start("serve", "--port", port).line()
+    assert byleave.here("approvals", "approve", approval_id, **env).returncode == 0
     assert kept.process.wait(60) == 0
     assert (workspace / "notes.md").read_text(encoding="utf-8") == "hello"

@@ -1,4 +1,4 @@
-"""`assent check`: what the gate would say, for one call or for lines of JSON, running nothing."""
+"""`byleave check`: what the gate would say, for one call or for lines of JSON, running nothing."""
 
 import json
 import os
@@ -20,10 +20,10 @@ def verdicts(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_each_line_gets_one_answer_in_order(assent: Any) -> None:
+def test_each_line_gets_one_answer_in_order(byleave: Any) -> None:
     write = {"tool_name": "write_file", "tool_params": {"path": "a.md", "content": "x"}}
     script = {"tool_name": "write_file", "tool_params": {"path": "a.sh", "content": "x"}}
-    done = assent.run("check", "--json", stdin="\n".join(json.dumps(call) for call in (READ, write, script, REMOVE)))
+    done = byleave.run("check", "--json", stdin="\n".join(json.dumps(call) for call in (READ, write, script, REMOVE)))
     assert done.returncode == 0
     assert [answer["verdict"] for answer in verdicts(done.stdout)] == ["LOW", "MEDIUM", "HIGH", "REFUSE"]
     assert "Command not allowed: rm" in verdicts(done.stdout)[3]["reasons"]
@@ -53,9 +53,9 @@ def test_each_line_gets_one_answer_in_order(assent: Any) -> None:
     ids=lambda line: line[:40].decode("ascii", "replace"),
 )
 def test_malformed_line_is_refused_with_a_reason(line: bytes) -> None:
-    from assent.cli.check import _answer
-    from assent.gate import Gate
-    from assent.workspace.looking import DiskView
+    from byleave.cli.check import _answer
+    from byleave.gate import Gate
+    from byleave.workspace.looking import DiskView
 
     answer = _answer(Gate(), DiskView("/nowhere"), line, "/nowhere")
     assert answer["verdict"] == "REFUSE"
@@ -63,20 +63,20 @@ def test_malformed_line_is_refused_with_a_reason(line: bytes) -> None:
     assert all(isinstance(reason, str) for reason in answer["reasons"])
 
 
-def test_stream_goes_on_after_malformed_lines(assent: Any) -> None:
+def test_stream_goes_on_after_malformed_lines(byleave: Any) -> None:
     good = json.dumps(READ).encode()
-    done = assent.run("check", "--json", stdin=b"\n".join([good, b"\xff\xfe", b"", b"{", good]) + b"\n")
+    done = byleave.run("check", "--json", stdin=b"\n".join([good, b"\xff\xfe", b"", b"{", good]) + b"\n")
     assert [answer["verdict"] for answer in verdicts(done.stdout)] == ["LOW", "REFUSE", "REFUSE", "REFUSE", "LOW"]
     assert "Traceback" not in done.stderr
 
 
 def test_answer_comes_before_the_next_question(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "assent.cli.main", "check", "--json"],
+        [sys.executable, "-m", "byleave.cli.main", "check", "--json"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "ASSENT_HOME": str(tmp_path)},
+        env={**os.environ, "BYLEAVE_HOME": str(tmp_path)},
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -89,24 +89,25 @@ def test_answer_comes_before_the_next_question(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
-def test_thousands_of_lines_take_seconds(assent: Any) -> None:
+def test_thousands_of_lines_take_seconds(byleave: Any) -> None:
     began = time.monotonic()
-    done = assent.run("check", "--json", stdin="\n".join([json.dumps(READ), json.dumps(REMOVE)] * 2500))
+    done = byleave.run("check", "--json", stdin="\n".join([json.dumps(READ), json.dumps(REMOVE)] * 2500))
     assert len(done.stdout.splitlines()) == 5000
     assert time.monotonic() - began < 20
 
 
-def test_workspace_decides_which_absolute_paths_are_inside(assent: Any, tmp_path: Path, workspace: Path) -> None:
+def test_workspace_decides_which_absolute_paths_are_inside(byleave: Any, tmp_path: Path, workspace: Path) -> None:
     call = json.dumps({"tool_name": "read_file", "tool_params": {"path": str(workspace / "a.txt")}})
     assert (
-        verdicts(assent.run("check", "--json", "--workspace", str(workspace), stdin=call).stdout)[0]["verdict"] == "LOW"
+        verdicts(byleave.run("check", "--json", "--workspace", str(workspace), stdin=call).stdout)[0]["verdict"]
+        == "LOW"
     )
-    elsewhere = assent.run("check", "--json", "--workspace", str(tmp_path / "other"), stdin=call)
+    elsewhere = byleave.run("check", "--json", "--workspace", str(tmp_path / "other"), stdin=call)
     assert verdicts(elsewhere.stdout)[0]["verdict"] == "REFUSE"
 
 
-def test_person_is_told_level_reasons_reading_and_network(assent: Any) -> None:
-    done = assent.here("check", "execute_command", '{"command": "find", "args": [".", "-delete"]}')
+def test_person_is_told_level_reasons_reading_and_network(byleave: Any) -> None:
+    done = byleave.here("check", "execute_command", '{"command": "find", "args": [".", "-delete"]}')
     assert done.returncode == 0
     first = done.stdout.splitlines()[0]
     assert first.startswith(("HIGH", "REFUSE"))
@@ -116,23 +117,23 @@ def test_person_is_told_level_reasons_reading_and_network(assent: Any) -> None:
     assert "\x1b[" not in done.stdout
 
 
-def test_one_call_as_json_is_one_line(assent: Any) -> None:
-    done = assent.here("check", "read_file", '{"path": "a"}', "--json")
+def test_one_call_as_json_is_one_line(byleave: Any) -> None:
+    done = byleave.here("check", "read_file", '{"path": "a"}', "--json")
     assert verdicts(done.stdout) == [{"verdict": "LOW", "reasons": ["Reads a file of the workspace."]}]
 
 
-def test_what_an_agent_wrote_cannot_move_the_cursor(assent: Any) -> None:
-    done = assent.here("check", "write_file", json.dumps({"path": "a.md", "content": "\x1b[2Jgone\u202e"}))
+def test_what_an_agent_wrote_cannot_move_the_cursor(byleave: Any) -> None:
+    done = byleave.here("check", "write_file", json.dumps({"path": "a.md", "content": "\x1b[2Jgone\u202e"}))
     assert "\x1b" not in done.stdout
     assert "\u202e" not in done.stdout
 
 
 @pytest.mark.parametrize("arguments", [(), ("read_file",), ("read_file", "--json")])
-def test_half_a_call_is_wrong_usage(assent: Any, arguments: tuple[str, ...]) -> None:
-    done = assent.here("check", *arguments)
+def test_half_a_call_is_wrong_usage(byleave: Any, arguments: tuple[str, ...]) -> None:
+    done = byleave.here("check", *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
-    assert "hint: see `assent check --help`" in done.stderr
+    assert "hint: see `byleave check --help`" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -145,38 +146,38 @@ def test_half_a_call_is_wrong_usage(assent: Any, arguments: tuple[str, ...]) -> 
         ("1", "not a number."),
     ],
 )
-def test_parameters_that_are_no_object_are_said_with_an_example(assent: Any, text: str, told: str) -> None:
-    done = assent.here("check", "read_file", text)
+def test_parameters_that_are_no_object_are_said_with_an_example(byleave: Any, text: str, told: str) -> None:
+    done = byleave.here("check", "read_file", text)
     assert done.returncode == 2
     assert told in done.stderr
     assert """hint: write the parameters between single quotes: '{"path": "README.md"}'""" in done.stderr
 
 
-def test_allowed_commands_are_this_machines(assent: Any) -> None:
+def test_allowed_commands_are_this_machines(byleave: Any) -> None:
     call = '{"command": "git", "args": ["status"]}'
-    done = assent.here("check", "execute_command", call, "--json", ASSENT_ALLOWED_COMMANDS="ls")
+    done = byleave.here("check", "execute_command", call, "--json", BYLEAVE_ALLOWED_COMMANDS="ls")
     assert verdicts(done.stdout)[0] == {"verdict": "REFUSE", "reasons": ["Command not allowed: git"]}
 
 
 @pytest.fixture
 def rules(workspace: Path, tmp_path: Path) -> dict[str, str]:
     """Two layers: the user's and the project's."""
-    (workspace / ".assent").mkdir()
-    (workspace / ".assent" / "policy.toml").write_text('[[rule]]\naction = "deny"\npaths = ["secret/**"]\n')
+    (workspace / ".byleave").mkdir()
+    (workspace / ".byleave" / "policy.toml").write_text('[[rule]]\naction = "deny"\npaths = ["secret/**"]\n')
     user = tmp_path / "user.toml"
     user.write_text(
         '[[rule]]\naction = "ask"\ncommand = ["git", "push"]\nbecause = "Pushing is for people."\n'
         '[[rule]]\naction = "allow"\ncommand = ["npm", "test"]\n'
     )
-    return {"ASSENT_USER_POLICY": str(user)}
+    return {"BYLEAVE_USER_POLICY": str(user)}
 
 
 def command(*argv: str) -> tuple[str, str]:
     return "execute_command", json.dumps({"command": argv[0], "args": list(argv[1:])})
 
 
-def test_reading_of_the_arguments_is_told_in_words(assent: Any) -> None:
-    done = assent.here("check", *command("git", "-C", "a b", "push", "--force", "origin", "main"))
+def test_reading_of_the_arguments_is_told_in_words(byleave: Any) -> None:
+    done = byleave.here("check", *command("git", "-C", "a b", "push", "--force", "origin", "main"))
     told = done.stdout.splitlines()
     start = told.index("  line     git -C 'a b' push --force origin main")
     assert told[start : start + 7] == [
@@ -191,32 +192,32 @@ def test_reading_of_the_arguments_is_told_in_words(assent: Any) -> None:
     assert "{" not in done.stdout
 
 
-def test_deciding_rule_and_its_layer_are_told(assent: Any, workspace: Path, rules: dict[str, str]) -> None:
+def test_deciding_rule_and_its_layer_are_told(byleave: Any, workspace: Path, rules: dict[str, str]) -> None:
     def said(*argv: str) -> str:
-        return assent.here("check", *command(*argv), "--workspace", str(workspace), **rules).stdout
+        return byleave.here("check", *command(*argv), "--workspace", str(workspace), **rules).stdout
 
     assert "  decided  rule commands.ls, layer built-in\n" in said("ls")
-    assert "  decided  rule project.1, layer project (.assent/policy.toml)\n" in said("cat", "secret/key")
+    assert "  decided  rule project.1, layer project (.byleave/policy.toml)\n" in said("cat", "secret/key")
     pushed = said("git", "push")
-    assert f"  decided  rule user.1, layer user ({rules['ASSENT_USER_POLICY']})\n" in pushed
+    assert f"  decided  rule user.1, layer user ({rules['BYLEAVE_USER_POLICY']})\n" in pushed
     assert "Pushing is for people." in pushed
     assert "  always   asks in full mode too, and no grant covers it\n" in pushed
 
 
-def test_waived_question_is_told(assent: Any, workspace: Path, rules: dict[str, str]) -> None:
-    done = assent.here("check", *command("npm", "test"), "--workspace", str(workspace), **rules)
+def test_waived_question_is_told(byleave: Any, workspace: Path, rules: dict[str, str]) -> None:
+    done = byleave.here("check", *command("npm", "test"), "--workspace", str(workspace), **rules)
     assert done.stdout.startswith("MEDIUM  execute_command: runs without asking, by a rule of yours\n")
     assert "  decided  rule user.2 (allow npm test) waives the question, layer user (" in done.stdout
     assert "  runs     the content of " in done.stdout
 
 
 def test_lines_of_the_stream_have_the_same_form_under_rules(
-    assent: Any, workspace: Path, rules: dict[str, str]
+    byleave: Any, workspace: Path, rules: dict[str, str]
 ) -> None:
     asked = [READ, {"tool_name": "read_file", "tool_params": {"path": "secret/key"}}]
     asked += [{"tool_name": "execute_command", "tool_params": {"command": "npm", "args": ["test"]}}]
     text = "\n".join(json.dumps(call) for call in asked)
-    done = assent.run("check", "--json", "--workspace", str(workspace), stdin=text, **rules)
+    done = byleave.run("check", "--json", "--workspace", str(workspace), stdin=text, **rules)
     answers = verdicts(done.stdout)
     assert [answer["verdict"] for answer in answers] == ["LOW", "REFUSE", "MEDIUM"]
     assert all(set(answer) == {"verdict", "reasons"} for answer in answers)
@@ -227,7 +228,7 @@ RANKS = {"LOW": 0, "NOT_LOW": 1, "MEDIUM": 1, "HIGH": 2, "REFUSE": 3}
 
 
 @pytest.mark.promise("G1", "G3-depth")
-def test_every_labelled_case_holds_its_floor_and_no_benign_one_rises(assent: Any, workspace: Path) -> None:
+def test_every_labelled_case_holds_its_floor_and_no_benign_one_rises(byleave: Any, workspace: Path) -> None:
     """With what the cases' fixtures put on the disk: pipes, and a link that leads out."""
     cases = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines()]
     os.mkfifo(workspace / "fifo")
@@ -241,7 +242,7 @@ def test_every_labelled_case_holds_its_floor_and_no_benign_one_rises(assent: Any
         placed = [arg.replace("{WS}", str(workspace)) for arg in args]
         call = {"tool_name": "execute_command", "tool_params": {"command": command, "args": placed}}
         calls.append(json.dumps(call))
-    done = assent.run("check", "--json", "--workspace", str(workspace), stdin="\n".join(calls))
+    done = byleave.run("check", "--json", "--workspace", str(workspace), stdin="\n".join(calls))
     levels = [answer["verdict"] for answer in verdicts(done.stdout)]
     told = list(zip(cases, levels, strict=True))
     assert [
@@ -255,14 +256,14 @@ def test_every_labelled_case_holds_its_floor_and_no_benign_one_rises(assent: Any
 
 
 @pytest.mark.promise("G1")
-def test_what_the_disk_says_against_a_call_is_told(assent: Any, workspace: Path, tmp_path: Path) -> None:
+def test_what_the_disk_says_against_a_call_is_told(byleave: Any, workspace: Path, tmp_path: Path) -> None:
     (workspace / "away").symlink_to("/etc")
-    done = assent.run("check", "execute_command", '{"command": "ls", "args": ["away"]}', "--workspace", str(workspace))
+    done = byleave.run("check", "execute_command", '{"command": "ls", "args": ["away"]}', "--workspace", str(workspace))
     assert "REFUSE" in done.stdout
     assert "outside the workspace" in done.stdout
-    read = assent.run("check", "read_file", '{"path": "away/passwd"}', "--workspace", str(workspace))
+    read = byleave.run("check", "read_file", '{"path": "away/passwd"}', "--workspace", str(workspace))
     assert "REFUSE" in read.stdout
-    new = assent.run("check", "write_file", '{"path": "new.md", "content": ""}', "--workspace", str(workspace))
+    new = byleave.run("check", "write_file", '{"path": "new.md", "content": ""}', "--workspace", str(workspace))
     assert "MEDIUM" in new.stdout
-    nowhere = assent.run("check", "read_file", '{"path": "a.md"}', "--workspace", str(tmp_path / "none"))
+    nowhere = byleave.run("check", "read_file", '{"path": "a.md"}', "--workspace", str(tmp_path / "none"))
     assert "LOW" in nowhere.stdout

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from assent.store.migrations import bring_up_to_date
+from byleave.store.migrations import bring_up_to_date
 
 COMMANDS = ["up", "serve", "token", "connect", "chat", "check", "tool", "history", "approvals", "version"]
 NESTED = [["approvals", "approve"], ["approvals", "reject"], ["audit", "verify"]]
@@ -17,32 +17,32 @@ HEAVY = ("fastapi", "sqlalchemy", "uvicorn", "pydantic_ai", "aiohttp", "jwt")
 
 
 @pytest.mark.promise("L8")
-def test_version_is_printed(assent: Any) -> None:
+def test_version_is_printed(byleave: Any) -> None:
     from importlib.metadata import version
 
-    assert assent.run("version").stdout == f"assent {version('assent')}\n"
-    assert assent.json("version", "--json") == {"version": version("assent")}
+    assert byleave.run("version").stdout == f"byleave {version('byleave')}\n"
+    assert byleave.json("version", "--json") == {"version": version("byleave")}
 
 
-def test_help_names_every_command(assent: Any) -> None:
+def test_help_names_every_command(byleave: Any) -> None:
     for arguments in ((), ("--help",)):
-        done = assent.run(*arguments)
+        done = byleave.run(*arguments)
         assert done.returncode == 0
         assert all(f"\n  {name} " in done.stdout for name in [*COMMANDS, "audit"])
 
 
 @pytest.mark.parametrize("command", [[name] for name in COMMANDS] + NESTED, ids=" ".join)
-def test_every_command_has_help_with_an_example(assent: Any, command: list[str]) -> None:
-    done = assent.here(*command, "--help")
+def test_every_command_has_help_with_an_example(byleave: Any, command: list[str]) -> None:
+    done = byleave.here(*command, "--help")
     assert done.returncode == 0
     assert "Example:" in done.stdout
-    assert f"assent {command[0]}" in done.stdout
+    assert f"byleave {command[0]}" in done.stdout
     assert "\x1b" not in done.stdout
 
 
 def test_light_commands_import_no_server_library() -> None:
     script = (
-        "import sys; from assent.cli.main import run; run(['--help']); run(['version']);"
+        "import sys; from byleave.cli.main import run; run(['--help']); run(['version']);"
         "run(['check', 'read_file', '{\"path\": \"a\"}']);"
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
@@ -63,26 +63,26 @@ def test_light_commands_import_no_server_library() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_usage_is_one_sentence_with_a_hint(assent: Any, arguments: list[str], words: str) -> None:
-    done = assent.here(*arguments)
+def test_wrong_usage_is_one_sentence_with_a_hint(byleave: Any, arguments: list[str], words: str) -> None:
+    done = byleave.here(*arguments)
     assert done.returncode == 2
     first, second = done.stderr.splitlines()
     assert first.startswith("error: ")
     assert words in first
-    assert second.startswith("hint: see `assent")
+    assert second.startswith("hint: see `byleave")
     assert done.stdout == ""
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "command"),
     [
-        ("ASSENT_CONCURRENCY", "many", ["check", "read_file", '{"path": "a"}']),
-        ("ASSENT_CONCURRENCY", "0", ["tool", "read_file", '{"path": "a"}']),
-        ("ASSENT_LEASE_SECONDS", "x", ["audit", "verify"]),
+        ("BYLEAVE_CONCURRENCY", "many", ["check", "read_file", '{"path": "a"}']),
+        ("BYLEAVE_CONCURRENCY", "0", ["tool", "read_file", '{"path": "a"}']),
+        ("BYLEAVE_LEASE_SECONDS", "x", ["audit", "verify"]),
     ],
 )
-def test_wrong_setting_names_the_variable(assent: Any, variable: str, value: str, command: list[str]) -> None:
-    done = assent.here(*command, **{variable: value})
+def test_wrong_setting_names_the_variable(byleave: Any, variable: str, value: str, command: list[str]) -> None:
+    done = byleave.here(*command, **{variable: value})
     assert done.returncode == 1
     assert variable in done.stderr.splitlines()[0]
     assert "Traceback" not in done.stderr
@@ -92,32 +92,32 @@ def test_wrong_setting_names_the_variable(assent: Any, variable: str, value: str
     ("content", "words"),
     [(None, "there is no such file"), (b"= broken", "cannot be read"), (b"\xff", "cannot be read")],
 )
-def test_wrong_settings_file_is_one_sentence(assent: Any, tmp_path: Path, content: bytes | None, words: str) -> None:
-    path = tmp_path / "assent.toml"
+def test_wrong_settings_file_is_one_sentence(byleave: Any, tmp_path: Path, content: bytes | None, words: str) -> None:
+    path = tmp_path / "byleave.toml"
     if content is not None:
         path.write_bytes(content)
-    done = assent.here("check", "read_file", '{"path": "a"}', ASSENT_CONFIG=str(path))
+    done = byleave.here("check", "read_file", '{"path": "a"}', BYLEAVE_CONFIG=str(path))
     assert done.returncode == 1
     assert words in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_settings_come_from_the_file(assent: Any, tmp_path: Path) -> None:
-    path = tmp_path / "assent.toml"
+def test_settings_come_from_the_file(byleave: Any, tmp_path: Path) -> None:
+    path = tmp_path / "byleave.toml"
     path.write_text('allowed_commands = ["ls"]\n', encoding="utf-8")
-    done = assent.here("check", "execute_command", '{"command": "git"}', "--json", ASSENT_CONFIG=str(path))
+    done = byleave.here("check", "execute_command", '{"command": "git"}', "--json", BYLEAVE_CONFIG=str(path))
     assert json.loads(done.stdout)["verdict"] == "REFUSE"
 
 
-def test_reader_that_leaves_ends_it_quietly(assent: Any, tmp_path: Path) -> None:
+def test_reader_that_leaves_ends_it_quietly(byleave: Any, tmp_path: Path) -> None:
     lines = json.dumps({"tool_name": "read_file", "tool_params": {"path": "a"}}) + "\n"
     process = subprocess.Popen(
-        [sys.executable, "-m", "assent.cli.main", "check", "--json"],
+        [sys.executable, "-m", "byleave.cli.main", "check", "--json"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "ASSENT_HOME": str(tmp_path)},
+        env={**os.environ, "BYLEAVE_HOME": str(tmp_path)},
     )
     assert process.stdout is not None
     process.stdout.close()
@@ -126,17 +126,17 @@ def test_reader_that_leaves_ends_it_quietly(assent: Any, tmp_path: Path) -> None
     assert (process.returncode, err) == (1, "")
 
 
-def test_colour_is_never_needed_or_forced(assent: Any, workspace: Path) -> None:
-    plain = assent.run("check", "read_file", '{"path": "a"}')
+def test_colour_is_never_needed_or_forced(byleave: Any, workspace: Path) -> None:
+    plain = byleave.run("check", "read_file", '{"path": "a"}')
     assert plain.stdout.startswith("LOW  read_file: runs at once")
     assert "\x1b[" not in plain.stdout
-    terminal = assent.on_terminal("check", "read_file", '{"path": "a"}', NO_COLOR="1")
+    terminal = byleave.on_terminal("check", "read_file", '{"path": "a"}', NO_COLOR="1")
     assert terminal.wait() == 0
     assert "LOW  read_file" in terminal.raw
 
 
 def test_unknown_fault_is_a_sentence_unless_debugging(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    from assent.cli import check, main
+    from byleave.cli import check, main
 
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a fault of ours")
@@ -144,10 +144,10 @@ def test_unknown_fault_is_a_sentence_unless_debugging(monkeypatch: pytest.Monkey
     monkeypatch.setattr(check, "check_one", fail)
     assert main.run(["check", "read_file", "{}"]) == 1
     told = capsys.readouterr().err
-    assert "Something in Assent itself went wrong (RuntimeError)." in told
-    assert "ASSENT_DEBUG=1" in told
+    assert "Something in Byleave itself went wrong (RuntimeError)." in told
+    assert "BYLEAVE_DEBUG=1" in told
     assert "Traceback" not in told
-    monkeypatch.setenv("ASSENT_DEBUG", "1")
+    monkeypatch.setenv("BYLEAVE_DEBUG", "1")
     assert main.run(["check", "read_file", "{}"]) == 1
     assert "Traceback" in capsys.readouterr().err
 
@@ -155,19 +155,19 @@ def test_unknown_fault_is_a_sentence_unless_debugging(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("closed", ["1", "2", "1 2", "0 1 2"])
 def test_closed_streams_are_no_failure(closed: str) -> None:
     script = f"import os, sys\nfor n in {closed.split()!r}: os.close(int(n))\nos.execv(sys.executable, sys.argv[1:])"
-    program = [sys.executable, "-c", script, sys.executable, "-m", "assent.cli.main", "version"]
+    program = [sys.executable, "-c", script, sys.executable, "-m", "byleave.cli.main", "version"]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_audit_alone_is_its_help(assent: Any) -> None:
-    done = assent.here("audit")
+def test_audit_alone_is_its_help(byleave: Any) -> None:
+    done = byleave.here("audit")
     assert (done.returncode, done.stderr) == (0, "")
     assert "verify" in done.stdout
 
 
 def test_refusal_of_the_system_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    from assent.cli import check, main
+    from byleave.cli import check, main
 
     def fail(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", "somewhere")
@@ -181,7 +181,7 @@ def _without_the_server(home: Path, command: list[str]) -> subprocess.CompletedP
     script = (
         "import sys\n"
         "for name in ('fastapi', 'starlette', 'uvicorn', 'sqlalchemy', 'alembic', 'jwt'): sys.modules[name] = None\n"
-        "from assent.cli.main import run\n"
+        "from byleave.cli.main import run\n"
         f"sys.exit(run({command!r}))"
     )
     return subprocess.run(
@@ -189,7 +189,7 @@ def _without_the_server(home: Path, command: list[str]) -> subprocess.CompletedP
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "ASSENT_HOME": str(home)},
+        env={**os.environ, "BYLEAVE_HOME": str(home)},
     )
 
 
@@ -197,10 +197,10 @@ def _without_the_server(home: Path, command: list[str]) -> subprocess.CompletedP
 def test_missing_server_extra_is_said(tmp_path: Path, command: list[str]) -> None:
     done = _without_the_server(tmp_path, command)
     assert done.returncode == 1
-    assert done.stderr == "error: This needs the server.\nhint: pip install 'assent[server]'\n"
+    assert done.stderr == "error: This needs the server.\nhint: pip install 'byleave[server]'\n"
 
 
 def test_a_record_can_be_verified_where_no_server_is_installed(tmp_path: Path) -> None:
-    bring_up_to_date(tmp_path / "assent.db")
+    bring_up_to_date(tmp_path / "byleave.db")
     done = _without_the_server(tmp_path, ["audit", "verify"])
     assert (done.returncode, done.stderr) == (0, "The record is whole.\n")

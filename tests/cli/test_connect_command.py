@@ -1,4 +1,4 @@
-"""`assent connect`: the client as a process, with and without a terminal."""
+"""`byleave connect`: the client as a process, with and without a terminal."""
 
 import json
 import os
@@ -11,18 +11,18 @@ import pytest
 pytestmark = pytest.mark.promise("L4")
 
 
-def test_directory_without_a_project_gets_one_named_after_it(assent: Any, workspace: Path) -> None:
-    serving = assent.start("serve", "--port", "0", "--json")
+def test_directory_without_a_project_gets_one_named_after_it(byleave: Any, workspace: Path) -> None:
+    serving = byleave.start("serve", "--port", "0", "--json")
     url = json.loads(serving.line())["url"]
-    assent.here("token", "--user", "alice", "--save")
-    first = assent.start("connect", "--server", url, "--workspace", str(workspace), "--json")
+    byleave.here("token", "--user", "alice", "--save")
+    first = byleave.start("connect", "--server", url, "--workspace", str(workspace), "--json")
     told = json.loads(first.line())
     assert told["workspace"] == str(workspace)
     assert told["isolation"] == "bwrap"
     code, out, err = first.stop(signal.SIGINT)
     assert (code, out) == (0, "")
     assert err == "Stopped.\n", "without a terminal it executes quietly"
-    again = assent.start("connect", "--server", url, "--workspace", str(workspace), "--json")
+    again = byleave.start("connect", "--server", url, "--workspace", str(workspace), "--json")
     found = json.loads(again.line())
     assert (found["project_id"], found["client_id"]) == (told["project_id"], told["client_id"])
 
@@ -35,13 +35,13 @@ def test_call_approved_elsewhere_is_executed_quietly(site: Any) -> None:
     assert (site.workspace / "from-connect.md").read_text(encoding="utf-8") == "hello"
 
 
-def test_it_asks_on_a_terminal(assent: Any, workspace: Path) -> None:
-    url = json.loads(assent.start("serve", "--port", "0", "--json").line())["url"]
-    token = assent.here("token", "--user", "alice").stdout.strip()
-    env = {"ASSENT_SERVER_URL": url, "ASSENT_TOKEN": token}
-    client = assent.on_terminal("connect", "--workspace", str(workspace), **env)
+def test_it_asks_on_a_terminal(byleave: Any, workspace: Path) -> None:
+    url = json.loads(byleave.start("serve", "--port", "0", "--json").line())["url"]
+    token = byleave.here("token", "--user", "alice").stdout.strip()
+    env = {"BYLEAVE_SERVER_URL": url, "BYLEAVE_TOKEN": token}
+    client = byleave.on_terminal("connect", "--workspace", str(workspace), **env)
     client.expect(f"Connected {workspace} to project ")
-    asking = assent.start("chat", "write notes.md: hello", **env)
+    asking = byleave.start("chat", "write notes.md: hello", **env)
     client.expect_question("Type y to allow once")
     client.type("y\n")
     assert asking.process.wait(60) == 0
@@ -51,19 +51,19 @@ def test_it_asks_on_a_terminal(assent: Any, workspace: Path) -> None:
     assert "Stopped." in client.seen
 
 
-def test_unreachable_server_at_the_start_is_exit_code_3(assent: Any, workspace: Path, free_port: Any) -> None:
+def test_unreachable_server_at_the_start_is_exit_code_3(byleave: Any, workspace: Path, free_port: Any) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     for project in ([], ["--project", "proj_1"]):
-        done = assent.run("connect", "--server", url, "--workspace", str(workspace), *project, ASSENT_TOKEN="a.b.c")
+        done = byleave.run("connect", "--server", url, "--workspace", str(workspace), *project, BYLEAVE_TOKEN="a.b.c")
         assert done.returncode == 3
         assert done.stderr.splitlines()[-2] == f"error: Cannot reach the server at {url}."
         assert done.stderr.splitlines()[-1].startswith("hint: ")
 
 
-def test_it_waits_for_a_server_when_told_to(assent: Any, workspace: Path, free_port: Any) -> None:
+def test_it_waits_for_a_server_when_told_to(byleave: Any, workspace: Path, free_port: Any) -> None:
     port = free_port()
-    token = assent.here("token", "--user", "alice").stdout.strip()
-    client = assent.start(
+    token = byleave.here("token", "--user", "alice").stdout.strip()
+    client = byleave.start(
         "connect",
         "--server",
         f"http://127.0.0.1:{port}",
@@ -71,26 +71,26 @@ def test_it_waits_for_a_server_when_told_to(assent: Any, workspace: Path, free_p
         str(workspace),
         "--wait",
         "--json",
-        ASSENT_TOKEN=token,
+        BYLEAVE_TOKEN=token,
     )
     client.line_with("Trying again until it answers.", of="stderr")
-    assent.start("serve", "--port", str(port)).line()
+    byleave.start("serve", "--port", str(port)).line()
     assert json.loads(client.line())["connected"] is True
 
 
 @pytest.mark.parametrize(
     ("arguments", "env", "words"),
     [
-        (["--workspace", "absent"], {"ASSENT_TOKEN": "a.b.c"}, "does not exist"),
-        (["--workspace", __file__], {"ASSENT_TOKEN": "a.b.c"}, "is not a directory"),
+        (["--workspace", "absent"], {"BYLEAVE_TOKEN": "a.b.c"}, "does not exist"),
+        (["--workspace", __file__], {"BYLEAVE_TOKEN": "a.b.c"}, "is not a directory"),
         ([], {}, "There is no token for"),
-        (["--server", "not a url"], {"ASSENT_TOKEN": "a.b.c"}, "not the address of a server"),
+        (["--server", "not a url"], {"BYLEAVE_TOKEN": "a.b.c"}, "not the address of a server"),
     ],
 )
 def test_what_cannot_work_is_said_at_once(
-    assent: Any, tmp_path: Path, arguments: list[str], env: dict[str, str], words: str
+    byleave: Any, tmp_path: Path, arguments: list[str], env: dict[str, str], words: str
 ) -> None:
-    done = assent.run("connect", *arguments, cwd=tmp_path, **env)
+    done = byleave.run("connect", *arguments, cwd=tmp_path, **env)
     assert done.returncode == 1
     assert words in done.stderr
     assert "hint: " in done.stderr
@@ -99,7 +99,7 @@ def test_what_cannot_work_is_said_at_once(
 
 def test_bad_token_and_unknown_project_are_refused(site: Any) -> None:
     here = ["--workspace", str(site.workspace)]
-    done = site.run("connect", *here, ASSENT_TOKEN="a.b.c")
+    done = site.run("connect", *here, BYLEAVE_TOKEN="a.b.c")
     assert done.returncode == 1
     assert "token" in done.stderr
     done = site.run("connect", *here, "--project", "proj_unknown")
@@ -110,7 +110,7 @@ def test_bad_token_and_unknown_project_are_refused(site: Any) -> None:
 def test_token_that_may_only_execute_is_enough(site: Any, tmp_path: Path) -> None:
     token = site.program.here("token", "--user", "bob", "--scope", "execute", "--scope", "chat").stdout.strip()
     first = site.program.start(
-        "connect", "--server", site.url, "--workspace", str(tmp_path), "--json", ASSENT_TOKEN=token
+        "connect", "--server", site.url, "--workspace", str(tmp_path), "--json", BYLEAVE_TOKEN=token
     )
     project = json.loads(first.line())["project_id"]
     first.stop()
@@ -124,7 +124,7 @@ def test_token_that_may_only_execute_is_enough(site: Any, tmp_path: Path) -> Non
         "--workspace",
         str(tmp_path),
         "--json",
-        ASSENT_TOKEN=only,
+        BYLEAVE_TOKEN=only,
     )
     assert json.loads(second.line())["project_id"] == project
     assert second.stop()[0] == 0
@@ -132,7 +132,7 @@ def test_token_that_may_only_execute_is_enough(site: Any, tmp_path: Path) -> Non
 
 def test_several_projects_must_be_named(site: Any, tmp_path: Path) -> None:
     token = site.program.here("token", "--user", "carol").stdout.strip()
-    env = {"ASSENT_SERVER_URL": site.url, "ASSENT_TOKEN": token}
+    env = {"BYLEAVE_SERVER_URL": site.url, "BYLEAVE_TOKEN": token}
     for name in ("one", "two"):
         make_project(site.url, token, name)
     done = site.program.run("connect", "--workspace", str(tmp_path), **env)

@@ -1,4 +1,4 @@
-"""`assent doctor`: what it finds, what it says to do, and how it ends."""
+"""`byleave doctor`: what it finds, what it says to do, and how it ends."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from assent.cli import doctor as doctor_module
-from assent.cli.doctor import (
+from byleave.cli import doctor as doctor_module
+from byleave.cli.doctor import (
     Check,
     _clock,
     _isolation,
@@ -24,12 +24,12 @@ from assent.cli.doctor import (
     _user_namespaces,
     _workspace,
 )
-from assent.cli.main import run
-from assent.protocol.errors import ToolFailure
-from assent.settings import ClientSettings
-from assent.workspace import NoSandbox
-from assent.workspace.conformance import KNOWN_GAPS, ROWS, Probe
-from assent.workspace.sandbox import Isolation
+from byleave.cli.main import run
+from byleave.protocol.errors import ToolFailure
+from byleave.settings import ClientSettings
+from byleave.workspace import NoSandbox
+from byleave.workspace.conformance import KNOWN_GAPS, ROWS, Probe
+from byleave.workspace.sandbox import Isolation
 
 pytestmark = pytest.mark.promise("L8-doctor")
 
@@ -102,7 +102,7 @@ def test_server_clock_and_token_are_checked(
 ) -> None:
     code, told = _told(capsys, str(tmp_path), "--server", server)
     assert (code, _levels(told)["server"], _levels(told)["clock"]) == (0, "ok", "ok")
-    monkeypatch.setenv("ASSENT_TOKEN", "wrong")
+    monkeypatch.setenv("BYLEAVE_TOKEN", "wrong")
     code, told = _told(capsys, str(tmp_path), "--server", server)
     assert (code, _levels(told)["token"]) == (1, "fail")
     assert "wrong" not in json.dumps(told).replace("is wrong", "")
@@ -134,11 +134,11 @@ def test_clock_that_is_off_is_told() -> None:
 def test_wrong_rules_and_settings_fail(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], no_probes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / ".assent").mkdir()
-    (tmp_path / ".assent/policy.toml").write_text("nonsense =")
+    (tmp_path / ".byleave").mkdir()
+    (tmp_path / ".byleave/policy.toml").write_text("nonsense =")
     code, told = _told(capsys, str(tmp_path))
     assert (code, _levels(told)["rules"]) == (1, "fail")
-    monkeypatch.setenv("ASSENT_CONCURRENCY", "many")
+    monkeypatch.setenv("BYLEAVE_CONCURRENCY", "many")
     code, told = _told(capsys, str(tmp_path))
     assert (code, _levels(told)["settings"]) == (1, "fail")
 
@@ -170,15 +170,15 @@ def test_state_directory_that_cannot_be_used_fails_with_what_to_do(tmp_path: Pat
     assert (found.level, "not a directory" in found.detail) == ("fail", True)
     assert "chmod" not in (found.hint or ""), "nobody is told to change a file's mode for it"
     # Where nobody may write, whoever asks.
-    sealed = _only(_state(Path("/proc/sys/assent/home")))
-    assert (sealed.level, "ASSENT_HOME" in (sealed.hint or "")) == ("fail", True)
+    sealed = _only(_state(Path("/proc/sys/byleave/home")))
+    assert (sealed.level, "BYLEAVE_HOME" in (sealed.hint or "")) == ("fail", True)
     assert [check.level for check in _state(Path("/proc/sys")) if check.name == "state directory"] == ["fail"]
 
 
 def test_state_that_cannot_even_be_looked_at_stops_no_other_check(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], no_probes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ASSENT_HOME", str(tmp_path / ("x" * 300)))  # too long a name, for whoever asks
+    monkeypatch.setenv("BYLEAVE_HOME", str(tmp_path / ("x" * 300)))  # too long a name, for whoever asks
     code, told = _told(capsys, str(tmp_path))
     levels = _levels(told)
     assert (code, levels["state directory"], levels["sandbox"] != "fail") == (1, "fail", True)
@@ -237,16 +237,16 @@ def test_date_without_a_zone_is_read_as_utc() -> None:
 def test_token_that_would_travel_unencrypted_is_a_line_of_its_own(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], no_probes: None
 ) -> None:
-    assert run(["doctor", str(tmp_path), "--server", "http://assent.invalid"]) == 1
+    assert run(["doctor", str(tmp_path), "--server", "http://byleave.invalid"]) == 1
     said = capfd.readouterr()
-    assert "warn server: a token would travel unencrypted to http://assent.invalid" in said.out
+    assert "warn server: a token would travel unencrypted to http://byleave.invalid" in said.out
     assert "hint: use https" in said.out
     assert said.err == ""
 
 
 def test_rules_are_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], no_probes: None) -> None:
-    (tmp_path / ".assent").mkdir()
-    (tmp_path / ".assent/policy.toml").write_text("")
+    (tmp_path / ".byleave").mkdir()
+    (tmp_path / ".byleave/policy.toml").write_text("")
     assert run(["doctor", str(tmp_path)]) == 0
     assert "ok   rules: project 0\n" in capsys.readouterr().out
 
@@ -258,7 +258,7 @@ def test_token_that_others_can_read_fails(
     home.mkdir(mode=0o700)
     (home / "token").write_text("x")
     (home / "token").chmod(0o644)
-    monkeypatch.setenv("ASSENT_HOME", str(home))
+    monkeypatch.setenv("BYLEAVE_HOME", str(home))
     code, told = _told(capsys, str(tmp_path))
     assert (code, _levels(told)["server"], _levels(told)["token"]) == (1, "fail", "fail")
 
@@ -338,7 +338,7 @@ def test_what_a_kind_of_sandbox_is_known_not_to_stop_is_a_warning() -> None:
 def test_sandbox_that_was_asked_for_and_does_not_work_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ASSENT_SANDBOX", "seatbelt")
+    monkeypatch.setenv("BYLEAVE_SANDBOX", "seatbelt")
     code, told = _told(capsys, str(tmp_path))
     assert (code, _levels(told)["sandbox"]) == (1, "fail")
 

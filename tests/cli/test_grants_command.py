@@ -1,4 +1,4 @@
-"""`assent grants`, and giving one on a terminal: allowed, used, listed, revoked, asked again."""
+"""`byleave grants`, and giving one on a terminal: allowed, used, listed, revoked, asked again."""
 
 import json
 import re
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from assent.cli.grants import _grant_lines
-from assent.protocol.grants import Grant, GrantStatus
-from assent.protocol.states import ApprovalScope
+from byleave.cli.grants import _grant_lines
+from byleave.protocol.grants import Grant, GrantStatus
+from byleave.protocol.states import ApprovalScope
 
 pytestmark = pytest.mark.promise("G8", "L8")
 
@@ -35,7 +35,7 @@ def give(terminal: Any, *, limit: str) -> None:
     terminal.expect("Type yes to allow this")
     terminal.type("yes\n")
     terminal.expect(f"Allowed in this session from now on: {BELOW}")
-    terminal.expect("`assent grants`")
+    terminal.expect("`byleave grants`")
 
 
 def test_similar_writes_run_by_the_grant_until_it_is_revoked(site: Any) -> None:
@@ -55,7 +55,7 @@ def test_similar_writes_run_by_the_grant_until_it_is_revoked(site: Any) -> None:
     assert listed.returncode == 0
     for told in (f"{BELOW}.", "used once, 4 left", "ends in 30 minutes", "in session "):
         assert told in listed.stdout
-    assert "assent grants revoke" in listed.stderr
+    assert "byleave grants revoke" in listed.stderr
     [grant] = site.json("grants", "--json")["grants"]
     history = site.here("history", "--session", grant["session_id"]).stdout
     assert f"docs/b.md  by grant {grant['id']} ({BELOW})" in history
@@ -159,7 +159,7 @@ def test_what_cannot_work_is_a_sentence(site: Any, arguments: list[str], code: i
 def test_agents_token_neither_lists_nor_revokes(site: Any) -> None:
     token = site.program.here("token", "--user", "alice", "--scope", "agent").stdout.strip()
     for arguments in ([], ["revoke", "grant_1"]):
-        done = site.here("grants", *arguments, ASSENT_TOKEN=token)
+        done = site.here("grants", *arguments, BYLEAVE_TOKEN=token)
         assert done.returncode == 1
         assert "error: " in done.stderr
 

@@ -1,4 +1,4 @@
-"""`assent link`: a new link to the chat page of a running server."""
+"""`byleave link`: a new link to the chat page of a running server."""
 
 import json
 import urllib.error
@@ -40,7 +40,7 @@ def test_link_is_json_when_asked_and_names_the_server_that_was_named(site: Any) 
     told = json.loads(site.here("link", "--server", f"{site.url}/", "--json").stdout)
     assert told["sign_in_url"].startswith(f"{site.url}/signin?code=")
     assert told["expires_in_seconds"] == 600
-    assert told["editor_url"] == "vscode://assent.assent/signin?link=" + quote(told["sign_in_url"], safe="")
+    assert told["editor_url"] == "vscode://byleave.byleave/signin?link=" + quote(told["sign_in_url"], safe="")
 
 
 @pytest.mark.promise("S")
@@ -49,14 +49,14 @@ def test_link_names_the_number_that_was_proven_and_not_a_name_that_may_lead_to_a
     for name in ("localhost", "127.1"):
         told = json.loads(site.here("link", "--server", f"http://{name}:{port}", "--json").stdout)
         assert told["sign_in_url"].startswith(f"http://127.0.0.1:{port}/signin?code=")
-        assert told["editor_url"] == "vscode://assent.assent/signin?link=" + quote(told["sign_in_url"], safe="")
+        assert told["editor_url"] == "vscode://byleave.byleave/signin?link=" + quote(told["sign_in_url"], safe="")
 
 
 def test_link_for_the_editor_is_exchanged_for_a_token_that_may_execute(site: Any) -> None:
     printed = site.here("link", "--editor")
     assert "VS Code" in printed.stderr
     opened = urlsplit(printed.stdout.strip())
-    assert (opened.scheme, opened.netloc, opened.path) == ("vscode", "assent.assent", "/signin")
+    assert (opened.scheme, opened.netloc, opened.path) == ("vscode", "byleave.byleave", "/signin")
     [link] = parse_qs(opened.query)["link"]
     asking = urllib.request.Request(
         f"{site.url}/signin/exchange",
@@ -70,12 +70,12 @@ def test_link_for_the_editor_is_exchanged_for_a_token_that_may_execute(site: Any
         urllib.request.urlopen(asking, timeout=30)
 
 
-def test_link_without_a_server_or_with_an_agents_token_says_what_to_do(site: Any, assent: Any, free_port: Any) -> None:
-    nobody = assent.here("link")
-    assert (nobody.returncode, "assent up" in nobody.stderr) == (1, True)
-    gone = assent.here("link", "--server", f"http://127.0.0.1:{free_port()}", ASSENT_TOKEN="x")
+def test_link_without_a_server_or_with_an_agents_token_says_what_to_do(site: Any, byleave: Any, free_port: Any) -> None:
+    nobody = byleave.here("link")
+    assert (nobody.returncode, "byleave up" in nobody.stderr) == (1, True)
+    gone = byleave.here("link", "--server", f"http://127.0.0.1:{free_port()}", BYLEAVE_TOKEN="x")
     assert (gone.returncode, gone.stdout) == (3, "")
     agent = site.program.here("token", "--user", "alice", "--scope", "agent").stdout.strip()
-    refused = site.program.here("link", ASSENT_SERVER_URL=site.url, ASSENT_TOKEN=agent)
+    refused = site.program.here("link", BYLEAVE_SERVER_URL=site.url, BYLEAVE_TOKEN=agent)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "without `agent`" in refused.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assent.cli.looping import run_short
+from byleave.cli.looping import run_short
 
 pytestmark = pytest.mark.promise("D")
 

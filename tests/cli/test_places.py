@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from assent.cli.places import UP, Note, Place, find_place, known_project, leave_note, remember_project, running_note
-from assent.client import save_token
-from assent.protocol.errors import ConfigurationError
+from byleave.cli.places import UP, Note, Place, find_place, known_project, leave_note, remember_project, running_note
+from byleave.client import save_token
+from byleave.protocol.errors import ConfigurationError
 
 NOTE = Note(server_url="http://127.0.0.1:1", token="up.to.ken")
 
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setenv("ASSENT_HOME", str(tmp_path))
+    monkeypatch.setenv("BYLEAVE_HOME", str(tmp_path))
     return tmp_path
 
 
@@ -43,16 +43,16 @@ def test_named_server_goes_before_the_one_that_is_up(home: Path, monkeypatch: py
         assert find_place() == Place("http://127.0.0.1:1", "up.to.ken", home, UP)
         named = find_place("http://127.0.0.1:2")
         assert (named.server_url, named.token) == ("http://127.0.0.1:2", "kept.to.ken"), "its token goes nowhere else"
-        monkeypatch.setenv("ASSENT_TOKEN", "given.to.ken")
+        monkeypatch.setenv("BYLEAVE_TOKEN", "given.to.ken")
         assert (find_place().server_url, find_place().token) == ("http://127.0.0.1:1", "given.to.ken")
-        monkeypatch.setenv("ASSENT_SERVER_URL", "http://127.0.0.1:3")
+        monkeypatch.setenv("BYLEAVE_SERVER_URL", "http://127.0.0.1:3")
         assert find_place() == Place("http://127.0.0.1:3", "given.to.ken", home, "http://127.0.0.1:3")
 
 
 def test_without_a_token_it_is_said_how_to_get_one(home: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"There is no token for http://127\.0\.0\.1:8477, and") as caught:
         find_place()
-    assert "assent token" in (caught.value.hint or "")
+    assert "byleave token" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "\udcff"])

@@ -1,4 +1,4 @@
-"""`assent history`, `approvals` and `audit verify`."""
+"""`byleave history`, `approvals` and `audit verify`."""
 
 import json
 import sqlite3
@@ -77,7 +77,7 @@ def test_rejection_as_json_tells_the_agent_why(site: Any) -> None:
 def test_agents_token_cannot_decide(site: Any) -> None:
     kept, approval_id = site.waiting("agents.md")
     token = site.program.here("token", "--user", "alice", "--scope", "agent").stdout.strip()
-    done = site.here("approvals", "approve", approval_id, ASSENT_TOKEN=token)
+    done = site.here("approvals", "approve", approval_id, BYLEAVE_TOKEN=token)
     assert done.returncode == 1
     assert "error: " in done.stderr
     assert not (site.workspace / "agents.md").exists()
@@ -102,26 +102,26 @@ def test_whole_record_is_verified_while_the_server_runs(told: Any) -> None:
     assert {"project_id", "records", "head", "fault"} == set(checked["projects"][0])
 
 
-def test_changed_record_is_named(told: Any, tmp_path: Path, assent: Any) -> None:
+def test_changed_record_is_named(told: Any, tmp_path: Path, byleave: Any) -> None:
     copy = tmp_path / "copy.db"
-    with sqlite3.connect(told.program.home / "assent.db") as source, sqlite3.connect(copy) as target:
+    with sqlite3.connect(told.program.home / "byleave.db") as source, sqlite3.connect(copy) as target:
         source.backup(target)
         target.execute("UPDATE audit SET actor = 'somebody else' WHERE seq = 2")
         target.commit()
     source.close()
     target.close()
-    env = {"ASSENT_DATABASE_URL": f"sqlite:///{copy}"}
-    done = assent.here("audit", "verify", **env)
+    env = {"BYLEAVE_DATABASE_URL": f"sqlite:///{copy}"}
+    done = byleave.here("audit", "verify", **env)
     assert done.returncode == 1
     assert "BROKEN" in done.stdout
     assert "record 2 was changed" in done.stderr
-    as_json = assent.here("audit", "verify", "--json", **env)
+    as_json = byleave.here("audit", "verify", "--json", **env)
     assert as_json.returncode == 1
     assert json.loads(as_json.stdout)["whole"] is False
 
 
-def test_missing_database_is_a_sentence(assent: Any) -> None:
-    done = assent.here("audit", "verify")
+def test_missing_database_is_a_sentence(byleave: Any) -> None:
+    done = byleave.here("audit", "verify")
     assert done.returncode == 1
     assert "There is no database" in done.stderr
     assert "hint: " in done.stderr

@@ -10,8 +10,8 @@ import jwt
 import pytest
 from pydantic import SecretStr
 
-from assent.cli.doctor import _server
-from assent.settings import ClientSettings
+from byleave.cli.doctor import _server
+from byleave.settings import ClientSettings
 
 pytestmark = pytest.mark.promise("S")
 
@@ -44,11 +44,11 @@ def squatter() -> Iterator[tuple[str, list[str]]]:
         thread.join()
 
 
-def test_token_is_not_shown_to_who_took_the_port(assent: Any, squatter: Any, tmp_path: Path) -> None:
+def test_token_is_not_shown_to_who_took_the_port(byleave: Any, squatter: Any, tmp_path: Path) -> None:
     url, seen = squatter
-    token = assent.here("token", "--user", "alice", "--save").stdout.strip()
+    token = byleave.here("token", "--user", "alice", "--save").stdout.strip()
     for arguments in (("connect", "--workspace", str(tmp_path)), ("link",), ("history",)):
-        refused = assent.here(*arguments, "--server", url)
+        refused = byleave.here(*arguments, "--server", url)
         assert (refused.returncode, refused.stdout) == (1, ""), arguments
         assert "did not prove" in refused.stderr
         assert "another program" in refused.stderr, "and what to do"

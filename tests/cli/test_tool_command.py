@@ -1,4 +1,4 @@
-"""`assent tool`: one tool here and now, with the client's gate, bounds and sandbox."""
+"""`byleave tool`: one tool here and now, with the client's gate, bounds and sandbox."""
 
 import json
 import signal
@@ -10,34 +10,34 @@ import pytest
 pytestmark = pytest.mark.promise("L7")
 
 
-def run(assent: Any, name: str, params: object, workspace: Path) -> tuple[int, dict[str, Any]]:
+def run(byleave: Any, name: str, params: object, workspace: Path) -> tuple[int, dict[str, Any]]:
     text = params if isinstance(params, str) else json.dumps(params)
-    done = assent.here("tool", name, text, "--workspace", str(workspace))
+    done = byleave.here("tool", name, text, "--workspace", str(workspace))
     assert "Traceback" not in done.stderr
     return done.returncode, json.loads(done.stdout)
 
 
-def test_file_is_read(assent: Any, workspace: Path) -> None:
-    code, result = run(assent, "read_file", {"path": "package.json"}, workspace)
+def test_file_is_read(byleave: Any, workspace: Path) -> None:
+    code, result = run(byleave, "read_file", {"path": "package.json"}, workspace)
     assert (code, result["success"]) == (0, True)
     assert json.loads(result["content"])["version"] == "1.2.3"
 
 
-def test_name_of_a_script_agent_works_too(assent: Any, workspace: Path) -> None:
-    code, result = run(assent, "listDir", {"path": "."}, workspace)
+def test_name_of_a_script_agent_works_too(byleave: Any, workspace: Path) -> None:
+    code, result = run(byleave, "listDir", {"path": "."}, workspace)
     assert (code, [entry["name"] for entry in result["files"]]) == (0, ["package.json"])
 
 
-def test_file_is_written_without_asking(assent: Any, workspace: Path) -> None:
-    code, result = run(assent, "write_file", {"path": "notes.md", "content": "hello"}, workspace)
+def test_file_is_written_without_asking(byleave: Any, workspace: Path) -> None:
+    code, result = run(byleave, "write_file", {"path": "notes.md", "content": "hello"}, workspace)
     assert (code, result["size"]) == (0, 5)
     assert (workspace / "notes.md").read_text(encoding="utf-8") == "hello"
 
 
-def test_command_runs_in_the_sandbox(assent: Any, workspace: Path) -> None:
-    code, result = run(assent, "execute_command", {"command": "ls", "args": ["/home", "."]}, workspace)
+def test_command_runs_in_the_sandbox(byleave: Any, workspace: Path) -> None:
+    code, result = run(byleave, "execute_command", {"command": "ls", "args": ["/home", "."]}, workspace)
     assert result["error_type" if code else "isolation"]
-    code, result = run(assent, "execute_command", {"command": "ls"}, workspace)
+    code, result = run(byleave, "execute_command", {"command": "ls"}, workspace)
     assert (code, result["stdout"], result["isolation"]["backend"]) == (0, "package.json\n", "bwrap")
 
 
@@ -55,31 +55,31 @@ def test_command_runs_in_the_sandbox(assent: Any, workspace: Path) -> None:
     ],
 )
 def test_refused_or_failed_exits_with_1_and_says_why(
-    assent: Any, workspace: Path, name: str, params: object, kind: str | None, words: str
+    byleave: Any, workspace: Path, name: str, params: object, kind: str | None, words: str
 ) -> None:
-    code, result = run(assent, name, params, workspace)
+    code, result = run(byleave, name, params, workspace)
     assert (code, result["success"]) == (1, False)
     assert words in result["error"]
     if kind is not None:
         assert result["error_type"] == kind
 
 
-def test_missing_workspace_is_said(assent: Any, tmp_path: Path) -> None:
-    code, result = run(assent, "read_file", {"path": "a"}, tmp_path / "absent")
+def test_missing_workspace_is_said(byleave: Any, tmp_path: Path) -> None:
+    code, result = run(byleave, "read_file", {"path": "a"}, tmp_path / "absent")
     assert (code, result["success"]) == (1, False)
     assert "does not exist" in result["error"]
 
 
-def test_output_of_a_command_that_ran_out_of_time_is_kept(assent: Any, workspace: Path) -> None:
+def test_output_of_a_command_that_ran_out_of_time_is_kept(byleave: Any, workspace: Path) -> None:
     (workspace / "slow.py").write_text("import time\nprint('so far', flush=True)\ntime.sleep(600)\n", encoding="utf-8")
-    code, result = run(assent, "execute_command", {"command": "python", "args": ["slow.py"], "timeout": 1}, workspace)
+    code, result = run(byleave, "execute_command", {"command": "python", "args": ["slow.py"], "timeout": 1}, workspace)
     assert (code, result["error_type"]) == (1, "execution_timeout")
     assert result["result"]["stdout"] == "so far\n"
 
 
-def test_ctrl_c_ends_the_command_quietly(assent: Any, workspace: Path) -> None:
+def test_ctrl_c_ends_the_command_quietly(byleave: Any, workspace: Path) -> None:
     (workspace / "slow.py").write_text("import time\nopen('began', 'w')\ntime.sleep(600)\n", encoding="utf-8")
-    kept = assent.start(
+    kept = byleave.start(
         "tool", "execute_command", '{"command": "python", "args": ["slow.py"]}', "--workspace", str(workspace)
     )
     while not (workspace / "began").exists():

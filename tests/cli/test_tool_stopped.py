@@ -1,4 +1,4 @@
-"""`assent tool` told to stop while its command runs: it ends in order, says so, and leaves nothing behind."""
+"""`byleave tool` told to stop while its command runs: it ends in order, says so, and leaves nothing behind."""
 
 import json
 import os
@@ -36,14 +36,14 @@ def _running(marker: str) -> list[str]:
 
 @pytest.mark.parametrize(("number", "sandbox"), [(signal.SIGTERM, "none"), (signal.SIGHUP, "auto")])
 def test_what_runs_ends_in_order_and_nothing_is_left(
-    assent: Any, workspace: Path, number: signal.Signals, sandbox: str
+    byleave: Any, workspace: Path, number: signal.Signals, sandbox: str
 ) -> None:
     os.mkfifo(workspace / "up")
     before = sorted(os.listdir(workspace))
     marker = f"stopped-{os.getpid()}-{workspace.parent.name}"
     params = {"command": "python3", "args": ["-c", CODE, marker], "timeout": 100}
-    tool = assent.start(
-        "tool", "execute_command", json.dumps(params), "--workspace", str(workspace), ASSENT_SANDBOX=sandbox
+    tool = byleave.start(
+        "tool", "execute_command", json.dumps(params), "--workspace", str(workspace), BYLEAVE_SANDBOX=sandbox
     )
     with (workspace / "up").open() as up:
         assert up.read() == "xx"

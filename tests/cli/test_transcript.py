@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from assent.cli.records import execution_line
-from assent.cli.transcript import (
+from byleave.cli.records import execution_line
+from byleave.cli.transcript import (
     JsonTranscript,
     TerminalTranscript,
     call_summary,
@@ -16,7 +16,7 @@ from assent.cli.transcript import (
     result_summary,
     weaker_isolation,
 )
-from assent.protocol.events import (
+from byleave.protocol.events import (
     ApprovalRequested,
     ChatError,
     ChatMessage,
@@ -27,9 +27,9 @@ from assent.protocol.events import (
     ToolOutput,
     ToolStarted,
 )
-from assent.protocol.executions import Execution
-from assent.protocol.states import AgentMode, ErrorType, ExecutionStatus, RiskLevel, RunState
-from assent.protocol.values import now
+from byleave.protocol.executions import Execution
+from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, RiskLevel, RunState
+from byleave.protocol.values import now
 
 pytestmark = pytest.mark.promise("L5")
 IN_RUN: dict[str, Any] = {"timestamp": now(), "session_id": "sess_1", "run_id": "run_1"}

@@ -1,4 +1,4 @@
-"""`assent up`: everything in one process, with and without a terminal."""
+"""`byleave up`: everything in one process, with and without a terminal."""
 
 import contextlib
 import json
@@ -13,29 +13,29 @@ import pytest
 pytestmark = pytest.mark.promise("L1")
 
 
-def test_everything_starts_and_other_commands_find_it(assent: Any, workspace: Path, free_port: Any) -> None:
+def test_everything_starts_and_other_commands_find_it(byleave: Any, workspace: Path, free_port: Any) -> None:
     port = free_port()
-    running = assent.start("up", str(workspace), "--port", str(port))
-    running.line_with(f"Assent is up for {workspace}", of="stderr")
+    running = byleave.start("up", str(workspace), "--port", str(port))
+    running.line_with(f"Byleave is up for {workspace}", of="stderr")
     link = running.line_with("chat page", of="stderr").split()[-1]
     assert link.startswith(f"http://127.0.0.1:{port}/signin?code=")
     with urllib.request.urlopen(link, timeout=30) as page:
         assert page.status == 200
     running.line_with("project", of="stderr")
-    answer = assent.run("chat", "read package.json and tell me the version", cwd=workspace)
+    answer = byleave.run("chat", "read package.json and tell me the version", cwd=workspace)
     assert (answer.returncode, "1.2.3" in answer.stdout) == (0, True)
-    listed = assent.here("history")
+    listed = byleave.here("history")
     assert "COMPLETED" in listed.stdout
     assert "read_file package.json" in listed.stdout
     code, out, err = running.stop(signal.SIGINT)
     assert (code, out) == (0, "")
     assert "Stopped." in err
     assert "Traceback" not in err
-    gone = assent.here("history")
+    gone = byleave.here("history")
     assert (gone.returncode, "There is no token for" in gone.stderr) == (1, True)
 
 
-def test_next_start_finds_the_project_again_on_any_port(assent: Any, workspace: Path, tmp_path: Path) -> None:
+def test_next_start_finds_the_project_again_on_any_port(byleave: Any, workspace: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     with contextlib.ExitStack() as held:
@@ -43,24 +43,24 @@ def test_next_start_finds_the_project_again_on_any_port(assent: Any, workspace: 
         with contextlib.suppress(OSError):  # whoever has the usual port, it is taken
             taken.bind(("127.0.0.1", 8477))
             taken.listen()
-        first = assent.start("up", str(workspace), "--json")
+        first = byleave.start("up", str(workspace), "--json")
         told = json.loads(first.line())
         assert not told["server_url"].endswith(":8477")
-        joined = assent.start("up", str(other), "--json")
+        joined = byleave.start("up", str(other), "--json")
         second = json.loads(joined.line())
         assert second["server_url"] == told["server_url"], "a directory joins the server that is up"
         assert second["project_id"] != told["project_id"]
         assert second["sign_in_url"] is None
         assert joined.stop()[0] == 0
         assert first.stop()[0] == 0
-        again = json.loads(assent.start("up", str(workspace), "--json").line())
+        again = json.loads(byleave.start("up", str(workspace), "--json").line())
         assert again["project_id"] == told["project_id"]
         assert (again["model"], again["isolation"]) == ("offline", "bwrap")
 
 
 @pytest.mark.promise("W13")
-def test_chat_goes_on_in_the_terminal_with_approvals_inline(assent: Any, workspace: Path, free_port: Any) -> None:
-    terminal = assent.on_terminal("up", str(workspace), "--port", str(free_port()))
+def test_chat_goes_on_in_the_terminal_with_approvals_inline(byleave: Any, workspace: Path, free_port: Any) -> None:
+    terminal = byleave.on_terminal("up", str(workspace), "--port", str(free_port()))
     terminal.expect("Ctrl-D leaves.\n> ")
     terminal.type("read package.json and tell me the version\n")
     terminal.expect("1.2.3")
@@ -78,8 +78,8 @@ def test_chat_goes_on_in_the_terminal_with_approvals_inline(assent: Any, workspa
     assert "Traceback" not in terminal.seen
 
 
-def test_terminal_without_chat_just_serves(assent: Any, workspace: Path, free_port: Any) -> None:
-    terminal = assent.on_terminal("up", str(workspace), "--no-chat", "--port", str(free_port()))
+def test_terminal_without_chat_just_serves(byleave: Any, workspace: Path, free_port: Any) -> None:
+    terminal = byleave.on_terminal("up", str(workspace), "--no-chat", "--port", str(free_port()))
     terminal.expect("project    ")
     terminal.type("\x03")
     assert terminal.wait() == 0
@@ -88,21 +88,21 @@ def test_terminal_without_chat_just_serves(assent: Any, workspace: Path, free_po
 
 @pytest.mark.parametrize("options", [(), ("--no-chat",)], ids=["chat", "no chat"])
 def test_window_that_is_closed_ends_it_in_order(
-    assent: Any, workspace: Path, free_port: Any, options: tuple[str, ...]
+    byleave: Any, workspace: Path, free_port: Any, options: tuple[str, ...]
 ) -> None:
-    terminal = assent.on_terminal("up", str(workspace), *options, "--port", str(free_port()))
+    terminal = byleave.on_terminal("up", str(workspace), *options, "--port", str(free_port()))
     terminal.expect("project    " if options else "Ctrl-D leaves.\n> ")
     terminal.hang_up()  # with which code it leaves is seen by nobody
-    assert "There is no token for" in assent.here("history").stderr, "it still says that it is up"
-    assert not list(assent.home.glob("*.db-wal")), "the record was not closed"
+    assert "There is no token for" in byleave.here("history").stderr, "it still says that it is up"
+    assert not list(byleave.home.glob("*.db-wal")), "the record was not closed"
 
 
-def test_missing_directory_and_taken_port_are_sentences(assent: Any, workspace: Path, tmp_path: Path) -> None:
-    done = assent.run("up", str(tmp_path / "absent"))
+def test_missing_directory_and_taken_port_are_sentences(byleave: Any, workspace: Path, tmp_path: Path) -> None:
+    done = byleave.run("up", str(tmp_path / "absent"))
     assert (done.returncode, "does not exist" in done.stderr) == (1, True)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        done = assent.run("up", str(workspace), "--port", str(taken.getsockname()[1]))
+        done = byleave.run("up", str(workspace), "--port", str(taken.getsockname()[1]))
     assert (done.returncode, "Cannot listen" in done.stderr) == (1, True)
     assert "Traceback" not in done.stderr

@@ -13,18 +13,18 @@ import structlog
 from rich.console import Console
 from typer.testing import CliRunner
 
-from assent.cli.logs import set_up_logging
-from assent.cli.main import app
-from assent.cli.screen import shortened, shown
-from assent.cli.transcript import TerminalTranscript
-from assent.client import Question, TerminalPrompt
-from assent.gate import Gate, describe, shown_params
-from assent.gate.characters import hidden_in_prose
-from assent.gate.render import full_text
-from assent.protocol.events import ApprovalRequested, ToolFinished, ToolOutput, ToolStarted
-from assent.protocol.states import ExecutionStatus, RiskLevel
-from assent.protocol.values import now
-from assent.protocol.verdicts import Finding, VerdictLevel
+from byleave.cli.logs import set_up_logging
+from byleave.cli.main import app
+from byleave.cli.screen import shortened, shown
+from byleave.cli.transcript import TerminalTranscript
+from byleave.client import Question, TerminalPrompt
+from byleave.gate import Gate, describe, shown_params
+from byleave.gate.characters import hidden_in_prose
+from byleave.gate.render import full_text
+from byleave.protocol.events import ApprovalRequested, ToolFinished, ToolOutput, ToolStarted
+from byleave.protocol.states import ExecutionStatus, RiskLevel
+from byleave.protocol.values import now
+from byleave.protocol.verdicts import Finding, VerdictLevel
 
 pytestmark = pytest.mark.promise("S")
 
@@ -157,9 +157,9 @@ def logs(capsys: pytest.CaptureFixture[str]) -> Iterator[pytest.CaptureFixture[s
 def test_log_shows_what_it_holds_and_masks(
     trick: str, form: str, logs: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ASSENT_LOG", form)
+    monkeypatch.setenv("BYLEAVE_LOG", form)
     set_up_logging(logging.INFO)
-    log = structlog.get_logger("assent.test")
+    log = structlog.get_logger("byleave.test")
     log.warning(f"event {trick}", tool=trick, params={"args": [trick, SECRET]})
     try:
         raise ValueError(f"{trick} {SECRET}")

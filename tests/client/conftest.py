@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from assent.client import Journal, ToolHandler
-from assent.gate import Gate
-from assent.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, WholeCall
-from assent.protocol.changes import ChangeKind, ShownChange, WriteChange
-from assent.protocol.digests import call_digest
-from assent.protocol.events import ApprovalRequested, ExecutionCancelSignal, ExecutionSignal
-from assent.protocol.executions import Execution, OutputChunk, ResultAck
-from assent.protocol.grants import GrantPreview, GrantRule
-from assent.protocol.inspections import Inspection
-from assent.protocol.states import AgentMode, ApprovalScope, ApprovalStatus, ExecutionStatus, RiskLevel
-from assent.protocol.values import now, timestamp
-from assent.protocol.verdicts import Finding, VerdictLevel
-from assent.settings import ClientSettings
-from assent.workspace import Workspace
+from byleave.client import Journal, ToolHandler
+from byleave.gate import Gate
+from byleave.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, WholeCall
+from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
+from byleave.protocol.digests import call_digest
+from byleave.protocol.events import ApprovalRequested, ExecutionCancelSignal, ExecutionSignal
+from byleave.protocol.executions import Execution, OutputChunk, ResultAck
+from byleave.protocol.grants import GrantPreview, GrantRule
+from byleave.protocol.inspections import Inspection
+from byleave.protocol.states import AgentMode, ApprovalScope, ApprovalStatus, ExecutionStatus, RiskLevel
+from byleave.protocol.values import now, timestamp
+from byleave.protocol.verdicts import Finding, VerdictLevel
+from byleave.settings import ClientSettings
+from byleave.workspace import Workspace
 
 PROJECT = "project_1"
 CLIENT = "client_00000000000000000000000000000001"

@@ -8,14 +8,14 @@ import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
-from assent.client import ServerApi
-from assent.client.addresses import is_loopback
-from assent.client.feed import _date
-from assent.client.sse import Frame
-from assent.protocol.approvals import ApproveBody, ConfirmBody, RejectBody
-from assent.protocol.chat import MessageBody
-from assent.protocol.errors import (
-    AssentError,
+from byleave.client import ServerApi
+from byleave.client.addresses import is_loopback
+from byleave.client.feed import _date
+from byleave.client.sse import Frame
+from byleave.protocol.approvals import ApproveBody, ConfirmBody, RejectBody
+from byleave.protocol.chat import MessageBody
+from byleave.protocol.errors import (
+    ByleaveError,
     CallerError,
     ConfigurationError,
     ConflictError,
@@ -23,10 +23,10 @@ from assent.protocol.errors import (
     RefusedError,
     UnreachableError,
 )
-from assent.protocol.events import ChatText
-from assent.protocol.executions import CompletedReport, ExecuteRequest, OutputChunk
-from assent.protocol.grants import GrantRule
-from assent.protocol.values import now
+from byleave.protocol.events import ChatText
+from byleave.protocol.executions import CompletedReport, ExecuteRequest, OutputChunk
+from byleave.protocol.grants import GrantRule
+from byleave.protocol.values import now
 
 TOKEN = "header.payload.signature"
 NOW = now()
@@ -150,7 +150,7 @@ async def test_each_method_speaks_to_its_route(api: ServerApi, server: Any, rout
     seen = server.requests[-1]
     assert (seen.method, seen.path, seen.query, seen.body) == (verb, path, query, body)
     assert seen.headers["Authorization"] == f"Bearer {TOKEN}"
-    assert seen.headers["Assent-Client"] == "client_1"
+    assert seen.headers["Byleave-Client"] == "client_1"
     assert answered.model_dump(mode="json", exclude_unset=True) == answer
 
 
@@ -178,8 +178,8 @@ def problem(status: int, **more: Any) -> tuple[int, Any]:
     [
         (problem(400, errors=[{"loc": "x"}]), CallerError, None),
         (problem(422), CallerError, None),
-        (problem(401), ConfigurationError, "assent token --user NAME"),
-        (problem(403), RefusedError, "assent token --user NAME"),
+        (problem(401), ConfigurationError, "byleave token --user NAME"),
+        (problem(403), RefusedError, "byleave token --user NAME"),
         (problem(403, hint="ask alice"), RefusedError, "ask alice"),
         (problem(404), NotFound, None),
         (problem(429), UnreachableError, None),
@@ -188,7 +188,7 @@ def problem(status: int, **more: Any) -> tuple[int, Any]:
     ],
 )
 async def test_answers_become_errors_that_say_who_can_act(
-    api: ServerApi, server: Any, answer: Any, error: type[AssentError], hint: str | None
+    api: ServerApi, server: Any, answer: Any, error: type[ByleaveError], hint: str | None
 ) -> None:
     server.answers["/my/approvals"] = [answer]
     with pytest.raises(error) as caught:
@@ -217,7 +217,7 @@ async def test_a_server_that_is_not_there_is_said_with_its_address(api: ServerAp
     with pytest.raises(UnreachableError) as caught:
         await api.approvals()
     assert caught.value.message == f"Cannot reach the server at {server.url}."
-    assert "assent serve" in (caught.value.hint or "")
+    assert "byleave serve" in (caught.value.hint or "")
 
 
 async def test_a_connection_cut_in_the_answer_is_unreachable(api: ServerApi, server: Any) -> None:
@@ -269,7 +269,7 @@ async def test_proxies_are_for_other_machines_only(monkeypatch: pytest.MonkeyPat
         raise socket.gaierror(socket.EAI_NONAME, "only the proxy knows it")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    caplog.set_level(logging.WARNING, logger="assent.client")
+    caplog.set_level(logging.WARNING, logger="byleave.client")
     assert ServerApi("http://127.0.0.1:1", TOKEN)._proxy is None
     assert caplog.text == ""
     assert ServerApi("http://outside.example", TOKEN)._proxy == "http://proxy.example:3128"
@@ -321,7 +321,7 @@ async def test_only_a_client_with_an_id_executes(server: Any) -> None:
         with pytest.raises(ConfigurationError, match="with an id"):
             api.stream("p1", executes=True)
         await api.post_output("p1", "t1", OutputChunk(stream="stdout", text="x", sequence=0))
-    assert "Assent-Client" not in server.requests[-1].headers
+    assert "Byleave-Client" not in server.requests[-1].headers
 
 
 @pytest.mark.promise("R2")
@@ -356,7 +356,7 @@ async def test_a_broken_stream_is_unreachable(api: ServerApi, server: Any) -> No
 
 
 async def test_a_silent_stream_is_unreachable(api: ServerApi, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assent.client.feed.SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr("byleave.client.feed.SILENCE_SECONDS", 0.05)
     with pytest.raises(UnreachableError):
         assert [pair async for pair in api.stream("p1")]
 

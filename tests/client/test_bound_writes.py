@@ -1,4 +1,4 @@
-"""A write that asks, from the look to the disk: the client alone, then a whole Assent with a person."""
+"""A write that asks, from the look to the disk: the client alone, then a whole Byleave with a person."""
 
 import asyncio
 import hashlib
@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from assent.client.api import ServerApi
-from assent.protocol.approvals import ApproveBody
-from assent.protocol.errors import CallerError, ConflictError, NotFound, RefusedError, UnreachableError
-from assent.protocol.events import ApprovalRequested, InspectionRequested
-from assent.protocol.grants import GrantRule, GrantTerms
-from assent.protocol.inspections import SeenRole
-from assent.protocol.states import ApprovalScope, Scope
-from assent.protocol.values import now
+from byleave.client.api import ServerApi
+from byleave.protocol.approvals import ApproveBody
+from byleave.protocol.errors import CallerError, ConflictError, NotFound, RefusedError, UnreachableError
+from byleave.protocol.events import ApprovalRequested, InspectionRequested
+from byleave.protocol.grants import GrantRule, GrantTerms
+from byleave.protocol.inspections import SeenRole
+from byleave.protocol.states import ApprovalScope, Scope
+from byleave.protocol.values import now
 from harness.household import Household, open_household
 
 pytestmark = pytest.mark.promise("A", "C2")

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from assent.client import Answer, ApprovalDesk, Question
-from assent.protocol.approvals import ApprovalRequest
-from assent.protocol.errors import (
+from byleave.client import Answer, ApprovalDesk, Question
+from byleave.protocol.approvals import ApprovalRequest
+from byleave.protocol.errors import (
     CallerError,
     ConflictError,
     RefusedError,
     UnreachableError,
 )
-from assent.protocol.events import ApprovalDecided, ApprovalRequested
-from assent.protocol.grants import GrantRule, GrantTerms, Suggestion
-from assent.protocol.inspections import Inspection, SeenFile
-from assent.protocol.states import ApprovalScope, ApprovalStatus, RiskLevel
-from assent.protocol.values import now
+from byleave.protocol.events import ApprovalDecided, ApprovalRequested
+from byleave.protocol.grants import GrantRule, GrantTerms, Suggestion
+from byleave.protocol.inspections import Inspection, SeenFile
+from byleave.protocol.states import ApprovalScope, ApprovalStatus, RiskLevel
+from byleave.protocol.values import now
 
 PROJECT = "project_1"
 
@@ -311,7 +311,7 @@ async def test_a_grant_is_asked_for_with_the_answer_and_said(
         "at most 5 times",
         "30 minutes",
         "2 calls that waited",
-        "assent grants",
+        "byleave grants",
     ):
         assert told in prompt.said[1]
 

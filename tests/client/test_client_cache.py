@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from assent.client.cache import MAX_ENTRY_BYTES, ReadCache
-from assent.protocol.tools import ListDirectoryResult, ReadFileResult
+from byleave.client.cache import MAX_ENTRY_BYTES, ReadCache
+from byleave.protocol.tools import ListDirectoryResult, ReadFileResult
 
 pytestmark = pytest.mark.promise("C6")
 
 
 @pytest.fixture
 def old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("assent.client.cache.SETTLED_SECONDS", 0)
+    monkeypatch.setattr("byleave.client.cache.SETTLED_SECONDS", 0)
     path = tmp_path / "src" / "a.txt"
     path.parent.mkdir()
     path.write_text("one")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from assent import telemetry
-from assent.protocol.events import FEED_EVENT, ExecutionSignal
+from byleave import telemetry
+from byleave.protocol.events import FEED_EVENT, ExecutionSignal
 from harness.recorded import Seen, recording
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -30,21 +30,21 @@ async def test_spans_hang_below_the_place_the_server_named(
     handler = await make_handler()
     handler.handle_tool_execution_signal(signal("exec_1", traceparent=PARENT))
     await reported(link, 1)
-    execute = seen.one("assent.client.execute")
+    execute = seen.one("byleave.client.execute")
     assert f"00-{execute.place[0]:032x}-{execute.parent:016x}-01" == PARENT
-    assert seen.one("assent.client.check").parent == seen.one("assent.client.run").parent == execute.place[1]
-    assert not seen.named("assent.client.queue")
+    assert seen.one("byleave.client.check").parent == seen.one("byleave.client.run").parent == execute.place[1]
+    assert not seen.named("byleave.client.queue")
 
 
 async def test_a_wait_for_a_place_is_a_span_of_its_own(seen: Seen, make_handler: Any, link: Any, signal: Any) -> None:
     handler = await make_handler(concurrency=1)
     for number in range(3):
         handler.handle_tool_execution_signal(signal(f"exec_{number}", traceparent=PARENT))
-    states = {point["assent.state"]: value for point, value in seen.points("assent.client.queue")}
+    states = {point["byleave.state"]: value for point, value in seen.points("byleave.client.queue")}
     assert states == {"active": 1, "queued": 2}
     await reported(link, 3)
-    waits = seen.named("assent.client.queue")
-    assert [span.attributes["assent.tool_id"] for span in waits] == ["exec_1", "exec_2"]
+    waits = seen.named("byleave.client.queue")
+    assert [span.attributes["byleave.tool_id"] for span in waits] == ["exec_1", "exec_2"]
     assert all(f"{span.parent:016x}" == PARENT[36:52] for span in waits)
 
 
@@ -57,15 +57,15 @@ async def test_what_is_called_off_while_it_waits_leaves_nothing_behind(
     handler.handle_tool_cancel_signal(cancel("exec_1"))
     await reported(link, 2)
     assert handler._queued_at == {}
-    assert not seen.named("assent.client.queue")
+    assert not seen.named("byleave.client.queue")
 
 
 async def test_a_refusal_leaves_its_kind(seen: Seen, make_handler: Any, link: Any, signal: Any) -> None:
     handler = await make_handler()
     handler.handle_tool_execution_signal(signal("exec_1", digest="0" * 64, traceparent=PARENT))
     await reported(link, 1)
-    assert seen.one("assent.client.execute").attributes["error.type"] == "drifted"
-    assert not seen.named("assent.client.run")
+    assert seen.one("byleave.client.execute").attributes["error.type"] == "drifted"
+    assert not seen.named("byleave.client.run")
 
 
 @pytest.mark.promise("C2")

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from assent.client import cache, undoing
-from assent.client.undo_intents import UndoIntents
-from assent.client.undoing import Undoer
-from assent.gate import Policy
-from assent.gate.policy_text import parse_policy
-from assent.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange, UndoPlan, UndoReport
-from assent.protocol.errors import AssentError, CallerError, NotFound, ToolFailure, UnreachableError
-from assent.protocol.events import UndoRequested
-from assent.protocol.policies import Layer
-from assent.protocol.values import now, timestamp
-from assent.settings import ClientSettings
-from assent.workspace import PathValidator, UndoDesk, UndoHistory, UndoRefused, Workspace, undo_plans
+from byleave.client import cache, undoing
+from byleave.client.undo_intents import UndoIntents
+from byleave.client.undoing import Undoer
+from byleave.gate import Policy
+from byleave.gate.policy_text import parse_policy
+from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange, UndoPlan, UndoReport
+from byleave.protocol.errors import ByleaveError, CallerError, NotFound, ToolFailure, UnreachableError
+from byleave.protocol.events import UndoRequested
+from byleave.protocol.policies import Layer
+from byleave.protocol.values import now, timestamp
+from byleave.settings import ClientSettings
+from byleave.workspace import PathValidator, UndoDesk, UndoHistory, UndoRefused, Workspace, undo_plans
 
 pytestmark = pytest.mark.promise("L8-undo")
 
@@ -33,7 +33,7 @@ class Reports:
 
     def __init__(self) -> None:
         self.got: list[UndoReport] = []
-        self.failures: list[AssentError] = []
+        self.failures: list[ByleaveError] = []
         self.news = asyncio.Condition()
 
     async def post_undo_report(self, project_id: str, tool_id: str, report: UndoReport) -> None:
@@ -314,7 +314,7 @@ async def test_what_the_owner_denies_is_neither_written_nor_shown(
     assert desk._history is not None
     begun = {"step": "undo", "id": "undo_x", "undoes": "exec_1", "summary": "", "at": now(), "changes": []}
     desk._history._index.append(begun)
-    between = f".assent-{'0' * 16}.undo"
+    between = f".byleave-{'0' * 16}.undo"
     for directory in (root, root / "private"):
         (directory / between).write_text("")
     carry_out(desk, plan.plan, partial=True)
@@ -439,7 +439,7 @@ async def test_of_two_who_press_at_once_one_does_it_and_the_other_is_told(
     first, second = await reports.of("r1"), await reports.of("r2")
     assert (first.done, second.done) == (True, False)
     assert second.problem is not None
-    assert second.problem.startswith(f"'exec_1' is already undone. `assent undo {first.undo_id}` brings it back.")
+    assert second.problem.startswith(f"'exec_1' is already undone. `byleave undo {first.undo_id}` brings it back.")
 
 
 async def test_replayed_late_and_foreign_requests_do_nothing(
@@ -500,7 +500,7 @@ async def test_problems_are_told_with_the_plan_and_what_to_do(
 ) -> None:
     undoer.request(asked("r1"), server_ahead=0)
     problem = (await reports.of("r1")).problem or ""
-    assert problem.endswith("is known. `assent undo --list` shows what can be undone here.")
+    assert problem.endswith("is known. `byleave undo --list` shows what can be undone here.")
     await write(workspace, "a.txt", "new\n")
     undoer.request(asked("r2", "0" * 64), server_ahead=0)
     refused = await reports.of("r2")

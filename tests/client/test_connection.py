@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from assent.client import Answer, ClientConnection, Question, connect_client, save_token
-from assent.protocol.errors import AssentError, ConfigurationError, NotFound, RefusedError
-from assent.protocol.events import ApprovalDecided, ChatText, ResultAcknowledged
-from assent.protocol.states import ApprovalStatus, ExecutionStatus
-from assent.protocol.values import now
-from assent.settings import ClientSettings
+from byleave.client import Answer, ClientConnection, Question, connect_client, save_token
+from byleave.protocol.errors import ByleaveError, ConfigurationError, NotFound, RefusedError
+from byleave.protocol.events import ApprovalDecided, ChatText, ResultAcknowledged
+from byleave.protocol.states import ApprovalStatus, ExecutionStatus
+from byleave.protocol.values import now
+from byleave.settings import ClientSettings
 
 PROJECT = "project_1"
 
@@ -38,8 +38,8 @@ def settings(server: Any, tmp_path: Path) -> ClientSettings:
 
 @pytest.fixture
 async def start(settings: ClientSettings, root: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
-    monkeypatch.setattr("assent.client.connection.FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr("assent.client.connection.LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("byleave.client.connection.FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("byleave.client.connection.LONGEST_PAUSE_SECONDS", 0.05)
     running: list[Running] = []
 
     async def make(**more: Any) -> Running:
@@ -74,7 +74,7 @@ async def test_a_signal_on_the_feed_becomes_a_posted_result(start: Any, server: 
     await server.until(lambda: "exec_1" in reports(server))
     post = server.seen("/result")[0]
     assert post.path == f"/my/projects/{PROJECT}/tools/exec_1/result"
-    assert post.headers["Assent-Client"] == client_id
+    assert post.headers["Byleave-Client"] == client_id
     assert post.body["result"]["content"] == "hello\n"
     server.event(
         3, ResultAcknowledged(timestamp=now(), tool_id="exec_1", status=ExecutionStatus.COMPLETED, session_id="s")
@@ -164,7 +164,7 @@ async def test_a_server_that_comes_back_is_found_again(start: Any, server: Any) 
 async def test_a_long_connection_starts_the_pauses_anew(
     start: Any, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent.client.connection.GOOD_SECONDS", 0)
+    monkeypatch.setattr("byleave.client.connection.GOOD_SECONDS", 0)
     running = await start()
     for number in range(1, 4):
         server.feed.put_nowait("end")
@@ -174,7 +174,7 @@ async def test_a_long_connection_starts_the_pauses_anew(
 
 @pytest.mark.parametrize(("status", "error"), [(401, ConfigurationError), (403, RefusedError), (404, NotFound)])
 async def test_what_trying_again_cannot_mend_ends_the_client(
-    start: Any, server: Any, status: int, error: type[AssentError]
+    start: Any, server: Any, status: int, error: type[ByleaveError]
 ) -> None:
     server.stream_answer = (status, {"title": "", "status": status, "detail": "No."})
     running = await start()
@@ -248,7 +248,7 @@ async def test_a_client_needs_a_token(server: Any, tmp_path: Path, root: Path) -
     settings = ClientSettings(home=tmp_path / "home", server_url=server.url)
     with pytest.raises(ConfigurationError, match="There is no token") as caught:
         connect_client(settings, PROJECT, root)
-    assert "ASSENT_TOKEN" in (caught.value.hint or "")
+    assert "BYLEAVE_TOKEN" in (caught.value.hint or "")
     save_token(settings.home, "stored.token.x")
     async with connect_client(settings, PROJECT, root) as connection:
         assert connection.api._headers["Authorization"] == "Bearer stored.token.x"
@@ -275,7 +275,7 @@ async def test_the_owner_decides_which_commands_run(
 
 async def test_a_workspace_that_is_not_there_leaves_no_lock_behind(settings: Any, root: Path) -> None:
     missing = root / "missing"
-    with pytest.raises(AssentError):
+    with pytest.raises(ByleaveError):
         connect_client(settings, PROJECT, missing)
     missing.mkdir()
     async with connect_client(settings, PROJECT, missing):

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from assent.cli.check import check_one, check_stream
-from assent.cli.tool import run_tool
-from assent.client import Journal, ToolHandler
-from assent.policies import load_policy, machine_gate
-from assent.protocol.events import InspectionRequested
-from assent.protocol.policies import Layer
-from assent.protocol.states import AgentMode, RiskLevel
-from assent.protocol.values import now
-from assent.settings import ClientSettings
-from assent.workspace import Workspace
+from byleave.cli.check import check_one, check_stream
+from byleave.cli.tool import run_tool
+from byleave.client import Journal, ToolHandler
+from byleave.policies import load_policy, machine_gate
+from byleave.protocol.events import InspectionRequested
+from byleave.protocol.policies import Layer
+from byleave.protocol.states import AgentMode, RiskLevel
+from byleave.protocol.values import now
+from byleave.settings import ClientSettings
+from byleave.workspace import Workspace
 
 pytestmark = pytest.mark.promise("C2", "G9", "S")
 
@@ -53,7 +53,7 @@ DENIED: list[tuple[str, dict[str, Any], str]] = [
     ("write_file", {"path": "private/new.md", "content": "x"}, "Private."),
     ("write_file", {"path": "door/new.md", "content": "x"}, "Private."),
     ("write_file", {"path": "generated/new.md", "content": "x"}, "Generated."),
-    ("write_file", {"path": ".assent/policy.toml", "content": ""}, ""),
+    ("write_file", {"path": ".byleave/policy.toml", "content": ""}, ""),
     ("list_directory", {"path": "private"}, "Private."),
     ("list_directory", {"path": "door", "recursive": True}, "Private."),
     ("search_files", {"path": "private", "pattern": "mine"}, "Private."),
@@ -68,13 +68,13 @@ DENIED: list[tuple[str, dict[str, Any], str]] = [
 @pytest.fixture
 def owned(tmp_path: Path, root: Path) -> ClientSettings:
     """A machine with rules of its user and of the project, and a workspace they are about."""
-    for name in ("private", "src", "generated", ".assent"):
+    for name in ("private", "src", "generated", ".byleave"):
         (root / name).mkdir()
     (root / "private" / "key.txt").write_text("mine\n")
     (root / "src" / "x.pem").write_text("mine\n")
     (root / "src" / "a.txt").write_text("mine too\n")
     (root / "door").symlink_to("private")
-    (root / ".assent" / "policy.toml").write_text(PROJECT)
+    (root / ".byleave" / "policy.toml").write_text(PROJECT)
     rules = tmp_path / "rules.toml"
     rules.write_text(USER)
     device = tmp_path / "device.toml"
@@ -181,7 +181,7 @@ async def test_no_question_of_a_server_shows_a_denied_file(ruled: ToolHandler, l
         assert "mine" not in inspection.model_dump_json()
 
 
-# A workspace that holds Assent's own files
+# A workspace that holds Byleave's own files
 
 
 @pytest.fixture
@@ -217,16 +217,16 @@ async def test_a_workspace_around_the_clients_home_keeps_it_from_every_tool(
         (
             ("read_file", {"path": "home/token"}),
             ("write_file", {"path": "home/trusted.json", "content": "{}"}),
-            ("write_file", {"path": "config/assent/policy.toml", "content": ""}),
+            ("write_file", {"path": "config/byleave/policy.toml", "content": ""}),
             ("list_directory", {"path": "home"}),
             ("search_files", {"path": "home", "pattern": "a"}),
             ("execute_command", {"command": "cat", "args": ["home/token"], "timeout": 5}),
         )
     ):
         report = await outcome(around, link, approved(f"exec_{number}", tool, params))
-        assert (report["status"], "Assent's own files" in report["error"]) == ("failed", True), report
+        assert (report["status"], "Byleave's own files" in report["error"]) == ("failed", True), report
     assert not (tmp_path / "around" / "home" / "trusted.json").exists()
-    assert not (tmp_path / "around" / "config" / "assent" / "policy.toml").exists()
+    assert not (tmp_path / "around" / "config" / "byleave" / "policy.toml").exists()
 
 
 # The owner's own commands
@@ -234,9 +234,9 @@ async def test_a_workspace_around_the_clients_home_keeps_it_from_every_tool(
 
 @pytest.fixture
 def at_the_machine(owned: ClientSettings, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ASSENT_HOME", str(owned.home))
-    monkeypatch.setenv("ASSENT_USER_POLICY", str(owned.user_policy))
-    monkeypatch.setenv("ASSENT_DEVICE_POLICY", str(owned.device_policy))
+    monkeypatch.setenv("BYLEAVE_HOME", str(owned.home))
+    monkeypatch.setenv("BYLEAVE_USER_POLICY", str(owned.user_policy))
+    monkeypatch.setenv("BYLEAVE_DEVICE_POLICY", str(owned.device_policy))
     return root
 
 
@@ -251,7 +251,7 @@ def at_the_machine(owned: ClientSettings, root: Path, monkeypatch: pytest.Monkey
         ("execute_command", {"command": "python", "args": ["-c", "open('pri' 'vate/key.txt')"]}, "PermissionError"),
     ],
 )
-def test_assent_tool_keeps_to_the_floor(
+def test_byleave_tool_keeps_to_the_floor(
     at_the_machine: Path, capsys: pytest.CaptureFixture[str], tool: str, params: Any, told: str
 ) -> None:
     assert run_tool(tool, json.dumps(params), at_the_machine) == 1
@@ -261,14 +261,14 @@ def test_assent_tool_keeps_to_the_floor(
 
 
 @pytest.mark.promise("L7")
-def test_assent_tool_leaves_out_what_is_denied(at_the_machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_byleave_tool_leaves_out_what_is_denied(at_the_machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_tool("search_files", json.dumps({"pattern": "mine"}), at_the_machine) == 0
     assert [match["path"] for match in json.loads(capsys.readouterr().out)["matches"]] == ["src/a.txt"]
 
 
 @pytest.mark.promise("L6")
 @pytest.mark.parametrize("path", ["private/key.txt", "door/key.txt", "src/x.pem"])
-def test_assent_check_explains_the_floor(at_the_machine: Path, capsys: pytest.CaptureFixture[str], path: str) -> None:
+def test_byleave_check_explains_the_floor(at_the_machine: Path, capsys: pytest.CaptureFixture[str], path: str) -> None:
     check_one("read_file", json.dumps({"path": path}), at_the_machine, as_json=False)
     said = capsys.readouterr().out
     assert "Private." in said
@@ -279,7 +279,7 @@ def test_assent_check_explains_the_floor(at_the_machine: Path, capsys: pytest.Ca
 
 
 @pytest.mark.promise("L6")
-def test_assent_check_lets_a_harmless_link_pass(at_the_machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_byleave_check_lets_a_harmless_link_pass(at_the_machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.symlink("src/a.txt", at_the_machine / "way")
     check_one("read_file", json.dumps({"path": "way"}), at_the_machine, as_json=True)
     assert json.loads(capsys.readouterr().out)["verdict"] == "LOW"

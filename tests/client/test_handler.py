@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from assent.client.reports import ending
-from assent.protocol.errors import MachineError, NotFound, RefusedError, UnreachableError
-from assent.protocol.events import ApprovalDecided, ResultAcknowledged
-from assent.protocol.states import AgentMode, ApprovalStatus, ClientResultStatus, ExecutionStatus
-from assent.protocol.tools import ReadFileResult
-from assent.protocol.values import now, timestamp
+from byleave.client.reports import ending
+from byleave.protocol.errors import MachineError, NotFound, RefusedError, UnreachableError
+from byleave.protocol.events import ApprovalDecided, ResultAcknowledged
+from byleave.protocol.states import AgentMode, ApprovalStatus, ClientResultStatus, ExecutionStatus
+from byleave.protocol.tools import ReadFileResult
+from byleave.protocol.values import now, timestamp
 
 
 def ack(tool_id: str, status: ExecutionStatus = ExecutionStatus.COMPLETED) -> ResultAcknowledged:
@@ -378,7 +378,7 @@ async def test_a_full_queue_is_reported(make_handler: Any, link: Any, approved: 
 async def test_a_queue_that_holds_too_many_bytes_is_reported(
     make_handler: Any, link: Any, approved: Any, cancel: Any, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent.client.waiting.MAX_QUEUED_BYTES", 1000)
+    monkeypatch.setattr("byleave.client.waiting.MAX_QUEUED_BYTES", 1000)
     handler = await make_handler(concurrency=1)
     handler.handle_tool_execution_signal(approved("exec_1", "execute_command", waiting_command("c1")))
     for number, content in ((2, "x" * 700), (3, "é" * 200)):
@@ -421,7 +421,7 @@ async def test_a_tool_that_never_ends_is_given_up(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(handler._workspace, "run", endless)
-    monkeypatch.setattr("assent.client.handler.OVERTIME_SECONDS", -29.9)
+    monkeypatch.setattr("byleave.client.handler.OVERTIME_SECONDS", -29.9)
     handler.handle_tool_execution_signal(signal("exec_1"))
     assert (await link.report("exec_1"))["error_type"] == "execution_timeout"
 
@@ -573,7 +573,7 @@ async def test_dispose_ends_everything_and_reports_it(
 async def test_what_dispose_cannot_deliver_stays_in_the_journal(
     make_handler: Any, link: Any, approved: Any, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent.client.handler.LAST_POST_SECONDS", 0.05)
+    monkeypatch.setattr("byleave.client.handler.LAST_POST_SECONDS", 0.05)
     handler = await make_handler()
     handler.handle_tool_execution_signal(approved("exec_1", "execute_command", waiting_command("c1")))
     await until_exists(root / "c1.started")
@@ -590,7 +590,7 @@ async def test_what_dispose_cannot_deliver_stays_in_the_journal(
 async def test_a_repeated_read_is_answered_from_memory_until_the_file_changes(
     handler: Any, link: Any, signal: Any, approved: Any, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent.client.cache.SETTLED_SECONDS", 0)
+    monkeypatch.setattr("byleave.client.cache.SETTLED_SECONDS", 0)
     ran: list[str] = []
     run = handler._workspace.run
 
@@ -629,7 +629,7 @@ async def test_the_cache_can_be_turned_off(make_handler: Any, link: Any, signal:
 async def test_steps_arguments_and_failures_are_logged_at_their_levels(
     handler: Any, link: Any, signal: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, logger="assent.client")
+    caplog.set_level(logging.DEBUG, logger="byleave.client")
     handler.handle_tool_execution_signal(signal("exec_1"))
     await link.report("exec_1")
     handler.handle_tool_execution_signal(signal("exec_2", params={"path": "missing.txt"}))
@@ -646,7 +646,7 @@ async def test_steps_arguments_and_failures_are_logged_at_their_levels(
 async def test_a_secret_in_an_error_is_not_logged(
     handler: Any, link: Any, signal: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, logger="assent.client")
+    caplog.set_level(logging.DEBUG, logger="byleave.client")
     secret = "ghp_" + "a1B2c3D4e5F6" * 3
     handler.handle_tool_execution_signal(signal("exec_1", params={"path": f"{secret}.txt"}))
     assert (await link.report("exec_1"))["status"] == "failed"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from assent.client import load_token, open_identity, save_token
-from assent.protocol.errors import ConfigurationError
+from byleave.client import load_token, open_identity, save_token
+from byleave.protocol.errors import ConfigurationError
 
 pytestmark = pytest.mark.promise("L4")
 
@@ -67,4 +67,4 @@ def test_a_home_that_cannot_be_used_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot be used") as caught:
         save_token(tmp_path / "file" / "home", "x")
-    assert "ASSENT_HOME" in (caught.value.hint or "")
+    assert "BYLEAVE_HOME" in (caught.value.hint or "")

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from assent.client import inspector as inspector_module
-from assent.client.api import ServerApi
-from assent.client.checks import check_bound, has_approval
-from assent.client.connection import connect_client
-from assent.gate import Gate
-from assent.protocol.errors import NotFound, UnreachableError
-from assent.protocol.events import InspectionRequested
-from assent.protocol.inspections import Inspection
-from assent.protocol.states import AgentMode
-from assent.protocol.values import now
-from assent.protocol.verdicts import Finding, Verdict, VerdictLevel
-from assent.settings import ClientSettings
-from assent.workspace import DriftedError
+from byleave.client import inspector as inspector_module
+from byleave.client.api import ServerApi
+from byleave.client.checks import check_bound, has_approval
+from byleave.client.connection import connect_client
+from byleave.gate import Gate
+from byleave.protocol.errors import NotFound, UnreachableError
+from byleave.protocol.events import InspectionRequested
+from byleave.protocol.inspections import Inspection
+from byleave.protocol.states import AgentMode
+from byleave.protocol.values import now
+from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel
+from byleave.settings import ClientSettings
+from byleave.workspace import DriftedError
 
 pytestmark = pytest.mark.promise("A", "C2")
 
@@ -183,7 +183,7 @@ async def test_over_http_the_answer_goes_to_the_calls_own_route(server: Any, tmp
     await connection.close()
     (post,) = server.seen("/inspection")
     assert (post.method, post.path) == ("POST", f"/my/projects/{PROJECT}/tools/exec_1/inspection")
-    assert post.headers["Assent-Client"] == connection.client_id
+    assert post.headers["Byleave-Client"] == connection.client_id
     assert Inspection.model_validate(post.body).bound == {"x.py": sha(GOOD)}
 
 

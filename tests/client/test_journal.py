@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from assent.client import Journal
-from assent.client.journal import INTERRUPTED, KEPT_IDS, SPOOL_BYTES
-from assent.protocol.errors import ConfigurationError, MachineError
+from byleave.client import Journal
+from byleave.client.journal import INTERRUPTED, KEPT_IDS, SPOOL_BYTES
+from byleave.protocol.errors import ConfigurationError, MachineError
 
 REPORT = b'{"status":"completed","result":{"success":true}}'
 
@@ -61,7 +61,7 @@ async def test_a_report_nobody_accepted_is_there_after_a_restart(tmp_path: Path)
 _CHILD = """
 import asyncio, sys
 from pathlib import Path
-from assent.client import Journal
+from byleave.client import Journal
 
 async def main():
     journal = Journal(Path(sys.argv[1]))
@@ -213,7 +213,7 @@ async def test_on_a_full_disk_nothing_is_said_to_act_and_no_line_is_torn(
 ) -> None:
     journal = Journal(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("assent.client.journal.os.write", SmallDisk(room))
+        patch.setattr("byleave.client.journal.os.write", SmallDisk(room))
         with pytest.raises(MachineError, match="nothing was run"):
             await acted(journal, "exec_1")
     assert [line["step"] for line in lines(tmp_path)] == ["seen"]
@@ -233,8 +233,8 @@ async def test_behind_a_line_that_stays_torn_nothing_is_written(
 
     journal = Journal(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("assent.client.journal.os.write", SmallDisk(20))
-        patch.setattr("assent.client.journal.os.ftruncate", no)
+        patch.setattr("byleave.client.journal.os.write", SmallDisk(20))
+        patch.setattr("byleave.client.journal.os.ftruncate", no)
         with pytest.raises(MachineError):
             await acted(journal, "exec_1")
     with pytest.raises(MachineError):
@@ -246,7 +246,7 @@ async def test_a_full_disk_costs_no_result(tmp_path: Path, monkeypatch: pytest.M
     journal = Journal(tmp_path)
     await acted(journal, "exec_1")
     with monkeypatch.context() as patch:
-        patch.setattr("assent.client.journal.os.write", SmallDisk(0))
+        patch.setattr("byleave.client.journal.os.write", SmallDisk(0))
         await journal.done("exec_1", REPORT, durable=True)
         assert journal.report("exec_1") == REPORT
         journal.accepted("exec_1")
@@ -259,14 +259,14 @@ async def test_a_sync_that_fails_stops_the_call(tmp_path: Path, monkeypatch: pyt
         raise OSError(5, "Input/output error")
 
     journal = Journal(tmp_path)
-    monkeypatch.setattr("assent.client.journal.os.fdatasync", no)
+    monkeypatch.setattr("byleave.client.journal.os.fdatasync", no)
     with pytest.raises(MachineError, match="Input/output error"):
         await acted(journal, "exec_1", durable=True)
     journal.close()
 
 
 async def test_it_stays_small_while_the_client_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assent.client.journal.COMPACT_BYTES", 20_000)
+    monkeypatch.setattr("byleave.client.journal.COMPACT_BYTES", 20_000)
     journal = Journal(tmp_path)
     await acted(journal, "exec_open", durable=False)
     await journal.done("exec_kept", REPORT, durable=False)
@@ -306,7 +306,7 @@ async def test_a_closed_journal_takes_nothing(tmp_path: Path) -> None:
 
 
 async def test_syncs_and_compaction_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assent.client.journal.COMPACT_BYTES", 100)
+    monkeypatch.setattr("byleave.client.journal.COMPACT_BYTES", 100)
     journal = Journal(tmp_path)
 
     async def one(number: int) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from assent.protocol.errors import ExecutionCancelled
-from assent.protocol.tools import ExecuteCommandResult, WriteFileResult
-from assent.protocol.values import JsonObject
-from assent.settings import ClientSettings
-from assent.workspace import PathValidator, UndoHistory, UndoRecorder, Workspace, processes, stopping, writing
+from byleave.protocol.errors import ExecutionCancelled
+from byleave.protocol.tools import ExecuteCommandResult, WriteFileResult
+from byleave.protocol.values import JsonObject
+from byleave.settings import ClientSettings
+from byleave.workspace import PathValidator, UndoHistory, UndoRecorder, Workspace, processes, stopping, writing
 
 from .conftest import in_seconds, make_cancel
 

@@ -30,18 +30,18 @@ def _loaded(program: str) -> set[str]:
 
 
 def test_importing_the_client_loads_next_to_nothing() -> None:
-    loaded = _loaded("import assent.client")
+    loaded = _loaded("import byleave.client")
     assert not loaded & {*HEAVY, "aiohttp", "pydantic"}
 
 
 def test_a_whole_client_without_a_terminal_loads_no_framework_and_nothing_that_draws() -> None:
     program = """
-import assent.client as client
+import byleave.client as client
 for name in client.__all__:
     if name != "TerminalPrompt":
         getattr(client, name)
 assert not hasattr(client, "nothing")
-import assent.workspace as workspace
+import byleave.workspace as workspace
 for name in workspace.__all__:
     getattr(workspace, name)
 assert not hasattr(workspace, "nothing")
@@ -52,14 +52,14 @@ assert not hasattr(workspace, "nothing")
 
 
 def test_loading_a_server_loads_no_model_no_migrations_and_no_client() -> None:
-    loaded = _loaded("import assent.server.serving")
+    loaded = _loaded("import byleave.server.serving")
     assert not loaded & {"acp", "agents", "aiohttp", "alembic", "mcp", "openai", "pydantic_ai", "sqlalchemy"}
 
 
 def test_the_first_line_of_the_log_brings_what_writes_it() -> None:
     program = """
 import logging, sys
-from assent.client.log import log, on_every_line
+from byleave.client.log import log, on_every_line
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 log.debug("not wanted")
 assert "structlog" not in sys.modules

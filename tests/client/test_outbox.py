@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from assent.client import Journal
-from assent.client.outbox import LiveOutput, Outbox, pause
-from assent.gate import MASK_PREFIX
-from assent.protocol.errors import CallerError, ConfigurationError, ConflictError, NotFound, UnreachableError
+from byleave.client import Journal
+from byleave.client.outbox import LiveOutput, Outbox, pause
+from byleave.gate import MASK_PREFIX
+from byleave.protocol.errors import CallerError, ConfigurationError, ConflictError, NotFound, UnreachableError
 
 REPORT = b'{"status":"completed","result":{}}'
 PROJECT = "project_1"
@@ -70,7 +70,7 @@ async def test_sending_again_stops_where_the_server_is_still_away(link: Any, jou
 async def test_what_is_kept_is_also_tried_while_the_stream_stays_up(
     link: Any, journal: Journal, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent.client.outbox.TRY_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("byleave.client.outbox.TRY_AGAIN_SECONDS", 0.01)
     link.failures = [ConfigurationError("The token is not valid.")] * 2
     await journal.done("exec_1", REPORT, durable=False)
     assert not await outbox.send("exec_1")
@@ -210,7 +210,7 @@ async def test_a_secret_at_the_cut_of_a_line_without_end_is_masked(link: Any) ->
 
 
 async def test_a_line_cut_by_the_limit_is_not_sent(link: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assent.client.outbox.MAX_LIVE_CHARACTERS", 20)
+    monkeypatch.setattr("byleave.client.outbox.MAX_LIVE_CHARACTERS", 20)
     live = LiveOutput(link, PROJECT, "exec_1")
     live("stdout", f"first\n{SECRET}\n")
     await link.until(lambda: len(link.output) == 1)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from assent.gate import Gate, GateRules, Policy, parse_policy
-from assent.protocol.policies import Layer
-from assent.protocol.states import AgentMode
+from byleave.gate import Gate, GateRules, Policy, parse_policy
+from byleave.protocol.policies import Layer
+from byleave.protocol.states import AgentMode
 
 pytestmark = pytest.mark.promise("G9", "C2")
 

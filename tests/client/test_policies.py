@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from assent.client import ClientConnection, connect_client
-from assent.gate import PolicyError
-from assent.policies import (
+from byleave.client import ClientConnection, connect_client
+from byleave.gate import PolicyError
+from byleave.policies import (
     is_trusted,
     load_organisation,
     load_policy,
@@ -22,10 +22,10 @@ from assent.policies import (
     trust,
     user_policy_path,
 )
-from assent.protocol.errors import ConfigurationError, RefusedError
-from assent.protocol.policies import Layer
-from assent.protocol.verdicts import VerdictLevel
-from assent.settings import ClientSettings
+from byleave.protocol.errors import ConfigurationError, RefusedError
+from byleave.protocol.policies import Layer
+from byleave.protocol.verdicts import VerdictLevel
+from byleave.settings import ClientSettings
 
 DENY = '[[rule]]\naction = "deny"\ncommand = ["git", "push"]\n'
 ALLOW = '[[rule]]\naction = "allow"\ncommand = ["npm", "test"]\n'
@@ -39,11 +39,11 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def files(tmp_path: Path, root: Path) -> dict[Layer, Path]:
     """Where each layer's file goes."""
-    (root / ".assent").mkdir()
+    (root / ".byleave").mkdir()
     places = {Layer.USER: tmp_path / "user.toml", Layer.DEVICE: tmp_path / "device.toml"}
     for path in places.values():
         path.write_text("")
-    return {**places, Layer.PROJECT: root / ".assent" / "policy.toml"}
+    return {**places, Layer.PROJECT: root / ".byleave" / "policy.toml"}
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def test_every_layer_counts_and_is_told(settings: ClientSettings, files: dict[La
     loaded = load_policy(settings, root)
     assert [text.layer for text in loaded.texts] == [Layer.DEVICE, Layer.USER, Layer.PROJECT]
     assert [text.trusted for text in loaded.texts] == [True, True, False]
-    assert loaded.summary == "rules: device 1, user 2, project 1 (1 held back: run `assent trust`)"
-    assert loaded.notes == ["held back until you run `assent trust`: rule 2: allow npm test"]
+    assert loaded.summary == "rules: device 1, user 2, project 1 (1 held back: run `byleave trust`)"
+    assert loaded.notes == ["held back until you run `byleave trust`: rule 2: allow npm test"]
     gate = machine_gate(settings, loaded)
     push = gate.judge("execute_command", {"command": "git", "args": ["push"]}, workspace=str(root)).verdict
     assert push.level is VerdictLevel.REFUSE
@@ -68,9 +68,9 @@ def test_every_layer_counts_and_is_told(settings: ClientSettings, files: dict[La
 
 def test_without_files_there_are_no_rules(home: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
-    monkeypatch.setattr("assent.policies.DEVICE_POLICY", home / "none.toml")
+    monkeypatch.setattr("byleave.policies.DEVICE_POLICY", home / "none.toml")
     plain = ClientSettings(home=home)
-    assert user_policy_path(plain) == home / "config" / "assent" / "policy.toml"
+    assert user_policy_path(plain) == home / "config" / "byleave" / "policy.toml"
     loaded = load_policy(plain, root)
     assert (loaded.texts, loaded.summary, loaded.notes) == ([], None, [])
     assert load_policy(plain, root / "missing").texts == []
@@ -80,7 +80,7 @@ def test_named_file_that_is_missing_is_an_error(home: Path, root: Path, files: d
     gone = ClientSettings(home=home, user_policy=home / "gone.toml", device_policy=files[Layer.DEVICE])
     with pytest.raises(PolicyError, match="There is no policy file") as caught:
         load_policy(gone, root)
-    assert caught.value.hint == "correct ASSENT_USER_POLICY or leave it out"
+    assert caught.value.hint == "correct BYLEAVE_USER_POLICY or leave it out"
 
 
 @pytest.mark.parametrize("layer", [Layer.USER, Layer.DEVICE])
@@ -134,24 +134,24 @@ def test_link_to_the_owners_own_file_is_followed(
 
 
 @pytest.mark.promise("G1", "S")
-@pytest.mark.parametrize("part", [".assent", "policy.toml"])
+@pytest.mark.parametrize("part", [".byleave", "policy.toml"])
 def test_project_file_behind_a_link_is_refused(root: Path, tmp_path: Path, part: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "policy.toml").write_text(ALLOW)
-    if part == ".assent":
-        (root / ".assent").symlink_to(outside)
+    if part == ".byleave":
+        (root / ".byleave").symlink_to(outside)
     else:
-        (root / ".assent").mkdir()
-        (root / ".assent" / "policy.toml").symlink_to(outside / "policy.toml")
+        (root / ".byleave").mkdir()
+        (root / ".byleave" / "policy.toml").symlink_to(outside / "policy.toml")
     with pytest.raises(PolicyError, match="cannot be read") as caught:
         read_project_policy(str(root))
     assert "not a link" in (caught.value.hint or "")
 
 
 def test_project_file_must_be_a_plain_one(root: Path) -> None:
-    (root / ".assent").mkdir()
-    os.mkfifo(root / ".assent" / "policy.toml")
+    (root / ".byleave").mkdir()
+    os.mkfifo(root / ".byleave" / "policy.toml")
     with pytest.raises(PolicyError, match="not a regular file"):
         read_project_policy(str(root))
 
@@ -281,7 +281,7 @@ async def connected(one: Declaring) -> None:
 async def test_rules_are_declared_before_each_stream(
     server: Any, settings: ClientSettings, files: dict[Layer, Path], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent.client.connection.FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("byleave.client.connection.FIRST_PAUSE_SECONDS", 0.01)
     files[Layer.USER].write_text(DENY)
     server.answers["/policy"] = [(204, None)]
     async with connecting(server, settings, root) as one:
@@ -305,7 +305,7 @@ async def test_machine_without_rules_declares_that(
     server: Any, home: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
-    monkeypatch.setattr("assent.policies.DEVICE_POLICY", home / "none.toml")
+    monkeypatch.setattr("byleave.policies.DEVICE_POLICY", home / "none.toml")
     server.answers["/policy"] = [(204, None)]
     async with connecting(server, ClientSettings(home=home), root) as one:
         await connected(one)

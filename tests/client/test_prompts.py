@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from assent.client import Answer, Question, TerminalPrompt
-from assent.client import prompts as prompts_module
-from assent.protocol.changes import ChangeKind, ShownChange, WriteChange
-from assent.protocol.errors import UnreachableError
-from assent.protocol.grants import (
+from byleave.client import Answer, Question, TerminalPrompt
+from byleave.client import prompts as prompts_module
+from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
+from byleave.protocol.errors import UnreachableError
+from byleave.protocol.grants import (
     EVERYTHING_WARNING,
     GrantPreview,
     GrantRule,
@@ -25,10 +25,10 @@ from assent.protocol.grants import (
     PastCall,
     Suggestion,
 )
-from assent.protocol.inspections import Inspection, SeenFile, SeenRole
-from assent.protocol.states import ApprovalScope, ExecutionStatus, RiskLevel
-from assent.protocol.values import now
-from assent.protocol.verdicts import Finding, VerdictLevel
+from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
+from byleave.protocol.states import ApprovalScope, ExecutionStatus, RiskLevel
+from byleave.protocol.values import now
+from byleave.protocol.verdicts import Finding, VerdictLevel
 
 MENU = "v to see all of it: "
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from assent.workspace import PathValidator, UndoHistory
+from byleave.workspace import PathValidator, UndoHistory
 
 pytestmark = pytest.mark.promise("L8-undo")
 

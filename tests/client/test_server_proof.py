@@ -14,10 +14,10 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from assent.client import ServerApi, proof
-from assent.client.addresses import is_loopback, loopback_numbers
-from assent.protocol.entering import proof_message
-from assent.protocol.errors import AssentError, ConfigurationError, UnreachableError
+from byleave.client import ServerApi, proof
+from byleave.client.addresses import is_loopback, loopback_numbers
+from byleave.protocol.entering import proof_message
+from byleave.protocol.errors import ByleaveError, ConfigurationError, UnreachableError
 
 pytestmark = pytest.mark.promise("S")
 
@@ -134,7 +134,7 @@ async def test_server_that_does_not_answer_to_a_name_is_told_as_that() -> None:
     async with standing(421) as server, ServerApi(f"http://127.0.0.1:{server.port}", TOKEN) as api:
         with pytest.raises(ConfigurationError, match="says that this is not its name") as caught:
             await api.list_projects()
-        assert "ASSENT_ALLOWED_HOSTS" in (caught.value.hint or "")
+        assert "BYLEAVE_ALLOWED_HOSTS" in (caught.value.hint or "")
         assert server.tokens == []
 
 
@@ -224,10 +224,10 @@ def named_here(monkeypatch: pytest.MonkeyPatch) -> str:
     real = socket.getaddrinfo
 
     def lookup(host: Any, *more: Any, **options: Any) -> Any:
-        return real("127.0.0.1" if host == "assent.test" else host, *more, **options)
+        return real("127.0.0.1" if host == "byleave.test" else host, *more, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
-    return "assent.test"
+    return "byleave.test"
 
 
 async def test_any_name_that_leads_to_this_machine_is_proven_and_no_proxy_sees_the_token(
@@ -296,7 +296,7 @@ async def test_server_that_keeps_no_connection_open_cannot_be_spoken_to() -> Non
         (b"", UnreachableError),
     ],
 )
-async def test_what_speaks_another_way_gets_no_token(said: bytes, expected: type[AssentError]) -> None:
+async def test_what_speaks_another_way_gets_no_token(said: bytes, expected: type[ByleaveError]) -> None:
     heard: list[bytes] = []
     speaking: list[asyncio.Task[None] | None] = []
 

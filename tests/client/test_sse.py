@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assent.client.sse import Frame, FrameReader
-from assent.protocol.errors import UnreachableError
+from byleave.client.sse import Frame, FrameReader
+from byleave.protocol.errors import UnreachableError
 
 pytestmark = pytest.mark.promise("R2")
 

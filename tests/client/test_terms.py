@@ -2,9 +2,9 @@
 
 import pytest
 
-from assent.client.terms import let_by, read_rule, read_span, read_uses, rule_line, span_words, uses_words
-from assent.protocol.errors import CallerError
-from assent.protocol.grants import GrantRule
+from byleave.client.terms import let_by, read_rule, read_span, read_uses, rule_line, span_words, uses_words
+from byleave.protocol.errors import CallerError
+from byleave.protocol.grants import GrantRule
 
 pytestmark = pytest.mark.promise("G8")
 

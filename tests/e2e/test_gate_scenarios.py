@@ -78,7 +78,7 @@ async def test_a_granted_script_runs_again_until_it_changes(site: Site, alice: U
 
 @pytest.mark.promise("G9", "G10", "G12")
 async def test_the_owners_rules_hold_on_server_and_machine(site: Site, alice: User) -> None:
-    rules = site.workspace / ".assent" / "policy.toml"
+    rules = site.workspace / ".byleave" / "policy.toml"
     rules.parent.mkdir()
     rules.write_text("""
         commands = ["sort"]
@@ -105,7 +105,7 @@ async def test_the_owners_rules_hold_on_server_and_machine(site: Site, alice: Us
     off = await alice.execute(project_id, "execute_command", command="sort", args=["names.txt"])
     assert off["error"] == "Command not allowed: sort"
     assert await site.processes[-1].stop() == 0
-    site.assent("trust", str(site.workspace), "--yes")
+    site.byleave("trust", str(site.workspace), "--yes")
     await site.connect(project_id, alice.token)
     trusted = await alice.execute(project_id, "write_file", path="docs/b.md", content="x")
     assert trusted["status"] == "completed"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from assent.client import ServerApi
-from assent.protocol.changes import UndoBody
-from assent.protocol.errors import ConflictError, NotFound, RefusedError
-from assent.protocol.events import ToolUndone
-from assent.protocol.states import Scope
-from assent.workspace import PathValidator, UndoHistory
+from byleave.client import ServerApi
+from byleave.protocol.changes import UndoBody
+from byleave.protocol.errors import ConflictError, NotFound, RefusedError
+from byleave.protocol.events import ToolUndone
+from byleave.protocol.states import Scope
+from byleave.workspace import PathValidator, UndoHistory
 from harness.household import Household, open_household
 
 pytestmark = pytest.mark.promise("L8-undo")
@@ -144,7 +144,7 @@ async def test_replayed_request_is_not_carried_out_again(household: Household, t
     answer = await api.undo(tool_id, UndoBody(plan=plan.plan))
     paths = PathValidator(household.workspace)
     history = UndoHistory(paths, tmp_path / "client")
-    with history.alone():  # as `assent undo` takes it back, on the machine itself: now the same plan would fit again
+    with history.alone():  # as `byleave undo` takes it back, on the machine itself: now the same plan would fit again
         history.apply(history.plan(history.entry(answer.undo_id)))
     history.close()
     paths.close()

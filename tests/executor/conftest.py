@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assent.settings import ServerSettings
+from byleave.settings import ServerSettings
 from harness.desk import Desk, open_desk
 
 

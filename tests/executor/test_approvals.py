@@ -5,10 +5,10 @@ import inspect
 
 import pytest
 
-from assent.approvals import ApprovalManager
-from assent.protocol.errors import NotFound
-from assent.protocol.states import ApprovalStatus, RiskLevel
-from assent.settings import ServerSettings
+from byleave.approvals import ApprovalManager
+from byleave.protocol.errors import NotFound
+from byleave.protocol.states import ApprovalStatus, RiskLevel
+from byleave.settings import ServerSettings
 from harness.desk import Desk
 
 pytestmark = pytest.mark.promise("A")
@@ -80,7 +80,7 @@ async def test_another_users_approval_does_not_exist(desk: Desk) -> None:
 async def test_an_unanswered_question_times_out_for_whoever_waits(
     desk: Desk, settings: ServerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent.approvals.LOOK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr("byleave.approvals.LOOK_AGAIN_SECONDS", 0.1)
     request = await desk.approvals.request_tool_approval("alice", "write_file", PARAMS, RiskLevel.MEDIUM, 1)
     decided = await desk.approvals.wait_for_decision(request.id, "alice")
     assert (decided.status, decided.decided_by) == (ApprovalStatus.TIMEOUT, None)

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from assent.bus import ConnectedClient
-from assent.executor import Caller
-from assent.protocol.errors import ConflictError, NotFound
-from assent.protocol.executions import FailedReport
-from assent.protocol.states import AgentMode, ErrorType, ResponseStatus
-from assent.settings import ServerSettings
+from byleave.bus import ConnectedClient
+from byleave.executor import Caller
+from byleave.protocol.errors import ConflictError, NotFound
+from byleave.protocol.executions import FailedReport
+from byleave.protocol.states import AgentMode, ErrorType, ResponseStatus
+from byleave.settings import ServerSettings
 from harness.desk import Desk, completed, open_desk
 
 READ = ("read_file", {"path": "a.txt"})
@@ -228,7 +228,7 @@ async def test_a_wait_with_a_limit_returns_what_holds_then(desk: Desk) -> None:
 
 
 async def test_a_lost_hint_costs_time_but_not_the_answer(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assent.executor.LOOK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("byleave.executor.LOOK_AGAIN_SECONDS", 0.05)
     row = await desk.executor.call(*WRITE, desk.session, until_asked=True)
     waiting = asyncio.create_task(desk.executor.wait(row))
     await asyncio.sleep(0)

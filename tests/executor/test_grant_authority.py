@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from assent.executor import Caller
-from assent.protocol.grants import GrantRule, GrantTerms
-from assent.protocol.states import AgentMode, ApprovalScope, RiskLevel
+from byleave.executor import Caller
+from byleave.protocol.grants import GrantRule, GrantTerms
+from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel
 from harness.desk import Desk, completed
 
 pytestmark = pytest.mark.promise("G8")

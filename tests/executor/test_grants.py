@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from assent.approvals import GrantProblem
-from assent.protocol.approvals import ApprovalRequest
-from assent.protocol.errors import ConflictError, NotFound
-from assent.protocol.executions import ToolResponse
-from assent.protocol.grants import GrantRule, GrantTerms
-from assent.protocol.states import ApprovalScope
+from byleave.approvals import GrantProblem
+from byleave.protocol.approvals import ApprovalRequest
+from byleave.protocol.errors import ConflictError, NotFound
+from byleave.protocol.executions import ToolResponse
+from byleave.protocol.grants import GrantRule, GrantTerms
+from byleave.protocol.states import ApprovalScope
 from harness.desk import Desk, completed
 
 pytestmark = pytest.mark.promise("G8")

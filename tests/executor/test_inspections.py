@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from assent.executor import Caller
-from assent.protocol.digests import call_digest
-from assent.protocol.errors import ConflictError, NotFound
-from assent.protocol.grants import GrantRule, GrantTerms
-from assent.protocol.inspections import Inspection, SeenFile
-from assent.protocol.states import AgentMode, ApprovalScope
-from assent.settings import ServerSettings
+from byleave.executor import Caller
+from byleave.protocol.digests import call_digest
+from byleave.protocol.errors import ConflictError, NotFound
+from byleave.protocol.grants import GrantRule, GrantTerms
+from byleave.protocol.inspections import Inspection, SeenFile
+from byleave.protocol.states import AgentMode, ApprovalScope
+from byleave.settings import ServerSettings
 from harness.desk import Desk, completed, open_desk
 
 pytestmark = pytest.mark.promise("X18")

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from assent.bus import ConnectedClient, Presence
-from assent.executor import Caller
-from assent.gate import Gate
-from assent.machines import Machines
-from assent.protocol.inspections import Inspection, SeenFile
-from assent.protocol.policies import Layer, PolicyDeclaration, PolicyText
-from assent.protocol.states import AgentMode
-from assent.settings import ServerSettings
+from byleave.bus import ConnectedClient, Presence
+from byleave.executor import Caller
+from byleave.gate import Gate
+from byleave.machines import Machines
+from byleave.protocol.inspections import Inspection, SeenFile
+from byleave.protocol.policies import Layer, PolicyDeclaration, PolicyText
+from byleave.protocol.states import AgentMode
+from byleave.settings import ServerSettings
 from harness.desk import Desk, completed, open_desk
 
 pytestmark = pytest.mark.promise("X18")

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from assent.executor import Caller
-from assent.gate import Gate, GateRules, Policy, parse_policy
-from assent.gate.changes import NOT_LOOKED
-from assent.protocol.changes import MAX_SHOWN_TEXT, ChangeKind
-from assent.protocol.digests import call_digest
-from assent.protocol.errors import ConflictError, NotFound
-from assent.protocol.grants import GrantRule, GrantTerms
-from assent.protocol.inspections import Inspection, SeenFile, SeenRole
-from assent.protocol.policies import Layer
-from assent.protocol.states import AgentMode, ApprovalScope, RiskLevel
-from assent.settings import ServerSettings
-from assent.store import replaced as replaced_module
+from byleave.executor import Caller
+from byleave.gate import Gate, GateRules, Policy, parse_policy
+from byleave.gate.changes import NOT_LOOKED
+from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind
+from byleave.protocol.digests import call_digest
+from byleave.protocol.errors import ConflictError, NotFound
+from byleave.protocol.grants import GrantRule, GrantTerms
+from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
+from byleave.protocol.policies import Layer
+from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel
+from byleave.settings import ServerSettings
+from byleave.store import replaced as replaced_module
 from harness.desk import Desk, completed, open_desk
 
 pytestmark = pytest.mark.promise("A", "X18")

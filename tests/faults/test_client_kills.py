@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from assent.workspace.drafts import remove_drafts
+from byleave.workspace.drafts import remove_drafts
 from harness.forks import untraced_forks
 from harness.processes import Site, User, environment, open_site
 from harness.zygote import Zygote, open_zygote
@@ -157,7 +157,7 @@ async def test_client_killed_a_hundred_times_never_tears_a_file_and_runs_nothing
 
 
 def client_env(site: Site, user: User) -> dict[str, str]:
-    return environment(site.home, ASSENT_SERVER_URL=site.url, ASSENT_TOKEN=user.token)
+    return environment(site.home, BYLEAVE_SERVER_URL=site.url, BYLEAVE_TOKEN=user.token)
 
 
 def alive(marker: str) -> list[int]:

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from assent.gate import Gate
-from assent.protocol.digests import call_digest, plain_json
-from assent.protocol.grants import GrantRule
-from assent.protocol.inspections import Inspection, SeenFile
-from assent.protocol.states import ApprovalScope, RiskLevel
-from assent.settings import ServerSettings
-from assent.store import Store
-from assent.store.calls import Look, NewExecution
-from assent.store.grants import NewGrant
-from assent.store.questions import Question
-from assent.store.sqlite import SqliteDatabase
+from byleave.gate import Gate
+from byleave.protocol.digests import call_digest, plain_json
+from byleave.protocol.grants import GrantRule
+from byleave.protocol.inspections import Inspection, SeenFile
+from byleave.protocol.states import ApprovalScope, RiskLevel
+from byleave.settings import ServerSettings
+from byleave.store import Store
+from byleave.store.calls import Look, NewExecution
+from byleave.store.grants import NewGrant
+from byleave.store.questions import Question
+from byleave.store.sqlite import SqliteDatabase
 from harness.records import Clock, Records
 from harness.trouble import Trouble, TroubledDatabase
 
@@ -154,7 +154,7 @@ async def test_any_single_failure_leaves_grants_their_uses_and_what_they_let_go_
         settings = ServerSettings(home=tmp_path / str(fail_at), durability="normal")
         clock = Clock()
         shutil.copytree(tmp_path / "empty", settings.home)
-        database = SqliteDatabase(settings.home / "assent.db", durability="normal", clock=clock)
+        database = SqliteDatabase(settings.home / "byleave.db", durability="normal", clock=clock)
         sound = Store(database, settings)
         troubled = Store(TroubledDatabase(database, Trouble(fail_at)), settings)
         life = Life(Records(troubled, clock, settings, project, session))

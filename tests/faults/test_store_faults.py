@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from assent.settings import ServerSettings
-from assent.store import Store
-from assent.store.questions import Question
-from assent.store.sqlite import SqliteDatabase
+from byleave.settings import ServerSettings
+from byleave.store import Store
+from byleave.store.questions import Question
+from byleave.store.sqlite import SqliteDatabase
 from harness.records import Clock, Records
 from harness.trouble import Trouble, TroubledDatabase
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from assent.gate import Gate, GateRules, describe, mask_text, safe_text, secret_name, shown_params
-from assent.protocol.tools import TOOLS
+from byleave.gate import Gate, GateRules, describe, mask_text, safe_text, secret_name, shown_params
+from byleave.protocol.tools import TOOLS
 
 pytestmark = pytest.mark.promise("G3", "G5")
 

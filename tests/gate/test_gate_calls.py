@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import assent.gate
-from assent.gate import Gate
-from assent.protocol.states import ErrorType
-from assent.protocol.tools import SCRIPT_NAMES, TOOLS
+import byleave.gate
+from byleave.gate import Gate
+from byleave.protocol.states import ErrorType
+from byleave.protocol.tools import SCRIPT_NAMES, TOOLS
 
 GATE = Gate()
 
@@ -208,7 +208,7 @@ def test_judge_never_raises_on_any_json(name: Any, params: Any) -> None:
 @pytest.mark.promise("S")
 def test_the_gate_imports_nothing_that_can_act() -> None:
     forbidden = {"os", "socket", "subprocess", "asyncio", "threading", "shutil", "tempfile", "pathlib", "io", "time"}
-    for module in Path(assent.gate.__path__[0]).glob("*.py"):
+    for module in Path(byleave.gate.__path__[0]).glob("*.py"):
         for node in ast.walk(ast.parse(module.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from assent.gate.changes import NOT_LOOKED, Write, write_change
-from assent.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange
-from assent.protocol.inspections import SeenFile, SeenRole
+from byleave.gate.changes import NOT_LOOKED, Write, write_change
+from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange
+from byleave.protocol.inspections import SeenFile, SeenRole
 
 pytestmark = pytest.mark.promise("A")
 

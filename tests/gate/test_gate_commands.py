@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from assent.gate import DEFAULT_COMMANDS, CommandValidator, Gate, GateRules
-from assent.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
-from assent.protocol.verdicts import Verdict
+from byleave.gate import DEFAULT_COMMANDS, CommandValidator, Gate, GateRules
+from byleave.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
+from byleave.protocol.verdicts import Verdict
 
 pytestmark = pytest.mark.promise("G2", "G3", "G5")
 
@@ -226,7 +226,7 @@ def test_harmless_line_is_low(line: str) -> None:
         ("find . -okdir id ;", "REFUSE"),
         ("find . -exec", "REFUSE"),
         ("find . -fprintf x", "HIGH"),
-        ("find . -fprintf .assent/x y", "REFUSE"),
+        ("find . -fprintf .byleave/x y", "REFUSE"),
         ("find . -files0-from -", "REFUSE"),
         ("find /home/user/ws-evil", "REFUSE"),
         ("find . -newerXZ /etc/passwd", "REFUSE"),

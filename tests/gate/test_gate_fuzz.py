@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from assent.gate.gate import Judgement
-from assent.protocol.verdicts import Finding, VerdictLevel, verdict_of
+from byleave.gate.gate import Judgement
+from byleave.protocol.verdicts import Finding, VerdictLevel, verdict_of
 from harness.fuzz import campaign, every_line, full_gate, low_tables
 from harness.playground import playground
 from harness.tracing import Line, trace_lines, why_not

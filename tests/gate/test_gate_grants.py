@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assent.gate import Gate, GateRules, Judgement
-from assent.gate.breadth import Opening, breadth
-from assent.gate.grants import (
+from byleave.gate import Gate, GateRules, Judgement
+from byleave.gate.breadth import Opening, breadth
+from byleave.gate.grants import (
     MOST_SUGGESTIONS,
     covers,
     covers_everything,
@@ -21,10 +21,10 @@ from assent.gate.grants import (
     text_of,
     widest_of,
 )
-from assent.gate.rules import call_of
-from assent.gate.table_files import load_tables
-from assent.protocol.grants import GrantRule, Suggestion
-from assent.protocol.verdicts import VerdictLevel
+from byleave.gate.rules import call_of
+from byleave.gate.table_files import load_tables
+from byleave.protocol.grants import GrantRule, Suggestion
+from byleave.protocol.verdicts import VerdictLevel
 
 pytestmark = pytest.mark.promise("G8")
 
@@ -298,7 +298,7 @@ def test_syntax_check_is_not_covered_while_a_module_of_pythons_own_could_be_shad
         "git clone ./a .vscode",
         "git stash show --output=conftest.py",
         "git diff --no-index a .env",
-        "git checkout -- .assent/policy.toml",
+        "git checkout -- .byleave/policy.toml",
         "git mailinfo a b",
         "git x/y",
     ],
@@ -484,7 +484,7 @@ def test_a_beginning_that_reaches_too_far_has_a_problem_in_words(line: str) -> N
 
 
 @pytest.mark.parametrize(
-    "glob", ["**", "*", "**/*", "./*", "*.*", "?", "../x", "/etc/**", ".git/**", "src/../**", ".assent/x"]
+    "glob", ["**", "*", "**/*", "./*", "*.*", "?", "../x", "/etc/**", ".git/**", "src/../**", ".byleave/x"]
 )
 def test_a_pattern_that_reaches_too_far_has_a_problem(glob: str) -> None:
     assert problem_with(writes(glob)) is not None

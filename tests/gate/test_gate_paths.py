@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from assent.gate import Gate, check_path
-from assent.protocol.verdicts import Verdict
+from byleave.gate import Gate, check_path
+from byleave.protocol.verdicts import Verdict
 
 pytestmark = pytest.mark.promise("G1", "S")
 

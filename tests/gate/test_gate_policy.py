@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assent.gate import (
+from byleave.gate import (
     NO_POLICY,
     Gate,
     GateRules,
@@ -17,10 +17,10 @@ from assent.gate import (
     declared_layers,
     parse_policy,
 )
-from assent.gate.policy import MAX_FINDINGS
-from assent.protocol.policies import Layer, PolicyText
-from assent.protocol.states import AgentMode, ErrorType
-from assent.protocol.verdicts import Verdict, VerdictLevel
+from byleave.gate.policy import MAX_FINDINGS
+from byleave.protocol.policies import Layer, PolicyText
+from byleave.protocol.states import AgentMode, ErrorType
+from byleave.protocol.verdicts import Verdict, VerdictLevel
 
 pytestmark = pytest.mark.promise("G3", "S")
 
@@ -141,7 +141,7 @@ def test_allow_waives_the_question_of_risk() -> None:
         ("write_file", {"path": "SRC/a.py", "content": "x"}),
         ("write_file", {"path": "src/package.json", "content": "{}"}),  # asked about by the gate itself
         ("write_file", {"path": "src/.git/config", "content": "x"}),  # refused
-        ("write_file", {"path": "src/.assent/policy.toml", "content": "x"}),
+        ("write_file", {"path": "src/.byleave/policy.toml", "content": "x"}),
         ("write_file", {"path": "lib/a.py", "content": "x"}),
         ("read_file", {"path": "src/a.py"}),  # LOW: nothing to waive
         ("read_file", {"path": "src/.env"}),
@@ -355,10 +355,10 @@ def test_many_rules_give_few_reasons() -> None:
 def test_no_policy_writes_where_policies_are() -> None:
     """A rule can allow writing; not its own file."""
     judge = gate('[[rule]]\naction = "allow"\ntool = "write_file"')
-    for path in (".assent/policy.toml", ".ASSENT/policy.toml", "sub/.assent/x", f"{WORKSPACE}/.assent/policy.toml"):
+    for path in (".byleave/policy.toml", ".BYLEAVE/policy.toml", "sub/.byleave/x", f"{WORKSPACE}/.byleave/policy.toml"):
         assert use(judge, "write_file", path=path, content="x").level is REFUSE
     on = gate('commands = ["cp", "mv", "touch", "mkdir", "rm"]')
-    for argv in (("cp", "a", ".assent/policy.toml"), ("mv", "a", ".assent/x"), ("touch", ".assent/policy.toml")):
+    for argv in (("cp", "a", ".byleave/policy.toml"), ("mv", "a", ".byleave/x"), ("touch", ".byleave/policy.toml")):
         assert run(on, *argv).level is REFUSE
 
 
@@ -511,7 +511,7 @@ argv = st.tuples(
 ).map(lambda pair: ("execute_command", {"command": pair[0], "args": pair[1]}))
 files = st.tuples(
     st.sampled_from(["read_file", "write_file", "search_files", "list_directory"]),
-    st.sampled_from(["src/a.py", "secret/a", "SRC/b.sh", ".", "src/../x.pem", "../x", ".assent/policy.toml"]),
+    st.sampled_from(["src/a.py", "secret/a", "SRC/b.sh", ".", "src/../x.pem", "../x", ".byleave/policy.toml"]),
 ).map(
     lambda pair: (
         pair[0],

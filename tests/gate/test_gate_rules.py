@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assent.gate import CommandValidator, Gate, GateRules, Policy, parse_policy
-from assent.gate.globs import directory_of, path_above, path_fits
-from assent.gate.rules import Call, Fit, Pattern, call_of
-from assent.protocol.policies import Layer
+from byleave.gate import CommandValidator, Gate, GateRules, Policy, parse_policy
+from byleave.gate.globs import directory_of, path_above, path_fits
+from byleave.gate.rules import Call, Fit, Pattern, call_of
+from byleave.protocol.policies import Layer
 
 pytestmark = pytest.mark.promise("G3", "S")
 

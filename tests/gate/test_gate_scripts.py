@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from assent.gate import Gate, GateRules
-from assent.gate.scripts import UNKNOWN, changes_what_it_runs, package_scripts, runs
-from assent.protocol.inspections import MAX_SEEN_FILES
+from byleave.gate import Gate, GateRules
+from byleave.gate.scripts import UNKNOWN, changes_what_it_runs, package_scripts, runs
+from byleave.protocol.inspections import MAX_SEEN_FILES
 
 pytestmark = pytest.mark.promise("A", "G3")
 

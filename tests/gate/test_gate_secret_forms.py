@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from assent.gate import MASK_PREFIX, mask_text
-from assent.gate.secrets import mask_arguments
+from byleave.gate import MASK_PREFIX, mask_text
+from byleave.gate.secrets import mask_arguments
 
 pytestmark = pytest.mark.promise("S")
 
@@ -346,7 +346,7 @@ def test_lock_files_hashes_and_uuids_are_left_alone(name: str, text: str) -> Non
 
 @pytest.mark.parametrize(
     "path",
-    ["requirements.lock", "schema/package-lock.json", "pyproject.toml", "src/assent/gate/names.toml", "README.md"],
+    ["requirements.lock", "schema/package-lock.json", "pyproject.toml", "src/byleave/gate/names.toml", "README.md"],
 )
 def test_files_of_this_repository_are_left_alone(path: str) -> None:
     text = (ROOT / path).read_text("utf-8")
@@ -354,7 +354,7 @@ def test_files_of_this_repository_are_left_alone(path: str) -> None:
 
 
 def test_the_page_is_left_alone() -> None:
-    for path in sorted((ROOT / "src/assent/server/page").rglob("*.*")):
+    for path in sorted((ROOT / "src/byleave/server/page").rglob("*.*")):
         if path.suffix in (".js", ".css", ".html"):
             text = path.read_text("utf-8")
             assert mask_text(text) == text, path.name
@@ -368,7 +368,7 @@ if token == None: raise ValueError
 self.password = password
 def login(username: str, password: str, *, token: Token | None = None) -> Session: ...
 login(username=username, password=password, token=self.token)
-            ASSENT_TOKEN=token,
+            BYLEAVE_TOKEN=token,
 SECRET_KEY = os.getenv("SECRET_KEY")
 private_key: ed25519.Ed25519PrivateKey, public_key: bytes
 password: Optional[SecretStr] = Field(default=None, min_length=8)

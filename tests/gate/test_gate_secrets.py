@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import assent.gate.secrets as secrets_module
-from assent.gate import MASK_PREFIX, Gate, describe, mask_text, mask_value, shown_params
-from assent.gate.render import full_text, quote
-from assent.gate.secrets import mask_arguments
-from assent.gate.streams import MaskedStream
-from assent.protocol.digests import call_digest
+import byleave.gate.secrets as secrets_module
+from byleave.gate import MASK_PREFIX, Gate, describe, mask_text, mask_value, shown_params
+from byleave.gate.render import full_text, quote
+from byleave.gate.secrets import mask_arguments
+from byleave.gate.streams import MaskedStream
+from byleave.protocol.digests import call_digest
 
 pytestmark = pytest.mark.promise("S")
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from assent.gate import MASK_PREFIX, Gate, RiskAssessor, secret_name
-from assent.protocol.tools import MAX_FILE_BYTES
-from assent.protocol.verdicts import Verdict
+from byleave.gate import MASK_PREFIX, Gate, RiskAssessor, secret_name
+from byleave.protocol.tools import MAX_FILE_BYTES
+from byleave.protocol.verdicts import Verdict
 
 pytestmark = pytest.mark.promise("T2", "G5")
 
@@ -67,8 +67,8 @@ def test_only_the_last_extension_counts(path: str) -> None:
         "sub/.git/hooks/x",
         ".git",
         "a/../.git/x",
-        ".assent/policy.toml",
-        ".Assent/x.json",
+        ".byleave/policy.toml",
+        ".Byleave/x.json",
         "/home/u/ws/.git/config",
     ],
 )

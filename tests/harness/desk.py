@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from assent.approvals import ApprovalManager
-from assent.bus import ConnectedClient, MemoryBus, Presence
-from assent.executor import ToolExecutor
-from assent.gate import Gate
-from assent.protocol.approvals import ApprovalRequest
-from assent.protocol.executions import CompletedReport, FailedReport
-from assent.protocol.inspections import Inspection, SeenFile, SeenRole
-from assent.settings import ServerSettings
-from assent.store import ProjectRow, SessionRow, Store, StoredEvent
-from assent.store.ledger import feed_topic
+from byleave.approvals import ApprovalManager
+from byleave.bus import ConnectedClient, MemoryBus, Presence
+from byleave.executor import ToolExecutor
+from byleave.gate import Gate
+from byleave.protocol.approvals import ApprovalRequest
+from byleave.protocol.executions import CompletedReport, FailedReport
+from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
+from byleave.settings import ServerSettings
+from byleave.store import ProjectRow, SessionRow, Store, StoredEvent
+from byleave.store.ledger import feed_topic
 
 Report = CompletedReport | FailedReport
 Answer = Callable[[dict[str, Any]], Awaitable[Report] | Report]

@@ -1,4 +1,4 @@
-"""Starts `assent` at almost no cost: one process has loaded everything, and each start is a fork of it.
+"""Starts `byleave` at almost no cost: one process has loaded everything, and each start is a fork of it.
 
 As a program it reads what to start from a socket (arguments, environment, directory; stdin, stdout and stderr come
 along), answers with the process id, and says on a pipe how the process ended. As a module it is that program's owner,
@@ -28,10 +28,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, NoReturn, TextIO, cast
 
-from assent.cli.main import run as run_assent
-from assent.gate import Gate
+from byleave.cli.main import run as run_byleave
+from byleave.gate import Gate
 
-PACKAGES = ("assent.cli", "assent.client", "assent.server", "assent.agents", "assent.store", "assent.workspace")
+PACKAGES = ("byleave.cli", "byleave.client", "byleave.server", "byleave.agents", "byleave.store", "byleave.workspace")
 LIBRARIES = ("aiohttp.web", "alembic.command", "rich.prompt", "rich.syntax", "uvicorn.protocols.http.httptools_impl")
 TRACING = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
 """What has coverage trace a process, kept from before the first test: one that is not traced is without it."""
@@ -58,7 +58,7 @@ class Forked:
     def wait(self, timeout: float | None = None) -> int:
         code = self._ended(timeout)
         if code is None:
-            raise subprocess.TimeoutExpired("assent", timeout or 0)
+            raise subprocess.TimeoutExpired("byleave", timeout or 0)
         return code
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
@@ -79,7 +79,7 @@ class Forked:
         for reader in readers:
             reader.join(timeout)
             if reader.is_alive():
-                raise subprocess.TimeoutExpired("assent", timeout or 0)
+                raise subprocess.TimeoutExpired("byleave", timeout or 0)
         self.wait(timeout)
         return said[0], said[1]
 
@@ -147,7 +147,7 @@ class Forks:
         output: int | None = None,
         terminal: int | None = None,
     ) -> Forked:
-        """Start `assent`. With a terminal all three streams are it, and it is the process's own."""
+        """Start `byleave`. With a terminal all three streams are it, and it is the process's own."""
         if terminal is not None:
             pid, status = self._fork(arguments, env, cwd, (terminal, terminal, terminal), own_terminal=True)
             return Forked(pid, status)
@@ -162,7 +162,7 @@ class Forks:
         return Forked(pid, status, open(out, encoding="utf-8"), open(err, encoding="utf-8"))
 
     def run(self, arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path | None, stdin: bytes) -> Forked:
-        """Start `assent` with this as its input."""
+        """Start `byleave` with this as its input."""
         with contextlib.ExitStack() as ends:
             ours = os.memfd_create("stdin")
             _opened(ends, ours)
@@ -318,7 +318,7 @@ def main() -> None:
     with socket.socket(fileno=int(sys.argv[1])) as control:
         wanted = _serve(control)
     if wanted is not None:
-        _leave(run_assent(wanted["argv"]))
+        _leave(run_byleave(wanted["argv"]))
 
 
 if __name__ == "__main__":

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from assent.gate import Gate, GateRules
-from assent.gate.gate import Judgement
-from assent.gate.tables import CommandTable
-from assent.protocol.errors import AssentError
-from assent.protocol.verdicts import VerdictLevel
-from assent.workspace.commands import safe_arguments
-from assent.workspace.operands import check_operands
-from assent.workspace.paths import PathValidator
+from byleave.gate import Gate, GateRules
+from byleave.gate.gate import Judgement
+from byleave.gate.tables import CommandTable
+from byleave.protocol.errors import ByleaveError
+from byleave.protocol.verdicts import VerdictLevel
+from byleave.workspace.commands import safe_arguments
+from byleave.workspace.operands import check_operands
+from byleave.workspace.paths import PathValidator
 
 from .argv import Line, every_option, examples, lines
 from .playground import Playground, playground
@@ -121,7 +121,7 @@ def low_lines(gate: Judge, place: Playground, source: Iterator[Line], done: Camp
             done.low += 1
             try:
                 check_operands(paths, command, args)
-            except AssentError:
+            except ByleaveError:
                 done.held_back += 1
                 continue
             done.by_command[command] = done.by_command.get(command, 0) + 1

@@ -1,4 +1,4 @@
-"""A whole Assent in the test's own loop: a real server over HTTP, a real client on a real workspace, and a person.
+"""A whole Byleave in the test's own loop: a real server over HTTP, a real client on a real workspace, and a person.
 
 For tests of what calls tools from outside (SDK, adapters, bridges): open one with `open_household`, hand
 `household.agent()` or its URL and token to what is tested, and say what the person does with `person`. Nothing here
@@ -15,14 +15,14 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from assent.client import ClientConnection, ServerApi, connect_client
-from assent.protocol.approvals import ApproveBody, RejectBody
-from assent.protocol.events import ApprovalRequested, FeedEvent
-from assent.protocol.executions import Execution
-from assent.protocol.states import Scope
-from assent.sdk import Agent
-from assent.server import Listening, issue_token, serve
-from assent.settings import ClientSettings, ServerSettings
+from byleave.client import ClientConnection, ServerApi, connect_client
+from byleave.protocol.approvals import ApproveBody, RejectBody
+from byleave.protocol.events import ApprovalRequested, FeedEvent
+from byleave.protocol.executions import Execution
+from byleave.protocol.states import Scope
+from byleave.sdk import Agent
+from byleave.server import Listening, issue_token, serve
+from byleave.settings import ClientSettings, ServerSettings
 
 SECRET = "a secret of the tests, long enough to be one"
 LIMIT_SECONDS = 30

@@ -109,7 +109,7 @@ def snapshot(root: Path) -> dict[str, tuple[object, ...]]:
 @contextmanager
 def playground() -> Generator[Playground]:
     """Make one, and remove it afterwards."""
-    base = Path(tempfile.mkdtemp(prefix="assent-fuzz-")).resolve()
+    base = Path(tempfile.mkdtemp(prefix="byleave-fuzz-")).resolve()
     try:
         root, outside, traces = base / "ws", base / "outside", base / "traces"
         for directory in (root, outside, traces):

@@ -1,4 +1,4 @@
-"""The product as a user runs it: `assent serve` and `assent connect` in processes of their own, over real HTTP.
+"""The product as a user runs it: `byleave serve` and `byleave connect` in processes of their own, over real HTTP.
 
 Nothing here waits by the clock: a process is ready when it says so, an event is there when the stream brings it.
 """
@@ -18,10 +18,10 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from assent.cli.tokens import DEFAULT_SCOPES
-from assent.protocol.states import Scope
-from assent.server import issue_token
-from assent.settings import ServerSettings
+from byleave.cli.tokens import DEFAULT_SCOPES
+from byleave.protocol.states import Scope
+from byleave.server import issue_token
+from byleave.settings import ServerSettings
 
 from .forks import Forked, Forks
 from .ports import free_port
@@ -36,8 +36,8 @@ def environment(home: Path, **extra: str) -> dict[str, str]:
 
     Nor is coverage measured in these processes: it doubles their start, and what they run other tests run in process.
     """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ASSENT_", "COVERAGE_"))}
-    return kept | {"ASSENT_HOME": str(home), "NO_COLOR": "1", **extra}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("BYLEAVE_", "COVERAGE_"))}
+    return kept | {"BYLEAVE_HOME": str(home), "NO_COLOR": "1", **extra}
 
 
 class Started(Protocol):
@@ -98,7 +98,7 @@ class Process:
 
 @dataclass
 class Site:
-    """One machine's worth of Assent: a home, a workspace, a port."""
+    """One machine's worth of Byleave: a home, a workspace, a port."""
 
     root: Path
     port: int = field(default_factory=free_port)
@@ -124,10 +124,10 @@ class Site:
         wanted = [Scope(scope) for scope in scopes] or DEFAULT_SCOPES
         return issue_token(ServerSettings(home=self.home), user, wanted, 3600)
 
-    def assent(self, *arguments: str) -> str:
+    def byleave(self, *arguments: str) -> str:
         """What a command prints that ends by itself."""
         done = subprocess.run(
-            [sys.executable, "-m", "assent.cli.main", *arguments],
+            [sys.executable, "-m", "byleave.cli.main", *arguments],
             env=environment(self.home, **self.settings),
             capture_output=True,
             text=True,
@@ -145,7 +145,7 @@ class Site:
                 process = await asyncio.create_subprocess_exec(
                     sys.executable,
                     "-m",
-                    "assent.cli.main",
+                    "byleave.cli.main",
                     *arguments,
                     env=env,
                     stdin=subprocess.DEVNULL,
@@ -183,7 +183,7 @@ class Site:
             "--workspace",
             str(workspace or self.workspace),
             *options,
-            ASSENT_TOKEN=token,
+            BYLEAVE_TOKEN=token,
         )
         async with asyncio.timeout(START_SECONDS):
             while "onnected" not in client.output():
@@ -198,7 +198,7 @@ class Site:
 
 @asynccontextmanager
 async def open_site(root: Path, forks: Forks | None = None, **settings: str) -> AsyncGenerator[Site]:
-    site = Site(root, settings={f"ASSENT_{name.upper()}": value for name, value in settings.items()}, forks=forks)
+    site = Site(root, settings={f"BYLEAVE_{name.upper()}": value for name, value in settings.items()}, forks=forks)
     site.workspace.mkdir(parents=True)
     site.home.mkdir(mode=0o700)
     try:

@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from assent import telemetry
-from assent.telemetry.otel import Sdk
+from byleave import telemetry
+from byleave.telemetry.otel import Sdk
 
 
 @dataclass(frozen=True)

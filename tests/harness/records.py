@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from assent.protocol.digests import call_digest
-from assent.protocol.states import AgentMode, RiskLevel
-from assent.protocol.values import new_id, timestamp
-from assent.settings import ServerSettings
-from assent.store import ProjectRow, SessionRow, Store
-from assent.store.calls import NewExecution
-from assent.store.database import Hint
+from byleave.protocol.digests import call_digest
+from byleave.protocol.states import AgentMode, RiskLevel
+from byleave.protocol.values import new_id, timestamp
+from byleave.settings import ServerSettings
+from byleave.store import ProjectRow, SessionRow, Store
+from byleave.store.calls import NewExecution
+from byleave.store.database import Hint
 
 
 @dataclass

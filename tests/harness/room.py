@@ -10,17 +10,17 @@ from typing import Any
 
 from pydantic_ai.models import Model
 
-from assent.agents import RunWorker
-from assent.protocol.approvals import ApprovalRequest
-from assent.protocol.errors import AssentError
-from assent.protocol.executions import CompletedReport, FailedReport
-from assent.protocol.states import AgentMode, RunState
-from assent.settings import ServerSettings
-from assent.store import ExecutionRow, RunRow, StoredEvent
-from assent.store.chat import Posted
-from assent.store.history import HistoryFilter
-from assent.store.ledger import feed_topic
-from assent.workspace import Workspace
+from byleave.agents import RunWorker
+from byleave.protocol.approvals import ApprovalRequest
+from byleave.protocol.errors import ByleaveError
+from byleave.protocol.executions import CompletedReport, FailedReport
+from byleave.protocol.states import AgentMode, RunState
+from byleave.settings import ServerSettings
+from byleave.store import ExecutionRow, RunRow, StoredEvent
+from byleave.store.chat import Posted
+from byleave.store.history import HistoryFilter
+from byleave.store.ledger import feed_topic
+from byleave.workspace import Workspace
 from harness.desk import Desk, open_desk
 
 WAIT_SECONDS = 20
@@ -46,7 +46,7 @@ class Room:
         """Do what a client does with a signal."""
         try:
             result = await self.workspace.run(signal["tool_name"], signal["tool_params"], network=signal["network"])
-        except AssentError as error:
+        except ByleaveError as error:
             return FailedReport(status="failed", error=str(error), error_type=error.error_type)
         return CompletedReport(status="completed", result=result.model_dump(mode="json"))
 

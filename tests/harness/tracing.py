@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from assent.gate import secret_name
-from assent.workspace.programs import SYSTEM_DIRECTORIES, clean_environment
+from byleave.gate import secret_name
+from byleave.workspace.programs import SYSTEM_DIRECTORIES, clean_environment
 
 from .playground import Playground
 

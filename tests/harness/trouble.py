@@ -4,8 +4,8 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from assent.store.database import Transaction
-from assent.store.sqlite import SqliteDatabase, SqliteTransaction
+from byleave.store.database import Transaction
+from byleave.store.sqlite import SqliteDatabase, SqliteTransaction
 
 
 class Trouble:

@@ -13,11 +13,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import assent.workspace.workspace
-from assent.client import connect_client
-from assent.settings import ClientSettings
-from assent.workspace import Workspace
-from assent.workspace.workspace import choose_sandbox
+import byleave.workspace.workspace
+from byleave.client import connect_client
+from byleave.settings import ClientSettings
+from byleave.workspace import Workspace
+from byleave.workspace.workspace import choose_sandbox
 
 
 class Zygote:
@@ -85,7 +85,7 @@ def _fork(project_id: str, workspace: str) -> int:
 
 
 def _try_sandbox_once(workspace: str) -> None:
-    setattr(assent.workspace.workspace, "choose_sandbox", functools.cache(choose_sandbox))  # noqa: B010 - a stand-in
+    setattr(byleave.workspace.workspace, "choose_sandbox", functools.cache(choose_sandbox))  # noqa: B010 - a stand-in
     tried = Workspace(workspace, ClientSettings())
     assert tried.isolation.isolated
     asyncio.run(tried.close())

@@ -2,7 +2,7 @@
 
 import json
 
-from assent.protocol.previews import LIST_ITEMS, PREVIEW_CHARACTERS, TEXT_CHARACTERS, preview
+from byleave.protocol.previews import LIST_ITEMS, PREVIEW_CHARACTERS, TEXT_CHARACTERS, preview
 
 
 def test_nothing_stays_nothing() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assent.protocol.states import (
+from byleave.protocol.states import (
     APPROVAL_TIMEOUTS,
     ENDED,
     RESPONSE_STATUS,

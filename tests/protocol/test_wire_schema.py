@@ -6,16 +6,16 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from assent.protocol.events import ChatText
-from assent.protocol.schema import RECEIVED, UNIONS, wire_enums, wire_schema, wire_words
-from assent.protocol.tools import TOOLS
+from byleave.protocol.events import ChatText
+from byleave.protocol.schema import RECEIVED, UNIONS, wire_enums, wire_schema, wire_words
+from byleave.protocol.tools import TOOLS
 
 SCHEMA = wire_schema()
 DEFINITIONS = SCHEMA["$defs"]
 
 
 def test_committed_schema_is_fresh() -> None:
-    committed = Path(__file__).resolve().parents[2] / "schema" / "assent.schema.json"
+    committed = Path(__file__).resolve().parents[2] / "schema" / "byleave.schema.json"
     assert json.loads(committed.read_text(encoding="utf-8")) == SCHEMA, "hint: make schema"
 
 

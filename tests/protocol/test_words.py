@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from assent.protocol import errors
-from assent.protocol.approvals import ApproveBody, ConfirmBody, RejectBody
-from assent.protocol.chat import MAX_MESSAGE_CHARACTERS, MessageBody, ProjectBody
-from assent.protocol.events import FEED_EVENT, FeedEvent
-from assent.protocol.executions import ExecuteRequest, FailedReport, OutputChunk, ResultReport, ToolResponse
-from assent.protocol.schema import wire_words
-from assent.protocol.states import ErrorType, ResponseStatus
-from assent.protocol.tools import SCRIPT_NAMES, TOOLS, tool_catalogue
-from assent.protocol.values import Word, new_id
-from assent.protocol.verdicts import Finding, VerdictLevel, verdict_of
+from byleave.protocol import errors
+from byleave.protocol.approvals import ApproveBody, ConfirmBody, RejectBody
+from byleave.protocol.chat import MAX_MESSAGE_CHARACTERS, MessageBody, ProjectBody
+from byleave.protocol.events import FEED_EVENT, FeedEvent
+from byleave.protocol.executions import ExecuteRequest, FailedReport, OutputChunk, ResultReport, ToolResponse
+from byleave.protocol.schema import wire_words
+from byleave.protocol.states import ErrorType, ResponseStatus
+from byleave.protocol.tools import SCRIPT_NAMES, TOOLS, tool_catalogue
+from byleave.protocol.values import Word, new_id
+from byleave.protocol.verdicts import Finding, VerdictLevel, verdict_of
 
 NOW = "2026-11-15T12:00:00.000Z"
 DEADLINE = "2026-11-15T12:05:00.000Z"
@@ -413,7 +413,7 @@ def test_errors_have_their_names_and_say_what_to_do() -> None:
         "ExecutionCancelled",
         "PathValidationError",
     ):
-        assert issubclass(getattr(errors, name), errors.AssentError)
+        assert issubclass(getattr(errors, name), errors.ByleaveError)
     error = errors.PathValidationError("'../x' lies outside the workspace.", hint="use a path inside it")
     assert str(error) == "'../x' lies outside the workspace.\nhint: use a path inside it"
     assert error.error_type is ErrorType.REFUSED

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-import assent
-from assent.protocol.errors import CallerError, UnreachableError
-from assent.protocol.executions import ExecuteRequest, ToolResponse
-from assent.protocol.states import ErrorType, ExecutionStatus, ResponseStatus, Scope
-from assent.server import streams
+import byleave
+from byleave.protocol.errors import CallerError, UnreachableError
+from byleave.protocol.executions import ExecuteRequest, ToolResponse
+from byleave.protocol.states import ErrorType, ExecutionStatus, ResponseStatus, Scope
+from byleave.server import streams
 from harness.household import Household, open_household
 
 pytestmark = pytest.mark.promise("R7")
@@ -48,7 +48,7 @@ async def test_agent_cancelled_while_its_call_begins_still_calls_it_off(househol
 
 async def test_agent_cancelled_in_a_call_that_asks_nobody_calls_it_off(household: Household) -> None:
     empty = (await household.person.api.create_project("no machine")).project_id
-    async with assent.Client(household.url, household.token()) as client:
+    async with byleave.Client(household.url, household.token()) as client:
         calling = asyncio.create_task(client.agent(empty).execute("read_file", {"path": "a.txt"}))
         async with asyncio.timeout(10):
             while not (rows := await household.person.record()):
@@ -64,7 +64,7 @@ async def test_agent_cancelled_in_a_call_that_asks_nobody_calls_it_off(household
 async def test_agent_cancelled_while_the_server_is_away_does_not_hang(
     household: Household, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent.sdk.agent.CALL_OFF_SECONDS", 0.1)
+    monkeypatch.setattr("byleave.sdk.agent.CALL_OFF_SECONDS", 0.1)
     async with household.agent() as agent:
         calling = asyncio.create_task(agent.execute("write_file", {"path": "a.txt", "content": "x"}))
         await household.person.until("tool.approval_request")
@@ -128,7 +128,7 @@ async def test_streams_of_an_agent_never_keep_the_person_out(
                 async with api.tool_stream(asked.tool_id):
                     pass
             async with (
-                assent.Client(household.url, household.token(Scope.CHAT)) as page,
+                byleave.Client(household.url, household.token(Scope.CHAT)) as page,
                 page.api.stream(household.project_id) as stream,
             ):
                 assert stream.server_time is not None
@@ -159,6 +159,6 @@ async def test_parameters_nested_without_end_are_refused_and_raise_nothing(house
 
 
 async def test_name_that_no_agent_can_have_is_told_before_anything_is_sent() -> None:
-    async with assent.Agent("http://127.0.0.1:9", "token", "proj_1", name="no name!") as agent:
+    async with byleave.Agent("http://127.0.0.1:9", "token", "proj_1", name="no name!") as agent:
         with pytest.raises(CallerError, match="This call cannot be made: agent_id: "):
             await agent.execute("read_file", {"path": "a"})

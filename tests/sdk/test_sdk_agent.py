@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-import assent
-from assent.protocol.approvals import ApproveBody
-from assent.protocol.errors import CallerError, ConfigurationError, NotFound, RefusedError, UnreachableError
-from assent.protocol.executions import ToolResponse
-from assent.protocol.states import ErrorType, ExecutionStatus, ResponseStatus, Scope
+import byleave
+from byleave.protocol.approvals import ApproveBody
+from byleave.protocol.errors import CallerError, ConfigurationError, NotFound, RefusedError, UnreachableError
+from byleave.protocol.executions import ToolResponse
+from byleave.protocol.states import ErrorType, ExecutionStatus, ResponseStatus, Scope
 from harness.household import Household, open_household
 
 pytestmark = pytest.mark.promise("R7")
@@ -118,7 +118,7 @@ async def test_calling_off_what_has_ended_says_so(household: Household) -> None:
 
 @pytest.mark.promise("S")
 async def test_a_token_for_agents_approves_nothing(household: Household) -> None:
-    async with household.agent() as agent, assent.Client(household.url, household.token()) as client:
+    async with household.agent() as agent, byleave.Client(household.url, household.token()) as client:
         asked = await agent.start("write_file", {"path": "a.txt", "content": "x"})
         with pytest.raises(RefusedError):
             await client.api.approve(household.project_id, asked.approval_id or "", ApproveBody(decision="approved"))
@@ -128,7 +128,7 @@ async def test_a_token_for_agents_approves_nothing(household: Household) -> None
 async def test_another_users_call_has_no_stream(household: Household) -> None:
     async with household.agent() as agent:
         asked = await agent.start("write_file", {"path": "a.txt", "content": "x"})
-    async with assent.Client(household.url, household.token(Scope.AGENT, user="mallory")) as client:
+    async with byleave.Client(household.url, household.token(Scope.AGENT, user="mallory")) as client:
         with pytest.raises(NotFound):
             async with client.api.tool_stream(asked.tool_id):
                 pass
@@ -136,7 +136,7 @@ async def test_another_users_call_has_no_stream(household: Household) -> None:
 
 async def test_a_client_finds_projects_by_name_and_says_which_there_are(household: Household) -> None:
     token = household.token(Scope.CHAT)
-    async with assent.Client(household.url, token) as client:
+    async with byleave.Client(household.url, token) as client:
         assert (await client.project("demo")).project_id == household.project_id
         assert len((await client.agent(household.project_id).tools()).tools) == 6
         with pytest.raises(NotFound, match="No project 'nope'"):
@@ -144,14 +144,14 @@ async def test_a_client_finds_projects_by_name_and_says_which_there_are(househol
 
 
 def test_an_agent_without_a_project_or_a_token_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ASSENT_TOKEN", raising=False)
+    monkeypatch.delenv("BYLEAVE_TOKEN", raising=False)
     with pytest.raises(CallerError, match="needs a project"):
-        assent.Agent("http://127.0.0.1:1", "token")
+        byleave.Agent("http://127.0.0.1:1", "token")
     with pytest.raises(ConfigurationError, match="no token"):
-        assent.Client("http://127.0.0.1:1")
+        byleave.Client("http://127.0.0.1:1")
 
 
 async def test_a_server_that_stays_away_is_given_up_after_patience_ends() -> None:
-    async with assent.Client("http://127.0.0.1:9", "token", patience_seconds=0.1) as client:
+    async with byleave.Client("http://127.0.0.1:9", "token", patience_seconds=0.1) as client:
         with pytest.raises(UnreachableError):
             await client.projects()

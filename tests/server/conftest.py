@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 from pydantic import SecretStr
 
-from assent.protocol.states import Scope
-from assent.server import Listening, Parts, issue_token, serve
-from assent.settings import ServerSettings
+from byleave.protocol.states import Scope
+from byleave.server import Listening, Parts, issue_token, serve
+from byleave.settings import ServerSettings
 
 SECRET = "a secret of the tests, long enough to be one"
 PERSON = (Scope.CHAT, Scope.APPROVE, Scope.EXECUTE)
@@ -160,7 +160,7 @@ class User:
                     got.append(frame.data)
                     path = f"/my/projects/{project_id}/tools/{frame.data['tool_id']}/result"
                     body = {"status": "completed", "result": {"success": True, "content": "hello"}}
-                    answer = await self.post(path, body, headers={"Assent-Client": client})
+                    answer = await self.post(path, body, headers={"Byleave-Client": client})
                     assert answer.status == 200, answer.text
 
         query = f"client={client}&workspace=/home/someone/code&isolation=bubblewrap"

@@ -4,10 +4,10 @@ import json
 import re
 from typing import Any
 
-from assent.protocol.schema import wire_words
-from assent.protocol.states import Scope
-from assent.server import openapi_document
-from assent.server.listing import ROUTES
+from byleave.protocol.schema import wire_words
+from byleave.protocol.states import Scope
+from byleave.server import openapi_document
+from byleave.server.listing import ROUTES
 
 
 def _operations() -> list[tuple[str, str, dict[str, Any]]]:

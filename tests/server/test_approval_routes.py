@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from assent.bus import ConnectedClient
-from assent.protocol.states import Scope
+from byleave.bus import ConnectedClient
+from byleave.protocol.states import Scope
 
 
 @pytest.mark.promise("R4", "A2", "W7")

@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from assent.protocol.errors import MachineError
-from assent.server import bodies
-from assent.server.bodies import LARGE_BYTES, MAX_DEPTH, MAX_MARKS, parse_json
-from assent.server.isolation import UserIsolationMiddleware
-from assent.server.refusals import TooLarge, WrongForm
-from assent.settings import ServerSettings
-from assent.store.database import Transaction
+from byleave.protocol.errors import MachineError
+from byleave.server import bodies
+from byleave.server.bodies import LARGE_BYTES, MAX_DEPTH, MAX_MARKS, parse_json
+from byleave.server.isolation import UserIsolationMiddleware
+from byleave.server.refusals import TooLarge, WrongForm
+from byleave.settings import ServerSettings
+from byleave.store.database import Transaction
 
 JSON = {"Content-Type": "application/json"}
 
@@ -159,7 +159,7 @@ async def test_body_beyond_the_limit_is_413_whether_or_not_its_length_is_said(st
 
 
 async def test_host_that_is_not_ours_is_421_on_every_path(start_server: Any) -> None:
-    server = await start_server(allowed_hosts=("127.0.0.1", "::1", "assent.example"))
+    server = await start_server(allowed_hosts=("127.0.0.1", "::1", "byleave.example"))
     alice = server.user()
     port = urlsplit(server.url).port
     strange = (
@@ -168,15 +168,15 @@ async def test_host_that_is_not_ours_is_421_on_every_path(start_server: Any) -> 
         "[::1",
         "[::1]evil.example",
         f"[::1]:{port}@evil.example",
-        "assent.example@evil",
-        "assent.example:80@evil.example",
+        "byleave.example@evil",
+        "byleave.example:80@evil.example",
         "127.0.0.1:x",
         "127.0.0.1:80:80",
     )
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", *strange):
         for path in ("/healthz", "/", "/my/projects", "/nothing"):
             _is_problem(await alice.get(path, headers={"Host": host}), 421)
-    for host in ("127.0.0.1", f"127.0.0.1:{port}", "ASSENT.example:443", f"[::1]:{port}"):
+    for host in ("127.0.0.1", f"127.0.0.1:{port}", "BYLEAVE.example:443", f"[::1]:{port}"):
         assert (await alice.get("/my/projects", headers={"Host": host})).status == 200
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from assent.protocol.states import Scope
-from assent.server import parts
+from byleave.protocol.states import Scope
+from byleave.server import parts
 
 
 @pytest.mark.promise("R0")
@@ -111,7 +111,7 @@ async def test_without_an_agent_a_message_is_503_with_how_to_get_one(
     alice = (await start_server()).user()
     answer = await alice.post(f"/my/projects/{await alice.project()}/chat/messages", {"content": "hello"})
     assert answer.status == 503
-    assert "pip install 'assent[agents]'" in answer.json["hint"]
+    assert "pip install 'byleave[agents]'" in answer.json["hint"]
 
 
 AGENTS = """

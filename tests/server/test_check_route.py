@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assent.protocol.states import Scope
+from byleave.protocol.states import Scope
 
 pytestmark = pytest.mark.promise("L6")
 

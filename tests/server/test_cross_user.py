@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 
-from assent.protocol.states import Scope
-from assent.server import create_app
-from assent.server.listing import ROUTES
-from assent.settings import ServerSettings
+from byleave.protocol.states import Scope
+from byleave.server import create_app
+from byleave.server.listing import ROUTES
+from byleave.settings import ServerSettings
 
 BEHIND_A_TOKEN = ("/my", "/mcp")
 PRIVATE = [route for route in ROUTES if route.path.startswith(BEHIND_A_TOKEN)]

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from assent.protocol.entering import proof_message
-from assent.protocol.states import Scope
-from assent.server import issue_token
-from assent.server.refusals import TooMany
-from assent.server.signin import ASKING_SECONDS, COOKIE, MOST_WRONG, PROGRAM_SECONDS, SignIn
+from byleave.protocol.entering import proof_message
+from byleave.protocol.states import Scope
+from byleave.server import issue_token
+from byleave.server.refusals import TooMany
+from byleave.server.signin import ASKING_SECONDS, COOKIE, MOST_WRONG, PROGRAM_SECONDS, SignIn
 from harness.signing import page_headers
 
 pytestmark = pytest.mark.promise("S")
@@ -36,7 +36,7 @@ async def test_link_is_exchanged_once_for_a_token_of_the_same_user(server: Any) 
     me = (await server.bearer(told["token"]).get("/my/me")).json
     assert (me["user_id"], sorted(me["scopes"])) == ("alice", ["approve", "chat", "execute"])
     again = await _exchanged(server, code)
-    assert (again.status, "assent link" in again.json["hint"]) == (401, True)
+    assert (again.status, "byleave link" in again.json["hint"]) == (401, True)
     assert "works once" in again.json["detail"]
     assert (await server.bearer("").get(f"/signin?code={code}", headers=NOBODY)).status == 401, "in a browser neither"
 
@@ -52,7 +52,7 @@ async def test_token_for_a_link_never_lasts_longer_or_may_more_than_what_asked_f
     page = server.bearer(issue_token(server.settings, "alice", (Scope.CHAT, Scope.APPROVE), 100))
     link = (await page.post("/my/signin")).json["path"]
     refused = await _exchanged(server, link.partition("code=")[2])
-    assert (refused.status, "assent link" in refused.json["hint"]) == (403, True)
+    assert (refused.status, "byleave link" in refused.json["hint"]) == (403, True)
     assert (await page.get(link, headers=NOBODY)).status == 200, "it was not used up, and signs in a browser"
 
 

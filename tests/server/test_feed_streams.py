@@ -8,15 +8,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from assent.protocol.events import ChatText
-from assent.protocol.states import Scope
-from assent.protocol.values import now
-from assent.server import stream as stream_route
-from assent.server import streams
-from assent.server.streams import FeedStream
-from assent.store.database import Transaction
-from assent.store.feed import PAGE_CHARACTERS
-from assent.store.ledger import Ledger, feed_topic
+from byleave.protocol.events import ChatText
+from byleave.protocol.states import Scope
+from byleave.protocol.values import now
+from byleave.server import stream as stream_route
+from byleave.server import streams
+from byleave.server.streams import FeedStream
+from byleave.store.database import Transaction
+from byleave.store.feed import PAGE_CHARACTERS
+from byleave.store.ledger import Ledger, feed_topic
 from harness.signing import page_headers
 
 CHAT = (Scope.CHAT,)

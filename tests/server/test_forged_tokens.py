@@ -18,13 +18,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from pydantic import SecretStr
 
-from assent.protocol.errors import ConfigurationError, RefusedError
-from assent.protocol.states import Scope
-from assent.server import auth, issue_token, keys, server_secret
-from assent.server.auth import TokenVerifier
-from assent.server.keys import PublishedKeys
-from assent.server.refusals import Unauthenticated, Unavailable
-from assent.settings import ServerSettings
+from byleave.protocol.errors import ConfigurationError, RefusedError
+from byleave.protocol.states import Scope
+from byleave.server import auth, issue_token, keys, server_secret
+from byleave.server.auth import TokenVerifier
+from byleave.server.keys import PublishedKeys
+from byleave.server.refusals import Unauthenticated, Unavailable
+from byleave.settings import ServerSettings
 
 SECRET = "a secret of the tests, long enough to be one"
 RSA = rsa.generate_private_key(65537, 2048)
@@ -122,17 +122,17 @@ def test_public_key_that_is_none_or_too_weak_is_said_at_the_start(tmp_path: Path
     weak = _pem(rsa.generate_private_key(65537, 1024))
     other = _pem(ec.generate_private_key(ec.SECP384R1()))
     for pem in ("nonsense", weak, other):
-        with pytest.raises(ConfigurationError, match="ASSENT_PUBLIC_KEY"):
+        with pytest.raises(ConfigurationError, match="BYLEAVE_PUBLIC_KEY"):
             TokenVerifier.of(_settings(tmp_path, public_key=pem))
-    with pytest.raises(ConfigurationError, match="ASSENT_JWKS_URL"):
+    with pytest.raises(ConfigurationError, match="BYLEAVE_JWKS_URL"):
         TokenVerifier.of(_settings(tmp_path, jwks_url="file:///etc/passwd"))
 
 
 async def test_audience_and_issuer_must_be_ours_when_they_are_configured(tmp_path: Path) -> None:
-    settings = _settings(tmp_path, token_audience="assent", token_issuer="https://id.example")
+    settings = _settings(tmp_path, token_audience="byleave", token_issuer="https://id.example")
     verifier = TokenVerifier.of(settings)
     assert (await verifier.verify(issue_token(settings, "alice", [Scope.CHAT], 60))).user_id == "alice"
-    for changes in ({}, {"aud": "other", "iss": "https://id.example"}, {"aud": "assent", "iss": "https://evil"}):
+    for changes in ({}, {"aud": "other", "iss": "https://id.example"}, {"aud": "byleave", "iss": "https://evil"}):
         with pytest.raises(Unauthenticated):
             await verifier.verify(jwt.encode(_claims(**changes), SECRET, algorithm="HS256"))
 

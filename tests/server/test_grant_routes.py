@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from assent.protocol.errors import ConfigurationError
-from assent.protocol.states import Scope
+from byleave.protocol.errors import ConfigurationError
+from byleave.protocol.states import Scope
 
 RULE = {"tool": "write_file", "paths": ["src/**"]}
 CLASS = {"decision": "approved", "scope": "class", "terms": {"rule": RULE}}
@@ -97,7 +97,7 @@ async def test_a_machine_says_what_a_call_would_run_and_the_person_is_shown_it(s
         answer = await alice.post(
             f"/my/projects/{project}/tools/{request['tool_id']}/inspection",
             {"files": [seen]},
-            headers={"Assent-Client": "laptop"},
+            headers={"Byleave-Client": "laptop"},
         )
         assert answer.status == 204
         assert (await call).json["status"] == "awaiting_approval"
@@ -119,12 +119,12 @@ async def test_an_agents_token_neither_says_what_would_run_nor_which_rules_hold_
         request = (await feed.until("tool.inspection_request")).data
         seen = {"files": [{"path": "x.py", "sha256": "a" * 64, "text": "print('harmless')"}]}
         looks = f"/my/projects/{project}/tools/{request['tool_id']}/inspection"
-        assert (await agent.post(looks, seen, headers={"Assent-Client": "laptop"})).status == 403
+        assert (await agent.post(looks, seen, headers={"Byleave-Client": "laptop"})).status == 403
         assert (await alice.get("/my/approvals")).json["total_count"] == 0
         rules = {"client_id": "laptop", "layers": []}
         assert (await agent.send("PUT", f"/my/projects/{project}/policy", rules)).status == 403
         assert (await agent.post("/my/grants/grant_1/revoke")).status == 403
-        assert (await alice.post(looks, seen, headers={"Assent-Client": "laptop"})).status == 204
+        assert (await alice.post(looks, seen, headers={"Byleave-Client": "laptop"})).status == 204
         await call
 
 

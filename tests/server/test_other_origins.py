@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from assent.server.auth import issue_session
-from assent.server.page_key import HEADER
-from assent.server.signin import COOKIE
-from assent.settings import ServerSettings
+from byleave.server.auth import issue_session
+from byleave.server.page_key import HEADER
+from byleave.server.signin import COOKIE
+from byleave.settings import ServerSettings
 
 LISTED = "https://intranet.example"
 OTHERS = (
@@ -132,7 +132,7 @@ async def test_without_the_setting_nothing_of_it_is_there(server: Any) -> None:
     ],
 )
 def test_origin_is_kept_as_browsers_write_it(written: str, read: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ASSENT_PAGE_ORIGINS", f" {written} ,")
+    monkeypatch.setenv("BYLEAVE_PAGE_ORIGINS", f" {written} ,")
     assert ServerSettings().page_origins == (read,)
 
 

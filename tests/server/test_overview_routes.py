@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from assent.bus import ConnectedClient, Presence
-from assent.protocol.states import Scope
-from assent.server.attendance import Attendance
-from assent.server.refusals import TooMany
-from assent.server.verifying import Verifications
-from assent.store.audit import PIECE, Audit
+from byleave.bus import ConnectedClient, Presence
+from byleave.protocol.states import Scope
+from byleave.server.attendance import Attendance
+from byleave.server.refusals import TooMany
+from byleave.server.verifying import Verifications
+from byleave.store.audit import PIECE, Audit
 
 PEOPLE = (Scope.CHAT, Scope.APPROVE)
 HERE = {"workspace": "/home/someone/code", "isolation": "bwrap", "editor": None}
@@ -53,7 +53,7 @@ async def test_machines_are_listed_and_the_feed_tells_when_they_come_and_go(serv
         assert (await feed.until("project.machines")).data["machines"] == []
         assert (await alice.get(path)).json["total_count"] == 0
     for said, editor in (("vscode", "vscode"), ("<b>", None)):
-        async with alice.feed(project, _query("laptop"), assent_editor=said):
+        async with alice.feed(project, _query("laptop"), byleave_editor=said):
             assert [one["editor"] for one in (await alice.get(path)).json["machines"]] == [editor]
     actions = {entry["action"] for entry in (await alice.get(f"/my/projects/{project}/audit")).json["entries"]}
     assert actions == {"project_created"}, "who is there is no link of the chain"
@@ -171,7 +171,7 @@ async def test_changed_chain_shows_and_those_who_ask_at_once_share_one_verificat
 ) -> None:
     alice = server.user()
     project = await _chain(alice, 3)
-    with sqlite3.connect(server.settings.home / "assent.db") as other:
+    with sqlite3.connect(server.settings.home / "byleave.db") as other:
         other.execute("UPDATE audit SET actor = 'nobody' WHERE project_id = ? AND seq = 2", (project,))
     begun: Counter[str] = Counter()
     verify = Audit.verify_project
@@ -264,7 +264,7 @@ async def test_chain_of_several_pieces_is_verified_to_its_end(server: Any) -> No
     await asyncio.gather(*(declare(project, "c1", str(number), digest="d") for number in range(PIECE + 10)))
     path = f"/my/projects/{project}/audit/verify"
     assert (await alice.get(path)).json["records"] == PIECE + 11
-    with sqlite3.connect(server.settings.home / "assent.db") as other:
+    with sqlite3.connect(server.settings.home / "byleave.db") as other:
         other.execute("DELETE FROM audit WHERE project_id = ? AND seq = ?", (project, PIECE + 5))
     assert (await alice.get(path)).json["fault"] == f"record {PIECE + 5} is missing"
 
@@ -277,7 +277,7 @@ async def _session_of(server: Any, alice: Any, count: int) -> tuple[str, str, li
     project = await alice.project()
     first = (await alice.post(f"/my/projects/{project}/chat/messages", {"content": "0"})).json
     await server.parts.store.runs.cancel(first["run_id"], user_id="alice", connected=frozenset())
-    with sqlite3.connect(server.settings.home / "assent.db") as other:
+    with sqlite3.connect(server.settings.home / "byleave.db") as other:
         other.execute("DELETE FROM messages WHERE session_id = ?", (first["session_id"],))
         ids = [f"msg_{(number * 7919) % 100_003:06d}" for number in range(count)]
         other.executemany(
@@ -316,7 +316,7 @@ async def test_page_of_messages_is_found_by_an_index(server: Any) -> None:
     _, session, ids = await _session_of(server, alice, 50)
 
     async with AsyncExitStack() as ends:
-        other = sqlite3.connect(server.settings.home / "assent.db")
+        other = sqlite3.connect(server.settings.home / "byleave.db")
         ends.callback(other.close)
         for sql, values in (
             (

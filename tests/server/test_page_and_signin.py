@@ -8,15 +8,15 @@ from typing import Any
 import jwt
 import pytest
 
-from assent.protocol.errors import RefusedError
-from assent.protocol.states import Scope
-from assent.server import SignIn, issue_token, server_secret
-from assent.server.auth import issue_session
-from assent.server.page_files import PageFile
-from assent.server.page_key import HEADER
-from assent.server.pages import FOREVER
-from assent.server.refusals import TooMany
-from assent.server.signin import (
+from byleave.protocol.errors import RefusedError
+from byleave.protocol.states import Scope
+from byleave.server import SignIn, issue_token, server_secret
+from byleave.server.auth import issue_session
+from byleave.server.page_files import PageFile
+from byleave.server.page_key import HEADER
+from byleave.server.pages import FOREVER
+from byleave.server.refusals import TooMany
+from byleave.server.signin import (
     ASKING_SECONDS,
     CODE_SECONDS,
     COOKIE,
@@ -68,7 +68,7 @@ def _build(directory: Path, index: str = INDEX, **files: str) -> None:
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the page of servers that start from here on is built."""
     directory = tmp_path / "page"
-    monkeypatch.setattr("assent.server.page_files.PAGE", directory)
+    monkeypatch.setattr("byleave.server.page_files.PAGE", directory)
     return directory
 
 
@@ -237,7 +237,7 @@ async def test_copied_cookie_is_dead_after_signing_out_also_when_the_server_star
     late_cookie = {**cookie, **page_headers(late.headers["Set-Cookie"], late.text)}
     for dead in (cookie, led_to, late_cookie):
         answer = await visitor.get("/my/me", headers=dead)
-        assert (answer.status, "assent link" in answer.json["hint"]) == (401, True)
+        assert (answer.status, "byleave link" in answer.json["hint"]) == (401, True)
     assert (await visitor.get("/my/me", headers=other)).status == 200, "another sign-in of the same person"
     server.listening.stop()
     await server.task
@@ -369,7 +369,7 @@ async def test_old_link_is_a_page_for_a_person_and_a_problem_for_a_program(serve
     page = await visitor.get("/signin?code=%3Cscript%3E", headers=HTML)
     assert page.status == 401
     assert page.headers["Content-Type"] == "text/html; charset=utf-8"
-    assert "<code>assent link</code>" in page.text
+    assert "<code>byleave link</code>" in page.text
     assert "script" not in page.text
     [policy] = page.headers.getall("Content-Security-Policy")
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
@@ -379,7 +379,7 @@ async def test_old_link_is_a_page_for_a_person_and_a_problem_for_a_program(serve
     back = await visitor.get("/signin?code=old", headers={**cookie, **HTML})
     assert (back.status, back.headers["Location"], "Set-Cookie" in back.headers) == (303, "/", False)
     problem = await visitor.get("/signin?code=old", headers={"Authorization": ""})
-    assert (problem.status, "assent link" in problem.json["hint"]) == (401, True)
+    assert (problem.status, "byleave link" in problem.json["hint"]) == (401, True)
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "same-origin", None])
@@ -448,7 +448,7 @@ async def test_no_other_page_signs_a_browser_out(server: Any) -> None:
 async def test_sign_in_that_ended_says_how_to_sign_in_again(server: Any) -> None:
     visitor = server.bearer("")
     answer = await visitor.get("/my/me", headers={"Authorization": "", "Cookie": f"{COOKIE}=over"})
-    assert (answer.status, "assent link" in answer.json["hint"]) == (401, True)
+    assert (answer.status, "byleave link" in answer.json["hint"]) == (401, True)
 
 
 @pytest.mark.promise("R-user")

@@ -7,10 +7,10 @@ import jwt
 import pytest
 from pydantic import SecretStr
 
-from assent.server import server_secret
-from assent.server.auth import issue_session
-from assent.server.page_key import HEADER, LONGEST_KEY
-from assent.server.signin import COOKIE, cookie_name
+from byleave.server import server_secret
+from byleave.server.auth import issue_session
+from byleave.server.page_key import HEADER, LONGEST_KEY
+from byleave.server.signin import COOKIE, cookie_name
 from harness.signing import handed_key, page_cookie, page_headers
 
 pytestmark = pytest.mark.promise("S", "A")
@@ -42,12 +42,12 @@ async def test_cookie_without_its_key_reads_nothing_hears_nothing_and_decides_no
         stolen = _with_key(page, key)
         for path in ("/my/me", "/my/nothing"):
             told = await visitor.get(path, headers=stolen)
-            assert (told.status, "assent link" in told.json["hint"]) == (401, True), (path, key)
+            assert (told.status, "byleave link" in told.json["hint"]) == (401, True), (path, key)
         async with server.session.get(server.url + stream, headers=stolen) as feed:
             assert feed.status == 401, key
         for path in (confirm, "/my/signin"):
             told = await visitor.post(path, {"decision": "approved"}, headers=stolen)
-            assert (told.status, "assent link" in told.json["hint"]) == (401, True), (path, key)
+            assert (told.status, "byleave link" in told.json["hint"]) == (401, True), (path, key)
     assert (await visitor.get(f"/my/me?{HEADER}={page[HEADER]}", headers=_with_key(page, None))).status == 401
     async with server.session.get(server.url + stream, headers=page) as feed:
         assert feed.status == 200
@@ -76,7 +76,7 @@ async def test_sign_in_from_before_there_were_keys_is_not_good(server: Any) -> N
         cookie = f"{COOKIE}={jwt.encode(old, secret, algorithm='HS256')}"
         for key in ("k", ""):
             answer = await server.bearer("").get("/my/me", headers={"Authorization": "", "Cookie": cookie, HEADER: key})
-            assert (answer.status, "assent link" in answer.json["hint"]) == (401, True), digest
+            assert (answer.status, "byleave link" in answer.json["hint"]) == (401, True), digest
 
 
 async def test_signing_out_without_the_key_clears_that_browsers_cookie_and_ends_nothing(server: Any) -> None:
@@ -154,7 +154,7 @@ async def test_two_servers_of_one_host_do_not_sign_a_person_out_of_one_another(
         ("127.0.0.1:8477", f"{COOKIE}_8477"),
         ("[::1]:80", f"{COOKIE}_80"),
         ("[::1]", COOKIE),
-        ("assent.example.com", COOKIE),
+        ("byleave.example.com", COOKIE),
         ("localhost:", COOKIE),
     ],
 )

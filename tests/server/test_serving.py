@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from assent.protocol.errors import ConfigurationError
-from assent.server import Listening, create_app, parts, serve, serving
-from assent.settings import ServerSettings
+from byleave.protocol.errors import ConfigurationError
+from byleave.server import Listening, create_app, parts, serve, serving
+from byleave.settings import ServerSettings
 
 SECRET = "a secret of the tests, long enough to be one"
 
@@ -141,7 +141,7 @@ async def test_second_server_on_the_same_record_is_refused_and_leaves_the_port(s
 async def test_settings_that_are_wrong_stop_it_before_anything_is_opened(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="too short"):
         await serve(ServerSettings(home=tmp_path, secret=SecretStr("short")), "127.0.0.1", 0)
-    assert not (tmp_path / "assent.db").exists()
+    assert not (tmp_path / "byleave.db").exists()
 
 
 async def test_worker_that_cannot_start_closes_what_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,13 +191,13 @@ async def test_time_that_ran_out_inside_is_not_taken_for_the_servers_end(server:
 def test_making_a_token_loads_no_server() -> None:
     program = """
 import sys
-from assent.server import issue_token
+from byleave.server import issue_token
 heavy = {"fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "pydantic_ai"} & set(sys.modules)
 assert not heavy, heavy
-import assent.server
-assert not hasattr(assent.server, "nothing")
-for name in assent.server.__all__:
-    getattr(assent.server, name)
+import byleave.server
+assert not hasattr(byleave.server, "nothing")
+for name in byleave.server.__all__:
+    getattr(byleave.server, name)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -206,8 +206,8 @@ for name in assent.server.__all__:
 PROGRAM = """
 import sys
 from pathlib import Path
-from assent.server import run_server
-from assent.settings import ServerSettings
+from byleave.server import run_server
+from byleave.settings import ServerSettings
 run_server(ServerSettings(home=Path(sys.argv[1])), "127.0.0.1", 0, ready=lambda it: print(it.url, flush=True))
 print("ended in order", flush=True)
 """

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from assent.protocol.states import Scope
+from byleave.protocol.states import Scope
 
 AGENT = (Scope.AGENT,)
 
@@ -147,11 +147,11 @@ async def test_result_counts_once_and_only_from_the_client_that_got_the_signal(s
         calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
         signal = await feed.until("tool.execution_signal")
         path = f"/my/projects/{project}/tools/{signal.data['tool_id']}/result"
-        stranger = await alice.post(path, done, headers={"Assent-Client": "desktop"})
+        stranger = await alice.post(path, done, headers={"Byleave-Client": "desktop"})
         assert (stranger.status, stranger.json["state"]) == (409, "EXECUTING")
-        nonsense = await alice.post(path, done, headers={"Assent-Client": "not an id!"})
+        nonsense = await alice.post(path, done, headers={"Byleave-Client": "not an id!"})
         assert nonsense.status == 400
-        first = await alice.post(path, done, headers={"Assent-Client": "laptop"})
+        first = await alice.post(path, done, headers={"Byleave-Client": "laptop"})
         assert first.json == {
             "success": True,
             "tool_id": signal.data["tool_id"],

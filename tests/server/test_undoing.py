@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from assent.protocol.states import Scope
-from assent.server import undoing
+from byleave.protocol.states import Scope
+from byleave.server import undoing
 
 pytestmark = pytest.mark.promise("L8-undo")
 
@@ -60,7 +60,7 @@ class Machine:
 
     async def post(self, tool_id: str, what: str, body: Any, **headers: str) -> Any:
         path = f"/my/projects/{self.project}/tools/{tool_id}/{what}"
-        return await self.user.post(path, body, headers={"Assent-Client": self.client, **headers})
+        return await self.user.post(path, body, headers={"Byleave-Client": self.client, **headers})
 
     async def until_asked(self, times: int = 1) -> dict[str, Any]:
         async with asyncio.timeout(10), self.news:
@@ -226,7 +226,7 @@ async def test_only_the_machine_that_ran_it_is_asked(server: Any) -> None:
     assert (answer.status, answer.json["state"]) == (409, "disconnected")
     assert "is not connected" in answer.json["detail"]
     # Which of the two it was nobody knows any more: what helps in either is said.
-    assert all(words in answer.json["hint"] for words in ("`assent connect`", "`assent undo`", "VS Code"))
+    assert all(words in answer.json["hint"] for words in ("`byleave connect`", "`byleave undo`", "VS Code"))
     async with machine(alice, project, "desktop") as other:
         answer = await alice.post(f"/my/tools/{tool_id}/undo", {"plan": DIGEST})
         assert (answer.status, "another machine" in answer.json["detail"]) == (409, True)
@@ -319,14 +319,14 @@ async def test_agents_never_undo_and_other_users_find_nothing(server: Any) -> No
             refused = await agent.post(path, body)
             assert (refused.status, refused.json["detail"]) == (403, "An agent's token can never do this.")
             report = f"/my/projects/{project}/tools/{tool_id}/undo-report"
-            answer = await agent.post(report, {"request_id": "r"}, headers={"Assent-Client": "laptop"})
+            answer = await agent.post(report, {"request_id": "r"}, headers={"Byleave-Client": "laptop"})
             assert answer.status == 403
         chat = server.user("alice", (Scope.CHAT,))
         assert (await chat.get(path)).status == 200
         assert (await chat.post(path, body)).status == 403
         assert ((await bob.get(path)).status, (await bob.post(path, body)).status) == (404, 404)
         elsewhere = f"/my/projects/{await alice.project('two')}/tools/{tool_id}/undo-report"
-        answer = await alice.post(elsewhere, {"request_id": "r"}, headers={"Assent-Client": "laptop"})
+        answer = await alice.post(elsewhere, {"request_id": "r"}, headers={"Byleave-Client": "laptop"})
         assert answer.status == 404
         assert len(laptop.asked) == 1
 

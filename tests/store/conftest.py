@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from assent.settings import ServerSettings
-from assent.store import Store
-from assent.store.database import Hint
+from byleave.settings import ServerSettings
+from byleave.store import Store
+from byleave.store.database import Hint
 from harness.records import Clock, Records
 
 

@@ -5,8 +5,8 @@ import sqlite3
 
 import pytest
 
-from assent.store.calls import Clearance
-from assent.store.sqlite import SqliteDatabase
+from byleave.store.calls import Clearance
+from byleave.store.sqlite import SqliteDatabase
 from harness.records import Records
 
 pytestmark = pytest.mark.promise("D")

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from assent.protocol.errors import ConflictError, NotFound
-from assent.protocol.states import AgentMode, ApprovalStatus, ErrorType, ExecutionStatus
-from assent.store.calls import Clearance, Refusal
-from assent.store.history import HistoryFilter
-from assent.store.questions import Question
+from byleave.protocol.errors import ConflictError, NotFound
+from byleave.protocol.states import AgentMode, ApprovalStatus, ErrorType, ExecutionStatus
+from byleave.store.calls import Clearance, Refusal
+from byleave.store.history import HistoryFilter
+from byleave.store.questions import Question
 from harness.records import Records
 
 ASK = Question(description="write a.txt", timeout_seconds=300)
@@ -398,7 +398,7 @@ async def test_an_idempotency_key_names_one_call_only(records: Records) -> None:
 
 
 async def test_questions_do_not_pile_up_without_end(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assent.store.answers.MAX_WAITING", 3)
+    monkeypatch.setattr("byleave.store.answers.MAX_WAITING", 3)
     for number in range(3):
         row = await records.store.executions.begin(records.call(params=f'{{"n":{number}}}'), ASK, client_id="c1")
         assert row.status == "AWAITING_APPROVAL"

@@ -12,9 +12,9 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
-from assent.store import migrations
-from assent.store.migrations import NEWEST, bring_up_to_date, revision_in, script_of, upgrade
-from assent.store.tables import metadata
+from byleave.store import migrations
+from byleave.store.migrations import NEWEST, bring_up_to_date, revision_in, script_of, upgrade
+from byleave.store.tables import metadata
 
 
 def test_a_migrated_database_has_exactly_the_tables_of_the_metadata(tmp_path: Path) -> None:

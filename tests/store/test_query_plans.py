@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from assent.gate import Gate
-from assent.protocol.digests import call_digest, plain_json
-from assent.protocol.grants import GrantRule
-from assent.protocol.inspections import Inspection, SeenFile, SeenRole
-from assent.protocol.states import AgentMode, ApprovalScope, RiskLevel, RunState
-from assent.store.calls import Clearance, Look
-from assent.store.grants import NewGrant
-from assent.store.history import HistoryFilter
-from assent.store.questions import Question
-from assent.store.sqlite import SqliteTransaction
+from byleave.gate import Gate
+from byleave.protocol.digests import call_digest, plain_json
+from byleave.protocol.grants import GrantRule
+from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
+from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel, RunState
+from byleave.store.calls import Clearance, Look
+from byleave.store.grants import NewGrant
+from byleave.store.history import HistoryFilter
+from byleave.store.questions import Question
+from byleave.store.sqlite import SqliteTransaction
 from harness.records import Records
 
 GROWS = ("tool_executions", "approvals", "events", "audit", "messages", "runs", "replaced_texts")

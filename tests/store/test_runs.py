@@ -2,9 +2,9 @@
 
 import pytest
 
-from assent.protocol.errors import ConflictError, NotFound
-from assent.protocol.states import AgentMode, RunState
-from assent.store.chat import Posted
+from byleave.protocol.errors import ConflictError, NotFound
+from byleave.protocol.states import AgentMode, RunState
+from byleave.store.chat import Posted
 from harness.records import Records
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from assent.protocol.errors import ConfigurationError
-from assent.settings import ServerSettings
-from assent.store import Store
-from assent.store.database import Hint, Transaction
-from assent.store.sqlite import SqliteDatabase
+from byleave.protocol.errors import ConfigurationError
+from byleave.settings import ServerSettings
+from byleave.store import Store
+from byleave.store.database import Hint, Transaction
+from byleave.store.sqlite import SqliteDatabase
 
 
 async def opened(path: Path, **options: object) -> SqliteDatabase:
@@ -115,7 +115,7 @@ async def test_a_second_server_on_the_same_record_is_kept_out(settings: ServerSe
     store = await Store.open(settings)
     with pytest.raises(ConfigurationError, match="in use by another") as refusal:
         await Store.open(settings)
-    assert "ASSENT_HOME" in (refusal.value.hint or "")
+    assert "BYLEAVE_HOME" in (refusal.value.hint or "")
     await store.close()
     await (await Store.open(settings)).close()
 
@@ -125,7 +125,7 @@ async def test_the_record_is_readable_by_its_owner_alone(settings: ServerSetting
     store = await Store.open(settings)
     await store.chat.create_project("alice", "demo")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in settings.home.iterdir()}
-    assert modes.keys() >= {"assent.db", "assent.db-wal", "assent.db.lock"}
+    assert modes.keys() >= {"byleave.db", "byleave.db-wal", "byleave.db.lock"}
     assert set(modes.values()) == {0o600}
     await store.close()
 
@@ -153,7 +153,7 @@ async def test_a_full_disk_fails_the_write_and_loses_nothing(tmp_path: Path) -> 
 async def test_an_unknown_database_is_a_clear_configuration_error(tmp_path: Path, url: str) -> None:
     with pytest.raises(ConfigurationError, match="cannot keep its record") as refusal:
         await Store.open(ServerSettings(home=tmp_path, database_url=url))
-    assert "ASSENT_DATABASE_URL" in (refusal.value.hint or "")
+    assert "BYLEAVE_DATABASE_URL" in (refusal.value.hint or "")
 
 
 async def test_a_state_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
@@ -189,8 +189,8 @@ async def test_inspecting_a_record_that_is_not_there_says_where_to_look(settings
 async def test_a_long_log_is_moved_into_the_file_while_work_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent.store.disk.LOG_BYTES", 64 * 1024)
-    monkeypatch.setattr("assent.store.disk.FLUSHES_BETWEEN_LOOKS", 5)
+    monkeypatch.setattr("byleave.store.disk.LOG_BYTES", 64 * 1024)
+    monkeypatch.setattr("byleave.store.disk.FLUSHES_BETWEEN_LOOKS", 5)
     database = await opened(tmp_path / "a.db")
     for number in range(300):
         await database.write(add(f"{number}-" + "x" * 2000))

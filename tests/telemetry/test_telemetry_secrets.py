@@ -84,40 +84,43 @@ async def test_one_trace_over_both_processes_and_no_secret_in_logs_spans_or_metr
     project_id: str = (await alice.post("/my/projects", {"name": "demo"})).body["project_id"]
     client = await site.connect(project_id, alice.token, options=("--verbose",))
     run_id = await provoke(site, alice, project_id)
-    await collector.until(lambda: {"assent-server", "assent-client"} <= set(collector.metrics))
+    await collector.until(lambda: {"byleave-server", "byleave-client"} <= set(collector.metrics))
     logs = await stop(client, server)
     token = alice.token
     await alice.close()
 
     # One trace, across both processes, all of it sent by the time they have ended.
-    (run,) = [span for span in collector.spans if span.name == "assent.run"]
+    (run,) = [span for span in collector.spans if span.name == "byleave.run"]
     trace = [span for span in collector.spans if span.trace_id == run.trace_id]
     by_id = {span.span_id: span for span in trace}
-    assert run.attributes["assent.run_id"] == run_id
+    assert run.attributes["byleave.run_id"] == run_id
     assert all(span.parent_id in by_id for span in trace if span is not run)
     assert {(span.service, span.name) for span in trace} == {
-        ("assent-server", "assent.run"),
-        ("assent-server", "assent.model"),
-        ("assent-server", "execute_tool write_file"),
-        ("assent-server", "assent.gate"),
-        ("assent-server", "assent.approval"),
-        ("assent-server", "assent.client"),
-        ("assent-server", "assent.result"),
-        ("assent-client", "assent.client.execute"),
-        ("assent-client", "assent.client.check"),
-        ("assent-client", "assent.client.run"),
+        ("byleave-server", "byleave.run"),
+        ("byleave-server", "byleave.model"),
+        ("byleave-server", "execute_tool write_file"),
+        ("byleave-server", "byleave.gate"),
+        ("byleave-server", "byleave.approval"),
+        ("byleave-server", "byleave.client"),
+        ("byleave-server", "byleave.result"),
+        ("byleave-client", "byleave.client.execute"),
+        ("byleave-client", "byleave.client.check"),
+        ("byleave-client", "byleave.client.run"),
     }
-    assert _way(by_id, "assent.client.run") == [
-        "assent.client.run",
-        "assent.client.execute",
-        "assent.client",
+    assert _way(by_id, "byleave.client.run") == [
+        "byleave.client.run",
+        "byleave.client.execute",
+        "byleave.client",
         "execute_tool write_file",
-        "assent.run",
+        "byleave.run",
     ]
-    assert {"assent.calls", "assent.approval.wait", "assent.execution.duration", "assent.clients"} <= collector.metrics[
-        "assent-server"
-    ]
-    assert "assent.client.queue" in collector.metrics["assent-client"]
+    assert {
+        "byleave.calls",
+        "byleave.approval.wait",
+        "byleave.execution.duration",
+        "byleave.clients",
+    } <= collector.metrics["byleave-server"]
+    assert "byleave.client.queue" in collector.metrics["byleave-client"]
 
     # No secret, in whatever form it was planted.
     sent = b"".join(collector.bodies)

@@ -9,12 +9,12 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from structlog.testing import capture_logs
 
-from assent import telemetry
-from assent.protocol.errors import ConfigurationError
-from assent.protocol.traces import well_formed
-from assent.settings import ClientSettings, ServerSettings
-from assent.telemetry import otel, traces, words
-from assent.telemetry.otel import Sdk
+from byleave import telemetry
+from byleave.protocol.errors import ConfigurationError
+from byleave.protocol.traces import well_formed
+from byleave.settings import ClientSettings, ServerSettings
+from byleave.telemetry import otel, traces, words
+from byleave.telemetry.otel import Sdk
 from harness.recorded import Seen
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -35,20 +35,20 @@ def test_it_is_off_unless_a_collector_is_named() -> None:
 
 
 def test_off_it_records_nothing_and_makes_nothing() -> None:
-    with telemetry.span("assent.gate", tool="read_file") as mark:
+    with telemetry.span("byleave.gate", tool="read_file") as mark:
         mark(outcome="completed")
-    assert telemetry.span("assent.gate") is telemetry.span("assent.client") is telemetry.within(traces.Place(1, 2))
+    assert telemetry.span("byleave.gate") is telemetry.span("byleave.client") is telemetry.within(traces.Place(1, 2))
     assert telemetry.clock() == 0
     assert telemetry.carry("exec_1", None) is None
-    telemetry.record("assent.gate", 1, 2, parent=None)
-    telemetry.count("assent.calls", tool="read_file")
-    telemetry.observe("assent.approval.wait", 1.0)
-    telemetry.gauge("assent.clients", lambda: [(1, {})])()
+    telemetry.record("byleave.gate", 1, 2, parent=None)
+    telemetry.count("byleave.calls", tool="read_file")
+    telemetry.observe("byleave.approval.wait", 1.0)
+    telemetry.gauge("byleave.clients", lambda: [(1, {})])()
     assert telemetry.begun("exec_1") is None
 
 
 def test_nothing_of_opentelemetry_is_imported_while_it_is_off() -> None:
-    script = "import assent.client, assent.telemetry, sys; print([m for m in sys.modules if 'opentelemetry' in m])"
+    script = "import byleave.client, byleave.telemetry, sys; print([m for m in sys.modules if 'opentelemetry' in m])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -70,11 +70,11 @@ def test_opentelemetrys_own_switch_wins(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_missing_extra_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "assent.telemetry.otel", raising=False)
+    monkeypatch.delitem(sys.modules, "byleave.telemetry.otel", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ConfigurationError, match="not installed") as caught:
         telemetry.configure("otlp", "tests")
-    assert caught.value.hint == "pip install 'assent[telemetry]'"
+    assert caught.value.hint == "pip install 'byleave[telemetry]'"
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9")
     with capture_logs() as logs:
         telemetry.configure("auto", "tests")  # the variable may be meant for another program
@@ -83,7 +83,7 @@ def test_a_missing_extra_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_fault_of_ours_is_not_called_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "assent.telemetry.otel", None)
+    monkeypatch.setitem(sys.modules, "byleave.telemetry.otel", None)
     with pytest.raises(ModuleNotFoundError):
         telemetry.configure("otlp", "tests")
 
@@ -97,58 +97,58 @@ def test_a_protocol_we_do_not_speak_is_said(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_console_is_stderr(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")  # none of its business
     with telemetry.configured("console", "tests"):
-        with telemetry.span("assent.client.check"):
+        with telemetry.span("byleave.client.check"):
             pass
-        telemetry.count("assent.runs.ended", state="DONE")
+        telemetry.count("byleave.runs.ended", state="DONE")
     out, err = capsys.readouterr()
     assert out == ""
-    assert '"assent.client.check"' in err
-    assert '"assent.runs.ended"' in err
+    assert '"byleave.client.check"' in err
+    assert '"byleave.runs.ended"' in err
 
 
 def test_a_collector_that_is_not_there_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9")
     monkeypatch.setattr(otel, "CLOSE_SECONDS", 0.2)
     began = time.monotonic()
-    with telemetry.configured("auto", "tests"), telemetry.span("assent.client.check"):
+    with telemetry.configured("auto", "tests"), telemetry.span("byleave.client.check"):
         pass
     assert time.monotonic() - began < 3
 
 
 @pytest.mark.parametrize(("said", "meant"), [("true", "otlp"), ("1", "otlp"), ("False", "off"), ("console", "console")])
 def test_the_setting_takes_yes_and_no(monkeypatch: pytest.MonkeyPatch, said: str, meant: str) -> None:
-    monkeypatch.setenv("ASSENT_TELEMETRY", said)
+    monkeypatch.setenv("BYLEAVE_TELEMETRY", said)
     assert ServerSettings().telemetry == ClientSettings().telemetry == meant
 
 
 def test_an_attribute_that_is_not_in_the_table_cannot_be_set(seen: Seen) -> None:
     with pytest.raises(KeyError):
-        telemetry.record("assent.gate", 1, 2, parent=None, tool_params="secret")
-    with pytest.raises(KeyError), telemetry.span("assent.gate", prompt="secret"):
+        telemetry.record("byleave.gate", 1, 2, parent=None, tool_params="secret")
+    with pytest.raises(KeyError), telemetry.span("byleave.gate", prompt="secret"):
         pass
 
 
 def test_a_name_an_agent_gave_itself_is_masked(seen: Seen) -> None:
     secret = "sk-ant-api03-" + "Ab1" * 30
-    telemetry.record("assent.gate", 1, 2, parent=None, agent_id=secret)
+    telemetry.record("byleave.gate", 1, 2, parent=None, agent_id=secret)
     assert secret not in str(seen.spans[0].attributes)
     assert words.known_tool(secret) == "other"
 
 
 def test_an_exception_leaves_its_kind_and_not_its_words(seen: Seen) -> None:
     for error in (ValueError("password=hunter2"), ConfigurationError("password=hunter2")):
-        with pytest.raises(type(error)), telemetry.span("assent.client.run"):
+        with pytest.raises(type(error)), telemetry.span("byleave.client.run"):
             raise error
-    kinds = [span.attributes["error.type"] for span in seen.named("assent.client.run")]
+    kinds = [span.attributes["error.type"] for span in seen.named("byleave.client.run")]
     assert kinds == ["ValueError", ConfigurationError("").error_type.value]
     assert all("hunter2" not in span.text for span in seen.spans)
 
 
 def test_a_span_without_a_parent_hangs_below_the_place_it_is_in(seen: Seen) -> None:
     place = telemetry.place_of_run("run_1")
-    with telemetry.about(place, run_id="run_1"), telemetry.span("assent.model"):
+    with telemetry.about(place, run_id="run_1"), telemetry.span("byleave.model"):
         pass
-    assert seen.one("assent.model").parent == place.span_id
+    assert seen.one("byleave.model").parent == place.span_id
 
 
 @pytest.mark.parametrize("value", [None, 5, b"00", "00", "00-" + "a" * 32 + "-" + "b" * 16 + "-01\n"])
@@ -171,7 +171,7 @@ def test_a_sampled_out_trace_is_out_everywhere(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_memory_of_calls_is_bounded(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assent.telemetry.spans.MOST_REMEMBERED", 3)
+    monkeypatch.setattr("byleave.telemetry.spans.MOST_REMEMBERED", 3)
 
     class Call:
         project_id, session_id, run_id = "p", "s", None

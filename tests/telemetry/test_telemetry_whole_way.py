@@ -7,12 +7,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from assent import telemetry
-from assent.protocol.chat import MessageBody
-from assent.protocol.events import ExecutionSignal
-from assent.protocol.states import Scope
-from assent.protocol.traces import TRACEPARENT
-from assent.telemetry.traces import written
+from byleave import telemetry
+from byleave.protocol.chat import MessageBody
+from byleave.protocol.events import ExecutionSignal
+from byleave.protocol.states import Scope
+from byleave.protocol.traces import TRACEPARENT
+from byleave.telemetry.traces import written
 from harness.household import Household, open_household
 from harness.recorded import Seen
 
@@ -48,36 +48,36 @@ async def test_an_agents_approved_write_is_one_trace_from_the_run_to_the_result(
     await household.listening.parts.observer.settled()  # type: ignore[union-attr]
     call = (await household.person.record())[0]
 
-    run = seen.one("assent.run")
+    run = seen.one("byleave.run")
     execute_tool = seen.one("execute_tool write_file")
-    client = seen.one("assent.client")
-    on_client = seen.one("assent.client.execute")
+    client = seen.one("byleave.client")
+    on_client = seen.one("byleave.client.execute")
     assert run.place == telemetry.place_of_run(run_id)[:2]
     assert run.parent is None
     assert execute_tool.parent == run.place[1]
-    assert [span.parent for span in seen.named("assent.model")] == [run.place[1]] * 2
-    for name in ("assent.gate", "assent.approval", "assent.client"):
+    assert [span.parent for span in seen.named("byleave.model")] == [run.place[1]] * 2
+    for name in ("byleave.gate", "byleave.approval", "byleave.client"):
         assert seen.one(name).parent == execute_tool.place[1], name
-    assert seen.one("assent.result").parent == on_client.parent == client.place[1]
-    for name in ("assent.client.check", "assent.client.run"):
+    assert seen.one("byleave.result").parent == on_client.parent == client.place[1]
+    for name in ("byleave.client.check", "byleave.client.run"):
         assert seen.one(name).parent == on_client.place[1], name
     assert {span.place[0] for span in seen.spans} == {run.place[0]}
 
     assert execute_tool.attributes == {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "write_file",
-        "assent.risk": "MEDIUM",
-        "assent.mode": "sandbox",
-        "assent.outcome": "completed",
-        "assent.approved_by": "person",
-        "assent.agent_id": "chat",
-        "assent.tool_id": call.id,
-        "assent.session_id": call.session_id,
-        "assent.project_id": household.project_id,
-        "assent.run_id": run_id,
+        "byleave.risk": "MEDIUM",
+        "byleave.mode": "sandbox",
+        "byleave.outcome": "completed",
+        "byleave.approved_by": "person",
+        "byleave.agent_id": "chat",
+        "byleave.tool_id": call.id,
+        "byleave.session_id": call.session_id,
+        "byleave.project_id": household.project_id,
+        "byleave.run_id": run_id,
     }
-    assert seen.one("assent.approval").attributes["assent.decision"] == "approved"
-    assert seen.one("assent.client.run").attributes["assent.isolation"]
+    assert seen.one("byleave.approval").attributes["byleave.decision"] == "approved"
+    assert seen.one("byleave.client.run").attributes["byleave.isolation"]
     assert all(span.end >= span.start for span in seen.spans)
     assert all(span.start >= run.start and span.end <= run.end + 10**9 for span in seen.spans)
 
@@ -85,7 +85,7 @@ async def test_an_agents_approved_write_is_one_trace_from_the_run_to_the_result(
 async def test_a_callers_trace_goes_on_and_the_two_are_linked(seen: Seen, household: Household) -> None:
     answer = await execute(household, "read_file", {"path": "a.txt"}, traceparent=CALLER)
     assert answer["status"] == "completed"
-    request, call = seen.one("assent.request"), seen.one("execute_tool read_file")
+    request, call = seen.one("byleave.request"), seen.one("execute_tool read_file")
     assert f"{request.place[0]:032x}" == CALLER[3:35]
     assert f"{request.parent:016x}" == CALLER[36:52]
     assert call.place == telemetry.place_of_call(answer["tool_id"], None)[:2]
@@ -108,7 +108,7 @@ LIES = (
 async def test_a_traceparent_of_another_form_counts_as_none(seen: Seen, household: Household) -> None:
     for lie in LIES:
         assert (await execute(household, "list_directory", {"path": "."}, traceparent=lie))["status"] == "completed"
-    assert not seen.named("assent.request")
+    assert not seen.named("byleave.request")
     calls = seen.named("execute_tool list_directory")
     assert len(calls) == len(LIES)
     assert not any(call.links for call in calls)
@@ -120,18 +120,18 @@ async def test_two_traceparents_count_as_none(seen: Seen, household: Household) 
     url = f"{household.url}/my/tools/execute"
     async with aiohttp.ClientSession() as http, http.post(url, json=body, headers=headers) as answer:
         assert answer.status == 200
-    assert not seen.named("assent.request")
+    assert not seen.named("byleave.request")
 
 
 async def test_what_was_refused_is_told_with_a_bounded_name(seen: Seen, household: Household) -> None:
     for name in ("make_coffee", "sk-ant-api03-" + "a" * 80, "make_tea"):
         assert (await execute(household, name, {}))["status"] == "failed"
-    assert seen.points("assent.calls") == [
+    assert seen.points("byleave.calls") == [
         (
             {
                 "gen_ai.tool.name": "other",
-                "assent.risk": "HIGH",
-                "assent.outcome": "failed",
+                "byleave.risk": "HIGH",
+                "byleave.outcome": "failed",
                 "error.type": "invalid",
             },
             3,
@@ -146,19 +146,19 @@ async def test_a_rejection_and_its_wait_are_told_apart_from_a_result(seen: Seen,
     household.person.decide = lambda question: "not today"
     answer = await execute(household, "write_file", {"path": "b.txt", "content": "b"})
     await household.person.until("tool.finished", tool_id=answer["tool_id"])
-    assert seen.one("assent.approval").attributes["assent.decision"] == "rejected"
+    assert seen.one("byleave.approval").attributes["byleave.decision"] == "rejected"
     assert seen.one("execute_tool write_file").attributes["error.type"] == "rejected"
-    assert not seen.named("assent.client")
-    assert seen.points("assent.approval.wait") == [({"assent.decision": "rejected"}, 1)]
-    assert seen.points("assent.execution.duration") == []
+    assert not seen.named("byleave.client")
+    assert seen.points("byleave.approval.wait") == [({"byleave.decision": "rejected"}, 1)]
+    assert seen.points("byleave.execution.duration") == []
 
 
 async def test_a_call_that_is_called_off_ends_its_question(seen: Seen, household: Household) -> None:
     answer = await execute(household, "write_file", {"path": "b.txt", "content": "b"})
     await household.person.api.cancel(household.project_id, answer["tool_id"])
     await household.person.until("tool.finished", tool_id=answer["tool_id"])
-    assert seen.one("assent.approval").attributes["assent.decision"] == "cancelled"
-    assert seen.points("assent.approval.wait") == [({"assent.decision": "cancelled"}, 1)]
+    assert seen.one("byleave.approval").attributes["byleave.decision"] == "cancelled"
+    assert seen.points("byleave.approval.wait") == [({"byleave.decision": "cancelled"}, 1)]
 
 
 async def test_the_signal_says_where_the_clients_spans_hang(seen: Seen, household: Household) -> None:
@@ -187,14 +187,17 @@ async def test_what_waits_is_counted(seen: Seen, tmp_path: Path, monkeypatch: py
         await execute(household, "write_file", {"path": "b.txt", "content": "b"})
         await household.person.until("tool.approval_request", agent_id="chat")
         await observer.look()
-        waiting = {point["assent.waiting_for"]: value for point, value in seen.points("assent.queue.depth")}
+        waiting = {point["byleave.waiting_for"]: value for point, value in seen.points("byleave.queue.depth")}
         assert waiting == {"client": 0, "approval": 2}
-        runs = {point["assent.state"]: value for point, value in seen.points("assent.runs")}
+        runs = {point["byleave.state"]: value for point, value in seen.points("byleave.runs")}
         assert sum(runs.values()) == 1
         assert set(runs) == {"READY", "RUNNING", "WAITING"}
-        assert seen.points("assent.clients") == [({}, 1)]
-        assert seen.points("assent.client.queue") == [({"assent.state": "active"}, 0), ({"assent.state": "queued"}, 0)]
-    assert seen.points("assent.clients") == []
+        assert seen.points("byleave.clients") == [({}, 1)]
+        assert seen.points("byleave.client.queue") == [
+            ({"byleave.state": "active"}, 0),
+            ({"byleave.state": "queued"}, 0),
+        ]
+    assert seen.points("byleave.clients") == []
 
 
 async def test_a_question_answered_after_a_restart_hangs_in_the_same_trace(seen: Seen, tmp_path: Path) -> None:
@@ -203,12 +206,12 @@ async def test_a_question_answered_after_a_restart_hangs_in_the_same_trace(seen:
         assert answer["status"] == "awaiting_approval"
         asked = (await household.person.api.approvals()).approvals[0]
         old_project = household.project_id
-    gate = seen.one("assent.gate")
+    gate = seen.one("byleave.gate")
     assert telemetry.begun(answer["tool_id"])  # what was remembered in the process is gone, as after a crash
     async with open_household(tmp_path) as household:
         household.person.project_id = old_project
         await household.person.reject(asked.id, "no")
-        approval, call = seen.one("assent.approval"), seen.one("execute_tool write_file")
+        approval, call = seen.one("byleave.approval"), seen.one("execute_tool write_file")
         assert call.place == telemetry.place_of_call(answer["tool_id"], None)[:2]
         assert gate.parent == approval.parent == call.place[1]
         assert gate.place[0] == approval.place[0] == call.place[0]
@@ -221,7 +224,7 @@ async def test_telemetry_that_cannot_be_sent_harms_no_call(tmp_path: Path, monke
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
-    monkeypatch.setattr("assent.telemetry.otel.CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr("byleave.telemetry.otel.CLOSE_SECONDS", 0.1)
     with telemetry.configured("auto", "tests"):
         async with open_household(tmp_path) as household:
             for _ in range(3):

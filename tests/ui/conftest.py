@@ -23,7 +23,7 @@ from playwright.async_api import (
 from harness.browser import USUAL_MS, fill_project, need_chromium, new_context, open_browser
 from harness.household import Household, open_household
 
-PAGE = Path(__file__).resolve().parents[2] / "src" / "assent" / "server" / "page" / "index.html"
+PAGE = Path(__file__).resolve().parents[2] / "src" / "byleave" / "server" / "page" / "index.html"
 SHOTS = Path(__file__).resolve().parents[2] / "tests" / "ui" / "shots"
 """Screenshots of the main states, made anew by the tests and looked at by people; not committed."""
 

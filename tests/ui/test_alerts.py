@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.async_api import BrowserContext, Page, expect
 
-from assent.sdk import Agent
+from byleave.sdk import Agent
 from harness.household import Household
 
 from .conftest import OpenPage, question, shot
@@ -105,7 +105,7 @@ async def test_who_looks_elsewhere_is_told_once_and_led_to_the_question(
         async with writes(agent, hostile):
             await until(page, f"{NOTES}.length === 1")
             ((title, body),) = await page.evaluate(NOTES)
-            assert title == "Assent: one question waits"
+            assert title == "Byleave: one question waits"
             shown = await question(page).get_by_role("heading").inner_text()
             # The card has asked the machine meanwhile, and says that the file is a new one.
             assert body.startswith("MEDIUM: Write '")
@@ -135,10 +135,10 @@ async def test_a_flood_of_questions_is_one_notification_with_their_number(
     await look_elsewhere(page)
     paths = [f"allowed-by-you-{number}.md" for number in range(12)]
     async with home.agent() as agent, writes(agent, *paths):
-        await expect(page).to_have_title("(12) Assent")
+        await expect(page).to_have_title("(12) Byleave")
         await until(page, f"{NOTES}.length > 0")
         ((title, body),) = await page.evaluate(NOTES)
-        told = int(title.removeprefix("Assent: ").removesuffix(" questions wait"))
+        told = int(title.removeprefix("Byleave: ").removesuffix(" questions wait"))
         assert 1 < told <= 12
         assert "allowed-by-you" not in body, "of many only the number is said"
         await until(page, f"{TONES_THAT_RUN} === {2 * SAMPLE}")

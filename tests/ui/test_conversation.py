@@ -31,10 +31,10 @@ async def test_who_is_not_signed_in_is_told_how(page: Page, home: Household, fau
     faults.expected.append("401")
     await page.get_by_role("button", name="Sign out alice").click()
     await expect(page.get_by_role("heading", name="You are not signed in")).to_be_visible()
-    await expect(page.get_by_text("assent link", exact=True)).to_be_visible()
+    await expect(page.get_by_text("byleave link", exact=True)).to_be_visible()
     await shot(page, "signed-out")
     await page.goto(f"{home.url}/signin?code=used-or-wrong")
-    await expect(page.locator("body")).to_contain_text("assent link")
+    await expect(page.locator("body")).to_contain_text("byleave link")
 
 
 @pytest.mark.promise("U")
@@ -75,7 +75,7 @@ async def test_what_an_agent_and_files_say_harms_nothing(page: Page, home: House
     await expect(answer_with(page, "ran without an error")).to_be_visible()
     await say(page, "<script>alert(1)</script> ![x](http://127.0.0.1:9/b.png) <b>bold</b> \u202eevil")
     await expect(answer_with(page, "I did not understand")).to_be_visible()
-    assert await page.title() == "Assent"
+    assert await page.title() == "Byleave"
     assert await page.locator("main img, main script, main b, main iframe").count() == 0
     assert "\u202e" not in await page.locator("body").inner_text()
     hrefs = await page.eval_on_selector_all("main a", "found => found.map(each => each.getAttribute('href'))")
@@ -137,5 +137,5 @@ async def test_connected_machines_and_their_isolation_are_in_sight(page: Page, h
     chip = page.locator(".app-top-facts").get_by_role("button").first
     await expect(chip).to_contain_text("bwrap")
     await home.connection.close()
-    await expect(page.locator("main")).to_contain_text("assent connect")
+    await expect(page.locator("main")).to_contain_text("byleave connect")
     await shot(page, "no-machine")

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from playwright.async_api import Browser, BrowserContext, Page, Route, expect
 
-from assent.protocol.states import Scope
+from byleave.protocol.states import Scope
 from harness.browser import WIDTH
 from harness.household import Household, open_household
 
@@ -221,8 +221,8 @@ async def test_the_chat_lives_in_another_teams_page_by_bearer_token(browser: Bro
         (home.workspace / "package.json").write_text('{"version": "3.2.1"}')
         token = home.token(Scope.CHAT, Scope.APPROVE)
         script = (
-            f"import {{ mountAssent }} from '{home.url}/page/embed.js';\n"
-            f"mountAssent(document.getElementById('chat'), {{server: '{home.url}', token: () => '{token}'}});"
+            f"import {{ mountByleave }} from '{home.url}/page/embed.js';\n"
+            f"mountByleave(document.getElementById('chat'), {{server: '{home.url}', token: () => '{token}'}});"
         )
         context = await browser.new_context()
         page = await context.new_page()

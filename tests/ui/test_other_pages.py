@@ -24,7 +24,7 @@ async def test_a_write_is_undone_from_its_card_and_the_record_says_so(page: Page
     await expect(main.get_by_text("before").first).to_be_visible()
     await shot(page, "undo")
     await main.get_by_role("button", name=re.compile("^Undo (this|these)|^Undo 1")).click()
-    await expect(main).to_contain_text("assent undo")
+    await expect(main).to_contain_text("byleave undo")
     assert (home.workspace / "notes.md").read_text() == "before\n"
     await page.get_by_role("link", name="Chat").click()
     await expect(page.locator(".card-tool")).to_contain_text("undone by")

@@ -9,15 +9,15 @@ import pytest_asyncio
 from aiohttp import web
 from playwright.async_api import Browser, Page, expect
 
-from assent.server.page_key import HEADER
-from assent.server.signin import COOKIE
+from byleave.server.page_key import HEADER
+from byleave.server.signin import COOKIE
 from harness.browser import new_context
 from harness.household import Household
 
 from .conftest import Faults, OpenPage, question, say, shot, sign_in_link
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-KEPT = "localStorage.getItem('assent-page-key')"
+KEPT = "localStorage.getItem('byleave-page-key')"
 
 
 class OtherPort:

@@ -20,11 +20,11 @@ async def test_a_write_is_seen_as_a_difference_and_allowed(page: Page, home: Hou
     await asked.get_by_role("button", name="Unified").click()
     await expect(asked.get_by_role("button", name="Side by side")).to_be_visible()
     await asked.get_by_role("button", name="Side by side").click()
-    await expect(page).to_have_title("(1) Assent")
+    await expect(page).to_have_title("(1) Byleave")
     await shot(page, "write-waits")
     await asked.get_by_role("button", name="Allow once").click()
     await expect(answer(page)).to_contain_text("notes.md")
-    await expect(page).to_have_title("Assent")
+    await expect(page).to_have_title("Byleave")
     assert (home.workspace / "notes.md").read_text().endswith("buy oat milk\ncall Ada")
 
 

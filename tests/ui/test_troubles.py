@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, Route, expect
 
-from assent.server.page_key import HEADER
+from byleave.server.page_key import HEADER
 from harness.browser import fill_project, new_context, open_browser
 from harness.forks import Forks
 from harness.household import Household
@@ -73,7 +73,7 @@ async def test_a_sign_in_that_ends_elsewhere_leads_to_the_sign_in_and_keeps_the_
     await page.get_by_label("Message", exact=True).fill("a draft")
     where = page.url
     # The same sign-in, ended with its own cookie and key as another window would.
-    key = (await page.evaluate("localStorage.getItem('assent-page-key')")).partition(" ")[0]
+    key = (await page.evaluate("localStorage.getItem('byleave-page-key')")).partition(" ")[0]
     await page.context.request.post(f"{home.url}/signout", data="{}", headers={**json_from(home), HEADER: key})
     await expect(page.get_by_role("heading", name="You are not signed in")).to_be_visible()
     assert "notes.md" not in await page.locator("body").inner_text()

@@ -28,7 +28,7 @@ from harness.ports import free_port
 from harness.processes import Site, open_site
 
 ROOT = Path(__file__).resolve().parents[2]
-VSIX = ROOT / "dist" / "assent.vsix"
+VSIX = ROOT / "dist" / "byleave.vsix"
 NODE = ROOT / ".venv" / "bin" / "node"
 EDITOR = ROOT / ".vscode-host" / "node_modules" / "code-server" / "lib" / "vscode" / "out" / "server-main.js"
 SHOTS = Path(__file__).resolve().parent / "shots"
@@ -87,7 +87,7 @@ async def open_editor(root: Path, **settings: Any) -> AsyncGenerator[str]:
     (data / "data" / "User" / "settings.json").write_text(json.dumps(SETTINGS))
     (data / "data" / "Machine" / "settings.json").write_text(json.dumps(settings))
     usual = ["--accept-server-license-terms", "--server-data-dir", str(data), "--extensions-dir", str(extensions)]
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("ASSENT_", "COVERAGE_"))}
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("BYLEAVE_", "COVERAGE_"))}
     installing = await asyncio.create_subprocess_exec(
         str(NODE), str(EDITOR), *usual, "--install-extension", str(VSIX), env=env, stdout=asyncio.subprocess.PIPE
     )
@@ -129,12 +129,12 @@ class Workbench:
     @property
     def chat(self) -> FrameLocator:
         """The extension's webview."""
-        frame = self.page.locator('iframe.webview.ready[src*="extensionId=assent.assent"]')
+        frame = self.page.locator('iframe.webview.ready[src*="extensionId=byleave.byleave"]')
         return frame.content_frame.frame_locator("#active-frame")
 
     @property
     def status(self) -> Locator:
-        return self.page.locator('.statusbar-item[id="assent.assent.assent"]')
+        return self.page.locator('.statusbar-item[id="byleave.byleave.byleave"]')
 
     @property
     def input(self) -> Locator:
@@ -182,7 +182,7 @@ class Workbench:
         await self.page.keyboard.press("Enter")
 
     async def sign_in(self, url: str, token: str) -> None:
-        await self.command("Assent: Sign In")
+        await self.command("Byleave: Sign In")
         await self.answer("The server's address", url)
         await self.answer("A token of the server", token)
 

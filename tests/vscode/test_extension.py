@@ -26,12 +26,12 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)
 
 
 WISHES = {
-    "assent.serverUrl": "http://127.0.0.1:9",
-    "assent.serverCommand": "./evil",
-    "assent.connectAtStart": False,
-    "assent.notifications": False,
-    "assent.openDiffs": True,
-    "assent.sandbox": "none",
+    "byleave.serverUrl": "http://127.0.0.1:9",
+    "byleave.serverCommand": "./evil",
+    "byleave.connectAtStart": False,
+    "byleave.notifications": False,
+    "byleave.openDiffs": True,
+    "byleave.sandbox": "none",
 }
 """What a repository would like to say of how agents may work in it; no test would pass if it had a say."""
 
@@ -80,32 +80,32 @@ async def desk(browser: Browser, site: Site, tmp_path_factory: pytest.TempPathFa
     hostile.parent.mkdir()
     hostile.write_text(json.dumps(WISHES))
     async with open_editor(root) as url, open_window(browser, url, site.workspace) as window:
-        await expect(window.status).to_have_text(re.compile("Assent: sign in"))
+        await expect(window.status).to_have_text(re.compile("Byleave: sign in"))
         await window.open_chat()
         await expect(window.chat.get_by_role("button", name="Sign in")).to_be_visible()
         await window.shot("1-sign-in")
-        await window.command("Assent: Sign In")
+        await window.command("Byleave: Sign In")
         await window.answer("a sign-in link", await _link(user))
         # A folder that nobody trusts has a chat, and is no place to execute in.
-        await expect(window.status).to_have_text("Assent: not trusted")
+        await expect(window.status).to_have_text("Byleave: not trusted")
         (project,) = (await user.get("/my/projects")).body["projects"]
         desk = Desk(window, site, user, project["project_id"])
         assert await desk.machines() == []
         await window.trust_the_folder()
-        await expect(window.status).to_have_text("Assent")
+        await expect(window.status).to_have_text("Byleave")
         yield desk
     await user.close()
 
 
 async def _link(user: User) -> str:
-    """As `assent link` prints it."""
+    """As `byleave link` prints it."""
     return user.url + (await user.post("/my/signin")).body["path"]
 
 
 async def _open_from_outside(window: Workbench, link: str) -> None:
     """What a click on such a link in a browser does, once the person let the editor open it."""
     await window.command("Developer: Open URL")
-    await window.answer("URL to open", f"vscode://assent.assent/signin?link={quote(link, safe='')}")
+    await window.answer("URL to open", f"vscode://byleave.byleave/signin?link={quote(link, safe='')}")
     await window.dialog.get_by_role("button", name="Open", exact=True).click()
 
 
@@ -113,30 +113,30 @@ async def _open_from_outside(window: Workbench, link: str) -> None:
 async def test_a_link_opened_from_outside_signs_in_only_after_a_person_agreed_twice(desk: Desk) -> None:
     window, link = desk.window, await _link(desk.user)
     await window.clear_notifications()
-    await window.command("Assent: Sign Out")
-    await expect(window.status).to_have_text("Assent: sign in")
+    await window.command("Byleave: Sign Out")
+    await expect(window.status).to_have_text("Byleave: sign in")
     await _open_from_outside(window, link)
     await expect(window.dialog).to_contain_text(f"Sign in to the server {desk.site.url}?")
     await expect(window.dialog.get_by_role("button", name="Do not sign in")).to_be_focused()
     await window.shot("c-link-server")
     await window.page.keyboard.press("Enter")
     await expect(window.dialog).to_have_count(0)
-    await expect(window.status).to_have_text("Assent: sign in")
+    await expect(window.status).to_have_text("Byleave: sign in")
     # It was not even sent: the link is still good.
     await _open_from_outside(window, link)
     await window.dialog.get_by_role("button", name="Sign in", exact=True).click()
     await expect(window.dialog).to_contain_text("as alice?")
     await window.shot("d-link-user")
     await window.dialog.get_by_role("button", name="Sign in", exact=True).click()
-    await expect(window.status).to_have_text("Assent")
+    await expect(window.status).to_have_text("Byleave")
     # It works once, and a token works too.
-    await window.command("Assent: Sign In")
+    await window.command("Byleave: Sign In")
     await window.answer("a sign-in link", link)
     await expect(window.toast("This link was used already or is too old")).to_be_visible()
     await window.shot("e-link-used")
     await window.clear_notifications()
     await window.sign_in(desk.site.url, desk.site.token("alice"))
-    await expect(window.status).to_have_text("Assent")
+    await expect(window.status).to_have_text("Byleave")
     await window.open_chat()
 
 
@@ -145,10 +145,10 @@ async def test_many_questions_are_told_in_one_notification_at_a_time(desk: Desk)
     window = desk.window
     await window.command("View: Show Explorer")
     calls = [await desk.call("python3", "-c", f"print({number})") for number in range(4)]
-    await expect(window.status).to_have_text("Assent: 4 waiting")
-    asks = window.page.locator(".notification-toast", has_text="Assent")
+    await expect(window.status).to_have_text("Byleave: 4 waiting")
+    asks = window.page.locator(".notification-toast", has_text="Byleave")
     await expect(asks).to_have_count(1)
-    await expect(asks).to_contain_text("Assent asks (HIGH)")
+    await expect(asks).to_contain_text("Byleave asks (HIGH)")
     await asks.hover()
     await asks.locator(".codicon-notifications-clear").click()
     await expect(asks).to_contain_text("4 questions wait for your answer, 4 of them HIGH.")
@@ -156,7 +156,7 @@ async def test_many_questions_are_told_in_one_notification_at_a_time(desk: Desk)
     await window.shot("f-many")
     for tool_id in calls:
         await desk.user.post(f"/my/projects/{desk.project_id}/tools/{tool_id}/cancel")
-    await expect(window.status).to_have_text("Assent")
+    await expect(window.status).to_have_text("Byleave")
     await window.clear_notifications()
 
 
@@ -175,7 +175,7 @@ async def test_a_write_is_seen_as_a_difference_and_happens_when_it_is_allowed(de
     notes.write_text("# Notes\n\nbuy bread\n")
     await desk.begin()
     await desk.window.say("write notes.md: buy milk")
-    await expect(desk.window.status).to_have_text("Assent: 1 waiting")
+    await expect(desk.window.status).to_have_text("Byleave: 1 waiting")
     await desk.question.get_by_role("button", name="Open as a difference").click()
     viewer = desk.window.page.locator(".monaco-diff-editor")
     await expect(viewer.locator(".editor.original")).to_contain_text("bread")
@@ -188,7 +188,7 @@ async def test_a_write_is_seen_as_a_difference_and_happens_when_it_is_allowed(de
     await desk.question.get_by_role("button", name="Allow once").click()
     await expect(desk.window.chat.get_by_text("Wrote notes.md")).to_be_visible()
     assert notes.read_text().strip() == "buy milk"
-    await expect(desk.window.status).to_have_text("Assent")
+    await expect(desk.window.status).to_have_text("Byleave")
     await desk.window.shot("4-written")
 
 
@@ -262,7 +262,7 @@ async def test_a_question_is_told_while_the_chat_is_hidden_and_a_late_command_is
     window = desk.window
     await window.command("View: Show Explorer")
     tool_id = await desk.call("python3", "-c", "import time; time.sleep(60)", timeout=1)
-    toast = window.toast("Assent asks (HIGH)")
+    toast = window.toast("Byleave asks (HIGH)")
     await expect(toast).to_be_visible()
     await window.shot("6-notification")
     await toast.get_by_role("button", name="Allow…").click()
@@ -295,7 +295,7 @@ async def test_full_mode_writes_without_a_question_and_sandbox_mode_asks(desk: D
     await chat.get_by_role("button", name="Back to sandbox").click()
     await desk.window.say("write asked.md: asked")
     await desk.question.get_by_role("button", name="Deny", exact=True).click()
-    await expect(desk.window.status).to_have_text("Assent")
+    await expect(desk.window.status).to_have_text("Byleave")
     assert not (desk.workspace / "asked.md").exists()
 
 
@@ -313,7 +313,7 @@ async def test_an_answer_in_the_browser_runs_it_in_the_editor(desk: Desk, browse
         await page.locator(".card-question").get_by_role("button", name="Allow once").click()
         await expect(desk.window.chat.get_by_text("Wrote browser.md")).to_be_visible()
     assert (desk.workspace / "browser.md").read_text().strip() == "from the page"
-    await expect(desk.window.status).to_have_text("Assent")
+    await expect(desk.window.status).to_have_text("Byleave")
 
 
 @pytest.mark.promise("C-vscode", "L4")
@@ -325,10 +325,10 @@ async def test_a_command_outlives_a_restart_of_the_server(desk: Desk) -> None:
     await desk.question.get_by_role("button", name="Yes, allow it once").click()
     await _exists(desk, desk.workspace / "began")
     await _server(desk).kill()
-    await expect(desk.window.status).to_have_text("Assent: reconnecting")
+    await expect(desk.window.status).to_have_text("Byleave: reconnecting")
     await desk.window.shot("a-server-gone")
     await desk.site.serve()
-    await expect(desk.window.status).to_have_text("Assent")
+    await expect(desk.window.status).to_have_text("Byleave")
     ended = await desk.user.end_of(tool_id)
     assert ended["status"] == "COMPLETED", ended
     result: dict[str, Any] = ended["result"]
@@ -364,7 +364,7 @@ async def test_whoever_takes_the_servers_port_gets_no_token_and_the_person_is_to
     assert {*seen} == {("/proof", "")}
     await desk.site.serve()
     await told.get_by_role("button", name="Connect again").click()
-    await expect(window.status).to_have_text("Assent")
+    await expect(window.status).to_have_text("Byleave")
     await window.clear_notifications()
 
 

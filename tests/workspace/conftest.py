@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from assent.settings import ClientSettings
-from assent.workspace import Workspace
+from byleave.settings import ClientSettings
+from byleave.workspace import Workspace
 
 
 @dataclass(frozen=True)

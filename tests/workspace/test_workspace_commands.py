@@ -11,15 +11,15 @@ from typing import Literal
 
 import pytest
 
-from assent.protocol.errors import CommandNotAllowed, InvalidParameters, ToolFailure
-from assent.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
-from assent.settings import ClientSettings
-from assent.workspace import CommandExecutor, CommandTimeout, NoSandbox, Workspace, processes
-from assent.workspace.commands import safe_arguments
-from assent.workspace.output import KeptStream, OutputKeeper
-from assent.workspace.programs import Toolchain, find_program, search_path, toolchains
-from assent.workspace.sandbox import Launch
-from assent.workspace.workspace import git_identity
+from byleave.protocol.errors import CommandNotAllowed, InvalidParameters, ToolFailure
+from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
+from byleave.settings import ClientSettings
+from byleave.workspace import CommandExecutor, CommandTimeout, NoSandbox, Workspace, processes
+from byleave.workspace.commands import safe_arguments
+from byleave.workspace.output import KeptStream, OutputKeeper
+from byleave.workspace.programs import Toolchain, find_program, search_path, toolchains
+from byleave.workspace.sandbox import Launch
+from byleave.workspace.workspace import git_identity
 
 from .conftest import Place
 
@@ -108,14 +108,14 @@ async def test_git_works_and_commits(workspace: Workspace, repository: Place) ->
 
 
 @pytest.mark.parametrize("rules", [True, False])
-async def test_git_cleans_all_but_what_is_assents(workspace: Workspace, place: Place, rules: bool) -> None:
+async def test_git_cleans_all_but_what_is_byleaves(workspace: Workspace, place: Place, rules: bool) -> None:
     await _run(workspace, "git", "init")
     place.file("untracked.txt")
     if rules:
-        place.file(".assent/policy.toml", "commands = []\n")
+        place.file(".byleave/policy.toml", "commands = []\n")
     result = await _run(workspace, "git", "-C", ".", "clean", "-fdx")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "Removing untracked.txt\n", "")
-    assert (place.root / ".assent" / "policy.toml").exists() == rules
+    assert (place.root / ".byleave" / "policy.toml").exists() == rules
 
 
 @pytest.mark.promise("S")
@@ -365,7 +365,7 @@ async def test_users_own_time_limit_holds(place: Place, tmp_path: Path) -> None:
     workspace = Workspace(place.root, ClientSettings(home=tmp_path, command_timeout_seconds=1))
     with pytest.raises(CommandTimeout, match="longer than 1 s") as caught:
         await _run(workspace, "python", "-c", "import time; time.sleep(60)", timeout=60)
-    assert "ASSENT_COMMAND_TIMEOUT_SECONDS" in (caught.value.hint or ""), "the call itself asked for more already"
+    assert "BYLEAVE_COMMAND_TIMEOUT_SECONDS" in (caught.value.hint or ""), "the call itself asked for more already"
     await workspace.close()
 
 
@@ -410,7 +410,7 @@ async def test_parameters_are_read_again(workspace: Workspace) -> None:
 
 def test_toolchain_inside_the_workspace_is_not_searched(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     inside = Toolchain(place.root, place.root / "bin")
-    monkeypatch.setattr("assent.workspace.programs.toolchains", lambda: (inside,))
+    monkeypatch.setattr("byleave.workspace.programs.toolchains", lambda: (inside,))
     assert search_path(place.root) == ("/usr/local/bin", "/usr/bin", "/bin")
     assert find_program("ls", place.root) in ("/usr/bin/ls", "/bin/ls")
 

@@ -1,4 +1,4 @@
-"""Every way out of the sandbox that we know, as the users that run Assent; and proof that the suite can fail."""
+"""Every way out of the sandbox that we know, as the users that run Byleave; and proof that the suite can fail."""
 
 import json
 import os
@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from assent.protocol.errors import ToolFailure
-from assent.workspace import BubblewrapSandbox, NoSandbox, probe
-from assent.workspace import conformance as conformance_module
-from assent.workspace.bubblewrap import Part
-from assent.workspace.conformance import ROWS, Probe, run_conformance
-from assent.workspace.pins import Pin
-from assent.workspace.protection import Protection
-from assent.workspace.sandbox import Launch, Sandbox
-from assent.workspace.stubs import Stubs
-from assent.workspace.workspace import choose_sandbox
+from byleave.protocol.errors import ToolFailure
+from byleave.workspace import BubblewrapSandbox, NoSandbox, probe
+from byleave.workspace import conformance as conformance_module
+from byleave.workspace.bubblewrap import Part
+from byleave.workspace.conformance import ROWS, Probe, run_conformance
+from byleave.workspace.pins import Pin
+from byleave.workspace.protection import Protection
+from byleave.workspace.sandbox import Launch, Sandbox
+from byleave.workspace.stubs import Stubs
+from byleave.workspace.workspace import choose_sandbox
 
 pytestmark = pytest.mark.promise("T3", "S")
 NOBODY = 65534
@@ -71,9 +71,9 @@ async def test_nothing_gets_out_where_root_serves_anothers_workspace(others_dire
 AS_NOBODY = """
 import asyncio, json, os, sys, tempfile
 from pathlib import Path
-from assent.workspace.conformance import run_conformance
-from assent.workspace.programs import toolchains
-from assent.workspace.workspace import choose_sandbox
+from byleave.workspace.conformance import run_conformance
+from byleave.workspace.programs import toolchains
+from byleave.workspace.workspace import choose_sandbox
 
 def rows():
     with tempfile.TemporaryDirectory() as base:
@@ -225,7 +225,7 @@ def test_probe_program_gets_through_what_is_harmless_when_nothing_stops_it(
 
 MEASURED = """
 import os, sys
-from assent.workspace import probe
+from byleave.workspace import probe
 
 def leave(code, real=os._exit):
     if "coverage" in sys.modules and (current := sys.modules["coverage"].Coverage.current()) is not None:

@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from assent.protocol.errors import (
-    AssentError,
+from byleave.protocol.errors import (
+    ByleaveError,
     InvalidParameters,
     PathValidationError,
     ToolFailure,
     ToolTypeError,
 )
-from assent.protocol.tools import ListDirectoryParams, ListDirectoryResult, ReadFileParams, ReadFileResult
-from assent.protocol.values import moment
-from assent.settings import ClientSettings
-from assent.workspace import FileSystemExecutor, PathValidator, Workspace, listing
-from assent.workspace.contents import cut_lines
+from byleave.protocol.tools import ListDirectoryParams, ListDirectoryResult, ReadFileParams, ReadFileResult
+from byleave.protocol.values import moment
+from byleave.settings import ClientSettings
+from byleave.workspace import FileSystemExecutor, PathValidator, Workspace, listing
+from byleave.workspace.contents import cut_lines
 
 from .conftest import Place
 
@@ -299,7 +299,7 @@ def test_directory_that_cannot_be_opened_is_listed_without_its_inside(place: Pla
 async def test_every_tool_refuses_the_same_paths(workspace: Workspace, place: Place, tool: str, path: str) -> None:
     params: dict[str, str] = {"path": path.replace("{WS}", str(place.root))}
     params |= {"search_files": {"pattern": "x"}, "write_file": {"content": "x"}}.get(tool, {})
-    with pytest.raises(AssentError):
+    with pytest.raises(ByleaveError):
         await workspace.run(tool, params)
 
 
@@ -370,7 +370,7 @@ async def test_no_tool_waits_for_what_is_no_regular_file(workspace: Workspace, p
             ("list_directory", {"path": "odd.txt"}),
             ("search_files", {"path": "odd.txt", "pattern": "x"}),
         ):
-            with pytest.raises(AssentError):
+            with pytest.raises(ByleaveError):
                 await workspace.run(tool, params)
         listed = await _list(workspace, recursive=True)
         found = await workspace.run("search_files", {"pattern": "needle"})
@@ -392,7 +392,7 @@ async def test_odd_names_are_listed_so_that_they_can_be_seen(workspace: Workspac
     for readable in ("-dash.txt", os.fsdecode(names[4])):
         assert (await _read(workspace, readable)).content == "x"
     for unreadable in ("a\nb.txt", "x\u202ey.txt", os.fsdecode(names[1])):
-        with pytest.raises(AssentError):
+        with pytest.raises(ByleaveError):
             await _read(workspace, unreadable)
 
 
@@ -412,9 +412,9 @@ def test_secret_that_is_removed_while_it_is_read_stays_one(place: Place) -> None
 AS_NOBODY = """
 import json, os, sys
 from pathlib import Path
-from assent.protocol.tools import ListDirectoryParams, ReadFileParams, WriteFileParams
-from assent.workspace import FileSystemExecutor, PathValidator
-from assent.workspace.listing import Listing
+from byleave.protocol.tools import ListDirectoryParams, ReadFileParams, WriteFileParams
+from byleave.workspace import FileSystemExecutor, PathValidator
+from byleave.workspace.listing import Listing
 import threading
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 paths = PathValidator(sys.argv[1])

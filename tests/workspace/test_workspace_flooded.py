@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from assent.settings import ClientSettings
-from assent.workspace import PathValidator, UndoHistory, UndoRecorder
-from assent.workspace.snapshots import Change
+from byleave.settings import ClientSettings
+from byleave.workspace import PathValidator, UndoHistory, UndoRecorder
+from byleave.workspace.snapshots import Change
 
 from .conftest import Place
 

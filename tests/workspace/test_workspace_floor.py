@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from assent.gate import NO_POLICY, Policy, parse_policy
-from assent.gate.globs import directory_of, path_fits
-from assent.policies import load_policy
-from assent.protocol.errors import AssentError, ConfigurationError, PathValidationError, RefusedError
-from assent.protocol.policies import Layer
-from assent.protocol.tools import ExecuteCommandResult, ReadFileParams, WriteFileParams
-from assent.settings import ClientSettings
-from assent.workspace import CommandTimeout, Workspace
-from assent.workspace import denials as denials_module
-from assent.workspace import floor as floor_module
-from assent.workspace.denials import Denials
-from assent.workspace.floor import Floor, GuardedFiles, GuardedPaths
-from assent.workspace.paths import PathValidator
+from byleave.gate import NO_POLICY, Policy, parse_policy
+from byleave.gate.globs import directory_of, path_fits
+from byleave.policies import load_policy
+from byleave.protocol.errors import ByleaveError, ConfigurationError, PathValidationError, RefusedError
+from byleave.protocol.policies import Layer
+from byleave.protocol.tools import ExecuteCommandResult, ReadFileParams, WriteFileParams
+from byleave.settings import ClientSettings
+from byleave.workspace import CommandTimeout, Workspace
+from byleave.workspace import denials as denials_module
+from byleave.workspace import floor as floor_module
+from byleave.workspace.denials import Denials
+from byleave.workspace.floor import Floor, GuardedFiles, GuardedPaths
+from byleave.workspace.paths import PathValidator
 
 from .conftest import Place
 
@@ -383,14 +383,14 @@ async def test_where_nothing_can_be_covered_no_command_runs_beside_what_is_denie
 async def test_where_the_projects_rules_cannot_be_protected_no_command_runs_that_could_change_them(
     place: Place, settings: ClientSettings, sandbox: Any
 ) -> None:
-    rules = place.file(".assent/policy.toml", "commands = []\n")
+    rules = place.file(".byleave/policy.toml", "commands = []\n")
     workspace = Workspace(place.root, settings.model_copy(update={"sandbox": sandbox}))
     try:
-        with pytest.raises(RefusedError, match=r"rules in '\.assent/policy\.toml'.*nothing was run") as caught:
-            await python(workspace, "open('.assent/policy.toml', 'w')")
+        with pytest.raises(RefusedError, match=r"rules in '\.byleave/policy\.toml'.*nothing was run") as caught:
+            await python(workspace, "open('.byleave/policy.toml', 'w')")
         assert "bubblewrap" in (caught.value.hint or "")
         assert rules.read_text() == "commands = []\n"
-        reading = await workspace.run("execute_command", {"command": "cat", "args": [".assent/policy.toml"]})
+        reading = await workspace.run("execute_command", {"command": "cat", "args": [".byleave/policy.toml"]})
         assert reading.success, "what only reads goes on"
         rules.unlink()
         assert (await python(workspace, "print(1)")).stdout == "1\n", "there is nothing to loosen"
@@ -464,7 +464,7 @@ def test_a_link_swapped_after_the_look_opens_nothing_denied(place: Place, paths:
             lambda: files.write_now(WriteFileParams(path="door/new.txt", content="x")),
             lambda: files.write_now(WriteFileParams(path="way/new.txt", content="x")),
         ):
-            with pytest.raises(AssentError):
+            with pytest.raises(ByleaveError):
                 call()
         for opening in (guarded.open_exact, guarded.open_raw):
             with pytest.raises(PermissionError):
@@ -505,7 +505,7 @@ async def test_a_denied_script_behind_a_link_is_not_shown(obeying: Obeying, plac
     assert "mine" not in seen.model_dump_json()
 
 
-# Assent's own files
+# Byleave's own files
 
 
 @pytest.fixture
@@ -520,8 +520,8 @@ async def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     settings = ClientSettings(home=root / "state")
     assert [rule.text for rule in load_policy(settings, root).policy.layers[0].rules] == [
         "deny in state",
-        "deny in .local/share/assent",
-        "deny in .config/assent",
+        "deny in .local/share/byleave",
+        "deny in .config/byleave",
     ]
     workspace = Workspace(root, settings)
     yield workspace
@@ -533,28 +533,28 @@ async def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     [
         ("read_file", {"path": "state/token"}),
         ("write_file", {"path": "state/trusted.json", "content": "{}"}),
-        ("write_file", {"path": ".config/assent/policy.toml", "content": ""}),
+        ("write_file", {"path": ".config/byleave/policy.toml", "content": ""}),
         ("list_directory", {"path": "state"}),
         ("search_files", {"path": "state", "pattern": "a"}),
         ("read_file", {"path": "State/token"}),
         ("read_file", {"path": "door/token"}),
     ],
 )
-async def test_no_tool_touches_assents_own_files(at_home: Workspace, tool: str, params: dict[str, Any]) -> None:
+async def test_no_tool_touches_byleaves_own_files(at_home: Workspace, tool: str, params: dict[str, Any]) -> None:
     (at_home.root / "door").symlink_to("state")
-    with pytest.raises(PathValidationError, match="Assent's own files"):
+    with pytest.raises(PathValidationError, match="Byleave's own files"):
         await at_home.run(tool, params)
 
 
-async def test_no_command_touches_assents_own_files(at_home: Workspace) -> None:
+async def test_no_command_touches_byleaves_own_files(at_home: Workspace) -> None:
     await kept_out(
         at_home,
         "open('state/token').read()",
         "open('state/trusted.json', 'w')",
-        "os.makedirs('.config/assent', exist_ok=True); open('.config/assent/policy.toml', 'w')",
+        "os.makedirs('.config/byleave', exist_ok=True); open('.config/byleave/policy.toml', 'w')",
         "os.rename('.config', 'old')",
         "os.rename('state', 'old')",
-        "open('.local/share/assent/token', 'w')",
+        "open('.local/share/byleave/token', 'w')",
     )
     assert (await python(at_home, "print(open('notes.txt').read())", record_as="tool_1")).stdout == "free\n"
     listed: Any = await at_home.run("list_directory", {"path": "."})
@@ -563,11 +563,11 @@ async def test_no_command_touches_assents_own_files(at_home: Workspace) -> None:
 
 async def test_own_files_stay_denied_under_rules_that_do_not_name_them(at_home: Workspace) -> None:
     at_home.obey(policy("*.pem"))
-    with pytest.raises(PathValidationError, match="Assent's own files"):
+    with pytest.raises(PathValidationError, match="Byleave's own files"):
         await at_home.run("read_file", {"path": "state/token"})
 
 
-def test_assents_own_directory_is_no_workspace(tmp_path: Path) -> None:
+def test_byleaves_own_directory_is_no_workspace(tmp_path: Path) -> None:
     settings = ClientSettings(home=tmp_path / "state")
     for place in ("state", "state/clients/x", "state/undo"):
         (tmp_path / place).mkdir(parents=True, exist_ok=True)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from assent.workspace import NoSandbox, homes
-from assent.workspace.homes import own_home, remove_left, remove_tree
-from assent.workspace.output import OutputKeeper
-from assent.workspace.processes import run_process
+from byleave.workspace import NoSandbox, homes
+from byleave.workspace.homes import own_home, remove_left, remove_tree
+from byleave.workspace.output import OutputKeeper
+from byleave.workspace.processes import run_process
 
 from .conftest import Place
 
@@ -44,7 +44,7 @@ async def test_what_a_command_nested_deep_goes_with_it(place: Place, temporary: 
     with sandbox.launch([sys.executable, "-c", program, "3000"]) as launch:
         ended = await run_process(launch, OutputKeeper(1000), seconds=60)
     assert ended.exit_code == 0
-    assert not list(temporary.glob("assent-*"))
+    assert not list(temporary.glob("byleave-*"))
 
 
 def test_what_takes_long_to_remove_keeps_nobody_waiting(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_what_takes_long_is_removed_also_without_another_thread(
     monkeypatch.setattr(_thread, "start_new_thread", none_left)
     with own_home() as home:
         (home / "file").touch()
-    assert not list(temporary.glob("assent-*"))
+    assert not list(temporary.glob("byleave-*"))
 
 
 def test_what_is_closed_odd_or_a_link_goes_and_nothing_behind_a_link(temporary: Path) -> None:
@@ -92,30 +92,30 @@ def test_what_is_closed_odd_or_a_link_goes_and_nothing_behind_a_link(temporary: 
 def test_home_of_a_killed_client_is_removed_by_the_next_and_no_other(temporary: Path) -> None:
     program = """
 import os, signal, tempfile
-from assent.workspace.homes import own_home
+from byleave.workspace.homes import own_home
 with own_home() as home:
     (home / 'file').touch()
     os.kill(os.getpid(), signal.SIGKILL)
 """
     subprocess.run([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(temporary)}, check=False)
-    assert len(list(temporary.glob("assent-home-*"))) == 1
-    (temporary / "assent-other").mkdir()
-    (temporary / "assent-home-file").touch()
-    (temporary / "assent-home-link").symlink_to(temporary / "assent-other")
+    assert len(list(temporary.glob("byleave-home-*"))) == 1
+    (temporary / "byleave-other").mkdir()
+    (temporary / "byleave-home-file").touch()
+    (temporary / "byleave-home-link").symlink_to(temporary / "byleave-other")
     with own_home() as used:
         remove_left(temporary)
-        left = {path.name for path in temporary.glob("assent-*")}
-    assert left == {used.name, "assent-other", "assent-home-file", "assent-home-link"}
+        left = {path.name for path in temporary.glob("byleave-*")}
+    assert left == {used.name, "byleave-other", "byleave-home-file", "byleave-home-link"}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can reach what is another's")
 def test_root_removes_what_the_workspaces_owner_left_and_nobody_elses(temporary: Path, place: Place) -> None:
-    for name, owner in (("assent-home-theirs", 65534), ("assent-home-others", 65533)):
+    for name, owner in (("byleave-home-theirs", 65534), ("byleave-home-others", 65533)):
         (temporary / name / "inner").mkdir(parents=True)
         os.chown(temporary / name, owner, owner)
     os.chown(place.root, 65534, 65534)
     remove_left(place.root)
-    assert [path.name for path in temporary.glob("assent-home-*")] == ["assent-home-others"]
+    assert [path.name for path in temporary.glob("byleave-home-*")] == ["byleave-home-others"]
 
 
 def test_lock_that_another_holds_on_a_new_directory_is_not_waited_for(
@@ -138,12 +138,12 @@ def test_lock_that_another_holds_on_a_new_directory_is_not_waited_for(
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="nothing can be mounted here")
 def test_what_is_mounted_inside_is_left_alone(temporary: Path) -> None:
-    outside, home = temporary / "outside", temporary / "assent-home-x"
+    outside, home = temporary / "outside", temporary / "byleave-home-x"
     outside.mkdir()
     (outside / "kept").touch()
     (home / "mounted").mkdir(parents=True)
     (home / "file").touch()
-    program = f"from assent.workspace.homes import remove_tree; remove_tree({str(home)!r})"
+    program = f"from byleave.workspace.homes import remove_tree; remove_tree({str(home)!r})"
     mounts = ["--dev-bind", "/", "/", "--bind", str(outside), str(home / "mounted")]
     subprocess.run(["bwrap", *mounts, "--", sys.executable, "-c", program], check=True)
     assert (outside / "kept").exists()

@@ -8,25 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from assent.gate import Policy, parse_policy
-from assent.protocol.errors import AssentError, ToolFailure
-from assent.protocol.policies import Layer
-from assent.protocol.tools import ListDirectoryResult, ReadFileParams, SearchFilesParams, WriteFileParams
-from assent.settings import ClientSettings
-from assent.workspace import UndoHistory, Workspace, search_runs
-from assent.workspace import contents as contents_module
-from assent.workspace import drafts as drafts_module
-from assent.workspace import listing as listing_module
-from assent.workspace import search as search_module
-from assent.workspace.contents import cut_lines
-from assent.workspace.drafts import take_attributes
-from assent.workspace.files import FileSystemExecutor
-from assent.workspace.floor import Floor, GuardedFiles, GuardedPaths
-from assent.workspace.globs import glob_pattern
-from assent.workspace.paths import PathValidator
-from assent.workspace.search import SearchExecutor
-from assent.workspace.snapshots import MAX_HOOKS, TreeScan
-from assent.workspace.writing import Replacing
+from byleave.gate import Policy, parse_policy
+from byleave.protocol.errors import ByleaveError, ToolFailure
+from byleave.protocol.policies import Layer
+from byleave.protocol.tools import ListDirectoryResult, ReadFileParams, SearchFilesParams, WriteFileParams
+from byleave.settings import ClientSettings
+from byleave.workspace import UndoHistory, Workspace, search_runs
+from byleave.workspace import contents as contents_module
+from byleave.workspace import drafts as drafts_module
+from byleave.workspace import listing as listing_module
+from byleave.workspace import search as search_module
+from byleave.workspace.contents import cut_lines
+from byleave.workspace.drafts import take_attributes
+from byleave.workspace.files import FileSystemExecutor
+from byleave.workspace.floor import Floor, GuardedFiles, GuardedPaths
+from byleave.workspace.globs import glob_pattern
+from byleave.workspace.paths import PathValidator
+from byleave.workspace.search import SearchExecutor
+from byleave.workspace.snapshots import MAX_HOOKS, TreeScan
+from byleave.workspace.writing import Replacing
 
 from .conftest import Place
 
@@ -119,7 +119,7 @@ async def test_time_that_no_calendar_holds_does_not_stop_a_listing(seconds: int,
     shared = Path("/dev/shm")  # tmpfs keeps any time; most disks do not
     if not shared.is_dir():
         pytest.skip("needs a file system that keeps any time")
-    root = shared / f"assent-test-{os.getpid()}-{seconds}"
+    root = shared / f"byleave-test-{os.getpid()}-{seconds}"
     root.mkdir()
     workspace = Workspace(root, settings)
     try:
@@ -282,7 +282,7 @@ async def test_denied_file_that_is_met_late_is_refused_in_words(place: Place, pa
     guard = Floor(_denying("private/**")).guard("read_file")
     assert guard is not None
     files = GuardedFiles(GuardedPaths(paths, guard), max_file_bytes=1000)
-    with pytest.raises(AssentError, match="No permission"):
+    with pytest.raises(ByleaveError, match="No permission"):
         await files.read_file(ReadFileParams(path="private/key"))
     files.close()
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from assent.gate import Gate
-from assent.protocol.errors import ToolFailure
-from assent.protocol.inspections import MAX_SEEN_TEXT, Inspection
-from assent.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
-from assent.settings import ClientSettings
-from assent.workspace import BubblewrapSandbox, CommandExecutor, DriftedError, NoSandbox, Workspace
-from assent.workspace import inspection as inspection_module
-from assent.workspace import pins as pins_module
-from assent.workspace.pins import HeldFiles
+from byleave.gate import Gate
+from byleave.protocol.errors import ToolFailure
+from byleave.protocol.inspections import MAX_SEEN_TEXT, Inspection
+from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
+from byleave.settings import ClientSettings
+from byleave.workspace import BubblewrapSandbox, CommandExecutor, DriftedError, NoSandbox, Workspace
+from byleave.workspace import inspection as inspection_module
+from byleave.workspace import pins as pins_module
+from byleave.workspace.pins import HeldFiles
 
 from .conftest import Place
 

@@ -14,21 +14,21 @@ from pathlib import Path
 
 import pytest
 
-from assent.protocol.errors import ConfigurationError, ToolFailure
-from assent.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
-from assent.settings import ClientSettings
-from assent.workspace import CommandExecutor, CommandTimeout, NoSandbox, Workspace, confine
-from assent.workspace import landlock as landlock_module
-from assent.workspace import sandboxes as sandboxes_module
-from assent.workspace.bubblewrap import BubblewrapSandbox
-from assent.workspace.conformance import KNOWN_GAPS, ROWS, Probe, run_conformance
-from assent.workspace.landlock import LandlockSandbox, landlock_version, working_landlock
-from assent.workspace.output import OutputKeeper
-from assent.workspace.pins import Pin
-from assent.workspace.processes import Ended, run_process
-from assent.workspace.sandbox import Launch
-from assent.workspace.seatbelt import SeatbeltSandbox
-from assent.workspace.workspace import choose_sandbox
+from byleave.protocol.errors import ConfigurationError, ToolFailure
+from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
+from byleave.settings import ClientSettings
+from byleave.workspace import CommandExecutor, CommandTimeout, NoSandbox, Workspace, confine
+from byleave.workspace import landlock as landlock_module
+from byleave.workspace import sandboxes as sandboxes_module
+from byleave.workspace.bubblewrap import BubblewrapSandbox
+from byleave.workspace.conformance import KNOWN_GAPS, ROWS, Probe, run_conformance
+from byleave.workspace.landlock import LandlockSandbox, landlock_version, working_landlock
+from byleave.workspace.output import OutputKeeper
+from byleave.workspace.pins import Pin
+from byleave.workspace.processes import Ended, run_process
+from byleave.workspace.sandbox import Launch
+from byleave.workspace.seatbelt import SeatbeltSandbox
+from byleave.workspace.workspace import choose_sandbox
 
 from .conftest import Place
 
@@ -112,9 +112,9 @@ def test_root_gives_nothing_away_below_what_the_owner_already_has(
 AS_NOBODY = """
 import asyncio, json, os, sys, tempfile
 from pathlib import Path
-from assent.workspace.conformance import run_conformance
-from assent.workspace.landlock import LandlockSandbox
-from assent.workspace.programs import toolchains
+from byleave.workspace.conformance import run_conformance
+from byleave.workspace.landlock import LandlockSandbox
+from byleave.workspace.programs import toolchains
 
 def rows():
     with tempfile.TemporaryDirectory() as base:
@@ -199,11 +199,11 @@ async def test_command_has_no_descriptors_of_ours(sandbox: LandlockSandbox) -> N
 async def test_environment_home_and_temporary_files_are_its_own(
     sandbox: LandlockSandbox, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ASSENT_TOKEN", "tell-nobody")
+    monkeypatch.setenv("BYLEAVE_TOKEN", "tell-nobody")
     script = (
         "import os; home, tmp = os.environ['HOME'], os.environ['TMPDIR']\n"
         "open(home + '/x', 'w').write('x'); open(tmp + '/x', 'w').write('x')\n"
-        "print(home); print(sorted(os.environ)); print(os.environ.get('ASSENT_TOKEN'))"
+        "print(home); print(sorted(os.environ)); print(os.environ.get('BYLEAVE_TOKEN'))"
     )
     said = await _python(sandbox, script)
     home, names, token = said.splitlines()
@@ -332,9 +332,9 @@ async def test_fork_bomb_is_bounded_and_ended(sandbox: LandlockSandbox, place: P
 CLIENT = """
 import asyncio, sys
 from pathlib import Path
-from assent.workspace.landlock import LandlockSandbox
-from assent.workspace.output import OutputKeeper
-from assent.workspace.processes import run_process
+from byleave.workspace.landlock import LandlockSandbox
+from byleave.workspace.output import OutputKeeper
+from byleave.workspace.processes import run_process
 
 async def main(root, *argv):
     keeper = OutputKeeper(1000, lambda stream, text: print(text, end="", flush=True))
@@ -432,14 +432,14 @@ def test_sandbox_can_be_named_and_is_never_replaced_by_a_weaker_one(
     none = choose_sandbox(place.root, "none")
     assert (none.isolation().isolated, none.isolation().degraded) == (
         False,
-        ("ASSENT_SANDBOX says that commands are not isolated.",),
+        ("BYLEAVE_SANDBOX says that commands are not isolated.",),
     )
     monkeypatch.setattr(BubblewrapSandbox, "probe", lambda self: "bubblewrap does not work here: no")
     with pytest.raises(ConfigurationError, match="wants 'bwrap', which does not work here: bubblewrap does not"):
         choose_sandbox(place.root, "bwrap")
     with pytest.raises(ConfigurationError, match="wants 'seatbelt', which does not work here"):
         choose_sandbox(place.root, "seatbelt")
-    monkeypatch.setenv("ASSENT_SANDBOX", "landlock")
+    monkeypatch.setenv("BYLEAVE_SANDBOX", "landlock")
     assert Workspace(place.root, ClientSettings(home=place.outside)).isolation.backend == "landlock"
 
 
@@ -473,7 +473,7 @@ def test_children_are_found_with_and_without_the_kernels_list() -> None:
 
 COVERED = """
 import os, sys
-from assent.workspace import confine
+from byleave.workspace import confine
 
 def saving(real):
     def act(*arguments):

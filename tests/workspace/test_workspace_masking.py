@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from assent.protocol.errors import PathValidationError, ToolFailure
-from assent.workspace import BubblewrapSandbox, NoSandbox
-from assent.workspace import masking as masking_module
-from assent.workspace import protection as protection_module
-from assent.workspace import stubs as stubs_module
-from assent.workspace.links import Link, link_at, put_back
-from assent.workspace.masking import MAX_MASKED, mode_at, parents_of, real_path
-from assent.workspace.output import OutputKeeper
-from assent.workspace.processes import run_process
-from assent.workspace.sandbox import Isolation, Launch
+from byleave.protocol.errors import PathValidationError, ToolFailure
+from byleave.workspace import BubblewrapSandbox, NoSandbox
+from byleave.workspace import masking as masking_module
+from byleave.workspace import protection as protection_module
+from byleave.workspace import stubs as stubs_module
+from byleave.workspace.links import Link, link_at, put_back
+from byleave.workspace.masking import MAX_MASKED, mode_at, parents_of, real_path
+from byleave.workspace.output import OutputKeeper
+from byleave.workspace.processes import run_process
+from byleave.workspace.sandbox import Isolation, Launch
 
 from .conftest import Place
 

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from assent.protocol.errors import PathValidationError, ToolFailure
-from assent.protocol.tools import ExecuteCommandResult
-from assent.workspace import Workspace
-from assent.workspace.commands import safe_arguments
+from byleave.protocol.errors import PathValidationError, ToolFailure
+from byleave.protocol.tools import ExecuteCommandResult
+from byleave.workspace import Workspace
+from byleave.workspace.commands import safe_arguments
 
 from .conftest import Place
 

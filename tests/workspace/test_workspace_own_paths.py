@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from assent.gate import Gate
-from assent.protocol.errors import AssentError
-from assent.settings import ClientSettings
-from assent.workspace import Workspace
+from byleave.gate import Gate
+from byleave.protocol.errors import ByleaveError
+from byleave.settings import ClientSettings
+from byleave.workspace import Workspace
 
 from .conftest import Place
 
@@ -92,7 +92,7 @@ async def _answer(case: dict[str, Any], at: Place, settings: ClientSettings) -> 
     workspace = Workspace(at.root, settings)
     try:
         return "OK", (await workspace.run(judgement.tool_name, judgement.params)).model_dump_json()
-    except AssentError as error:
+    except ByleaveError as error:
         return "REFUSE", error.message
     finally:
         await workspace.close()

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from assent.protocol.errors import AssentError, ConfigurationError, PathValidationError, ToolFailure
-from assent.protocol.tools import ListDirectoryParams, ReadFileParams, WriteFileParams
-from assent.workspace import FileSystemExecutor, PathValidator
-from assent.workspace.listing import Listing
-from assent.workspace.paths import path_error, visible
+from byleave.protocol.errors import ByleaveError, ConfigurationError, PathValidationError, ToolFailure
+from byleave.protocol.tools import ListDirectoryParams, ReadFileParams, WriteFileParams
+from byleave.workspace import FileSystemExecutor, PathValidator
+from byleave.workspace.listing import Listing
+from byleave.workspace.paths import path_error, visible
 
 from .conftest import Place
 
@@ -92,7 +92,7 @@ def _attempt(paths: PathValidator, op: str, path: str) -> object:
         if op == "write":
             return files.write_now(WriteFileParams(path=path, content="new"))
         return Listing(paths, ListDirectoryParams(path=path), threading.Event()).run()
-    except AssentError as error:
+    except ByleaveError as error:
         return error
     finally:
         files.close()
@@ -110,7 +110,7 @@ def test_case_is_answered_as_expected_and_nothing_outside_is_touched(
     path = LONGEST if case.get("placeholder") else path
     lenient = case["id"] in NOT_FOUND_IS_FINE | BINARY_IS_REFUSED
     answer = _attempt(paths, case["op"], path)
-    refused = isinstance(answer, AssentError)
+    refused = isinstance(answer, ByleaveError)
     assert lenient or refused is (case["expect"] == "REFUSE"), answer
     assert "SECRET" not in str(answer)
     assert "\x1b" not in str(answer)
@@ -153,10 +153,10 @@ NEIGHBOURS: list[tuple[str, str, str, dict[str, str]]] = [
     ("write", "l.txt", "REFUSE", {"l.txt": "tool.dll"}),
     ("write", "l.txt", "REFUSE", {"l.txt": ".git/config"}),
     ("write", "l/config", "REFUSE", {"l": ".GIT"}),
-    ("write", "l/policy.toml", "REFUSE", {"l": ".assent"}),
+    ("write", "l/policy.toml", "REFUSE", {"l": ".byleave"}),
     ("write", "src/.Git/config", "REFUSE", {}),
     ("write", ".git /config", "REFUSE", {}),
-    ("write", "ASSENT~1/policy.toml", "REFUSE", {}),
+    ("write", "BYLEAVE~1/policy.toml", "REFUSE", {}),
     ("write", "a.Dylib. .", "REFUSE", {}),
     ("write", "a\u2029b", "REFUSE", {}),
     ("write", "a\u00adb", "REFUSE", {}),
@@ -186,12 +186,12 @@ def test_neighbours_of_the_cases_are_answered_alike(
     place.file("README.md", "# readme\n")
     place.file(".git/config", "git's")
     place.file(".GIT/config", "git's")
-    place.file(".assent/policy.toml", "owner's")
+    place.file(".byleave/policy.toml", "owner's")
     place.file("tool.dll", "program")
     _links(place, **links)
-    kept = {name: (place.root / name).read_text() for name in (".git/config", ".assent/policy.toml", "tool.dll")}
+    kept = {name: (place.root / name).read_text() for name in (".git/config", ".byleave/policy.toml", "tool.dll")}
     answer = _attempt(paths, op, path)
-    assert isinstance(answer, AssentError) is (expected == "REFUSE"), answer
+    assert isinstance(answer, ByleaveError) is (expected == "REFUSE"), answer
     assert "SECRET" not in str(answer)
     assert {name: (place.root / name).read_text() for name in kept} == kept
     assert os.listdir(place.outside) == ["secret.txt"]
@@ -370,7 +370,7 @@ def test_swapped_link_never_lets_a_read_out(paths: PathValidator, place: Place) 
     def read() -> None:
         try:
             seen.add(files.read_now(ReadFileParams(path="d/secret.txt")).content)
-        except AssentError as error:
+        except ByleaveError as error:
             seen.add(type(error).__name__)
 
     _racing(_exchange(place.root), read, 3000 if paths.uses_openat2 else 1000, seen)
@@ -388,7 +388,7 @@ def test_swapped_link_never_lets_a_write_out(paths: PathValidator, place: Place)
         try:
             files.write_now(WriteFileParams(path="d/secret.txt", content="changed"))
             outcomes.add("written")
-        except AssentError as error:
+        except ByleaveError as error:
             outcomes.add(type(error).__name__)
 
     _racing(_exchange(place.root), write, 3000 if paths.uses_openat2 else 500, outcomes)

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from assent.protocol.errors import AssentError
-from assent.protocol.tools import ListDirectoryParams, ReadFileParams, SearchFilesParams, WriteFileParams
-from assent.workspace import FileSystemExecutor, PathValidator
-from assent.workspace.listing import Listing
-from assent.workspace.search import SearchExecutor
+from byleave.protocol.errors import ByleaveError
+from byleave.protocol.tools import ListDirectoryParams, ReadFileParams, SearchFilesParams, WriteFileParams
+from byleave.workspace import FileSystemExecutor, PathValidator
+from byleave.workspace.listing import Listing
+from byleave.workspace.search import SearchExecutor
 
 SECONDS = 20.0
 ENOUGH = 100
@@ -131,7 +131,7 @@ class Tools:
         try:
             yield said
             self.worked[name] += 1
-        except AssentError as error:
+        except ByleaveError as error:
             said.append(error)
         if "SECRET" in str(said[0]):
             self.leaked.append(f"{name}: {str(said[0])[:200]}")

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from assent.gate import Policy, parse_policy
-from assent.protocol.changes import MAX_SHOWN_TEXT
-from assent.protocol.errors import ToolFailure
-from assent.protocol.inspections import SeenFile, SeenRole
-from assent.protocol.policies import Layer
-from assent.protocol.tools import WriteFileParams, WriteFileResult
-from assent.workspace import DriftedError, FileSystemExecutor, PathValidator, Workspace
-from assent.workspace import writing as writing_module
-from assent.workspace.replaced import inspect_write
+from byleave.gate import Policy, parse_policy
+from byleave.protocol.changes import MAX_SHOWN_TEXT
+from byleave.protocol.errors import ToolFailure
+from byleave.protocol.inspections import SeenFile, SeenRole
+from byleave.protocol.policies import Layer
+from byleave.protocol.tools import WriteFileParams, WriteFileResult
+from byleave.workspace import DriftedError, FileSystemExecutor, PathValidator, Workspace
+from byleave.workspace import writing as writing_module
+from byleave.workspace.replaced import inspect_write
 
 from .conftest import Place
 
@@ -209,7 +209,7 @@ async def test_a_fault_of_ours_says_that_nothing_is_known(
     workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.file("a.txt", "x")
-    monkeypatch.setattr("assent.workspace.replaced._text", lambda *_: 1 // 0)
+    monkeypatch.setattr("byleave.workspace.replaced._text", lambda *_: 1 // 0)
     assert await problem(workspace, "a.txt") == "The file could not be looked at (ZeroDivisionError)."
 
 

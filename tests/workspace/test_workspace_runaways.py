@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from assent.protocol.tools import ExecuteCommandResult
-from assent.settings import ClientSettings
-from assent.workspace import CommandTimeout, Workspace
-from assent.workspace.output import KeptStream
-from assent.workspace.strays import end_strays
+from byleave.protocol.tools import ExecuteCommandResult
+from byleave.settings import ClientSettings
+from byleave.workspace import CommandTimeout, Workspace
+from byleave.workspace.output import KeptStream
+from byleave.workspace.strays import end_strays
 
 from .conftest import Place
 
@@ -83,8 +83,8 @@ os.write(1, b"last out\\n"); os.write(2, b"last err\\n")
 CLIENT_THAT_DRAINS = """
 import asyncio, json, sys
 from pathlib import Path
-from assent.settings import ClientSettings
-from assent.workspace import Workspace
+from byleave.settings import ClientSettings
+from byleave.workspace import Workspace
 
 def most():  # not getrusage: that still counts who started us
     status = Path("/proc/self/status").read_text()
@@ -257,8 +257,8 @@ time.sleep(1000)
 CLIENT_THAT_DIES = """
 import asyncio, sys
 from pathlib import Path
-from assent.settings import ClientSettings
-from assent.workspace import Workspace
+from byleave.settings import ClientSettings
+from byleave.workspace import Workspace
 
 async def main():
     workspace = Workspace(sys.argv[1], ClientSettings(home=Path(sys.argv[2])))
@@ -294,7 +294,7 @@ def test_a_command_without_a_sandbox_does_not_outlive_a_killed_client_either(
         [sys.executable, "-c", CLIENT_THAT_DIES, str(place.root), str(tmp_path / "home"), code, marker],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "ASSENT_SANDBOX": "none"},
+        env={**os.environ, "BYLEAVE_SANDBOX": "none"},
     )
     assert client.stdout is not None
     with client:
@@ -307,9 +307,9 @@ def test_a_command_without_a_sandbox_does_not_outlive_a_killed_client_either(
 CLIENT_KILLED_EARLY = """
 import asyncio, os, random, sys, time
 from pathlib import Path
-from assent.workspace.output import OutputKeeper
-from assent.workspace.processes import run_process
-from assent.workspace.workspace import choose_sandbox
+from byleave.workspace.output import OutputKeeper
+from byleave.workspace.processes import run_process
+from byleave.workspace.workspace import choose_sandbox
 
 sandbox = choose_sandbox(Path(sys.argv[1]))
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from assent.protocol.errors import PathValidationError, ToolFailure
-from assent.protocol.tools import ExecuteCommandResult
-from assent.workspace import BubblewrapSandbox, NoSandbox, Workspace
-from assent.workspace import bubblewrap as bubblewrap_module
-from assent.workspace import landlock as landlock_module
-from assent.workspace import workspace as workspace_module
-from assent.workspace.landlock import LandlockSandbox
-from assent.workspace.output import OutputKeeper
-from assent.workspace.plain_lines import needs_little
-from assent.workspace.processes import run_process
-from assent.workspace.protection import PROTECTED, only_reads
+from byleave.protocol.errors import PathValidationError, ToolFailure
+from byleave.protocol.tools import ExecuteCommandResult
+from byleave.workspace import BubblewrapSandbox, NoSandbox, Workspace
+from byleave.workspace import bubblewrap as bubblewrap_module
+from byleave.workspace import landlock as landlock_module
+from byleave.workspace import workspace as workspace_module
+from byleave.workspace.landlock import LandlockSandbox
+from byleave.workspace.output import OutputKeeper
+from byleave.workspace.plain_lines import needs_little
+from byleave.workspace.processes import run_process
+from byleave.workspace.protection import PROTECTED, only_reads
 
 from .conftest import Place
 
@@ -112,18 +112,18 @@ async def test_network_is_off_unless_it_was_granted(workspace: Workspace, listen
 
 async def test_unix_sockets_of_the_machine_are_out_of_reach(workspace: Workspace, place: Place) -> None:
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(f"\0assent-{os.getpid()}")
+        server.bind(f"\0byleave-{os.getpid()}")
         server.listen()
         await _refused(
             workspace,
-            f"socket.socket(socket.AF_UNIX).connect('\\0assent-{os.getpid()}')",
+            f"socket.socket(socket.AF_UNIX).connect('\\0byleave-{os.getpid()}')",
             "socket.socket(socket.AF_UNIX).connect('/run/dbus/system_bus_socket')",
             "socket.socket(socket.AF_UNIX).connect('/var/run/docker.sock')",
         )
 
 
 async def test_environment_holds_nothing_of_the_clients(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ASSENT_TOKEN", "tell-nobody")
+    monkeypatch.setenv("BYLEAVE_TOKEN", "tell-nobody")
     monkeypatch.setenv("LD_PRELOAD_X", "tell-nobody")
     script = "import os; print(dict(os.environ), open('/proc/1/environ').read(), open('/proc/self/environ').read())"
     result = await _python(workspace, script)
@@ -163,10 +163,10 @@ async def test_protected_names_cannot_be_changed_or_made(workspace: Workspace, p
         "os.rename('.git', 'old')",
         "os.rename('.vscode', 'old')",
         "os.unlink('.envrc')",
-        "open('.assent/policy.toml', 'w')",
-        "os.rmdir('.assent')",
+        "open('.byleave/policy.toml', 'w')",
+        "os.rmdir('.byleave')",
     )
-    assert not (place.root / ".assent").exists()
+    assert not (place.root / ".byleave").exists()
     assert {".git", ".vscode", ".envrc"} <= {path.name for path in place.root.iterdir()}
 
 
@@ -205,7 +205,7 @@ async def test_trusted_file_that_git_makes_is_told(workspace: Workspace, place: 
     assert result.isolation["created"] == [".vscode"]
 
 
-@pytest.mark.parametrize("name", [".git", ".assent"])
+@pytest.mark.parametrize("name", [".git", ".byleave"])
 async def test_repository_or_rules_that_are_a_link_are_refused(workspace: Workspace, place: Place, name: str) -> None:
     (place.root / name).symlink_to("../out")
     for command in ("git", "python"):
@@ -417,7 +417,7 @@ def test_machine_without_prlimit_says_so(place: Place, monkeypatch: pytest.Monke
     def missing(name: str, root: Path) -> str:
         raise ToolFailure(f"{name} is not installed on this machine.")
 
-    monkeypatch.setattr("assent.workspace.sandbox.find_program", missing)
+    monkeypatch.setattr("byleave.workspace.sandbox.find_program", missing)
     assert {"data", "cpu"} <= set(BubblewrapSandbox(place.root).isolation().limits)  # bubblewrap needs none
     monkeypatch.setattr(bubblewrap_module, "may_limit", lambda uid: False)
     isolation = BubblewrapSandbox(place.root).isolation()
@@ -430,10 +430,10 @@ def test_stub_stays_while_another_command_needs_it(place: Place) -> None:
     sandbox = BubblewrapSandbox(place.root)
     with sandbox.launch(["/usr/bin/python"]):
         with sandbox.launch(["/usr/bin/python"]):
-            assert (place.root / ".assent").is_dir()
-        assert (place.root / ".assent").is_dir()
-        (place.root / ".assent" / "policy.toml").write_text("")  # the user, from outside
-    assert (place.root / ".assent" / "policy.toml").exists()
+            assert (place.root / ".byleave").is_dir()
+        assert (place.root / ".byleave").is_dir()
+        (place.root / ".byleave" / "policy.toml").write_text("")  # the user, from outside
+    assert (place.root / ".byleave" / "policy.toml").exists()
     assert not (place.root / ".git").exists()
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from assent.protocol.errors import ExecutionTimeout, InvalidParameters, PathValidationError, ToolFailure
-from assent.protocol.tools import SearchFilesParams, SearchFilesResult
-from assent.workspace import PathValidator, SearchExecutor, Workspace, scan, search, search_sandbox
-from assent.workspace.globs import GlobError, glob_pattern
-from assent.workspace.search_answers import AnswerReader
+from byleave.protocol.errors import ExecutionTimeout, InvalidParameters, PathValidationError, ToolFailure
+from byleave.protocol.tools import SearchFilesParams, SearchFilesResult
+from byleave.workspace import PathValidator, SearchExecutor, Workspace, scan, search, search_sandbox
+from byleave.workspace.globs import GlobError, glob_pattern
+from byleave.workspace.search_answers import AnswerReader
 
 from .conftest import Place
 

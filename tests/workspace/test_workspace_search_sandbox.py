@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from assent.protocol.errors import AssentError, ExecutionTimeout, PathValidationError
-from assent.protocol.tools import ListDirectoryParams, ListDirectoryResult, SearchFilesParams
-from assent.workspace import PathValidator, SearchExecutor, search, search_runs, search_sandbox
-from assent.workspace.listing import Listing
-from assent.workspace.processes import run_process
-from assent.workspace.sandbox import Launch
-from assent.workspace.search_answers import AnswerReader
-from assent.workspace.search_sandbox import Above, RipgrepSandbox, working_ripgrep
-from assent.workspace.search_sandbox import Place as SearchPlace
-from assent.workspace.search_terms import ripgrep_arguments
+from byleave.protocol.errors import ByleaveError, ExecutionTimeout, PathValidationError
+from byleave.protocol.tools import ListDirectoryParams, ListDirectoryResult, SearchFilesParams
+from byleave.workspace import PathValidator, SearchExecutor, search, search_runs, search_sandbox
+from byleave.workspace.listing import Listing
+from byleave.workspace.processes import run_process
+from byleave.workspace.sandbox import Launch
+from byleave.workspace.search_answers import AnswerReader
+from byleave.workspace.search_sandbox import Above, RipgrepSandbox, working_ripgrep
+from byleave.workspace.search_sandbox import Place as SearchPlace
+from byleave.workspace.search_terms import ripgrep_arguments
 
 from .conftest import Place
 
@@ -297,10 +297,10 @@ async def test_nothing_outside_is_reported_while_links_are_swapped(place: Place,
     assert searchers[0].ripgrep() is not None
 
     async def look(path: str, searcher: SearchExecutor) -> None:
-        with suppress(AssentError):
+        with suppress(ByleaveError):
             result = await searcher.search(SearchFilesParams(pattern="needle", path=path))
             told.extend(f"{match.path} {match.line}" for match in result.matches)
-        with suppress(AssentError):
+        with suppress(ByleaveError):
             params = ListDirectoryParams(path=path, recursive=True)
             listed = Listing(paths, params, threading.Event()).run()
             told.extend(f"{entry.path} {entry.type}" for entry in listed.files)

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from assent.workspace.landlock import LandlockSandbox
-from assent.workspace.pins import Pin
-from assent.workspace.protection import PROTECTED
-from assent.workspace.seatbelt import Profile, SeatbeltSandbox, profile_for, working_seatbelt
+from byleave.workspace.landlock import LandlockSandbox
+from byleave.workspace.pins import Pin
+from byleave.workspace.protection import PROTECTED
+from byleave.workspace.seatbelt import Profile, SeatbeltSandbox, profile_for, working_seatbelt
 
 from .conftest import Place
 
 pytestmark = pytest.mark.promise("T3", "S")
-PRIVATE = Path("/private/tmp/assent-x")
+PRIVATE = Path("/private/tmp/byleave-x")
 
 
 def _rules(profile: Profile) -> list[str]:

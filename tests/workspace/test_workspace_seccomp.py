@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from assent.protocol.tools import ExecuteCommandResult
-from assent.workspace import Workspace, bubblewrap
-from assent.workspace.bubblewrap import BubblewrapSandbox
-from assent.workspace.seccomp import ARCHITECTURES, filter_for
+from byleave.protocol.tools import ExecuteCommandResult
+from byleave.workspace import Workspace, bubblewrap
+from byleave.workspace.bubblewrap import BubblewrapSandbox
+from byleave.workspace.seccomp import ARCHITECTURES, filter_for
 
 from .conftest import Place
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from assent.protocol.errors import ConfigurationError
-from assent.settings import ClientSettings
-from assent.workspace import Workspace
-from assent.workspace import spares as spares_module
-from assent.workspace.spares import KEPT, Spares
-from assent.workspace.stubs import Stubs, is_stub
+from byleave.protocol.errors import ConfigurationError
+from byleave.settings import ClientSettings
+from byleave.workspace import Workspace
+from byleave.workspace import spares as spares_module
+from byleave.workspace.spares import KEPT, Spares
+from byleave.workspace.stubs import Stubs, is_stub
 
 from .conftest import Place
 
@@ -179,12 +179,12 @@ def test_disk_that_keeps_no_times_gives_none_and_is_not_filled(
 def test_their_place_cannot_be_a_workspace(name: str, tmp_path: Path) -> None:
     root = tmp_path / "home" / name
     root.mkdir(parents=True)
-    with pytest.raises(ConfigurationError, match="where Assent keeps its own files"):
+    with pytest.raises(ConfigurationError, match="where Byleave keeps its own files"):
         Workspace(root, ClientSettings(home=tmp_path / "home"))
 
 
 def test_another_disk_gives_none(place: Place, root_fd: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = Path("/dev/shm", f"assent-{os.getpid()}")
+    shared = Path("/dev/shm", f"byleave-{os.getpid()}")
     try:
         spares = _filled(shared, place, root_fd)
         assert list(shared.iterdir()) == []

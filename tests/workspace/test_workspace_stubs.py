@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from assent.protocol.errors import ToolFailure
-from assent.protocol.tools import ExecuteCommandResult
-from assent.settings import ClientSettings
-from assent.workspace import BubblewrapSandbox, Workspace, privileges, programs
-from assent.workspace import stubs as stubs_module
-from assent.workspace.bubblewrap import Part, working_sandbox
-from assent.workspace.privileges import Runner, limited_group, pids_group, runner_for
-from assent.workspace.programs import Toolchain, search_path, usable_toolchains
-from assent.workspace.stubs import Stubs, is_stub
+from byleave.protocol.errors import ToolFailure
+from byleave.protocol.tools import ExecuteCommandResult
+from byleave.settings import ClientSettings
+from byleave.workspace import BubblewrapSandbox, Workspace, privileges, programs
+from byleave.workspace import stubs as stubs_module
+from byleave.workspace.bubblewrap import Part, working_sandbox
+from byleave.workspace.privileges import Runner, limited_group, pids_group, runner_for
+from byleave.workspace.programs import Toolchain, search_path, usable_toolchains
+from byleave.workspace.stubs import Stubs, is_stub
 
 from .conftest import Place
 
@@ -266,9 +266,9 @@ def test_group_of_a_command_is_removed_and_leftovers_are_swept() -> None:
     base = pids_group()
     if base is None:
         pytest.skip("no control group for processes here")
-    left = base / "assent-0-0"  # no process has this number
+    left = base / "byleave-0-0"  # no process has this number
     left.mkdir(exist_ok=True)
-    mine = base / f"assent-{os.getpid()}-0"
+    mine = base / f"byleave-{os.getpid()}-0"
     mine.mkdir()
     with limited_group(base, 20) as (procs, argv):
         assert procs.exists()
@@ -296,7 +296,7 @@ def test_machine_without_control_groups_has_no_such_limit(tmp_path: Path, monkey
 def test_root_without_control_groups_says_that_processes_are_not_limited(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent.workspace.bubblewrap.pids_group", lambda: None)
+    monkeypatch.setattr("byleave.workspace.bubblewrap.pids_group", lambda: None)
     sandbox = BubblewrapSandbox(place.root)
     assert sandbox.probe() is None
     assert {"nproc", "pids"}.isdisjoint(sandbox.isolation().limits)

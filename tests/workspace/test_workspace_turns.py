@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from assent.protocol.errors import ToolFailure
-from assent.protocol.tools import TOOLS, ExecuteCommandResult
-from assent.workspace import Workspace
-from assent.workspace.turns import SECONDS, Turns
+from byleave.protocol.errors import ToolFailure
+from byleave.protocol.tools import TOOLS, ExecuteCommandResult
+from byleave.workspace import Workspace
+from byleave.workspace.turns import SECONDS, Turns
 
 from .conftest import Place
 

@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
-from assent.protocol.errors import CallerError, ConfigurationError, NotFound, ToolFailure
-from assent.protocol.tools import ExecuteCommandResult, WriteFileResult
-from assent.protocol.values import now
-from assent.settings import ClientSettings
-from assent.workspace import (
+from byleave.protocol.errors import CallerError, ConfigurationError, NotFound, ToolFailure
+from byleave.protocol.tools import ExecuteCommandResult, WriteFileResult
+from byleave.protocol.values import now
+from byleave.settings import ClientSettings
+from byleave.workspace import (
     CommandTimeout,
     PathValidator,
     State,
@@ -37,13 +37,13 @@ from assent.workspace import (
     swapping,
     undo_steps,
 )
-from assent.workspace import undo as undo_module
-from assent.workspace.effects import runs_later
-from assent.workspace.snapshots import Tree, TreeScan, carried_over, changes_between
-from assent.workspace.stubs import Stubs
-from assent.workspace.undo_entries import Index, read_entries, sweep
-from assent.workspace.undo_store import ObjectStore
-from assent.workspace.writing import write_beneath
+from byleave.workspace import undo as undo_module
+from byleave.workspace.effects import runs_later
+from byleave.workspace.snapshots import Tree, TreeScan, carried_over, changes_between
+from byleave.workspace.stubs import Stubs
+from byleave.workspace.undo_entries import Index, read_entries, sweep
+from byleave.workspace.undo_store import ObjectStore
+from byleave.workspace.writing import write_beneath
 
 pytestmark = pytest.mark.promise("L8-undo")
 
@@ -530,8 +530,8 @@ def test_after_a_power_cut_contents_are_compared_once(settings: ClientSettings) 
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from assent.settings import ClientSettings
-from assent.workspace import Workspace
+from byleave.settings import ClientSettings
+from byleave.workspace import Workspace
 async def main():
     workspace = Workspace(sys.argv[1], ClientSettings(home=Path(sys.argv[2])))
     print("ready", flush=True)
@@ -572,7 +572,7 @@ def test_a_kill_in_the_middle_leaves_a_store_that_leads_all_the_way_back(place: 
     assert all(entry.done for entry in entries)
     for entry in reversed(entries):
         undo(history, entry.id)
-    left = [name for name in tree(place.root) if name.startswith(".assent-")]
+    left = [name for name in tree(place.root) if name.startswith(".byleave-")]
     for name in left:
         (place.root / name).unlink()
     after = tree(place.root)
@@ -1072,8 +1072,8 @@ async def test_an_undo_that_stopped_half_way_can_be_repeated_and_taken_back_whol
     with history.alone(), pytest.raises(KeyboardInterrupt):
         history.apply(history.plan(history.entry("exec_1")))
     assert tree(place.root) not in (before, after)
-    assert not list(place.root.rglob(".assent-*")), "what was written beside its place is gone"
-    place.file("c/.assent-0123456789abcdef.tmp", "what a kill between two steps leaves")
+    assert not list(place.root.rglob(".byleave-*")), "what was written beside its place is gone"
+    place.file("c/.byleave-0123456789abcdef.tmp", "what a kill between two steps leaves")
     redo = undo(history, "exec_1")
     assert tree(place.root) == before
     assert [entry.id for entry in history.entries()] == ["exec_1", redo]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from assent.settings import ClientSettings
-from assent.workspace import PathValidator, UndoHistory, UndoRecorder, Workspace
-from assent.workspace.undo_words import why_not
+from byleave.settings import ClientSettings
+from byleave.workspace import PathValidator, UndoHistory, UndoRecorder, Workspace
+from byleave.workspace.undo_words import why_not
 
 pytestmark = pytest.mark.promise("L8-undo")
 

@@ -16,20 +16,20 @@ from typing import Any
 
 import pytest
 
-from assent.protocol.errors import AssentError, ToolFailure
-from assent.protocol.tools import ExecuteCommandResult
-from assent.settings import ClientSettings
-from assent.workspace import BubblewrapSandbox, Workspace, kernel_mounts, own_code, programs
-from assent.workspace.bubblewrap import _takes_descriptors
-from assent.workspace.git_words import git_only_reads, makes_a_repository, works_in_another
-from assent.workspace.limits import HeldBack, may_limit
-from assent.workspace.output import OutputKeeper
-from assent.workspace.pins import Pin
-from assent.workspace.privileges import runner_for
-from assent.workspace.processes import run_process
-from assent.workspace.programs import find_program
-from assent.workspace.strays import end_strays
-from assent.workspace.stubs import _STAMP, Stubs, is_stub
+from byleave.protocol.errors import ByleaveError, ToolFailure
+from byleave.protocol.tools import ExecuteCommandResult
+from byleave.settings import ClientSettings
+from byleave.workspace import BubblewrapSandbox, Workspace, kernel_mounts, own_code, programs
+from byleave.workspace.bubblewrap import _takes_descriptors
+from byleave.workspace.git_words import git_only_reads, makes_a_repository, works_in_another
+from byleave.workspace.limits import HeldBack, may_limit
+from byleave.workspace.output import OutputKeeper
+from byleave.workspace.pins import Pin
+from byleave.workspace.privileges import runner_for
+from byleave.workspace.processes import run_process
+from byleave.workspace.programs import find_program
+from byleave.workspace.strays import end_strays
+from byleave.workspace.stubs import _STAMP, Stubs, is_stub
 
 from .conftest import Place
 
@@ -162,7 +162,7 @@ def test_repository_that_git_works_in_is_known(place: Place) -> None:
 async def test_repository_that_is_a_link_gets_no_directory_made_behind_it(workspace: Workspace, place: Place) -> None:
     (place.outside / "HEAD").write_text("ref: refs/heads/main")
     (place.root / ".git").symlink_to(place.outside)
-    with pytest.raises(AssentError, match="is a link"):
+    with pytest.raises(ByleaveError, match="is a link"):
         await _run(workspace, "git", "add", ".")
     assert not (place.outside / "hooks").exists()
 
@@ -347,7 +347,7 @@ async def test_protected_name_that_becomes_a_link_as_the_command_starts_shows_no
 
 
 async def test_old_bubblewrap_is_told_paths(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assent.workspace.bubblewrap._takes_descriptors", lambda bwrap: False)
+    monkeypatch.setattr("byleave.workspace.bubblewrap._takes_descriptors", lambda bwrap: False)
     sandbox = BubblewrapSandbox(place.root)
     assert sandbox.probe() is None
     place.file(".vscode/tasks.json", "{}")
@@ -446,7 +446,7 @@ async def test_code_that_runs_the_client_cannot_be_changed_by_its_commands(
     """The client imports from it, outside every sandbox: a project's environment may be where it is installed."""
     prefix = "" if kind == "whole" else "deep/env/"
     module = place.file(f"{prefix}lib/pydantic.py", "good")
-    place.file(f"{prefix}bin/assent", "good")
+    place.file(f"{prefix}bin/byleave", "good")
     where = place.root / prefix
     if kind == "checkout":
         monkeypatch.setattr(own_code, "_PACKAGE", where)
@@ -460,7 +460,7 @@ async def test_code_that_runs_the_client_cannot_be_changed_by_its_commands(
         "  try: attempt()\n  except OSError: pass\n  else: print('CHANGED', at)\n"
         "open('elsewhere', 'w')"
     )
-    result = await _run(workspace, "python", "-c", script, f"{prefix}lib/pydantic.py", f"{prefix}bin/assent")
+    result = await _run(workspace, "python", "-c", script, f"{prefix}lib/pydantic.py", f"{prefix}bin/byleave")
     assert (result.stdout, result.stderr) == ("", "")
     assert module.read_text() == "good"
     assert (place.root / "elsewhere").exists()

@@ -14,11 +14,11 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 from pydantic import SecretStr
 
-from assent.protocol.errors import AssentError, ConfigurationError, RefusedError, ToolFailure
-from assent.protocol.tools import SearchWebParams, SearchWebResult, WebHit
-from assent.settings import ClientSettings
-from assent.workspace import WebSearcher, Workspace, fetching
-from assent.workspace.fetching import BoundedWeb, CheckedResolver, checked_url, is_never_asked, is_public
+from byleave.protocol.errors import ByleaveError, ConfigurationError, RefusedError, ToolFailure
+from byleave.protocol.tools import SearchWebParams, SearchWebResult, WebHit
+from byleave.settings import ClientSettings
+from byleave.workspace import WebSearcher, Workspace, fetching
+from byleave.workspace.fetching import BoundedWeb, CheckedResolver, checked_url, is_never_asked, is_public
 
 from .conftest import Place
 
@@ -105,7 +105,7 @@ async def test_every_provider_is_asked_in_its_own_way(provider: Provider, tmp_pa
 async def test_no_provider_is_a_clear_error_that_names_the_settings(workspace: Workspace) -> None:
     with pytest.raises(ToolFailure, match=r"No web search provider is configured\.") as caught:
         await workspace.run("search_web", {"query": "x"})
-    for name in ("ASSENT_SEARXNG_URL", "ASSENT_TAVILY_API_KEY", "ASSENT_BRAVE_API_KEY"):
+    for name in ("BYLEAVE_SEARXNG_URL", "BYLEAVE_TAVILY_API_KEY", "BYLEAVE_BRAVE_API_KEY"):
         assert name in (caught.value.hint or "")
 
 
@@ -185,7 +185,7 @@ async def test_provider_that_cannot_be_reached_is_said(tmp_path: Path) -> None:
 
 
 async def test_address_that_is_none_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(AssentError):
+    with pytest.raises(ByleaveError):
         await _ask(ClientSettings(home=tmp_path, searxng_url="not a url"))
 
 
@@ -222,7 +222,7 @@ class Names(AbstractResolver):
 async def _ask_by_name(names: Names, url: str, *, allow_private: bool = False) -> dict[str, Any]:
     fetcher = BoundedWeb(allow_private=allow_private, resolver=names)
     try:
-        return await fetcher.ask("SearXNG", "GET", f"{url}/search", setting="ASSENT_SEARXNG_URL", query={"q": "x"})
+        return await fetcher.ask("SearXNG", "GET", f"{url}/search", setting="BYLEAVE_SEARXNG_URL", query={"q": "x"})
     finally:
         await fetcher.close()
 
@@ -280,7 +280,7 @@ async def test_link_local_and_metadata_addresses_are_never_asked(found: str) -> 
     assert is_never_asked(ipaddress.ip_address(plain))
     literal = f"[{plain}]" if ":" in plain else plain
     with pytest.raises(ConfigurationError, match="never asked"):
-        checked_url("SearXNG", "ASSENT_SEARXNG_URL", f"http://{literal}/search")
+        checked_url("SearXNG", "BYLEAVE_SEARXNG_URL", f"http://{literal}/search")
 
 
 async def test_private_addresses_are_not_the_ones_never_asked() -> None:
@@ -292,7 +292,7 @@ async def test_query_does_not_reach_a_private_server_by_name(provider: Provider)
     names = Names(search=["127.0.0.1"])
     with pytest.raises(RefusedError, match="not a public address") as caught:
         await _ask_by_name(names, _named(provider, "search.test"))
-    assert "ASSENT_SEARCH_ALLOW_PRIVATE" in (caught.value.hint or "")
+    assert "BYLEAVE_SEARCH_ALLOW_PRIVATE" in (caught.value.hint or "")
     assert (names.lookups, provider.seen) == (["search.test"], [])
 
 
@@ -386,7 +386,7 @@ async def test_address_in_an_odd_form_is_refused_before_anything_is_asked(url: s
     names = Names()
     with pytest.raises(ConfigurationError, match=words) as caught:
         await _ask_by_name(names, url)
-    assert "ASSENT_SEARXNG_URL" in (caught.value.hint or "")
+    assert "BYLEAVE_SEARXNG_URL" in (caught.value.hint or "")
     assert names.lookups == []
 
 
@@ -394,14 +394,14 @@ async def test_address_in_an_odd_form_is_refused_before_anything_is_asked(url: s
 @pytest.mark.parametrize("host", ["api.tavily.com", "8.8.8.8", "192.168.1.5", "localhost.test", "[2002:7f00:1::]"])
 def test_key_is_not_sent_unencrypted(host: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="unencrypted") as caught:
-        checked_url("Tavily", "ASSENT_TAVILY_URL", f"http://{host}/search", keyed=True)
-    assert "ASSENT_TAVILY_URL" in (caught.value.hint or "")
-    assert checked_url("Tavily", "ASSENT_TAVILY_URL", f"https://{host}/search", keyed=True)
+        checked_url("Tavily", "BYLEAVE_TAVILY_URL", f"http://{host}/search", keyed=True)
+    assert "BYLEAVE_TAVILY_URL" in (caught.value.hint or "")
+    assert checked_url("Tavily", "BYLEAVE_TAVILY_URL", f"https://{host}/search", keyed=True)
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost.", "127.0.0.1", "127.8.8.8", "[::1]", "[::ffff:127.0.0.1]"])
 def test_key_stays_on_this_machine_without_encryption(host: str) -> None:
-    assert checked_url("Tavily", "ASSENT_TAVILY_URL", f"http://{host}/search", keyed=True)
+    assert checked_url("Tavily", "BYLEAVE_TAVILY_URL", f"http://{host}/search", keyed=True)
 
 
 async def test_no_key_is_sent_by_a_provider_whose_address_is_unencrypted(tmp_path: Path) -> None:

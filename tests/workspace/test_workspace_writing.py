@@ -18,10 +18,10 @@ from typing import Literal
 
 import pytest
 
-from assent.protocol.errors import ExecutionCancelled, PathValidationError, ToolFailure
-from assent.protocol.tools import WriteFileParams, WriteFileResult
-from assent.settings import ClientSettings
-from assent.workspace import FileSystemExecutor, PathValidator, Workspace, drafts, writing
+from byleave.protocol.errors import ExecutionCancelled, PathValidationError, ToolFailure
+from byleave.protocol.tools import WriteFileParams, WriteFileResult
+from byleave.settings import ClientSettings
+from byleave.workspace import FileSystemExecutor, PathValidator, Workspace, drafts, writing
 
 from .conftest import Place
 
@@ -78,10 +78,10 @@ async def test_read_only_file_is_refused_even_for_root(workspace: Workspace, pla
 
 @pytest.mark.parametrize(
     "path",
-    [".git/config", ".GIT/hooks/pre-commit", "sub/.git/hooks/x", ".assent/policy.toml", ".git./x", "git~1/config"],
+    [".git/config", ".GIT/hooks/pre-commit", "sub/.git/hooks/x", ".byleave/policy.toml", ".git./x", "git~1/config"],
 )
 @pytest.mark.promise("S")
-async def test_git_and_assent_are_never_written(workspace: Workspace, place: Place, path: str) -> None:
+async def test_git_and_byleave_are_never_written(workspace: Workspace, place: Place, path: str) -> None:
     with pytest.raises(PathValidationError, match="never written"):
         await _write(workspace, path, "x")
     assert _everything(place.root) == []
@@ -201,7 +201,7 @@ def test_full_disk_leaves_the_old_file_and_no_debris(place: Place) -> None:
     """A child whose files may not grow stands for a full disk: the kernel refuses the write half way."""
     place.file("x", "old")
     script = (
-        "import sys; from assent.protocol.tools import WriteFileParams as P; from assent.workspace import *\n"
+        "import sys; from byleave.protocol.tools import WriteFileParams as P; from byleave.workspace import *\n"
         "f = FileSystemExecutor(PathValidator(sys.argv[1]))\n"
         "for path in ('x', 'a/b/new'):\n"
         "    try: f.write_now(P(path=path, content='y' * 5_000_000))\n"
@@ -320,8 +320,8 @@ async def test_what_root_writes_in_somebodys_workspace_is_theirs(workspace: Work
 
 TWO_HANDS = """
 import sys, threading
-from assent.protocol.tools import WriteFileParams
-from assent.workspace import FileSystemExecutor, PathValidator
+from byleave.protocol.tools import WriteFileParams
+from byleave.workspace import FileSystemExecutor, PathValidator
 root, who, *paths = sys.argv[1:]
 files = FileSystemExecutor(PathValidator(root))
 print("ready", flush=True)
@@ -371,7 +371,7 @@ def _digest(lines: list[str]) -> str:
 def test_content_is_on_the_disk_before_its_name_and_the_name_before_the_answer(place: Place, tmp_path: Path) -> None:
     place.file("old.txt", "old")
     script = (
-        "import sys; from assent.protocol.tools import WriteFileParams as P; from assent.workspace import *\n"
+        "import sys; from byleave.protocol.tools import WriteFileParams as P; from byleave.workspace import *\n"
         "f = FileSystemExecutor(PathValidator(sys.argv[1]))\n"
         "for path in ('old.txt', 'a/b/new.txt'):\n"
         "    f.write_now(P(path=path, content='new')); print('answered', flush=True)\n"
@@ -535,20 +535,20 @@ def test_file_that_may_only_be_written_can_be_locked(place: Place, monkeypatch: 
 
 @pytest.mark.promise("S")
 async def test_name_of_a_draft_is_never_written(workspace: Workspace, place: Place) -> None:
-    for path in (".assent-0123456789abcdef.tmp", "a/.ASSENT-0123456789ABCDEF.TMP/x"):
+    for path in (".byleave-0123456789abcdef.tmp", "a/.BYLEAVE-0123456789ABCDEF.TMP/x"):
         with pytest.raises(PathValidationError, match="never written"):
             await _write(workspace, path, "x")
     assert _everything(place.root) == []
 
 
 def test_only_drafts_whose_writer_is_gone_are_removed(place: Place) -> None:
-    left, used, hidden = (f".assent-{digit * 16}.tmp" for digit in "abc")
+    left, used, hidden = (f".byleave-{digit * 16}.tmp" for digit in "abc")
     place.file(f"a/{left}", "half")
     place.file(f".github/{left}", "half")
     place.file(f".git/{hidden}", "git's own")
-    place.file(".assent-short.tmp", "theirs")
-    os.mkfifo(place.root / f".assent-{'d' * 16}.tmp")
-    (place.root / f".assent-{'e' * 16}.tmp").symlink_to("../out/secret.txt")
+    place.file(".byleave-short.tmp", "theirs")
+    os.mkfifo(place.root / f".byleave-{'d' * 16}.tmp")
+    (place.root / f".byleave-{'e' * 16}.tmp").symlink_to("../out/secret.txt")
     (place.root / "out").symlink_to("../out")
     (place.outside / left).write_text("outside")
     with place.file(used, "being written").open() as writer:

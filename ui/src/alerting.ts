@@ -129,10 +129,10 @@ export class Alerting implements Alerts {
     // What an agent had a hand in is shown for one question only, on one line, as the card has it; of many the number.
     const words = alone
       ? `${newest?.risk}: ${shortened(oneLine(headline ?? ""), LONGEST)}`
-      : `${news.length === count ? "All" : news.length} new. Open Assent to read and answer them.`;
+      : `${news.length === count ? "All" : news.length} new. Open Byleave to read and answer them.`;
     // One at a time: a newer one takes the place of the older, and is seen again.
     this.#note?.close();
-    const title = alone ? "Assent: one question waits" : `Assent: ${count} questions wait`;
+    const title = alone ? "Byleave: one question waits" : `Byleave: ${count} questions wait`;
     const note = made(title, words);
     this.#note = note;
     this.#unable = note === null;
@@ -147,7 +147,7 @@ export class Alerting implements Alerts {
 
 function made(title: string, body: string): Notification | null {
   try {
-    return new Notification(title, { body, tag: "assent-waiting", dir: "ltr" });
+    return new Notification(title, { body, tag: "byleave-waiting", dir: "ltr" });
   } catch {
     return null;
   }

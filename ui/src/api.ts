@@ -37,7 +37,7 @@ import type {
 } from "@protocol";
 import type { Host } from "./host";
 
-const LOOK_AFTER_IT = "See whether `assent up` or `assent serve` still runs.";
+const LOOK_AFTER_IT = "See whether `byleave up` or `byleave serve` still runs.";
 /** For who did not start the server, and need not know that there is one. */
 const ASK_AROUND = "Try again in a moment. If it stays so, tell who runs this page.";
 

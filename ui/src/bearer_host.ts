@@ -10,13 +10,13 @@ import { storage } from "./storage";
 export type Token = string | (() => string | Promise<string>);
 
 export interface BearerOptions {
-  /** `https://assent.example.com`, without a path; "" for the origin of the page. */
+  /** `https://byleave.example.com`, without a path; "" for the origin of the page. */
   server: string;
   token: Token;
   onWaiting?: ((waiting: Waiting) => void) | undefined;
 }
 
-const PREFIX = "assent.embedded.";
+const PREFIX = "byleave.embedded.";
 
 export class BearerHost implements Host {
   readonly kind = "embedded";

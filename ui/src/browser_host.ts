@@ -8,7 +8,7 @@ import { PageKey } from "./page_key";
 import { isPersonal, storage } from "./storage";
 import { Tabs } from "./tabs";
 
-const PREFIX = "assent.";
+const PREFIX = "byleave.";
 const SIGNED_OUT = "signed out";
 
 export class BrowserHost implements Host {
@@ -22,7 +22,7 @@ export class BrowserHost implements Host {
     options: { credentials: "same-origin", cache: "no-store" },
   };
   /** Tabs share the cookie: where one signs out, all are. */
-  readonly #others = typeof BroadcastChannel === "undefined" ? null : new BroadcastChannel("assent sign-in");
+  readonly #others = typeof BroadcastChannel === "undefined" ? null : new BroadcastChannel("byleave sign-in");
   /** The person signed out: what they wrote is kept no more, also when a message of theirs comes back late. */
   #left = false;
   onSignedOut: (() => void) | null = null;
@@ -72,7 +72,7 @@ export class BrowserHost implements Host {
   }
 
   waiting(waiting: Waiting): void {
-    document.title = waiting.count > 0 ? `(${waiting.count}) Assent` : "Assent";
+    document.title = waiting.count > 0 ? `(${waiting.count}) Byleave` : "Byleave";
     drawIcon(waiting.count);
     this.alerts.hear(waiting);
   }

@@ -1,4 +1,4 @@
-// The chat inside another team's page: `mountAssent(element, …)` puts it there and gives back how to take it away. The
+// The chat inside another team's page: `mountByleave(element, …)` puts it there and gives back how to take it away. The
 // token is handed on with each request and is never stored; the page around it is left as it is.
 
 import "./styles/tokens.css";
@@ -9,7 +9,7 @@ import { BearerHost, type Token } from "./bearer_host";
 import type { Waiting } from "./host";
 
 export interface Options {
-  /** The server's address, `https://assent.example.com`. */
+  /** The server's address, `https://byleave.example.com`. */
   server: string;
   /** A token, or how to get one: then it is asked for before each request. */
   token: Token;
@@ -21,10 +21,10 @@ export interface Options {
   styles?: boolean | undefined;
 }
 
-export function mountAssent(element: HTMLElement, options: Options): () => void {
+export function mountByleave(element: HTMLElement, options: Options): () => void {
   if (options.styles !== false) addStyles(element.ownerDocument, options.server);
   const place = element.ownerDocument.createElement("div");
-  place.className = "assent";
+  place.className = "byleave";
   element.append(place);
   const root = createRoot(place);
   root.render(<App host={new BearerHost(options)} projectId={options.projectId ?? null} />);
@@ -35,7 +35,7 @@ export function mountAssent(element: HTMLElement, options: Options): () => void 
 }
 
 function addStyles(page: Document, server: string): void {
-  const address = `${server.replace(/\/+$/, "")}/page/assent.css`;
+  const address = `${server.replace(/\/+$/, "")}/page/byleave.css`;
   if ([...page.querySelectorAll("link")].some((link) => link.getAttribute("href") === address)) return;
   const link = page.createElement("link");
   link.rel = "stylesheet";

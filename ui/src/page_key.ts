@@ -1,11 +1,11 @@
 // The key that the cookie is nothing without. Browsers send a cookie to every port of a host; what is kept here is read by
-// this origin alone, port and all. The answer to a sign-in link puts it there (`src/assent/server/pages.py`), with the
+// this origin alone, port and all. The answer to a sign-in link puts it there (`src/byleave/server/pages.py`), with the
 // name of the person it is for. A tab uses only keys of the person it began with: it never acts in another's name.
 
 import { reload } from "./app/reload";
 
-export const PAGE_KEY = "assent-page-key";
-const HEADER = "Assent-Page-Key";
+export const PAGE_KEY = "byleave-page-key";
+const HEADER = "Byleave-Page-Key";
 
 interface Kept {
   key: string;

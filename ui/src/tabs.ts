@@ -97,7 +97,7 @@ class Member {
     gone: () => void,
   ) {
     this.#locks = locks;
-    this.#name = `assent stream ${path}`;
+    this.#name = `byleave stream ${path}`;
     this.sightName = `${this.#name} in sight`;
     this.#last = numberOf(last);
     this.#base = this.#last;

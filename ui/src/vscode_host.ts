@@ -99,7 +99,7 @@ export class VsCodeHost implements Host {
   };
 
   signOut = async (): Promise<void> => {
-    this.run("assent.signOut");
+    this.run("byleave.signOut");
   };
 
   #hear(message: ToChat): void {

@@ -267,6 +267,6 @@ test("a card that was answered by a click leaves, though the pressed button had 
 
 test("in the editor, who has no machine is told to connect the folder and not to use a terminal", () => {
   const { container } = render(<HowToConnect projectId="p1" kind="vscode" />);
-  expect(container.textContent).toContain("Assent: Connect This Folder");
-  expect(container.textContent).not.toContain("assent connect");
+  expect(container.textContent).toContain("Byleave: Connect This Folder");
+  expect(container.textContent).not.toContain("byleave connect");
 });

@@ -53,8 +53,8 @@ describe("the frame", () => {
   test("who is not signed in is told how to, and sees nothing else", async () => {
     await shown(new TableHost({ "GET /my/me": new Refusal(401) }, "browser"), "");
     expect(await screen.findByRole("heading", { name: "You are not signed in" })).toBeTruthy();
-    expect(document.querySelector(".app-brand")?.textContent).toBe("Assent");
-    expect(screen.getByText("assent link")).toBeTruthy();
+    expect(document.querySelector(".app-brand")?.textContent).toBe("Byleave");
+    expect(screen.getByText("byleave link")).toBeTruthy();
     expect(screen.queryByRole("navigation")).toBeNull();
     expect(screen.queryByText(/keeps nothing for this page/)).toBeNull();
     cleanup();
@@ -231,7 +231,7 @@ describe("machines", () => {
 
   test("with none it says how to connect one", async () => {
     await shown(new TableHost(machines()));
-    expect(screen.getByText(/assent connect --project p/)).toBeTruthy();
+    expect(screen.getByText(/byleave connect --project p/)).toBeTruthy();
     expect(screen.getByRole("button", { name: "Copy" })).toBeTruthy();
     expect(screen.getByRole("button", { name: /no machine/ })).toBeTruthy();
   });
@@ -580,14 +580,14 @@ describe("this browser", () => {
 });
 
 test("a chat inside another page is mounted and taken away again", async () => {
-  const { mountAssent } = await import("../src/embed");
+  const { mountByleave } = await import("../src/embed");
   vi.stubGlobal("fetch", async () => new Response("{}", { status: 401 }));
   const place = document.createElement("div");
   document.body.append(place);
-  const unmount = await act(async () => mountAssent(place, { server: "https://a.example/", token: "t" }));
-  const again = await act(async () => mountAssent(place, { server: "https://a.example", token: "t", styles: false }));
+  const unmount = await act(async () => mountByleave(place, { server: "https://a.example/", token: "t" }));
+  const again = await act(async () => mountByleave(place, { server: "https://a.example", token: "t", styles: false }));
   await within(place).findAllByText("You are not signed in");
-  expect(document.querySelectorAll('link[href="https://a.example/page/assent.css"]')).toHaveLength(1);
+  expect(document.querySelectorAll('link[href="https://a.example/page/byleave.css"]')).toHaveLength(1);
   await act(async () => {
     unmount();
     again();

@@ -159,7 +159,7 @@ describe("a tool call", () => {
     });
     expect(container.textContent).toContain("no machine was connected");
     expect(container.textContent).toContain("No machine\\u{202e}.");
-    expect(container.textContent).toContain("Start assent connect");
+    expect(container.textContent).toContain("Start byleave connect");
     toggle(container);
     expect(container.textContent).not.toContain("There is no result yet.");
   });
@@ -326,7 +326,7 @@ describe("results", () => {
     expect(ending({ exit_code: -9 })).toBe("Ended by signal 9 (SIGKILL).");
     expect(ending({ exit_code: -50 })).toBe("Ended by signal 50.");
     expect(ending({ exit_code: null, execution_time: 300 })).toBe(
-      "Ended by Assent after 5 min: there is no exit code.",
+      "Ended by Byleave after 5 min: there is no exit code.",
     );
   });
   it("of a write and of the web", () => {

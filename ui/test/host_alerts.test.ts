@@ -102,7 +102,7 @@ test("who looks elsewhere is told of one question with what it asks, and led to 
   const { alerting, shows } = await made();
   alerting.hear(waiting("a"));
   await gathered();
-  expect(said()).toEqual([["Assent: one question waits", "MEDIUM: Write a"]]);
+  expect(said()).toEqual([["Byleave: one question waits", "MEDIUM: Write a"]]);
   expect(Sound.played).toBe(2);
   Notes.shown[0]?.note.onclick?.();
   expect(window.focus).toHaveBeenCalled();
@@ -127,9 +127,9 @@ test("of many that come together the number is told, once, and those that follow
   alerting.hear(waiting(...ids, "late"));
   alerting.hear(waiting(...ids, "late", "later"));
   await vi.advanceTimersByTimeAsync(QUIET_MS - 1);
-  expect(said()).toEqual([["Assent: 30 questions wait", "All new. Open Assent to read and answer them."]]);
+  expect(said()).toEqual([["Byleave: 30 questions wait", "All new. Open Byleave to read and answer them."]]);
   await vi.advanceTimersByTimeAsync(1);
-  expect(said()[1]).toEqual(["Assent: 32 questions wait", "2 new. Open Assent to read and answer them."]);
+  expect(said()[1]).toEqual(["Byleave: 32 questions wait", "2 new. Open Byleave to read and answer them."]);
   expect(Notes.shown[0]?.note.closed).toBe(true);
   expect(Sound.played).toBe(4);
   Notes.shown[1]?.note.onclick?.();
@@ -220,11 +220,11 @@ test("the title and the icon say how many", () => {
   document.head.innerHTML = "";
   const host = new BrowserHost();
   host.waiting(waiting("a", "b"));
-  expect(document.title).toBe("(2) Assent");
+  expect(document.title).toBe("(2) Byleave");
   const icon = document.querySelector<HTMLLinkElement>('link[rel="icon"]');
   expect(decodeURIComponent(icon?.href ?? "")).toContain(">2<");
   host.waiting(waiting());
-  expect(document.title).toBe("Assent");
+  expect(document.title).toBe("Byleave");
   expect(icon?.href).toBe(iconAddress(0));
   expect(decodeURIComponent(iconAddress(12))).toContain("9+");
 });

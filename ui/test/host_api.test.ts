@@ -67,7 +67,7 @@ test("who looks at the chat in another page is not told to look after a server, 
   const away = { ...asking(new Error("gone")).host, kind: "embedded" } as Host;
   const error = await new Api(away).me().catch((each: unknown) => each);
   expect(error).toMatchObject({ message: "The server cannot be reached.", status: 0 });
-  expect((error as Problem).hint).not.toContain("assent");
+  expect((error as Problem).hint).not.toContain("byleave");
   const token = () => Promise.reject(new Error("no session"));
   const untold = new BearerHost({ server: "http://127.0.0.1:1", token });
   await expect(new Api(untold).me()).rejects.toMatchObject({ message: expect.stringContaining("no token"), status: 0 });

@@ -213,13 +213,13 @@ describe("what is remembered", () => {
     }
     await here.signOut();
     await vi.waitFor(() => expect(out).toHaveBeenCalledOnce());
-    expect(Object.keys(localStorage).filter((name) => !name.includes("embedded"))).toEqual(["assent.diff"]);
+    expect(Object.keys(localStorage).filter((name) => !name.includes("embedded"))).toEqual(["byleave.diff"]);
     // A message that was on its way comes back to who sent it, and that one has left.
     for (const host of [here, there])
       for (const key of ["draft p s", "sending p s"]) host.remember(key, "a secret plan");
-    expect(Object.keys(localStorage).filter((name) => !name.includes("embedded"))).toEqual(["assent.diff"]);
+    expect(Object.keys(localStorage).filter((name) => !name.includes("embedded"))).toEqual(["byleave.diff"]);
     here.remember("draft p s", null);
     own.forget();
-    expect(Object.keys(localStorage)).toEqual(["assent.diff", "assent.embedded.diff"]);
+    expect(Object.keys(localStorage)).toEqual(["byleave.diff", "byleave.embedded.diff"]);
   });
 });

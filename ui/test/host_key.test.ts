@@ -28,7 +28,7 @@ function tab(anew: () => void) {
   return { key, told: (name = PAGE_KEY) => listener(new StorageEvent("storage", { key: name })) };
 }
 
-const sent = () => fetching.mock.calls.map(([, options]) => new Headers(options?.headers).get("Assent-Page-Key"));
+const sent = () => fetching.mock.calls.map(([, options]) => new Headers(options?.headers).get("Byleave-Page-Key"));
 
 describe("the key of the page", () => {
   test("a tab never acts in another's name, and is read anew when somebody else signs in", () => {
@@ -54,7 +54,7 @@ describe("the key of the page", () => {
     signIn("two");
     told();
     expect(anew).not.toHaveBeenCalled();
-    expect(key.headers()).toEqual({ "Assent-Page-Key": "two" });
+    expect(key.headers()).toEqual({ "Byleave-Page-Key": "two" });
     localStorage.removeItem(PAGE_KEY); // signed out in another tab
     told();
     signIn("three");

@@ -259,7 +259,7 @@ it("a failed call says what went wrong, and a record without much leaves the res
   await showPage(DETAIL, new FakeHost().on("GET", "/my/tools/exec_1", row));
   expect(screen.getByText("No machine\\u{7}.")).toBeTruthy();
   expect(screen.getByText("FAILED (no_client)")).toBeTruthy();
-  expect(screen.getByText(/assent connect/)).toBeTruthy();
+  expect(screen.getByText(/byleave connect/)).toBeTruthy();
   expect(screen.getByText("No reason is on record.")).toBeTruthy();
   expect(screen.getByRole("link", { name: "open it" })).toBeTruthy();
   expect(screen.queryByText("Machine")).toBeNull();

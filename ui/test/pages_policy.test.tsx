@@ -16,7 +16,7 @@ const CATALOGUE = "/my/projects/proj_1/tools/available";
 
 const layer = (part: object) => ({
   layer: "project",
-  source: ".assent/policy.toml",
+  source: ".byleave/policy.toml",
   text: "[[rule]]\n",
   trusted: true,
   client_id: null,
@@ -94,7 +94,7 @@ describe("the answer", () => {
       checkAnswer({
         always_asks: true,
         network: true,
-        layer: "project (.assent/policy.toml)",
+        layer: "project (.byleave/policy.toml)",
         runs: ["tools/build.py"],
         understood: {
           command: "git",
@@ -109,7 +109,7 @@ describe("the answer", () => {
       "git status is MEDIUM.",
       "in full mode too",
       "commands.git.status",
-      "project (.assent/policy.toml)",
+      "project (.byleave/policy.toml)",
       "tools/build.py",
       "lets it use the network",
       "option -C with the value sub",
@@ -221,7 +221,7 @@ describe("rules in force", () => {
   it("are listed by layer with their file, their text and whether they are trusted", async () => {
     const layers = [
       layer({ trusted: false, client_id: "laptop", text: 'because = "a\u202eb"\n' }),
-      layer({ layer: "built-in", source: "Assent", text: "" }),
+      layer({ layer: "built-in", source: "Byleave", text: "" }),
     ];
     const { container } = await showPage(POLICY, houseWith(checkAnswer(), layers, "sandbox"));
     const cards = [...container.querySelectorAll(".page-card")].map((card) => card.textContent);

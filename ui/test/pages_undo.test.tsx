@@ -73,7 +73,7 @@ it("the plan is shown first, and carried out by a second, deliberate press", asy
   await press(screen.getByRole("button", { name: "Undo this file" }));
   expect(host.of(UNDO).at(-1)?.body).toEqual({ plan: "a".repeat(64), partial: false });
   expect(screen.getByText("It is as before the call")).toBeTruthy();
-  expect(screen.getByText("assent undo undo_7")).toBeTruthy();
+  expect(screen.getByText("byleave undo undo_7")).toBeTruthy();
   await press(screen.getByRole("button", { name: "Close" }));
   expect(screen.getByRole("button", { name: "Undo…" })).toBeTruthy();
 });
@@ -81,11 +81,11 @@ it("the plan is shown first, and carried out by a second, deliberate press", asy
 it("of a machine in VS Code it does not send anybody to a command that knows nothing of it", async () => {
   const plan = undoPlan({ total_files: 300 });
   const { host } = await open(plan, { machines: [machine({ editor: "vscode" })] });
-  expect(screen.getByText(/would change too and cannot be shown here/).textContent).not.toContain("assent undo");
+  expect(screen.getByText(/would change too and cannot be shown here/).textContent).not.toContain("byleave undo");
   host.on("POST", UNDO, { tool_id: "exec_1", state: "done", undo_id: "undo_7", files: 1, message: "Undone." });
   await press(screen.getByRole("button", { name: /^Undo these/ }));
   expect(screen.getByText("It is as before the call")).toBeTruthy();
-  expect(screen.queryByText(/assent undo/)).toBeNull();
+  expect(screen.queryByText(/byleave undo/)).toBeNull();
   expect(screen.getByText(/^To take that back, in VS Code: Bring It Back/)).toBeTruthy();
 });
 
@@ -153,7 +153,7 @@ it("a plan that no longer holds is refused in the server's words, and asked for 
 it("without a machine it says so, and asks by itself when the machine is back", async () => {
   const { host, heard } = await open(() => refused(409, "No machine is connected."), { machines: [] });
   expect(screen.getByText(/No machine is connected\. What the call replaced/).textContent).toContain("laptop");
-  expect(screen.getByText("assent undo exec_1")).toBeTruthy();
+  expect(screen.getByText("byleave undo exec_1")).toBeTruthy();
   expect(screen.getByText(/in VS Code, Undo This Change in its list Changed by Agents/)).toBeTruthy();
   host.on("GET", UNDO, undoPlan());
   await act(async () => heard({ machines: [machine()] }));
@@ -161,13 +161,13 @@ it("without a machine it says so, and asks by itself when the machine is back", 
 });
 
 it("with another machine it says that it is another one", async () => {
-  const hint = "Connect it again: `assent connect`.";
+  const hint = "Connect it again: `byleave connect`.";
   const machines = [machine({ client_id: "desk" })];
   await open(() => refused(409, "That machine is not here.", hint, "disconnected"), { machines });
   expect(screen.getByText(/Another machine is connected/)).toBeTruthy();
   // What to do is said once, for this very call.
   expect(screen.queryByText(/Connect it again/)).toBeNull();
-  expect(screen.getByText("assent undo exec_1")).toBeTruthy();
+  expect(screen.getByText("byleave undo exec_1")).toBeTruthy();
 });
 
 it("when the right machine is there and fails, only its own words are shown", async () => {

@@ -5,7 +5,9 @@ import { Sentences } from "../src/text/Sentences";
 const shown = (text: string) => render(<Sentences text={text} />).container.innerHTML;
 
 test("what is to be typed is shown as such, without the marks around it", () => {
-  expect(shown("Run `assent link`, or `assent up`.")).toBe("Run <code>assent link</code>, or <code>assent up</code>.");
+  expect(shown("Run `byleave link`, or `byleave up`.")).toBe(
+    "Run <code>byleave link</code>, or <code>byleave up</code>.",
+  );
   expect(shown("No marks.")).toBe("No marks.");
 });
 

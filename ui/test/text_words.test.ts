@@ -86,7 +86,7 @@ describe("how a call stands", () => {
     expect(outcome("NEW" as "PENDING", null, null)).toBe("NEW");
   });
   it("says what to do about a failure where that helps", () => {
-    expect(advice("no_client")).toContain("assent connect");
+    expect(advice("no_client")).toContain("byleave connect");
     expect(advice("tool_error")).toBeNull();
     expect(advice(null)).toBeNull();
   });

@@ -110,7 +110,7 @@ describe("the host in the editor", () => {
       { type: "open-file", path: "a.ts", line: 4 },
       { type: "open-file", path: "b.ts", line: null },
       { type: "show-diff", title: "a.ts", before: "x", after: "y" },
-      { type: "command", command: "assent.signOut" },
+      { type: "command", command: "byleave.signOut" },
     ]);
   });
 });
@@ -124,22 +124,22 @@ describe("the sidebar", () => {
       type: "place",
       place: {
         state: "away",
-        title: "Sign in to Assent",
+        title: "Sign in to Byleave",
         text: "Paste a token.\nOr start a server.",
         busy: false,
         actions: [
-          { command: "assent.signIn", label: "Sign in" },
-          { command: "assent.startServer", label: "Start a local server" },
+          { command: "byleave.signIn", label: "Sign in" },
+          { command: "byleave.startServer", label: "Start a local server" },
         ],
       },
     });
-    expect(screen.getByRole("heading").textContent).toBe("Sign in to Assent");
+    expect(screen.getByRole("heading").textContent).toBe("Sign in to Byleave");
     expect(screen.getByText("Or start a server.")).toBeDefined();
     await userEvent.click(screen.getByRole("button", { name: "Sign in" }));
     await userEvent.click(screen.getByRole("button", { name: "Start a local server" }));
     expect(posted.slice(1)).toEqual([
-      { type: "command", command: "assent.signIn" },
-      { type: "command", command: "assent.startServer" },
+      { type: "command", command: "byleave.signIn" },
+      { type: "command", command: "byleave.startServer" },
     ]);
     hear({ type: "place", place: { state: "away", title: "Connecting…", text: "", busy: true, actions: [] } });
     expect(screen.queryByRole("button")).toBeNull();

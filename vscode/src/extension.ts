@@ -67,15 +67,15 @@ export function activate(context: vscode.ExtensionContext): void {
     output,
     status,
     local,
-    vscode.commands.registerCommand("assent.setSearchKey", () => setSearchKey(context.secrets)),
+    vscode.commands.registerCommand("byleave.setSearchKey", () => setSearchKey(context.secrets)),
     vscode.window.registerWebviewViewProvider(VIEW, view, { webviewOptions: { retainContextWhenHidden: true } }),
     vscode.window.registerUriHandler(new OpenedLinks(tokens, () => connector.connect(true))),
     ...registerCommands({ connector, view, tokens, projects, local, log, output }),
     vscode.workspace.onDidGrantWorkspaceTrust(() => void connector.trusted()),
     vscode.workspace.onDidChangeWorkspaceFolders(() => void connector.foldersChanged()),
     vscode.workspace.onDidChangeConfiguration((change) => {
-      if (change.affectsConfiguration("assent.serverUrl")) void connector.serverChanged();
-      if (change.affectsConfiguration("assent.sandbox")) void connector.sandboxChanged();
+      if (change.affectsConfiguration("byleave.serverUrl")) void connector.serverChanged();
+      if (change.affectsConfiguration("byleave.sandbox")) void connector.sandboxChanged();
     }),
   );
   void connector.start();

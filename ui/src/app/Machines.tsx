@@ -88,11 +88,11 @@ export function HowToConnect({ projectId, kind }: { projectId: string; kind: Hos
     return (
       <p>
         No machine is connected, so nothing can run. This editor is one when a folder is open and you trust it: open a
-        folder, and choose <strong>Assent: Connect This Folder</strong> in the command palette.
+        folder, and choose <strong>Byleave: Connect This Folder</strong> in the command palette.
       </p>
     );
   }
-  const command = `assent connect --project ${visible(projectId)} --workspace DIRECTORY`;
+  const command = `byleave connect --project ${visible(projectId)} --workspace DIRECTORY`;
   return (
     <>
       <p>No machine is connected, so nothing can run. On the machine with the files, start:</p>
@@ -101,7 +101,7 @@ export function HowToConnect({ projectId, kind }: { projectId: string; kind: Hos
         <Copy text={command} />
       </div>
       <p className="app-muted">
-        If you use <code>assent up</code>: see whether it still runs.
+        If you use <code>byleave up</code>: see whether it still runs.
       </p>
     </>
   );

@@ -42,7 +42,7 @@ export function Rail({ state, route, api, host, now, go, openProject, signOut, c
     <div className="app-rail">
       <p className="app-brand">
         <span className="app-mark" aria-hidden="true" />
-        Assent
+        Byleave
       </p>
       <label className="app-project">
         <span>Project</span>

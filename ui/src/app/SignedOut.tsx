@@ -10,7 +10,7 @@ export function SignedOut({ kind }: { kind: Host["kind"] }) {
       <div className="app-sheet">
         <p className="app-brand">
           <span className="app-mark" aria-hidden="true" />
-          Assent
+          Byleave
         </p>
         <h1>You are not signed in</h1>
         {kind === "browser" ? (
@@ -21,7 +21,7 @@ export function SignedOut({ kind }: { kind: Host["kind"] }) {
             </p>
             <ul>
               <li>
-                In a terminal of this machine: <code>assent link</code> prints one. <code>assent up</code> prints one
+                In a terminal of this machine: <code>byleave link</code> prints one. <code>byleave up</code> prints one
                 when it starts, too.
               </li>
               <li>

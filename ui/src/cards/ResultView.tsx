@@ -93,7 +93,7 @@ export function ending(result: Fields): string {
   const code = numberOf(result.exit_code);
   const seconds = numberOf(result.execution_time);
   const after = seconds === null ? "" : ` after ${duration(seconds * 1000)}`;
-  if (code === null) return `Ended by Assent${after}: there is no exit code.`;
+  if (code === null) return `Ended by Byleave${after}: there is no exit code.`;
   if (code >= 0) return `Exit code ${code}${after}.`;
   const name = SIGNALS[-code];
   return `Ended by signal ${-code}${name ? ` (SIG${name})` : ""}${after}.`;

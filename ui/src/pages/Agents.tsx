@@ -22,7 +22,7 @@ export function Agents({ state }: ProjectPageProps) {
         <Empty title="No agent works on messages here.">
           <p>
             Agents that run elsewhere can still call tools through this server. To have one work on messages, set{" "}
-            <code>ASSENT_MODEL</code> for the server: see docs/agents.md.
+            <code>BYLEAVE_MODEL</code> for the server: see docs/agents.md.
           </p>
         </Empty>
       ) : (
@@ -54,7 +54,7 @@ export function Agents({ state }: ProjectPageProps) {
       <section className="page-section">
         <h2>Add an agent</h2>
         <p>
-          Whoever runs the server writes it into the TOML file that <code>ASSENT_AGENTS</code> names, and starts the
+          Whoever runs the server writes it into the TOML file that <code>BYLEAVE_AGENTS</code> names, and starts the
           server again: name, description, model, widest mode, tools. See docs/agents.md.
         </p>
       </section>

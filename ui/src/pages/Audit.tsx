@@ -135,7 +135,7 @@ function Found({ check }: { check: AuditCheck }) {
           <Plain text={check.fault ?? "The server did not say where."} />
         </p>
         <p>
-          Someone or something changed the record outside Assent, or the disk lost a part of it. Do not trust what is
+          Someone or something changed the record outside Byleave, or the disk lost a part of it. Do not trust what is
           listed here. Keep a copy of the database as it is now, and compare with a head you kept.
         </p>
       </div>

@@ -44,8 +44,8 @@ export function Policy(props: ProjectPageProps) {
       <section className="page-section">
         <h2>Write rules</h2>
         <p>
-          For everyone who works on this project: <code>.assent/policy.toml</code> in the workspace. What it denies or
-          asks about counts at once; what it loosens counts after <code>assent trust</code>. For yourself:{" "}
+          For everyone who works on this project: <code>.byleave/policy.toml</code> in the workspace. What it denies or
+          asks about counts at once; what it loosens counts after <code>byleave trust</code>. For yourself:{" "}
           <code>policy.toml</code> in your configuration directory. See docs/policy.md.
         </p>
         <p className="page-note">No tool can write there, so an agent cannot change its own rules.</p>
@@ -105,7 +105,7 @@ function Check({ widest, ...props }: ProjectPageProps & { widest: "sandbox" | "f
 }
 
 const LAYERS: Record<string, string> = {
-  "built-in": "Assent’s own",
+  "built-in": "Byleave’s own",
   organisation: "the organisation’s, on the server",
   user: "yours, on your machine",
   device: "the machine’s",

@@ -31,7 +31,7 @@ export function UndoPanel(props: Props) {
   const [done, setDone] = useState<UndoAnswer | null>(null);
   const machine = state.machines.find(({ client_id }) => client_id === clientId);
   const here = machine !== undefined;
-  // Its own list of changes is in the editor, and `assent undo` knows nothing of it.
+  // Its own list of changes is in the editor, and `byleave undo` knows nothing of it.
   const inEditor = machine?.editor === "vscode";
   // A machine that comes back is asked at once; while it stays, nothing is asked again by itself.
   const plan = useLoaded(() => api.undoPlan(toolId), `${toolId} ${here}`);
@@ -100,9 +100,9 @@ function WhereItIs({ toolId, clientId, machines }: { toolId: string; clientId: s
         )}
       </p>
       <p>
-        Connect it (<code>assent up</code> or <code>assent connect</code> there, or open the folder in VS Code); this
+        Connect it (<code>byleave up</code> or <code>byleave connect</code> there, or open the folder in VS Code); this
         page then asks it by itself. Or, there and without a server: in VS Code, Undo This Change in its list Changed by
-        Agents; else, in the workspace: <Copyable text={`assent undo ${toolId}`} name="the command" />
+        Agents; else, in the workspace: <Copyable text={`byleave undo ${toolId}`} name="the command" />
       </p>
     </div>
   );
@@ -155,7 +155,7 @@ function Planned({ plan, inEditor, again, finish, toolId, api, host, go }: Plann
               {!inEditor && (
                 <>
                   {" "}
-                  <code>assent undo</code> on the machine shows all of them.
+                  <code>byleave undo</code> on the machine shows all of them.
                 </>
               )}
             </p>
@@ -293,13 +293,13 @@ function Done({ answer, inEditor }: { answer: UndoAnswer; inEditor: boolean }) {
       {answer.undo_id && !inEditor && (
         <p>
           To take that back, on the machine and in the workspace:{" "}
-          <Copyable text={`assent undo ${answer.undo_id}`} name="the command" />
+          <Copyable text={`byleave undo ${answer.undo_id}`} name="the command" />
         </p>
       )}
       {answer.undo_id && inEditor && (
         <p>
           To take that back, in VS Code: Bring It Back, in the message it shows now, or later the command{" "}
-          <code>Assent: Bring Back What Was Undone</code>.
+          <code>Byleave: Bring Back What Was Undone</code>.
         </p>
       )}
     </div>

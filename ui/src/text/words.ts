@@ -77,12 +77,12 @@ const FAILURE: Partial<Record<ErrorType, string>> = {
   interrupted: "interrupted",
   execution_timeout: "ran too long",
   tool_error: "failed",
-  internal: "failed inside Assent",
+  internal: "failed inside Byleave",
 };
 
 const ADVICE: Partial<Record<ErrorType, string>> = {
   refused: "The rules of this project never let it run. See Policy for which one and why.",
-  no_client: "Start assent connect in the workspace, then ask the agent to try again.",
+  no_client: "Start byleave connect in the workspace, then ask the agent to try again.",
   drifted: "Nothing ran. What was shown is no longer there; the agent has to ask again.",
   interrupted: "See whether it had its effect before it is tried again.",
   execution_timeout: "It was ended. What it had printed by then is below.",

@@ -29,7 +29,7 @@ import type {
   WriteChange,
 } from "@protocol";
 import {
-  type AssentError,
+  type ByleaveError,
   CallerError,
   ConfigurationError,
   ConflictError,
@@ -44,7 +44,7 @@ import { ProvenLines } from "./lines.js";
 
 const ANSWER = 60_000;
 const MAX_PROBLEM = 64 * 1024;
-const TOKEN_HINT = "make a token with `assent token --user NAME`";
+const TOKEN_HINT = "make a token with `byleave token --user NAME`";
 
 /** The token is not accepted: trying again does not help, signing in again does. */
 export class SignedOut extends ConfigurationError {}
@@ -75,7 +75,7 @@ export class ServerApi implements Link {
     this.#headers = {
       Authorization: `Bearer ${token}`,
       Accept: "application/json",
-      ...(clientId === undefined ? {} : { "Assent-Client": clientId }),
+      ...(clientId === undefined ? {} : { "Byleave-Client": clientId }),
     };
   }
 
@@ -182,7 +182,7 @@ export class ServerApi implements Link {
       await response.body?.cancel();
       throw new ConfigurationError(
         `What answers at ${this.serverUrl} has no feed.`,
-        "is this the address of an Assent server?",
+        "is this the address of a Byleave server?",
       );
     }
     return response;
@@ -229,7 +229,7 @@ export class ServerApi implements Link {
     } catch {
       throw new UnreachableError(
         `The server at ${this.serverUrl} answered something that is not JSON.`,
-        "is it an Assent server of the same version?",
+        "is it a Byleave server of the same version?",
       );
     }
   }
@@ -242,7 +242,7 @@ export class ServerApi implements Link {
     }
     return new UnreachableError(
       `Cannot reach the server at ${this.serverUrl}.`,
-      "is it running? start it with `assent serve`, or correct its address",
+      "is it running? start it with `byleave serve`, or correct its address",
     );
   }
 }
@@ -254,7 +254,7 @@ interface Told {
 }
 
 /** What an answer that is no success means. */
-async function problem(response: Response): Promise<AssentError> {
+async function problem(response: Response): Promise<ByleaveError> {
   const { status } = response;
   const body = await boundedText(response.body, MAX_PROBLEM).catch(() => null);
   let told: Told = {};

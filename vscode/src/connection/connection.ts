@@ -5,7 +5,7 @@
 
 import type { ExecutionSignal, FeedEvent, PolicyDeclaration } from "@protocol";
 import type { DeclaredLayer } from "../gate/index.js";
-import { AssentError, NotFound, UnreachableError } from "../tools/errors.js";
+import { ByleaveError, NotFound, UnreachableError } from "../tools/errors.js";
 import { pauseBefore } from "../tools/link.js";
 import { type Clock, type Log, NO_LOG, SYSTEM_CLOCK, sleep, type Timer } from "../tools/ports.js";
 import type { ToolHandler } from "../tools/ToolHandler.js";
@@ -120,7 +120,7 @@ export class Connection {
   }
 
   #end(error: unknown): void {
-    const told = error instanceof AssentError ? error : new AssentError(`The connection failed: ${String(error)}`);
+    const told = error instanceof ByleaveError ? error : new ByleaveError(`The connection failed: ${String(error)}`);
     this.#log.error("connection ended", { error: told.message });
     const signedOut = told instanceof SignedOut;
     this.#become({ kind: "ended", why: told.message, hint: told.hint, signedOut });
@@ -134,8 +134,8 @@ export class Connection {
     const headers: Record<string, string> = {
       Accept: "text/event-stream",
       "Cache-Control": "no-store",
-      "Assent-Looks": LOOKS,
-      "Assent-Editor": "vscode",
+      "Byleave-Looks": LOOKS,
+      "Byleave-Editor": "vscode",
       ...(this.#lastEventId === undefined ? {} : { "Last-Event-ID": String(this.#lastEventId) }),
     };
     const stream = new AbortController();
@@ -152,7 +152,7 @@ export class Connection {
       void this.#catchUp();
       await this.#read(response, watchdog);
     } catch (error) {
-      throw error instanceof AssentError ? error : api.unreachable(error);
+      throw error instanceof ByleaveError ? error : api.unreachable(error);
     } finally {
       watchdog.end();
       stream.abort();

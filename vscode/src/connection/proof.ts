@@ -47,7 +47,7 @@ export class Proof {
   }
 
   #isRight(told: ServerProof, challenge: string): boolean {
-    const message = `assent server proof 1\n${challenge}\n${told.host}\n${told.port}\n`;
+    const message = `byleave server proof 1\n${challenge}\n${told.host}\n${told.port}\n`;
     const right = createHmac("sha256", this.#key).update(message).digest();
     const given = Buffer.from(told.proof, "hex");
     return given.length === right.length && timingSafeEqual(given, right);
@@ -65,7 +65,7 @@ export class Proof {
     const { hostname } = new URL(this.origin);
     return new ConfigurationError(
       `What answers at ${this.origin} says that this is not its name, and proves nothing under it, so the token was not sent.`,
-      `If this is your server, use its own address (http://127.0.0.1:${this.port}), or start it with ${hostname} added to ASSENT_ALLOWED_HOSTS.`,
+      `If this is your server, use its own address (http://127.0.0.1:${this.port}), or start it with ${hostname} added to BYLEAVE_ALLOWED_HOSTS.`,
     );
   }
 }

@@ -13,7 +13,7 @@ import type { Differences } from "./diffs.js";
 import { changedSince, listed, named, notice, plain } from "./notices.js";
 import type { EditorUndo } from "./undoing.js";
 
-export const CHANGES = "assent.changes";
+export const CHANGES = "byleave.changes";
 const MOST_NAMED = 12;
 const MOST_NOTES = 6;
 const SHOW = "Show the Difference";
@@ -40,9 +40,9 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
     this.#differences = differences;
     this.#registered = [
       vscode.window.registerTreeDataProvider(CHANGES, this),
-      vscode.commands.registerCommand("assent.openChange", (file: ChangedFile) => this.open(file)),
-      vscode.commands.registerCommand("assent.undoChange", (file: ChangedFile) => this.undo(file)),
-      vscode.commands.registerCommand("assent.bringBack", () => this.bringBack()),
+      vscode.commands.registerCommand("byleave.openChange", (file: ChangedFile) => this.open(file)),
+      vscode.commands.registerCommand("byleave.undoChange", (file: ChangedFile) => this.undo(file)),
+      vscode.commands.registerCommand("byleave.bringBack", () => this.bringBack()),
     ];
   }
 
@@ -62,7 +62,7 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
   /** The list is another; the view is there only while it has something, so that the chat has the room. */
   #tell(): void {
     const some = this.getChildren().length > 0;
-    if (some !== this.#some) void vscode.commands.executeCommand("setContext", "assent.hasChanges", some);
+    if (some !== this.#some) void vscode.commands.executeCommand("setContext", "byleave.hasChanges", some);
     this.#some = some;
     this.#changed.fire(undefined);
   }
@@ -81,8 +81,8 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
     item.description = `${what}${where}, ${time}`;
     item.tooltip = `${oneLine(file.path)}: ${done} by an agent at ${time}`;
     item.iconPath = new vscode.ThemeIcon(icon);
-    item.contextValue = "assent.change";
-    item.command = { command: "assent.openChange", title: "Open the Difference", arguments: [file] };
+    item.contextValue = "byleave.change";
+    item.command = { command: "byleave.openChange", title: "Open the Difference", arguments: [file] };
     return item;
   }
 
@@ -131,7 +131,7 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
 
   /** The editor was closed, or the disk was full, in the middle of an undo: nobody else says so. */
   async #offerEnd(file: ChangedFile): Promise<void> {
-    const words = `Assent: an undo stopped in the middle. Of what an agent did to ${oneLine(file.path)} and the files with it, only a part is undone.`;
+    const words = `Byleave: an undo stopped in the middle. Of what an agent did to ${oneLine(file.path)} and the files with it, only a part is undone.`;
     if ((await vscode.window.showWarningMessage(notice(words), FINISH)) === FINISH) await this.undo(file);
   }
 
@@ -198,5 +198,5 @@ async function tellWhy(error: unknown): Promise<void> {
 }
 
 async function tell(words: string): Promise<void> {
-  await vscode.window.showWarningMessage(notice(`Assent: ${words}`));
+  await vscode.window.showWarningMessage(notice(`Byleave: ${words}`));
 }

@@ -32,7 +32,7 @@ export function registerCommands(ports: CommandPorts): vscode.Disposable[] {
     },
     connect: async () => {
       await connector.connect(true);
-      if (connector.standing.at === "signed-out") await vscode.commands.executeCommand("assent.signIn");
+      if (connector.standing.at === "signed-out") await vscode.commands.executeCommand("byleave.signIn");
     },
     disconnect: () => connector.disconnect(),
     chooseProject: () => chooseProject(ports),
@@ -44,16 +44,17 @@ export function registerCommands(ports: CommandPorts): vscode.Disposable[] {
     showWaiting: () => showWaiting(ports),
     showLog: () => log.show(),
     showOutput: () => output.show(),
-    openSettings: () => vscode.commands.executeCommand("workbench.action.openSettings", "@ext:assent.assent"),
-    howToStart: () => vscode.commands.executeCommand("workbench.action.openWalkthrough", "assent.assent#start"),
+    openSettings: () => vscode.commands.executeCommand("workbench.action.openSettings", "@ext:byleave.byleave"),
+    howToStart: () => vscode.commands.executeCommand("workbench.action.openWalkthrough", "byleave.byleave#start"),
     openFolder: () => vscode.commands.executeCommand("vscode.openFolder"),
   };
-  return Object.entries(acts).map(([name, act]) => vscode.commands.registerCommand(`assent.${name}`, act));
+  return Object.entries(acts).map(([name, act]) => vscode.commands.registerCommand(`byleave.${name}`, act));
 }
 
 async function showWaiting({ connector, view }: CommandPorts): Promise<void> {
   await view.openWaiting();
-  if ((connector.live?.waiting.length ?? 0) === 0) await vscode.window.showInformationMessage("Assent: nothing waits.");
+  if ((connector.live?.waiting.length ?? 0) === 0)
+    await vscode.window.showInformationMessage("Byleave: nothing waits.");
 }
 
 async function chooseProject({ connector, projects }: CommandPorts): Promise<void> {

@@ -23,7 +23,7 @@ import type { StatusBar } from "./status.js";
 const FIRST_PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 15_000;
 const OUTAGE_MS = 15_000;
-const AGAIN = "Sign in again: assent link prints a link, and assent token --user NAME a token.";
+const AGAIN = "Sign in again: byleave link prints a link, and byleave token --user NAME a token.";
 /** In the folder's memory while the person has disconnected it: then it is not connected by itself. */
 const OFF = "disconnected";
 
@@ -214,29 +214,29 @@ export class Connector {
     if (this.#told) return;
     this.#told = true;
     const said = await vscode.window.showWarningMessage(
-      `Assent: ${silence(origin, status)} It is tried again by itself; what runs here goes on and is reported then.`,
+      `Byleave: ${silence(origin, status)} It is tried again by itself; what runs here goes on and is reported then.`,
       ...(isLoopback(origin) ? ["Start a local server"] : []),
       "Show the log",
     );
-    if (said === "Start a local server") await vscode.commands.executeCommand("assent.startServer");
-    if (said === "Show the log") await vscode.commands.executeCommand("assent.showLog");
+    if (said === "Start a local server") await vscode.commands.executeCommand("byleave.startServer");
+    if (said === "Show the log") await vscode.commands.executeCommand("byleave.showLog");
   }
 
   #tellNoFolder(kind: "none" | "virtual" | "unchosen"): void {
     if (kind === "unchosen") return;
     const place = placeOf({ at: at(kind) });
-    if (place.state === "away") void this.#tellPlace(`Assent: ${place.title}. ${place.text}`);
+    if (place.state === "away") void this.#tellPlace(`Byleave: ${place.title}. ${place.text}`);
   }
 
   async #tellPlace(words: string): Promise<void> {
     const said = await vscode.window.showWarningMessage(words, "Open a folder");
-    if (said !== undefined) await vscode.commands.executeCommand("assent.openFolder");
+    if (said !== undefined) await vscode.commands.executeCommand("byleave.openFolder");
   }
 
   #become(standing: Standing): void {
     this.#standing = standing;
     this.#ports.view.show(placeOf(standing), this.#live?.host ?? null);
-    void vscode.commands.executeCommand("setContext", "assent.connected", standing.at === "connected");
+    void vscode.commands.executeCommand("setContext", "byleave.connected", standing.at === "connected");
     this.#showStatus();
   }
 

@@ -4,7 +4,7 @@
 import * as vscode from "vscode";
 import { visible } from "../../../ui/src/text/visible.js";
 
-export const SCHEME = "assent-change";
+export const SCHEME = "byleave-change";
 const MOST_KEPT = 40;
 
 export class Differences implements vscode.TextDocumentContentProvider, vscode.Disposable {

@@ -37,7 +37,7 @@ async function choose(folders: vscode.WorkspaceFolder[]): Promise<vscode.Workspa
       description: listed(oneLine(folder.uri.fsPath)),
       folder,
     })),
-    { title: "Assent: in which folder may agents work?", placeHolder: "They see nothing outside it" },
+    { title: "Byleave: in which folder may agents work?", placeHolder: "They see nothing outside it" },
   );
   return picked?.folder;
 }

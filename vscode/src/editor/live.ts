@@ -10,7 +10,7 @@ import type { Executing, ExecutingState, StartExecuting } from "../host/executin
 import type { NodeHost } from "../host/node_host.js";
 import { type Asked, type Link, Watch } from "../host/watch.js";
 import { MORE_TIME } from "../tools/CommandExecutor.js";
-import { AssentError } from "../tools/errors.js";
+import { ByleaveError } from "../tools/errors.js";
 import type { Log } from "../tools/ports.js";
 import { SEARCH_LESS } from "../tools/SearchExecutor.js";
 import type { Differences } from "./diffs.js";
@@ -158,7 +158,7 @@ export class LiveProject {
       return;
     }
     this.#changed();
-    const words = notice(`Assent: nothing can be executed in this folder: ${sentence}`);
+    const words = notice(`Byleave: nothing can be executed in this folder: ${sentence}`);
     void vscode.window.showErrorMessage(words, "Try again").then((said) => {
       if (said === "Try again") void this.execute(start);
     });
@@ -172,9 +172,9 @@ export class LiveProject {
 
   /** It does not come back by itself: what it would take is in the words, or connecting asks for it. */
   async #tellEnded(why: string): Promise<void> {
-    const words = `Assent: nothing is executed in this folder any more. ${plain(oneLine(why))}`;
+    const words = `Byleave: nothing is executed in this folder any more. ${plain(oneLine(why))}`;
     const said = await vscode.window.showErrorMessage(notice(words), CONNECT);
-    if (said === CONNECT) await vscode.commands.executeCommand("assent.connect");
+    if (said === CONNECT) await vscode.commands.executeCommand("byleave.connect");
   }
 
   #asked(question: Asked): void {
@@ -187,7 +187,7 @@ export class LiveProject {
     this.#ports.output.hear(event);
     if (event.kind !== "tool.finished" || event.error === null || this.#ports.chatVisible()) return;
     if (event.error_type !== "approval_timeout" && event.error_type !== "execution_timeout") return;
-    this.#telling.late(`Assent: ${lateWords(event.error, event.error_type)}`);
+    this.#telling.late(`Byleave: ${lateWords(event.error, event.error_type)}`);
   }
 }
 
@@ -201,7 +201,7 @@ function lateWords(error: string, type: "approval_timeout" | "execution_timeout"
 
 /** Why a client did not start, in a sentence that says what to do. */
 function reason(error: unknown): string {
-  if (error instanceof AssentError) return sentence(error);
+  if (error instanceof ByleaveError) return sentence(error);
   const { code } = error as NodeJS.ErrnoException;
   if (code === "ENOENT") return "the folder is not there any more. Open it again from where it is now.";
   if (code === "EACCES" || code === "EPERM") {

@@ -36,7 +36,7 @@ export class LocalServer implements vscode.Disposable {
     const port = here === null ? "0" : new URL(here).port || "80";
     try {
       return await vscode.window.withProgress(
-        { location: vscode.ProgressLocation.Notification, title: "Assent: starting a server…" },
+        { location: vscode.ProgressLocation.Notification, title: "Byleave: starting a server…" },
         async () => {
           const url = running ?? (await this.#serve(serverCommand, port));
           return { origin: new URL(url).origin, token: await this.#token(serverCommand) };
@@ -101,18 +101,18 @@ export class LocalServer implements vscode.Disposable {
     this.#log.error("the local server did not start", { error: String(error) });
     const sentence = failure(oneLine(command), error);
     const said = await vscode.window.showErrorMessage(notice(sentence), "Open the settings", "Show the log");
-    if (said === "Open the settings") await vscode.commands.executeCommand("assent.openSettings");
-    if (said === "Show the log") await vscode.commands.executeCommand("assent.showLog");
+    if (said === "Open the settings") await vscode.commands.executeCommand("byleave.openSettings");
+    if (said === "Show the log") await vscode.commands.executeCommand("byleave.showLog");
   }
 }
 
 function failure(program: string, error: unknown): string {
   const { code, stderr } = error as NodeJS.ErrnoException & { stderr?: unknown };
   if (code === "ENOENT") {
-    return `There is no program ${program}. Install Assent with "pipx install assent", or say where it is in the setting assent.serverCommand.`;
+    return `There is no program ${program}. Install Byleave with "pipx install byleave", or say where it is in the setting byleave.serverCommand.`;
   }
   if (code === "EACCES") {
-    return `You may not run ${program}: its permissions do not allow it. Correct the setting assent.serverCommand, or the permissions.`;
+    return `You may not run ${program}: its permissions do not allow it. Correct the setting byleave.serverCommand, or the permissions.`;
   }
   const words = typeof stderr === "string" ? lastWords(stderr) : "";
   return `The server did not start: ${plain(oneLine(words || (error instanceof Error ? error.message : String(error))))}`;
@@ -141,7 +141,7 @@ async function consent(command: string, running: string | null): Promise<boolean
   const [question, detail, yes] =
     running === null
       ? [
-          "Start an Assent server on this machine?",
+          "Start a Byleave server on this machine?",
           `Runs ${program} serve on 127.0.0.1 as you, until this window closes, and makes a token for you that is kept in the editor's secret storage.`,
           "Start",
         ]

@@ -6,7 +6,7 @@ import { visible } from "../../../ui/src/text/visible.js";
 import type { Fields, Log } from "../tools/ports.js";
 
 export class ChannelLog implements Log, vscode.Disposable {
-  readonly #channel = vscode.window.createOutputChannel("Assent", { log: true });
+  readonly #channel = vscode.window.createOutputChannel("Byleave", { log: true });
 
   debug(message: string, fields?: Fields): void {
     this.#channel.debug(line(message, fields));

@@ -10,7 +10,7 @@ export function notice(text: string): string {
   return text.replaceAll("](", "] (");
 }
 
-/** A sentence of Assent's own: what it marks as code stands in quotes. Never for a call, where every character counts. */
+/** A sentence of Byleave's own: what it marks as code stands in quotes. Never for a call, where every character counts. */
 export function plain(text: string): string {
   return text.replace(/(?<![^\s(])`([^`\n]+)`(?![^\s,.;:?!)…])/g, '"$1"');
 }

@@ -50,7 +50,7 @@ export class OutputTerminal implements vscode.Disposable {
 
   show(): void {
     this.#terminal ??= vscode.window.createTerminal({
-      name: "Assent output",
+      name: "Byleave output",
       iconPath: new vscode.ThemeIcon("check"),
       pty: {
         onDidWrite: this.#written.event,

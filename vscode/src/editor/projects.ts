@@ -42,7 +42,7 @@ async function pick(api: Api, projects: Project[], folder: vscode.WorkspaceFolde
     project,
   }));
   const picked = await vscode.window.showQuickPick([made, ...items], {
-    title: `Assent: which project is ${oneLine(folder.name)}?`,
+    title: `Byleave: which project is ${oneLine(folder.name)}?`,
     placeHolder: "Agents of the project will be able to work in this folder",
   });
   if (!picked) return null;

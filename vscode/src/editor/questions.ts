@@ -30,7 +30,7 @@ export interface QuestionPorts {
 /** Puts one question; resolves when the person did something about it, or let it be. `more`: how many wait beside it. */
 export async function askNatively(question: Asked, ports: QuestionPorts, more = 0): Promise<void> {
   const beside = more === 0 ? "" : more === 1 ? " (1 more waits)" : ` (${more} more wait)`;
-  const head = notice(`Assent asks (${question.risk}): ${shortened(summary(question), 180)}${beside}`);
+  const head = notice(`Byleave asks (${question.risk}): ${shortened(summary(question), 180)}${beside}`);
   const put = question.risk === "HIGH" ? vscode.window.showErrorMessage : vscode.window.showWarningMessage;
   // A dialog cannot show what a file holds, or how it would change.
   const buttons = question.inspected ? [SHOW, DENY] : [ALLOW, DENY, SHOW];
@@ -63,7 +63,7 @@ export async function showChange(question: Asked, ports: QuestionPorts, preserve
 
 async function deny(question: Asked, ports: QuestionPorts): Promise<void> {
   const reason = await vscode.window.showInputBox({
-    title: "Assent: deny",
+    title: "Byleave: deny",
     prompt: "Why? The agent is told. Leave it empty for no reason; Escape goes back.",
     ignoreFocusOut: true,
   });
@@ -139,6 +139,6 @@ async function decided(ports: QuestionPorts, send: () => Promise<unknown>): Prom
     if (!(error instanceof Problem)) throw error;
     const words = error.status === 409 ? `Somebody was faster: ${plain(oneLine(error.message))}` : sentence(error);
     // With a button the editor shows all of it; without one, a line.
-    if ((await vscode.window.showWarningMessage(notice(`Assent: ${words}`), SHOW)) === SHOW) ports.openWaiting();
+    if ((await vscode.window.showWarningMessage(notice(`Byleave: ${words}`), SHOW)) === SHOW) ports.openWaiting();
   }
 }

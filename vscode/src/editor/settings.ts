@@ -18,14 +18,14 @@ export interface Settings {
 }
 
 export function readSettings(): Settings {
-  const kept = vscode.workspace.getConfiguration("assent");
+  const kept = vscode.workspace.getConfiguration("byleave");
   // Also where the editor should let one of a folder through.
   const own = <T>(name: string) => kept.inspect<T>(name)?.globalValue;
   const serverUrl = own<string>("serverUrl") || DEFAULT_SERVER;
   return {
     origin: originOf(serverUrl),
     serverUrl,
-    serverCommand: own<string>("serverCommand") || "assent",
+    serverCommand: own<string>("serverCommand") || "byleave",
     connectAtStart: own<boolean>("connectAtStart") ?? true,
     notify: own<boolean>("notifications") ?? true,
     openDiffs: own<boolean>("openDiffs") ?? false,
@@ -34,5 +34,5 @@ export function readSettings(): Settings {
 }
 
 export async function saveServer(origin: string): Promise<void> {
-  await vscode.workspace.getConfiguration("assent").update("serverUrl", origin, vscode.ConfigurationTarget.Global);
+  await vscode.workspace.getConfiguration("byleave").update("serverUrl", origin, vscode.ConfigurationTarget.Global);
 }

@@ -20,8 +20,8 @@ const UNENCRYPTED = "would go over the network unencrypted. Use https, unless yo
 /** Asks for a link, or for an address and a token. Whether somebody is signed in afterwards. */
 export async function signIn(tokens: Tokens): Promise<boolean> {
   const typed = await vscode.window.showInputBox({
-    title: "Assent: sign in",
-    prompt: 'The server\'s address, or a sign-in link: "assent link" prints one, and so does "assent up".',
+    title: "Byleave: sign in",
+    prompt: 'The server\'s address, or a sign-in link: "byleave link" prints one, and so does "byleave up".',
     value: readSettings().serverUrl,
     ignoreFocusOut: true,
     validateInput: addressRemark,
@@ -35,8 +35,8 @@ export async function signIn(tokens: Tokens): Promise<boolean> {
 
 async function askToken(tokens: Tokens, origin: string): Promise<boolean> {
   const typed = await vscode.window.showInputBox({
-    title: `Assent: sign in to ${origin}`,
-    prompt: 'A token of the server ("assent token --user NAME" prints one there), or a sign-in link.',
+    title: `Byleave: sign in to ${origin}`,
+    prompt: 'A token of the server ("byleave token --user NAME" prints one there), or a sign-in link.',
     password: true,
     ignoreFocusOut: true,
     validateInput: (text) => (linkOf(text) === null ? tokenProblem(text.trim()) : linkProblem(text, origin)),
@@ -70,12 +70,12 @@ export async function takeLink(
   const found = await exchange(link);
   if (found.kind === "problem") return tell(found.words);
   if (!(await agree(found.user)) || !(await takeToken(tokens, link.origin, found.token))) return false;
-  void vscode.window.showInformationMessage(notice(`Assent: signed in to ${link.origin} as ${found.user}.`));
+  void vscode.window.showInformationMessage(notice(`Byleave: signed in to ${link.origin} as ${found.user}.`));
   return true;
 }
 
 /**
- * Links that were opened outside: `vscode://assent.assent/signin?link=…`. Any web page can have one opened, so nothing is
+ * Links that were opened outside: `vscode://byleave.byleave/signin?link=…`. Any web page can have one opened, so nothing is
  * sent before the person has agreed to the server, and nothing is kept before they have agreed to the user.
  */
 export class OpenedLinks implements vscode.UriHandler {
@@ -100,7 +100,7 @@ export class OpenedLinks implements vscode.UriHandler {
   async #take(uri: vscode.Uri): Promise<boolean> {
     const link = uri.path === "/signin" ? linkOf(new URLSearchParams(uri.query).get("link") ?? "") : null;
     if (link === null) {
-      return tell('The link that was opened is no sign-in link. Run "assent link", and paste what it prints.');
+      return tell('The link that was opened is no sign-in link. Run "byleave link", and paste what it prints.');
     }
     if (!(await agreed(`Sign in to the server ${link.origin}?`, serverDetail(link.origin)))) return false;
     return await takeLink(this.tokens, link, (user) =>
@@ -114,8 +114,8 @@ export class OpenedLinks implements vscode.UriHandler {
 
 /** Says why nobody was signed in. With a button the editor shows all of it; without one, a line. */
 function tell(words: string): false {
-  void vscode.window.showErrorMessage(notice(`Assent: ${plain(words)}`), AGAIN).then((said) => {
-    if (said === AGAIN) void vscode.commands.executeCommand("assent.signIn");
+  void vscode.window.showErrorMessage(notice(`Byleave: ${plain(words)}`), AGAIN).then((said) => {
+    if (said === AGAIN) void vscode.commands.executeCommand("byleave.signIn");
   });
   return false;
 }
@@ -137,7 +137,7 @@ export function addressRemark(text: string): string | vscode.InputBoxValidationM
   const link = linkOf(text);
   const origin = link === null ? originOf(text) : link.origin;
   if (origin === null) {
-    return "Write it as https://assent.example.com or http://127.0.0.1:8477, without a path; or paste a whole sign-in link.";
+    return "Write it as https://byleave.example.com or http://127.0.0.1:8477, without a path; or paste a whole sign-in link.";
   }
   if (origin.startsWith("http:") && !isLoopback(origin)) {
     const message = `${link === null ? "The token" : "The sign-in"} ${UNENCRYPTED}`;
@@ -156,7 +156,7 @@ export function unfit(me: Me): string | null {
   if (me.scopes.includes("agent")) return "This is an agent's token. The editor answers questions, which no agent may.";
   const missing = (["chat", "approve", "execute"] as const).filter((scope) => !me.scopes.includes(scope));
   if (missing.length === 0) return null;
-  return `This token lacks the scope ${missing.join(", ")}. "assent token --user NAME" makes one that has all of them.`;
+  return `This token lacks the scope ${missing.join(", ")}. "byleave token --user NAME" makes one that has all of them.`;
 }
 
 function failure(origin: string, error: unknown): string {

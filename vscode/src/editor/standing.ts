@@ -11,10 +11,10 @@ export type Standing =
   | { readonly at: "refused" | "unproven"; readonly why: string }
   | { readonly at: "connected"; readonly projectId: string; readonly folder: string };
 
-const SIGN_IN: Action = { command: "assent.signIn", label: "Sign in" };
-const START: Action = { command: "assent.startServer", label: "Start a local server" };
-const CONNECT: Action = { command: "assent.connect", label: "Connect this folder" };
-const SETTINGS: Action = { command: "assent.openSettings", label: "Open the settings" };
+const SIGN_IN: Action = { command: "byleave.signIn", label: "Sign in" };
+const START: Action = { command: "byleave.startServer", label: "Start a local server" };
+const CONNECT: Action = { command: "byleave.connect", label: "Connect this folder" };
+const SETTINGS: Action = { command: "byleave.openSettings", label: "Open the settings" };
 
 export function placeOf(standing: Standing): Place {
   if (standing.at === "connected") return { state: "ready", projectId: standing.projectId };
@@ -28,46 +28,46 @@ function words(standing: Exclude<Standing, { at: "connected" }>): [string, strin
       return [
         "No folder is open",
         "Agents work in one folder and see nothing outside it. Open the folder first.",
-        [{ command: "assent.openFolder", label: "Open a folder" }],
+        [{ command: "byleave.openFolder", label: "Open a folder" }],
       ];
     case "virtual":
       return [
         "This folder is not on a disk",
-        "Assent runs commands and changes files where they are. It cannot do that in a virtual workspace: open a folder of this machine, or one over SSH, WSL or a container.",
-        [{ command: "assent.openFolder", label: "Open a folder" }],
+        "Byleave runs commands and changes files where they are. It cannot do that in a virtual workspace: open a folder of this machine, or one over SSH, WSL or a container.",
+        [{ command: "byleave.openFolder", label: "Open a folder" }],
       ];
     case "unchosen":
       return [
         "Which folder?",
         "This window has several folders. Choose the one agents may work in; they see nothing of the others.",
-        [{ command: "assent.connect", label: "Choose a folder" }],
+        [{ command: "byleave.connect", label: "Choose a folder" }],
       ];
     case "bad-address":
       return [
         "The server's address is wrong",
-        "The setting assent.serverUrl must be an address such as http://127.0.0.1:8477, without a path.",
+        "The setting byleave.serverUrl must be an address such as http://127.0.0.1:8477, without a path.",
         [SETTINGS],
       ];
     case "disconnected":
       return [
         "Not connected",
         "Agents cannot work in this folder now. Nothing runs here until you connect it.",
-        [CONNECT, { command: "assent.signOut", label: "Sign out" }],
+        [CONNECT, { command: "byleave.signOut", label: "Sign out" }],
       ];
     case "connecting":
       return ["Connecting…", "Looking for the server and this folder's project.", []];
     case "signed-out":
       return [
-        "Sign in to Assent",
+        "Sign in to Byleave",
         standing.why ??
-          "Paste a sign-in link (run assent link to get one) or a token of your server. Or start a server on this machine.",
+          "Paste a sign-in link (run byleave link to get one) or a token of your server. Or start a server on this machine.",
         [SIGN_IN, START],
       ];
     case "unreachable":
       return [
         "The server does not answer",
         `${silence(standing.origin, standing.status)} It is tried again by itself.`,
-        [{ command: "assent.connect", label: "Try again now" }, START, SETTINGS],
+        [{ command: "byleave.connect", label: "Try again now" }, START, SETTINGS],
       ];
     case "refused":
       return ["The server refused", standing.why, [CONNECT, SIGN_IN]];
@@ -81,7 +81,7 @@ export function silence(origin: string, status: number): string {
   if (status !== 0)
     return `What answers at ${origin} has a problem of its own (${status}). See its log, or ask who runs it.`;
   if (!isLoopback(origin)) return `Nothing answers at ${origin}. See your network and the address, or ask who runs it.`;
-  return `Nothing answers at ${origin}. Start the server with assent serve or assent up, or let the editor start one.`;
+  return `Nothing answers at ${origin}. Start the server with byleave serve or byleave up, or let the editor start one.`;
 }
 
 /** What the status bar shows. */
@@ -102,40 +102,40 @@ export interface Facts {
 }
 
 export function statusOf(standing: Standing, facts: Facts): Shown {
-  if (standing.at === "connecting") return shown("$(sync~spin) Assent", "Assent is connecting.");
+  if (standing.at === "connecting") return shown("$(sync~spin) Byleave", "Byleave is connecting.");
   if (standing.at === "unreachable") {
     const tooltip = `${silence(standing.origin, standing.status)} It is tried again by itself.`;
-    return shown("$(warning) Assent: no server", tooltip);
+    return shown("$(warning) Byleave: no server", tooltip);
   }
-  if (standing.at === "signed-out") return shown("$(key) Assent: sign in", "Nobody is signed in to Assent.");
+  if (standing.at === "signed-out") return shown("$(key) Byleave: sign in", "Nobody is signed in to Byleave.");
   if (standing.at !== "connected") {
-    return shown("$(circle-slash) Assent", `${words(standing)[0]}. Nothing runs in this folder.`);
+    return shown("$(circle-slash) Byleave", `${words(standing)[0]}. Nothing runs in this folder.`);
   }
   if (!facts.up)
-    return shown("$(sync~spin) Assent: reconnecting", "The connection was lost. It is tried again by itself.");
+    return shown("$(sync~spin) Byleave: reconnecting", "The connection was lost. It is tried again by itself.");
   if (facts.waiting > 0) {
     const many = facts.waiting === 1 ? "1 question waits" : `${facts.waiting} questions wait`;
-    return { text: `$(bell-dot) Assent: ${facts.waiting} waiting`, tooltip: `${many} for your answer.`, alarm: true };
+    return { text: `$(bell-dot) Byleave: ${facts.waiting} waiting`, tooltip: `${many} for your answer.`, alarm: true };
   }
   if (!facts.trusted) {
     return shown(
-      "$(shield) Assent: not trusted",
+      "$(shield) Byleave: not trusted",
       "This folder is not trusted, so nothing is executed in it. The chat works.",
     );
   }
   if (!facts.executes)
     return shown(
-      "$(warning) Assent: not executing",
-      "Connected, but nothing can be executed here. Run Assent: Show the Log to see why, and Assent: Connect This Folder to try again.",
+      "$(warning) Byleave: not executing",
+      "Connected, but nothing can be executed here. Run Byleave: Show the Log to see why, and Byleave: Connect This Folder to try again.",
     );
   if (facts.isolation === "none") {
     return shown(
-      "$(unlock) Assent: not isolated",
-      "Connected. Nothing isolates commands here: they run only where the setting assent.sandbox is none, and every one asks.",
+      "$(unlock) Byleave: not isolated",
+      "Connected. Nothing isolates commands here: they run only where the setting byleave.sandbox is none, and every one asks.",
     );
   }
   const held = facts.isolation === null ? "" : ` Commands are held by ${facts.isolation}.`;
-  return shown("$(check) Assent", `Connected: agents may work in ${standing.folder}, as you allow it.${held}`);
+  return shown("$(check) Byleave", `Connected: agents may work in ${standing.folder}, as you allow it.${held}`);
 }
 
 function shown(text: string, tooltip: string): Shown {

@@ -7,9 +7,9 @@ export class StatusBar implements vscode.Disposable {
   readonly #item: vscode.StatusBarItem;
 
   constructor() {
-    this.#item = vscode.window.createStatusBarItem("assent", vscode.StatusBarAlignment.Left, 10);
-    this.#item.name = "Assent";
-    this.#item.command = "assent.openChat";
+    this.#item = vscode.window.createStatusBarItem("byleave", vscode.StatusBarAlignment.Left, 10);
+    this.#item.name = "Byleave";
+    this.#item.command = "byleave.openChat";
     this.#item.show();
   }
 

@@ -56,7 +56,7 @@ export class Telling {
       const more = this.#moreLate;
       this.#moreLate = 0;
       if (more === 0 || this.#ended || this.#ports.chatVisible()) return;
-      this.late(`Assent: ${more} more ended because nobody answered in time, or they took too long.`);
+      this.late(`Byleave: ${more} more ended because nobody answered in time, or they took too long.`);
     });
   }
 
@@ -101,7 +101,7 @@ export class Telling {
     const high = waiting.filter(({ risk }) => risk === "HIGH").length;
     const which = high === 0 ? "" : `, ${high} of them HIGH`;
     const put = high === 0 ? vscode.window.showWarningMessage : vscode.window.showErrorMessage;
-    const said = await put(`Assent: ${waiting.length} questions wait for your answer${which}.`, SHOW);
+    const said = await put(`Byleave: ${waiting.length} questions wait for your answer${which}.`, SHOW);
     if (said === SHOW) this.#ports.openWaiting();
   }
 }

@@ -1,5 +1,5 @@
 // Undoing from the editor: through the server while it is there, so that its rules count and its record has it; else here
-// alone, as `assent undo` does it without a server. Either way it is this machine that acts, and only as it was shown.
+// alone, as `byleave undo` does it without a server. Either way it is this machine that acts, and only as it was shown.
 
 import type { UndoPlan } from "@protocol";
 import { type Api, Problem } from "../../../ui/src/api.js";

@@ -13,7 +13,7 @@ const KEYED = [
 
 /** What a search needs to know now. */
 export async function webSettings(secrets: vscode.SecretStorage): Promise<WebSettings> {
-  const kept = vscode.workspace.getConfiguration("assent");
+  const kept = vscode.workspace.getConfiguration("byleave");
   const own = <T>(name: string) => kept.inspect<T>(`search.${name}`)?.globalValue;
   return {
     provider: PROVIDERS.find((each) => each === own<string>("provider")) ?? null,
@@ -28,10 +28,10 @@ export async function webSettings(secrets: vscode.SecretStorage): Promise<WebSet
 
 /** Ask for a key and keep it; an empty one is forgotten. */
 export async function setSearchKey(secrets: vscode.SecretStorage): Promise<void> {
-  const picked = await vscode.window.showQuickPick([...KEYED], { title: "Assent: a key for web search" });
+  const picked = await vscode.window.showQuickPick([...KEYED], { title: "Byleave: a key for web search" });
   if (picked === undefined) return;
   const typed = await vscode.window.showInputBox({
-    title: `Assent: ${picked.label}`,
+    title: `Byleave: ${picked.label}`,
     prompt: `Your key for ${picked.label}. It goes there with each search and nowhere else. Leave it empty to forget it.`,
     password: true,
     ignoreFocusOut: true,
@@ -41,7 +41,9 @@ export async function setSearchKey(secrets: vscode.SecretStorage): Promise<void>
   if (typed.trim() === "") await secrets.delete(keyOf(picked.provider));
   else await secrets.store(keyOf(picked.provider), typed.trim());
   await vscode.window.showInformationMessage(
-    typed.trim() === "" ? `Assent: the key for ${picked.label} is forgotten.` : `Assent: ${picked.label} can be asked.`,
+    typed.trim() === ""
+      ? `Byleave: the key for ${picked.label} is forgotten.`
+      : `Byleave: ${picked.label} can be asked.`,
   );
 }
 

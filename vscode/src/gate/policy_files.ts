@@ -1,7 +1,7 @@
 // The rule files of this machine: the device's, the user's own, and the project's. A file that somebody else could have
 // written is no rule of its owner's, so it is refused; so is one that cannot be read or understood, and then nothing runs.
 // A project's file comes with a repository: it is opened without following a link, tightens at once, and loosens only
-// while its content is what the owner trusted with `assent trust`. Where a workspace holds Assent's own files, a layer of
+// while its content is what the owner trusted with `byleave trust`. Where a workspace holds Byleave's own files, a layer of
 // its own denies them. The only module of the gate that opens a file.
 
 import { createHash } from "node:crypto";
@@ -17,17 +17,17 @@ import { numberOf } from "./tables.js";
 const MAX_BYTES = numberOf("policies.MAX_POLICY_CHARACTERS");
 const MAX_TRUSTED_BYTES = 4 * 1024 * 1024;
 const MAX_SOURCE_CHARACTERS = 400;
-const DEVICE_POLICY = "/etc/assent/policy.toml";
-const PROJECT_POLICY = ".assent/policy.toml";
+const DEVICE_POLICY = "/etc/byleave/policy.toml";
+const PROJECT_POLICY = ".byleave/policy.toml";
 const { O_RDONLY, O_NONBLOCK, O_NOFOLLOW, O_DIRECTORY } = constants;
 
 /** Where the files are, as far as it is not the usual place. */
 export interface PolicyPlaces {
-  /** ASSENT_USER_POLICY. */
+  /** BYLEAVE_USER_POLICY. */
   readonly userPolicy?: string | undefined;
-  /** ASSENT_DEVICE_POLICY. */
+  /** BYLEAVE_DEVICE_POLICY. */
   readonly devicePolicy?: string | undefined;
-  /** ASSENT_HOME: where it is kept what the owner trusted. */
+  /** BYLEAVE_HOME: where it is kept what the owner trusted. */
   readonly home?: string | undefined;
 }
 
@@ -46,13 +46,13 @@ export interface LoadedPolicy {
   readonly notes: readonly string[];
 }
 
-/** Where Assent keeps its state when nothing else is said. */
+/** Where Byleave keeps its state when nothing else is said. */
 export function defaultHome(): string {
-  return join(base("XDG_DATA_HOME", ".local/share"), "assent");
+  return join(base("XDG_DATA_HOME", ".local/share"), "byleave");
 }
 
 function userDirectory(): string {
-  return join(base("XDG_CONFIG_HOME", ".config"), "assent");
+  return join(base("XDG_CONFIG_HOME", ".config"), "byleave");
 }
 
 function base(variable: string, usual: string): string {
@@ -98,12 +98,12 @@ export function loadPolicy(workspace: string, places: PolicyPlaces = {}): Loaded
 function heldBack({ rules, trusted, turnedOn }: LayerPolicy): string[] {
   const allowed = rules.filter((rule) => rule.action === "allow").map((rule) => `rule ${rule.number}: ${rule.text}`);
   const loosening = [...turnedOn.map((name) => `turns on the command ${name}`), ...allowed];
-  return trusted ? [] : loosening.map((line) => `held back until you run \`assent trust\`: ${line}`);
+  return trusted ? [] : loosening.map((line) => `held back until you run \`byleave trust\`: ${line}`);
 }
 
-/** Denies Assent's own files in a workspace to every tool, whether they exist or not. */
+/** Denies Byleave's own files in a workspace to every tool, whether they exist or not. */
 function ownLayer(root: string, home: string, places: PolicyPlaces): LayerPolicy | undefined {
-  const files = [places.userPolicy, places.devicePolicy, process.env.ASSENT_CONFIG].filter(
+  const files = [places.userPolicy, places.devicePolicy, process.env.BYLEAVE_CONFIG].filter(
     (path) => path !== undefined,
   );
   const own = [home, defaultHome(), userDirectory(), dirname(DEVICE_POLICY), ...files];
@@ -111,16 +111,16 @@ function ownLayer(root: string, home: string, places: PolicyPlaces): LayerPolicy
   const inside = [...new Set(spelled.map((path) => relative(root, path)))].filter((path) => !leadsUp(path));
   if (inside.includes("") || ["clients", "undo"].some((name) => !leadsUp(relative(join(real(home), name), root)))) {
     const hint = "name a project's directory";
-    throw new PolicyError(`'${root}' cannot be a workspace: it is where Assent keeps its own files.`, hint);
+    throw new PolicyError(`'${root}' cannot be a workspace: it is where Byleave keeps its own files.`, hint);
   }
-  const because = "These are Assent's own files: its state, its keys and your rules.";
+  const because = "These are Byleave's own files: its state, its keys and your rules.";
   const rules = inside.map((path, index) => {
     // Spelled as patterns are compared, so that the names fit whatever they hold.
     const pattern = new Pattern(null, [], [], [`/${namesOf(path).join("/")}`]);
     return new Rule("built-in" satisfies Layer, index + 1, "deny", pattern, `deny in ${path}`, because);
   });
   const more = { turnedOn: [], widestMode: "full", trusted: true } as const;
-  return rules.length === 0 ? undefined : { layer: "built-in", source: "Assent itself", rules, ...more };
+  return rules.length === 0 ? undefined : { layer: "built-in", source: "Byleave itself", rules, ...more };
 }
 
 function leadsUp(path: string): boolean {
@@ -183,10 +183,10 @@ function readOwned(path: string): Buffer | undefined {
 /** The project's file as it lies there, through no link. */
 function readProject(root: string): Buffer | undefined {
   return reading(PROJECT_POLICY, `The project's policy '${PROJECT_POLICY}'`, () => {
-    const directory = openSync(join(root, ".assent"), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK);
+    const directory = openSync(join(root, ".byleave"), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK);
     try {
       // On Linux through the open directory, so that it cannot be swapped for a link meanwhile.
-      const below = platform() === "linux" ? `/proc/self/fd/${directory}` : join(root, ".assent");
+      const below = platform() === "linux" ? `/proc/self/fd/${directory}` : join(root, ".byleave");
       const file = openSync(join(below, "policy.toml"), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
       try {
         return readAll(file, MAX_BYTES);

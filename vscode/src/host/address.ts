@@ -2,7 +2,7 @@
 
 import { addressOf, loopbackNumber } from "../tools/addresses.js";
 
-/** The origin of a server, `https://assent.example.com`; null when the text is no address of one. */
+/** The origin of a server, `https://byleave.example.com`; null when the text is no address of one. */
 export function originOf(text: string): string | null {
   let url: URL;
   try {
@@ -17,7 +17,7 @@ export function originOf(text: string): string | null {
   return url.origin;
 }
 
-/** A one-time link as `assent up` and `assent link` print it. */
+/** A one-time link as `byleave up` and `byleave link` print it. */
 export interface SignInLink {
   readonly origin: string;
   readonly code: string;

@@ -34,7 +34,7 @@ export async function exchange({ origin, code }: SignInLink): Promise<Exchanged>
   }
   if (typeof detail !== "string" || answer.status === 404 || answer.status === 405) {
     return problem(
-      `What answers at ${origin} gives no token for a link (${answer.status}). Is it an Assent server of this version? A token works too: "assent token --user NAME" prints one.`,
+      `What answers at ${origin} gives no token for a link (${answer.status}). Is it a Byleave server of this version? A token works too: "byleave token --user NAME" prints one.`,
     );
   }
   return problem(shortened(oneLine(typeof hint === "string" ? `${detail} ${hint}` : detail), 500));

@@ -7,7 +7,7 @@
 import { lstatSync } from "node:fs";
 import type { ExecuteCommandResult } from "@protocol";
 import { CommandValidator, changesWhatItRuns } from "../gate/index.js";
-import { AssentError, ExecutionTimeout, RefusedError, ToolFailure } from "./errors.js";
+import { ByleaveError, ExecutionTimeout, RefusedError, ToolFailure } from "./errors.js";
 import type { RunOptions } from "./FileSystemExecutor.js";
 import type { Floor } from "./floor.js";
 import { startsNothing } from "./git_words.js";
@@ -60,7 +60,7 @@ export class CommandExecutor {
     if (!this.sandbox.isolation().isolated && this.settings.sandbox !== "none") {
       throw new RefusedError(
         `Nothing isolates commands on this machine, so none is run: ${this.sandbox.isolation().degraded[0]}`,
-        "install bubblewrap, or allow commands without isolation in the settings of Assent",
+        "install bubblewrap, or allow commands without isolation in the settings of Byleave",
       );
     }
     checkOperands(this.paths, command, args);
@@ -77,7 +77,7 @@ export class CommandExecutor {
       const quiet = this.settings.commandIdleSeconds;
       throw new ExecutionTimeout(
         `${command} printed nothing for ${quiet} s and was ended.`,
-        "A setting of Assent says how long it may be quiet.",
+        "A setting of Byleave says how long it may be quiet.",
         result,
       );
     }
@@ -174,7 +174,7 @@ async function runHeld(
     }
   } catch (error) {
     // Ended by us, or the sandbox itself stumbled over the change.
-    if (holding.drifted === undefined || signal?.aborted || !(error instanceof AssentError)) {
+    if (holding.drifted === undefined || signal?.aborted || !(error instanceof ByleaveError)) {
       throw error;
     }
   } finally {

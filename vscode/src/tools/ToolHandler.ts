@@ -18,7 +18,7 @@ import { ApprovalDesk, type PastApproval } from "./approvals.js";
 import { ReadCache } from "./cache.js";
 import { boundOf, type Passed, SignalChecks } from "./checks.js";
 import { Deadline } from "./deadline.js";
-import { AssentError, ExecutionCancelled, kindOf, ToolTypeError } from "./errors.js";
+import { ByleaveError, ExecutionCancelled, kindOf, ToolTypeError } from "./errors.js";
 import { Inspector } from "./inspector.js";
 import type { Journal } from "./journal.js";
 import type { Link } from "./link.js";
@@ -245,7 +245,7 @@ export class ToolHandler {
       this.#queue.add(event);
       this.#log.info("queued", { tool_id: event.tool_id, waiting: this.queued.length });
     } catch (error) {
-      this.#fail(event.tool_id, event.tool_name, error as AssentError);
+      this.#fail(event.tool_id, event.tool_name, error as ByleaveError);
     }
   }
 
@@ -275,7 +275,7 @@ export class ToolHandler {
   }
 
   /** Report a call that never ran. */
-  #fail(toolId: string, toolName: string, error: AssentError): void {
+  #fail(toolId: string, toolName: string, error: ByleaveError): void {
     this.#track(
       this.#report(
         { toolId, toolName, outcome: { error }, durationMs: 0, timestamp: timestamp(this.#clock.now()) },
@@ -303,16 +303,16 @@ export class ToolHandler {
     await this.#report({ toolId, toolName, outcome, durationMs, timestamp: timestamp(this.#clock.now()) }, changes);
   }
 
-  #errorOf(error: unknown, toolId: string, signal: AbortSignal): AssentError {
+  #errorOf(error: unknown, toolId: string, signal: AbortSignal): ByleaveError {
     if (signal.aborted) {
-      return signal.reason as AssentError;
+      return signal.reason as ByleaveError;
     }
-    if (error instanceof AssentError) {
+    if (error instanceof ByleaveError) {
       return error;
     }
     // The boundary: every execution reports, whatever goes wrong.
     this.#log.error("failed unexpectedly", { tool_id: toolId, error: kindOf(error) });
-    return new AssentError(`The client failed with ${kindOf(error)}; see its log.`);
+    return new ByleaveError(`The client failed with ${kindOf(error)}; see its log.`);
   }
 
   async #perform(event: ExecutionSignal, signal: AbortSignal): Promise<AnyResult> {

@@ -12,7 +12,7 @@ import { NO_POLICY, type Params, type Policy } from "../gate/index.js";
 import { workingBubblewrap } from "./bubblewrap.js";
 import { CommandExecutor, type CommandOptions, type CommandParams } from "./CommandExecutor.js";
 import { refuseLate } from "./deadline.js";
-import { AssentError, ConfigurationError, ToolTypeError } from "./errors.js";
+import { ByleaveError, ConfigurationError, ToolTypeError } from "./errors.js";
 import { FileSystemExecutor, type ReadParams, type WriteParams } from "./FileSystemExecutor.js";
 import { Floor } from "./floor.js";
 import { inspectCommand, inspectWrite } from "./inspection.js";
@@ -191,7 +191,7 @@ export class Workspace {
     try {
       this.#refuseDenied("write_file", path);
     } catch (error) {
-      if (error instanceof AssentError) {
+      if (error instanceof ByleaveError) {
         return { files: [], problem: error.message.slice(0, 400) };
       }
       throw error;
@@ -312,7 +312,7 @@ export class Workspace {
 export async function chooseSandbox(root: string, wanted: ToolSettings["sandbox"]): Promise<Sandbox> {
   const identity = gitIdentity(root);
   if (wanted === "none") {
-    return new NoSandbox(root, "A setting of Assent says that commands are not isolated.", identity);
+    return new NoSandbox(root, "A setting of Byleave says that commands are not isolated.", identity);
   }
   const kind = process.platform === "darwin" ? "seatbelt" : "bwrap";
   if (wanted !== "auto" && wanted !== kind) {

@@ -4,7 +4,7 @@
 // client never become an approval: they post nothing at all.
 
 import type { ApprovalDecided, ApprovalRequest, ApprovalRequested, ApprovalStatus, DecisionAnswer } from "@protocol";
-import { AssentError, CallerError, ConflictError, NotFound, ToolApprovalTimeout, UnreachableError } from "./errors.js";
+import { ByleaveError, CallerError, ConflictError, NotFound, ToolApprovalTimeout, UnreachableError } from "./errors.js";
 import { type Link, pauseBefore } from "./link.js";
 import { type Answer, type Clock, type Log, type Prompt, type Question, sleep, type Timer } from "./ports.js";
 import { timestamp } from "./words.js";
@@ -223,7 +223,7 @@ export class ApprovalDesk {
       this.#say(`Your answer came too late: ${error.message.replaceAll("person:", "")}`);
       return;
     }
-    const sentence = error instanceof AssentError ? error.sentence : String(error);
+    const sentence = error instanceof ByleaveError ? error.sentence : String(error);
     this.parts.log.error("decision not taken", { approval_id: id, error: sentence });
     const aboutTerms = waiting.answer?.terms != null && !(error instanceof NotFound);
     if (error instanceof CallerError && !aboutTerms) {

@@ -63,7 +63,7 @@ export class Extras {
 
   /** The child's number for a file with this content, that no other program can find. */
   content(data: Buffer): number {
-    this.#directory ??= mkdtempSync(join(tmpdir(), "assent-"));
+    this.#directory ??= mkdtempSync(join(tmpdir(), "byleave-"));
     this.#count += 1;
     const path = join(this.#directory, String(this.#count));
     writeFileSync(path, data, { mode: 0o600 });

@@ -8,7 +8,7 @@ import type { ExecutionSignal } from "@protocol";
 import { alwaysAsks, type Gate, message, type Params, type Verdict } from "../gate/index.js";
 import { callDigest } from "../protocol/digests.js";
 import { TOO_LATE } from "./deadline.js";
-import { AssentError, DriftedError, ExecutionCancelled, ExecutionTimeout, NotFound, RefusedError } from "./errors.js";
+import { ByleaveError, DriftedError, ExecutionCancelled, ExecutionTimeout, NotFound, RefusedError } from "./errors.js";
 import type { Link } from "./link.js";
 import type { Clock, Log } from "./ports.js";
 import type { Workspace } from "./Workspace.js";
@@ -59,7 +59,7 @@ export class SignalChecks {
     try {
       ({ status } = await this.parts.link.getTool(event.tool_id));
     } catch (error) {
-      if (!(error instanceof AssentError)) {
+      if (!(error instanceof ByleaveError)) {
         throw error;
       }
       if (!(error instanceof NotFound)) {

@@ -7,8 +7,8 @@ import { PathValidationError } from "./errors.js";
 import { repr, TABLES, visibleName } from "./words.js";
 
 const HINT = "Ask for the file by its own name.";
-/** Names that only Assent gives, for a moment. */
-const PASSING = /^\.assent-[0-9a-f]{16}\.(?:tmp|undo)$/;
+/** Names that only Byleave gives, for a moment. */
+const PASSING = /^\.byleave-[0-9a-f]{16}\.(?:tmp|undo)$/;
 const NEVER_WRITTEN = new Set(TABLES.never_written);
 
 /** Refuse to read a file that holds secrets under a name that does not say so. */
@@ -41,7 +41,7 @@ function levelOf(path: string): Level {
   return levels.reduce((one, other) => (rank(other) > rank(one) ? other : one));
 }
 
-/** Refuse a real path (links resolved) that runs through `.git` or `.assent`, however they are spelled. */
+/** Refuse a real path (links resolved) that runs through `.git` or `.byleave`, however they are spelled. */
 export function refuseProtectedDirectory(real: string, path: string): void {
   for (const part of real.split("/")) {
     // Other file systems drop trailing dots and spaces and do not tell upper from lower case.

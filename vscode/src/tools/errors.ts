@@ -4,7 +4,7 @@
 import { getSystemErrorMap } from "node:util";
 import type { ErrorType, ExecuteCommandResult } from "@protocol";
 
-export class AssentError extends Error {
+export class ByleaveError extends Error {
   readonly errorType: ErrorType = "internal";
   readonly hint: string | null;
 
@@ -21,7 +21,7 @@ export class AssentError extends Error {
 }
 
 /** The agent or who calls: fix the call. */
-export class CallerError extends AssentError {
+export class CallerError extends ByleaveError {
   override readonly errorType: ErrorType = "invalid";
 }
 
@@ -33,7 +33,7 @@ export class InvalidParameters extends CallerError {}
 export class NotFound extends CallerError {}
 
 /** A person or a rule says no; asking again changes nothing. */
-export class RefusedError extends AssentError {
+export class RefusedError extends ByleaveError {
   override readonly errorType: ErrorType;
 
   constructor(message: string, hint: string | null = null, errorType: ErrorType = "refused") {
@@ -55,7 +55,7 @@ export class DriftedError extends RefusedError {
 }
 
 /** Somebody was faster. */
-export class ConflictError extends AssentError {
+export class ConflictError extends ByleaveError {
   override readonly errorType: ErrorType = "invalid";
 
   constructor(
@@ -68,7 +68,7 @@ export class ConflictError extends AssentError {
 }
 
 /** The user's machine: no such file, no permission, disk full. */
-export class MachineError extends AssentError {
+export class MachineError extends ByleaveError {
   override readonly errorType: ErrorType = "tool_error";
 }
 
@@ -96,15 +96,15 @@ export class ExecutionCancelled extends MachineError {
 export class ConcurrencyLimitError extends MachineError {}
 
 /** Nobody answered in time. */
-export class ToolApprovalTimeout extends AssentError {
+export class ToolApprovalTimeout extends ByleaveError {
   override readonly errorType = "approval_timeout";
 }
 
 /** A setting is wrong or missing. */
-export class ConfigurationError extends AssentError {}
+export class ConfigurationError extends ByleaveError {}
 
 /** The server cannot be reached; another try may help. */
-export class UnreachableError extends AssentError {}
+export class UnreachableError extends ByleaveError {}
 
 /** What the operating system says of a file. */
 export function osError(code: string): NodeJS.ErrnoException {
@@ -141,5 +141,5 @@ export function onlyOs(error: unknown): asserts error is NodeJS.ErrnoException {
 
 /** Whether it is an error of the operating system rather than one of ours or of the program. */
 export function isOsError(error: unknown): error is NodeJS.ErrnoException {
-  return !(error instanceof AssentError) && codeOf(error) !== undefined;
+  return !(error instanceof ByleaveError) && codeOf(error) !== undefined;
 }

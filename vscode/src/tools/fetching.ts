@@ -18,7 +18,7 @@ const SECONDS = 15;
 const MAX_BYTES = 2 * 1024 * 1024;
 const MAX_HEADER_BYTES = 32 * 1024;
 const PRIVATE_HINT =
-  "If it is your own SearXNG on a private network, set assent.search.allowPrivate, or write its address in place of its name.";
+  "If it is your own SearXNG on a private network, set byleave.search.allowPrivate, or write its address in place of its name.";
 const LOOPBACK: readonly LookupAddress[] = [
   { address: "127.0.0.1", family: 4 },
   { address: "::1", family: 6 },
@@ -87,7 +87,7 @@ export class BoundedWeb {
       headers: {
         Accept: "application/json",
         "Accept-Encoding": "gzip, deflate",
-        "User-Agent": "assent",
+        "User-Agent": "byleave",
         ...(data === undefined ? {} : { "Content-Type": "application/json", "Content-Length": data.length }),
         ...keys,
       },

@@ -7,7 +7,7 @@ import { posix } from "node:path";
 import type { Inspection, SeenFile } from "@protocol";
 import { maskText, secretName } from "../gate/index.js";
 import { refuseHiddenTarget, refuseProtected } from "./disguises.js";
-import { AssentError, codeOf, kindOf, PathValidationError, ToolFailure } from "./errors.js";
+import { ByleaveError, codeOf, kindOf, PathValidationError, ToolFailure } from "./errors.js";
 import { type Look, lookAt, refuseDirectory } from "./looking.js";
 import { namesDirectory, O_DIRECTORY, O_PATH, type PathValidator } from "./PathValidator.js";
 import { asTold } from "./path_errors.js";
@@ -28,7 +28,7 @@ async function inspected(path: string, look: () => Promise<Files>): Promise<Insp
   } catch (error) {
     const told = asTold(path, error);
     const problem =
-      told instanceof AssentError
+      told instanceof ByleaveError
         ? firstCharacters(maskText(told.message), MAX_PROBLEM)
         : `The files could not be looked at (${kindOf(told)}).`;
     return { files: [], problem };

@@ -5,7 +5,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Inspection, InspectionRequested, SeenFile } from "@protocol";
 import { type Gate, type Judgement, maskText, message } from "../gate/index.js";
-import { AssentError, CallerError, kindOf, NotFound, UnreachableError } from "./errors.js";
+import { ByleaveError, CallerError, kindOf, NotFound, UnreachableError } from "./errors.js";
 import { type Link, pauseBefore } from "./link.js";
 import { type Clock, type Log, sleep } from "./ports.js";
 import type { Workspace } from "./Workspace.js";
@@ -89,7 +89,7 @@ export class Inspector {
         log.info("inspected", { tool_id: toolId, files: inspection.files.length, problem: inspection.problem });
         return;
       } catch (error) {
-        if (!(error instanceof AssentError)) {
+        if (!(error instanceof ByleaveError)) {
           throw error;
         }
         log.warn("inspection not delivered", { tool_id: toolId, attempt: attempt + 1, error: error.message });

@@ -3,7 +3,7 @@
 // replaced once by a short failure, so that the agent hears of it.
 
 import type { FailedReport } from "@protocol";
-import { AssentError, CallerError, ConflictError, NotFound, UnreachableError } from "./errors.js";
+import { ByleaveError, CallerError, ConflictError, NotFound, UnreachableError } from "./errors.js";
 import type { Journal } from "./journal.js";
 import { type Link, pauseBefore } from "./link.js";
 import { type Clock, type Log, sleep, type Timer } from "./ports.js";
@@ -67,7 +67,7 @@ export class Outbox {
             await sleep(clock, pauseBefore(failures - 1), this.#stop.signal);
           }
           continue;
-        } else if (error instanceof AssentError) {
+        } else if (error instanceof ByleaveError) {
           // The token or its scopes: a person mends that, and the report is still there then.
           log.error("result refused", { tool_id: toolId, error: error.message });
           return this.#keep(toolId);
@@ -118,7 +118,7 @@ export class Outbox {
   }
 }
 
-function unreadable(error: AssentError, clock: Clock): string {
+function unreadable(error: ByleaveError, clock: Clock): string {
   const report: FailedReport = {
     status: "failed",
     error: firstCharacters(`It ended, but the server did not take its result: ${error.message}`, 1000),

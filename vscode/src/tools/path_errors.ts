@@ -45,7 +45,7 @@ export function pathError(path: string, error: NodeJS.ErrnoException): PathValid
     case "ESTALE":
       return new ToolFailure(
         `The workspace's directory was moved or removed, so nothing can be done with ${name}.`,
-        "Put it back, or start Assent again where it is now.",
+        "Put it back, or start Byleave again where it is now.",
       );
     case "EFBIG":
       return new ToolFailure(`${name} would be larger than this machine allows.`);

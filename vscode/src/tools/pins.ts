@@ -5,7 +5,7 @@
 // were missing are only checked before the start, as are those it is the command's own business to rewrite.
 
 import { type FSWatcher, watch } from "node:fs";
-import { AssentError, DriftedError } from "./errors.js";
+import { ByleaveError, DriftedError } from "./errors.js";
 import { lookAt, refuseDirectory } from "./looking.js";
 import { O_PATH, type PathValidator } from "./PathValidator.js";
 import { type Clock, SYSTEM_CLOCK, type Timer } from "./ports.js";
@@ -58,7 +58,7 @@ export class Holding {
           this.pins.push({ path: look.real, data: Buffer.concat(kept), mode: (look.mode & 0o777) | 0o400 });
         }
       } catch (error) {
-        if (error instanceof DriftedError || !(error instanceof AssentError)) {
+        if (error instanceof DriftedError || !(error instanceof ByleaveError)) {
           throw error;
         }
         throw new DriftedError(`${error.message} Nothing was run.`, error.hint);

@@ -15,7 +15,7 @@ import { repr, TABLES } from "./words.js";
 
 /** Seconds of a stub's modification time; set once, and changed by whatever is put into it. */
 const STAMP = 1_000_000_007;
-const NEVER_LINKS = new Set([".git", ".assent"]);
+const NEVER_LINKS = new Set([".git", ".byleave"]);
 const GIT_SETTINGS = ["config", "commondir"];
 
 /** How the workspace is mounted for one command. */
@@ -147,7 +147,7 @@ class Writing {
     const missing = TABLES.protected.filter((name) => this.#isMissing(name));
     // `git init` and its like are the one way to a repository; anything else that appeared is told.
     const expected = isGit && makesRepository(args) ? [".git"] : [];
-    const wanted = isGit ? [".git", ".assent"].filter((name) => !expected.includes(name)) : TABLES.protected;
+    const wanted = isGit ? [".git", ".byleave"].filter((name) => !expected.includes(name)) : TABLES.protected;
     const opensGit = isGit && !worksInAnother(root, args);
     const stubs: string[] = [];
     const created: string[] = [];

@@ -3,7 +3,7 @@
 
 import type { ClientResult, ClientResultStatus, CompletedReport, ErrorType, FailedReport } from "@protocol";
 import { type Params, shownParams } from "../gate/index.js";
-import { type AssentError, ExecutionTimeout } from "./errors.js";
+import { type ByleaveError, ExecutionTimeout } from "./errors.js";
 import type { AnyResult } from "./Workspace.js";
 import { firstCharacters } from "./words.js";
 
@@ -18,7 +18,7 @@ const STATUS: Partial<Record<ErrorType, ClientResultStatus>> = {
 export interface Ending {
   readonly toolId: string;
   readonly toolName: string;
-  readonly outcome: { readonly result: AnyResult } | { readonly error: AssentError };
+  readonly outcome: { readonly result: AnyResult } | { readonly error: ByleaveError };
   readonly durationMs: number;
   readonly timestamp: string;
 }
@@ -68,7 +68,7 @@ export function summaryOf(end: Ending, size: number): ClientResult {
   return { ...base, status: result.success ? "success" : "error", result: kept, error: result.error, error_type: null };
 }
 
-function sentenceOf(error: AssentError): string {
+function sentenceOf(error: ByleaveError): string {
   return firstCharacters(error.sentence.replace(/\p{Cs}/gu, "?"), MAX_ERROR_CHARACTERS);
 }
 

@@ -22,7 +22,7 @@ import {
   symlinkSync,
   unlinkSync,
 } from "node:fs";
-import { AssentError, codeOf, isCode, onlyOs, ToolFailure } from "./errors.js";
+import { ByleaveError, codeOf, isCode, onlyOs, ToolFailure } from "./errors.js";
 import { fsyncAsync, writeAsync } from "./io.js";
 import { O_DIRECTORY, O_PATH, type Opened, type PathValidator, READ } from "./PathValidator.js";
 import { asTold } from "./path_errors.js";
@@ -295,7 +295,7 @@ function give(act: () => void): void {
 
 /** Also where the disk is full, or somebody may not: that it stopped in the middle is what a person must know. */
 function stopped(error: unknown): unknown {
-  if (!(error instanceof AssentError)) {
+  if (!(error instanceof ByleaveError)) {
     return error;
   }
   const hint = error.hint === null ? "Undo again when that is mended" : `${error.hint} Then undo again`;

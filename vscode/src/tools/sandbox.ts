@@ -116,16 +116,16 @@ export class NoSandbox implements Sandbox {
   }
 
   async launch(argv: readonly string[], { masked = [] }: LaunchOptions = {}): Promise<Launch> {
-    const home = mkdtempSync(join(tmpdir(), "assent-"));
+    const home = mkdtempSync(join(tmpdir(), "byleave-"));
     writeFileSync(join(home, ".gitconfig"), this.identity);
     const run = basename(home);
     return {
       argv: [...this.#limits, ...argv],
-      env: { ...cleanEnvironment(this.root, home), TMPDIR: home, ASSENT_RUN: run },
+      env: { ...cleanEnvironment(this.root, home), TMPDIR: home, BYLEAVE_RUN: run },
       cwd: this.root,
       isolation: withBare(this.isolation(), masked),
       extras: [],
-      mark: `ASSENT_RUN=${run}`,
+      mark: `BYLEAVE_RUN=${run}`,
       covered: false,
       release() {
         rmSync(home, { recursive: true, force: true });

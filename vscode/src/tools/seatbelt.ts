@@ -76,7 +76,7 @@ export class SeatbeltSandbox implements Sandbox {
 
   async launch(argv: readonly string[], options: LaunchOptions = {}): Promise<Launch> {
     const { network = false, pins = [], masked = [] } = options;
-    const home = realpathSync(mkdtempSync(join(tmpdir(), "assent-")));
+    const home = realpathSync(mkdtempSync(join(tmpdir(), "byleave-")));
     writeFileSync(join(home, ".gitconfig"), this.identity);
     const profile = profileFor(this.root, home, argv, options);
     const base = this.isolation(network);

@@ -21,7 +21,7 @@ export type Expected = (name: string) => Promise<BigIntStats | undefined>;
 
 /** A name for the time between; looks at a workspace pass over such names. */
 export function passingName(): string {
-  return `.assent-${randomBytes(8).toString("hex")}.undo`;
+  return `.byleave-${randomBytes(8).toString("hex")}.undo`;
 }
 
 /** Give a draft a name that is free. Throws Unexpected where it is not; the draft stays. */

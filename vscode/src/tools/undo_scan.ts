@@ -13,7 +13,7 @@ const MAX_DEPTH = 64;
 const MAX_NAMES = 10_000;
 const MAX_HOOKS = 100;
 const DIRECTORY = constants.O_RDONLY | O_DIRECTORY;
-const OURS = new Set([".git", ".assent"]); // made and removed by the sandbox around commands
+const OURS = new Set([".git", ".byleave"]); // made and removed by the sandbox around commands
 const GIT_RUNS = ["config", "config.worktree"];
 /** So many files are taken before others have their turn. */
 const AT_ONCE = 200;

@@ -27,8 +27,8 @@ export interface State {
 /** Before and after; null where there is nothing. */
 export type Change = readonly [before: State | null, after: State | null];
 
-/** Names that only Assent gives, for a moment: drafts, and what an undo holds between two steps. */
-export const PASSING = /^\.assent-[0-9a-f]{16}\.(?:tmp|undo)$/;
+/** Names that only Byleave gives, for a moment: drafts, and what an undo holds between two steps. */
+export const PASSING = /^\.byleave-[0-9a-f]{16}\.(?:tmp|undo)$/;
 
 /** Directories that tools fill and can fill again, and what is never ours: that they are there is seen, no more. */
 export const CLOSED: ReadonlySet<string> = new Set(TABLES.closed);

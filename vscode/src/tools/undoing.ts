@@ -6,7 +6,7 @@
 
 import type { UndoPlan, UndoReport, UndoRequested } from "@protocol";
 import { maskText } from "../gate/index.js";
-import { AssentError, codeOf, kindOf, systemWords, UnreachableError } from "./errors.js";
+import { ByleaveError, codeOf, kindOf, systemWords, UnreachableError } from "./errors.js";
 import { type Link, pauseBefore } from "./link.js";
 import { type Clock, type Log, sleep } from "./ports.js";
 import { type KeepOff, type UndoDesk, UndoRefused } from "./undo_desk.js";
@@ -174,7 +174,7 @@ export class Undoer {
       if (error instanceof UndoRefused) {
         return { request_id, plan: error.plan, problem: problemOf(error) };
       }
-      if (error instanceof AssentError) {
+      if (error instanceof ByleaveError) {
         return { request_id, problem: problemOf(error) };
       }
       // The boundary: every request is answered, whatever goes wrong.
@@ -266,7 +266,7 @@ function forgetOldest(known: { readonly size: number; keys(): Iterator<string>; 
 }
 
 /** What happened and what to do, as one remark. */
-export function problemOf({ hint, message }: AssentError): string {
+export function problemOf({ hint, message }: ByleaveError): string {
   // Masked before it is cut: half a secret would no longer look like one.
   return firstCharacters(maskText(withWhatToDo(message, hint)), MAX_PROBLEM);
 }

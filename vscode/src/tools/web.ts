@@ -14,7 +14,7 @@ const MAX_TITLE = 300;
 const MAX_SNIPPET = 2000;
 const MAX_URL = 2000;
 const HINT =
-  "Set assent.search.searxngUrl in the settings, or give a key for Tavily or Brave Search with the command `Assent: Set a Key for Web Search`.";
+  "Set byleave.search.searxngUrl in the settings, or give a key for Tavily or Brave Search with the command `Byleave: Set a Key for Web Search`.";
 /** What Python splits words at. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are among it
 const BLANKS = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/u;
@@ -90,7 +90,7 @@ function searxng({ searxngUrl }: WebSettings, { query }: WebParams): Provider | 
           name: "SearXNG",
           method: "GET",
           url: `${bare(searxngUrl)}/search`,
-          setting: "assent.search.searxngUrl",
+          setting: "byleave.search.searxngUrl",
           query: { q: query, format: "json" },
         },
         read: (answer) => answer.results,
@@ -106,7 +106,7 @@ function tavily({ tavilyKey, tavilyUrl }: WebSettings, { max_results, query }: W
           name: "Tavily",
           method: "POST",
           url: `${bare(tavilyUrl)}/search`,
-          setting: "assent.search.tavilyUrl",
+          setting: "byleave.search.tavilyUrl",
           keys: { Authorization: `Bearer ${tavilyKey}` },
           body: { query, max_results },
         },
@@ -123,7 +123,7 @@ function brave({ braveKey, braveUrl }: WebSettings, { max_results, query }: WebP
           name: "Brave Search",
           method: "GET",
           url: `${bare(braveUrl)}/res/v1/web/search`,
-          setting: "assent.search.braveUrl",
+          setting: "byleave.search.braveUrl",
           keys: { "X-Subscription-Token": braveKey },
           query: { q: query, count: String(max_results) },
         },

@@ -130,7 +130,7 @@ class Writer {
     if ((fstatSync(directory.fd).mode & 0o222) === 0) {
       throw osError("EACCES"); // root could write it all the same; its owner said nobody may
     }
-    const draft = `${directory.base}/.assent-${randomBytes(8).toString("hex")}.tmp`;
+    const draft = `${directory.base}/.byleave-${randomBytes(8).toString("hex")}.tmp`;
     const flags = constants.O_RDWR | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
     let fd: number;
     try {

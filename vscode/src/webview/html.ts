@@ -26,10 +26,10 @@ export function chatHtml({ script, style, source }: Parts, nonce = randomBytes(1
   <meta charset="utf-8">
   <meta http-equiv="Content-Security-Policy" content="${attribute(policy)}">
   <meta name="viewport" content="width=device-width, initial-scale=1">
-  <title>Assent</title>
+  <title>Byleave</title>
   <link rel="stylesheet" href="${attribute(style)}">
 </head>
-<body class="assent assent-vscode">
+<body class="byleave byleave-vscode">
   <div id="root"></div>
   <script type="module" nonce="${nonce}" src="${attribute(script)}"></script>
 </body>

@@ -7,12 +7,12 @@ import type { NodeHost } from "../host/node_host.js";
 import { Bridge, type BridgePorts } from "./bridge.js";
 import { chatHtml } from "./html.js";
 
-export const VIEW = "assent.chat";
+export const VIEW = "byleave.chat";
 
 /** What a button in the view may do: commands of ours, and nothing else. */
 const RUNNABLE = new Set(
   ["signIn", "signOut", "connect", "startServer", "openSettings", "openFolder", "showLog", "showOutput"].map(
-    (name) => `assent.${name}`,
+    (name) => `byleave.${name}`,
   ),
 );
 

@@ -70,8 +70,8 @@ describe("A connection", () => {
     const query = new URLSearchParams(stream?.path.split("?")[1]);
     expect(query.get("client")).toMatch(/^client_[0-9a-f]{32}$/);
     expect([query.get("workspace"), query.get("isolation")]).toEqual([workspace.root, "bwrap"]);
-    expect(stream?.headers).toMatchObject({ authorization: "Bearer token", "assent-looks": "write_file" });
-    expect(stream?.headers).toMatchObject({ "assent-editor": "vscode" });
+    expect(stream?.headers).toMatchObject({ authorization: "Bearer token", "byleave-looks": "write_file" });
+    expect(stream?.headers).toMatchObject({ "byleave-editor": "vscode" });
     const event = signal("read_file", { path: "a.txt" }, { client_id: api.clientId as string });
     server.send(1, event);
     await until(() => server.calls("/result").length === 1);
@@ -248,7 +248,7 @@ describe("The server's routes", () => {
     const paths = server.asked.map(({ method, path }) => `${method} ${path}`);
     expect(paths).toContain("POST /my/projects/p/approvals/a%2Fb/approve");
     expect(paths).toContain("POST /my/projects/p/tools/t/output");
-    expect(server.asked.every(({ headers }) => headers["assent-client"] === undefined)).toBe(true);
+    expect(server.asked.every(({ headers }) => headers["byleave-client"] === undefined)).toBe(true);
     expect(() => api.getTool("..")).toThrow(CallerError);
   });
 

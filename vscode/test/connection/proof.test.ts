@@ -26,7 +26,7 @@ type Answering = number | string | ((body: { challenge: string }, port: number) 
 function honest({ secret = SECRET, host = "127.0.0.1", port }: Said = {}): Answering {
   return ({ challenge }, here) => {
     const at = port ?? here;
-    const message = `assent server proof 1\n${challenge}\n${host}\n${at}\n`;
+    const message = `byleave server proof 1\n${challenge}\n${host}\n${at}\n`;
     return { host, port: at, proof: createHmac("sha256", signed(secret)).update(message).digest("hex") };
   };
 }
@@ -252,7 +252,7 @@ describe("a name that is not localhost", () => {
     ["this machine at a number where nobody listens, and at another", ["127.0.0.9", "127.0.0.1"]],
   ])("and leads to %s is this machine, so what answers there proves itself", async (_, numbers) => {
     const real = await standing(honest());
-    const name = `assent.test:${real.port}`;
+    const name = `byleave.test:${real.port}`;
     const lines = new ProvenLines(`http://${name}`, TOKEN, leading(...numbers));
     const init = { headers: { Authorization: `Bearer ${TOKEN}` } };
     for (let time = 0; time < 2; time += 1) {
@@ -261,8 +261,8 @@ describe("a name that is not localhost", () => {
     expect(real.told).toMatchObject({ proofs: 1, tokens: [`Bearer ${TOKEN}`, `Bearer ${TOKEN}`] });
     expect(real.told.raw).toContain(name); // as fetch would: a server may answer to names it knows only
     const squatter = await standing("{}");
-    const taken = new ProvenLines(`http://assent.test:${squatter.port}`, TOKEN, leading(...numbers));
-    await expect(taken.fetch(`http://assent.test:${squatter.port}/my/me`, init)).rejects.toThrow("did not prove");
+    const taken = new ProvenLines(`http://byleave.test:${squatter.port}`, TOKEN, leading(...numbers));
+    await expect(taken.fetch(`http://byleave.test:${squatter.port}/my/me`, init)).rejects.toThrow("did not prove");
     expect(squatter.told.tokens).toEqual([]);
   });
 
@@ -276,25 +276,25 @@ describe("a name that is not localhost", () => {
       Promise.resolve(["::1%lo"]),
     ];
     const lines = new ProvenLines(
-      `http://assent.test:${real.port}`,
+      `http://byleave.test:${real.port}`,
       TOKEN,
       () => answers.shift() ?? leading("127.0.0.1")(),
     );
     for (let time = 1; time <= 3; time += 1) {
-      await lines.fetch(`http://assent.test:${real.port}/my/me`, {}); // elsewhere, or nobody here knows it: its usual way
+      await lines.fetch(`http://byleave.test:${real.port}/my/me`, {}); // elsewhere, or nobody here knows it: its usual way
       expect(asked).toHaveBeenCalledTimes(time);
     }
-    await lines.fetch(`http://assent.test:${real.port}/my/me`, {});
+    await lines.fetch(`http://byleave.test:${real.port}/my/me`, {});
     expect([asked.mock.calls.length, real.told.proofs]).toEqual([3, 1]);
   });
 
   test("is not waited for by who does not want the answer any more; and a number is not looked up", async () => {
     const stop = new AbortController();
-    const lines = new ProvenLines("http://assent.test", TOKEN, () => new Promise(() => {}));
-    const waiting = lines.fetch("http://assent.test/my/me", { signal: stop.signal });
+    const lines = new ProvenLines("http://byleave.test", TOKEN, () => new Promise(() => {}));
+    const waiting = lines.fetch("http://byleave.test/my/me", { signal: stop.signal });
     stop.abort(new Error("not any more"));
     await expect(waiting).rejects.toThrow("not any more");
-    await expect(lines.fetch("http://assent.test/my/me", { signal: stop.signal })).rejects.toThrow("not any more");
+    await expect(lines.fetch("http://byleave.test/my/me", { signal: stop.signal })).rejects.toThrow("not any more");
     vi.stubGlobal("fetch", async () => new Response("{}"));
     const lookup = leading("127.0.0.1");
     for (const origin of ["http://192.0.2.1", "http://[::2]:1"]) {
@@ -307,7 +307,7 @@ describe("a name that is not localhost", () => {
     const { told, url } = await standing(421);
     const refused = new ServerApi(url, TOKEN).me();
     await expect(refused).rejects.toThrow("says that this is not its name");
-    await expect(refused).rejects.toMatchObject({ hint: expect.stringContaining("ASSENT_ALLOWED_HOSTS") });
+    await expect(refused).rejects.toMatchObject({ hint: expect.stringContaining("BYLEAVE_ALLOWED_HOSTS") });
     expect(told.tokens).toEqual([]);
   });
 });

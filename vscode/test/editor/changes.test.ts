@@ -54,7 +54,7 @@ async function write(id: string, path: string, content: string): Promise<void> {
 
 const text = (path: string) => readFileSync(join(root, path), "utf8");
 const first = () => view.getChildren()[0] as ReturnType<ChangedFiles["getChildren"]>[number];
-const press = (command: string) => handlers.get(`assent.${command}`)?.(first());
+const press = (command: string) => handlers.get(`byleave.${command}`)?.(first());
 
 describe("the list of changed files", () => {
   test("has the newest first, says what became of each, and follows what happens", async () => {
@@ -73,7 +73,7 @@ describe("the list of changed files", () => {
       ["b \\$(x).txt", "changed in src"],
       ["a.txt", "changed"],
     ]);
-    expect(items[0]).toMatchObject({ id: "exec_3 made.txt", contextValue: "assent.change" });
+    expect(items[0]).toMatchObject({ id: "exec_3 made.txt", contextValue: "byleave.change" });
     expect(items[0]?.tooltip).toMatch(/^made\.txt: created by an agent at /);
     expect(view.getChildren(first())).toEqual([]);
     hide();
@@ -81,7 +81,7 @@ describe("the list of changed files", () => {
     await view.open({ toolId: "exec_1", path: "a.txt", kind: "change", at: 1 });
     await view.undo({ toolId: "exec_1", path: "a.txt", kind: "change", at: 1 });
     // An empty list takes no room in the side bar: there is a view only while it has something.
-    const shows = (some: boolean) => ["setContext", "assent.hasChanges", some];
+    const shows = (some: boolean) => ["setContext", "byleave.hasChanges", some];
     expect([ran, shown]).toEqual([[shows(false), shows(true), shows(false)], []]);
   });
 
@@ -96,7 +96,7 @@ describe("the list of changed files", () => {
     symlinkSync("/etc/hostname", join(root, "a.txt"));
     await press("openChange");
     const [, , gone] = ran.at(-1) as [string, Uri, Uri];
-    expect([gone.scheme, differences.provideTextDocumentContent(gone as never)]).toEqual(["assent-change", ""]);
+    expect([gone.scheme, differences.provideTextDocumentContent(gone as never)]).toEqual(["byleave-change", ""]);
   });
 
   test("says where a content cannot be shown", async () => {
@@ -149,7 +149,7 @@ describe("undoing", () => {
     writeFileSync(join(root, "a.txt"), "mine\n");
     await press("undoChange");
     expect(shown.at(-1)?.text).toBe(
-      "Assent: Nothing was undone: a.txt was changed again since. Undo the later changes first; what you changed yourself is yours to merge.",
+      "Byleave: Nothing was undone: a.txt was changed again since. Undo the later changes first; what you changed yourself is yours to merge.",
     );
     await view.undo({ ...file, toolId: "exec_9" });
     expect(shown.at(-1)?.text).toMatch(/Nothing that 'exec_9' changed/);
@@ -175,7 +175,7 @@ describe("undoing", () => {
     answers.set("Undo what can be undone", "Undo");
     await press("undoChange");
     expect(shown.at(-2)).toMatchObject({ detail: "a.txt cannot be brought back: too large.\nn" });
-    expect(shown.at(-1)?.text).toBe("Assent: Done.");
+    expect(shown.at(-1)?.text).toBe("Byleave: Done.");
     await press("undoChange");
     expect(shown.at(-1)?.detail).toBe("There is nothing to change: everything is already as it was before.");
     await press("undoChange");
@@ -233,10 +233,10 @@ describe("undoing", () => {
     answers.set("Undo this change?", "Undo");
     await press("undoChange");
     expect(asked).toEqual([["exec_1", { plan: expect.stringMatching(/^[0-9a-f]{64}$/), partial: false }]]);
-    expect(shown.at(-1)?.text).toBe("Assent: Undone: 1 path is as before the call.");
+    expect(shown.at(-1)?.text).toBe("Byleave: Undone: 1 path is as before the call.");
     api.undo = () => Promise.reject(new Problem("It is busy.", 409, "Try again."));
     await press("undoChange");
-    expect(shown.at(-1)?.text).toBe("Assent: It is busy. Try again.");
+    expect(shown.at(-1)?.text).toBe("Byleave: It is busy. Try again.");
     api.undo = away;
     await press("undoChange");
     expect(text("a.txt")).toBe("one\n");
@@ -293,7 +293,7 @@ describe("undoing", () => {
     );
     expect(shown.map(({ kind }) => kind)).toEqual(["info", "warning", "info"]);
     view.tellUndone(undo, { ...plan, files: [] }, String(undoId));
-    expect(shown.at(-1)?.text).toBe("Assent: Undone, as asked in the chat or on the page.");
+    expect(shown.at(-1)?.text).toBe("Byleave: Undone, as asked in the chat or on the page.");
     expect(text("a.txt")).toBe("new\n");
   });
 
@@ -315,22 +315,22 @@ describe("undoing", () => {
   });
 
   test("that was dismissed can be taken back later, from a list of what was undone", async () => {
-    await handlers.get("assent.bringBack")?.();
+    await handlers.get("byleave.bringBack")?.();
     expect(shown.at(-1)?.text).toMatch(/nothing was undone here that could be brought back/);
     const undo = new EditorUndo(desk, api, () => false);
     for (const [id, path] of Object.entries({ exec_1: "a.txt", exec_2: "src/b $(x).txt" })) {
       await write(id, path, "new\n");
       await undo.undo(id, (await undo.look(id)).plan, false);
     }
-    await handlers.get("assent.bringBack")?.();
+    await handlers.get("byleave.bringBack")?.();
     expect(shown.at(-1)).toMatchObject({ kind: "pick", items: ["src/b \\$(x).txt", "a.txt"] });
     answers.set("bring back what was undone", "a.txt");
-    await handlers.get("assent.bringBack")?.();
+    await handlers.get("byleave.bringBack")?.();
     expect([text("a.txt"), text("src/b $(x).txt")]).toEqual(["new\n", "two\n"]);
     expect(desk.undone()).toMatchObject([{ paths: ["src/b $(x).txt"] }]); // it is back, and not undone any more
     hide();
-    await handlers.get("assent.bringBack")?.();
-    expect(shown.at(-1)?.text).toBe("Assent: Brought back: it is as it was before the undo.");
+    await handlers.get("byleave.bringBack")?.();
+    expect(shown.at(-1)?.text).toBe("Byleave: Brought back: it is as it was before the undo.");
   });
 
   test("that was carried out although its answer was lost, or came too early, can be taken back too", async () => {

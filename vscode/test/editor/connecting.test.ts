@@ -119,13 +119,13 @@ describe("signing in", () => {
 
   test.each<[number, unknown, string]>([
     [401, { detail: "The token has expired." }, "The server did not take the token: The token has expired."],
-    [403, { detail: "Not you.", hint: "Run `assent link`." }, 'Not you. Run "assent link".'],
+    [403, { detail: "Not you.", hint: "Run `byleave link`." }, 'Not you. Run "byleave link".'],
     [403, { detail: "Not you." }, "Not you."],
     [200, { user_id: "a", scopes: ["agent"] }, "This is an agent's token."],
     [
       200,
       { user_id: "a", scopes: ["chat"] },
-      'This token lacks the scope approve, execute. "assent token --user NAME" makes one',
+      'This token lacks the scope approve, execute. "byleave token --user NAME" makes one',
     ],
   ])("a token the server answers with %i is not kept", async (code, body, words) => {
     const { tokens } = house();
@@ -187,7 +187,7 @@ describe("at the start of a window", () => {
     workspace.workspaceFolders = undefined;
     await connector.start();
     expect(connector.standing.at).toBe("no-folder");
-    expect(status()).toBe("$(circle-slash) Assent");
+    expect(status()).toBe("$(circle-slash) Byleave");
   });
 });
 
@@ -198,17 +198,17 @@ describe("connecting", () => {
     await connector.connect(true);
     expect(connector.standing).toMatchObject({ at: "connected", projectId: "proj_new", folder: "demo" });
     expect(started[0]).toMatchObject({ projectId: "proj_new", folder: "/a/demo", access: { token: "t" } });
-    await until(() => expect(status()).toBe("$(check) Assent"));
+    await until(() => expect(status()).toBe("$(check) Byleave"));
     state.isolation = "none";
     started[0]?.changed();
-    expect(status()).toBe("$(unlock) Assent: not isolated");
-    state.ended = "The project is gone. Run `assent connect`.";
+    expect(status()).toBe("$(unlock) Byleave: not isolated");
+    state.ended = "The project is gone. Run `byleave connect`.";
     started[0]?.changed();
     expect(shown.at(-1)?.text).toBe(
-      'Assent: nothing is executed in this folder any more. The project is gone. Run "assent connect".',
+      'Byleave: nothing is executed in this folder any more. The project is gone. Run "byleave connect".',
     );
     expect(shown.at(-1)?.items).toEqual(["Connect again"]);
-    expect(status()).toBe("$(warning) Assent: not executing");
+    expect(status()).toBe("$(warning) Byleave: not executing");
   });
 
   test("offers to connect again what ended for good", async () => {
@@ -216,9 +216,9 @@ describe("connecting", () => {
     await tokens.keep(server.origin, "t");
     await connector.connect(true);
     answers.set("any more", "Connect again");
-    state.ended = "The project is gone. Run `assent connect`.";
+    state.ended = "The project is gone. Run `byleave connect`.";
     started[0]?.changed();
-    await until(() => expect(ran.at(-1)).toEqual(["assent.connect"]));
+    await until(() => expect(ran.at(-1)).toEqual(["byleave.connect"]));
   });
 
   test.each<[string, string]>([
@@ -249,7 +249,7 @@ describe("connecting", () => {
     await tokens.keep(server.origin, "t");
     workspace.isTrusted = false;
     await connector.connect(true);
-    await until(() => expect(status()).toBe("$(shield) Assent: not trusted"));
+    await until(() => expect(status()).toBe("$(shield) Byleave: not trusted"));
     expect(startExecuting).not.toHaveBeenCalled();
     workspace.isTrusted = true;
     await connector.trusted();
@@ -267,9 +267,9 @@ describe("connecting", () => {
     expect(shown).toEqual([]);
     await until(() => expect(startExecuting).toHaveBeenCalledTimes(4));
     expect(shown.map(({ text }) => text)).toEqual([
-      "Assent: nothing can be executed in this folder: Another window works here. Close it first.",
+      "Byleave: nothing can be executed in this folder: Another window works here. Close it first.",
     ]);
-    await until(() => expect(status()).toBe("$(check) Assent"));
+    await until(() => expect(status()).toBe("$(check) Byleave"));
   });
 
   test("an ending window starts nothing any more", async () => {
@@ -290,7 +290,7 @@ describe("connecting", () => {
     answers.set("No folder is open", "Open a folder");
     await connector.connect(true);
     expect(shown.at(-1)?.text).toContain("No folder is open");
-    await until(() => expect(ran.at(-1)).toEqual(["assent.openFolder"]));
+    await until(() => expect(ran.at(-1)).toEqual(["byleave.openFolder"]));
     workspace.workspaceFolders = [folder("/a"), folder("/b")];
     await connector.connect(true);
     expect(connector.standing.at).toBe("unchosen");
@@ -322,14 +322,14 @@ describe("connecting", () => {
     const { connector, tokens } = house();
     await tokens.keep(server.origin, "t");
     answers.set("problem of its own (503)", "Show the log");
-    handlers.set("assent.showLog", () => {});
+    handlers.set("byleave.showLog", () => {});
     server.routes.set("GET /my/me", [503, {}]);
     await connector.connect(true);
     expect(connector.standing.at).toBe("unreachable");
     server.routes.set("GET /my/me", [200, { user_id: "a", scopes: ["chat", "approve", "execute"] }]);
     await until(() => expect(connector.standing.at).toBe("connected"));
     expect(shown.filter(({ text }) => text.includes("problem of its own"))).toHaveLength(1);
-    expect(ran.some(([command]) => command === "assent.showLog")).toBe(true);
+    expect(ran.some(([command]) => command === "byleave.showLog")).toBe(true);
   });
 
   test("a newer attempt ends the older one", async () => {
@@ -355,17 +355,17 @@ describe("while it is connected", () => {
     const { seen } = await connected();
     seen.visible = true;
     server.send(1, question("a"));
-    await until(() => expect(status()).toBe("$(bell-dot) Assent: 1 waiting"));
+    await until(() => expect(status()).toBe("$(bell-dot) Byleave: 1 waiting"));
     expect(shown).toEqual([]);
     seen.visible = false;
     server.send(2, question("b"));
-    await until(() => expect(shown.at(-1)?.text).toContain("Assent asks"));
+    await until(() => expect(shown.at(-1)?.text).toContain("Byleave asks"));
     settings.set("notifications", false);
     server.send(3, question("c"));
-    await until(() => expect(status()).toBe("$(bell-dot) Assent: 3 waiting"));
+    await until(() => expect(status()).toBe("$(bell-dot) Byleave: 3 waiting"));
     expect(shown).toHaveLength(1);
     server.send(4, decided("c"));
-    await until(() => expect(status()).toBe("$(bell-dot) Assent: 2 waiting"));
+    await until(() => expect(status()).toBe("$(bell-dot) Byleave: 2 waiting"));
   });
 
   test("Show leads to the chat, and a write's difference opens by itself where that is wanted", async () => {
@@ -373,7 +373,7 @@ describe("while it is connected", () => {
     const change = { path: "a.md", kind: "change", before: "b", after: "x" };
     server.routes.set("GET /my/approvals/w/change", [200, { approval_id: "w", digest: "digest of w", change }]);
     settings.set("openDiffs", true);
-    answers.set("Assent asks", "Show");
+    answers.set("Byleave asks", "Show");
     server.send(1, question("w", { tool_name: "write_file", tool_params: { path: "a.md", content: "x" } }));
     await until(() => expect(openWaiting).toHaveBeenCalled());
     await until(() => expect(ran.filter(([command]) => command === "vscode.diff").length).toBe(2));
@@ -386,10 +386,12 @@ describe("while it is connected", () => {
     const ended = { ...base, session_id: "s", run_id: null, approved_by: null };
     server.send(1, {
       ...ended,
-      error: "It ran longer than 300 s.\nhint: Start it with `assent up`.",
+      error: "It ran longer than 300 s.\nhint: Start it with `byleave up`.",
       error_type: "execution_timeout",
     });
-    await until(() => expect(shown.at(-1)?.text).toBe('Assent: It ran longer than 300 s. Start it with "assent up".'));
+    await until(() =>
+      expect(shown.at(-1)?.text).toBe('Byleave: It ran longer than 300 s. Start it with "byleave up".'),
+    );
     await until(() => expect(openWaiting).toHaveBeenCalled());
     server.send(2, { ...ended, error: "It failed.", error_type: "tool_error" });
     seen.visible = true;
@@ -402,22 +404,22 @@ describe("while it is connected", () => {
   test.each([
     [
       { error: `sleep ran longer than 1 s and was ended.\nhint: ${MORE_TIME}`, error_type: "execution_timeout" },
-      "Assent: sleep ran longer than 1 s and was ended. If it needs longer, ask the agent to allow it more time: at most 300 seconds.",
+      "Byleave: sleep ran longer than 1 s and was ended. If it needs longer, ask the agent to allow it more time: at most 300 seconds.",
     ],
     [
       {
         error: `The search took longer than 10 s and was ended.\nhint: ${SEARCH_LESS}`,
         error_type: "execution_timeout",
       },
-      "Assent: The search took longer than 10 s and was ended. The agent was told to search a smaller part.",
+      "Byleave: The search took longer than 10 s and was ended. The agent was told to search a smaller part.",
     ],
     [
       { error: "The client did not report a result in time.", error_type: "execution_timeout" },
-      "Assent: The client did not report a result in time. The chat shows what is known of it.",
+      "Byleave: The client did not report a result in time. The chat shows what is known of it.",
     ],
     [
       { error: "Approval timeout", error_type: "approval_timeout", status: "TIMEOUT" },
-      "Assent: nobody answered a question in time, so what it asked for was not done. Ask the agent again if you want it.",
+      "Byleave: nobody answered a question in time, so what it asked for was not done. Ask the agent again if you want it.",
     ],
   ])(
     "what an agent is told of a call that ended late is told to a person in a person's words (%#)",
@@ -438,10 +440,10 @@ describe("while it is connected", () => {
   test("a short break is only seen in the status bar and mends itself; the window in front tries at once", async () => {
     await connected();
     server.drop();
-    await until(() => expect(status()).toBe("$(sync~spin) Assent: reconnecting"));
+    await until(() => expect(status()).toBe("$(sync~spin) Byleave: reconnecting"));
     windowState.fire({ focused: false });
     windowState.fire({ focused: true });
-    await until(() => expect(status()).toBe("$(check) Assent"));
+    await until(() => expect(status()).toBe("$(check) Byleave"));
     expect(shown).toEqual([]);
   });
 
@@ -449,9 +451,9 @@ describe("while it is connected", () => {
     await connected(20);
     server.streamStatus = 503;
     answers.set("Nothing answers", "Start a local server");
-    handlers.set("assent.startServer", () => {});
+    handlers.set("byleave.startServer", () => {});
     server.drop();
-    await until(() => expect(ran.at(-1)).toEqual(["assent.startServer"]));
+    await until(() => expect(ran.at(-1)).toEqual(["byleave.startServer"]));
     expect(status()).toContain("reconnecting");
     expect(shown).toHaveLength(1);
   });
@@ -462,7 +464,7 @@ describe("while it is connected", () => {
     server.drop();
     await until(() => expect(connector.standing).toMatchObject({ at: "signed-out" }));
     expect(await tokens.read(server.origin)).toBeNull();
-    expect(status()).toBe("$(key) Assent: sign in");
+    expect(status()).toBe("$(key) Byleave: sign in");
   });
 
   test("another folder beside it changes nothing; without its own folder it ends", async () => {
@@ -522,15 +524,15 @@ describe("the commands", () => {
   test("do what they say", async () => {
     const { commands, connector, tokens } = house();
     const registered = registerCommands(commands);
-    const run = async (name: string) => await handlers.get(`assent.${name}`)?.();
+    const run = async (name: string) => await handlers.get(`byleave.${name}`)?.();
     answers.set("server's address", server.origin);
     answers.set("A token", "t");
     await run("connect");
-    expect(ran.some(([command]) => command === "assent.signIn")).toBe(true);
+    expect(ran.some(([command]) => command === "byleave.signIn")).toBe(true);
     expect(connector.standing.at).toBe("connected");
     await run("openChat");
     await run("showWaiting");
-    expect(shown.at(-1)?.text).toBe("Assent: nothing waits.");
+    expect(shown.at(-1)?.text).toBe("Byleave: nothing waits.");
     await run("showLog");
     expect(channels[0]?.shown).toBe(1);
     await run("showOutput");
@@ -538,8 +540,11 @@ describe("the commands", () => {
     await run("openSettings");
     await run("openFolder");
     await run("howToStart");
-    expect(ran.slice(-1)).toEqual([["workbench.action.openWalkthrough", "assent.assent#start"]]);
-    expect(ran.slice(-3, -1)).toEqual([["workbench.action.openSettings", "@ext:assent.assent"], ["vscode.openFolder"]]);
+    expect(ran.slice(-1)).toEqual([["workbench.action.openWalkthrough", "byleave.byleave#start"]]);
+    expect(ran.slice(-3, -1)).toEqual([
+      ["workbench.action.openSettings", "@ext:byleave.byleave"],
+      ["vscode.openFolder"],
+    ]);
     await run("chooseProject");
     expect(connector.standing.at).toBe("connected");
     await run("disconnect");
@@ -547,7 +552,7 @@ describe("the commands", () => {
     await run("signOut");
     expect(await tokens.read(server.origin)).toBeNull();
     await run("startServer");
-    expect(shown.at(-1)?.text).toContain("Start an Assent server");
+    expect(shown.at(-1)?.text).toContain("Start a Byleave server");
     for (const each of registered) each.dispose();
   });
 });
@@ -556,13 +561,13 @@ describe("a local server", () => {
   let place: string;
 
   beforeEach(async () => {
-    place = await mkdtemp(join(tmpdir(), "assent-local-"));
-    answers.set("Start an Assent server", "Start");
+    place = await mkdtemp(join(tmpdir(), "byleave-local-"));
+    answers.set("Start a Byleave server", "Start");
   });
   afterEach(() => rm(place, { recursive: true }));
 
   async function program(serve: string, token = `console.log('{"token": "made"}')`): Promise<void> {
-    const path = join(place, "assent");
+    const path = join(place, "byleave");
     await writeFile(path, `#!${process.execPath}\nif (process.argv[2] === "serve") { ${serve} } else { ${token} }\n`);
     await chmod(path, 0o755);
     settings.set("serverCommand", path);
@@ -574,7 +579,7 @@ describe("a local server", () => {
     );
     const { commands, connector, tokens } = house();
     registerCommands(commands);
-    await handlers.get("assent.startServer")?.();
+    await handlers.get("byleave.startServer")?.();
     expect(await tokens.read(server.origin)).toBe("made");
     expect(connector.standing.at).toBe("connected");
     expect(shown[0]?.detail).toContain("serve on 127.0.0.1");
@@ -592,16 +597,16 @@ describe("a local server", () => {
   test("that is not there says how to get it", async () => {
     settings.set("serverCommand", join(place, "missing"));
     answers.set("There is no program", "Open the settings");
-    handlers.set("assent.openSettings", () => {});
+    handlers.set("byleave.openSettings", () => {});
     expect(await house().commands.local.start()).toBeNull();
-    expect(shown.at(-1)?.text).toContain("pipx install assent");
-    expect(ran.at(-1)).toEqual(["assent.openSettings"]);
+    expect(shown.at(-1)?.text).toContain("pipx install byleave");
+    expect(ran.at(-1)).toEqual(["byleave.openSettings"]);
   });
 
   test("that ends at once tells its last words", async () => {
     await program(`process.stderr.write("one\\nThe port is taken.\\n"); process.exitCode = 3`);
     answers.set("did not start", "Show the log");
-    handlers.set("assent.showLog", () => {});
+    handlers.set("byleave.showLog", () => {});
     settings.set("serverUrl", "https://elsewhere.example.com");
     expect(await house().commands.local.start()).toBeNull();
     expect(shown.at(-1)?.text).toBe("The server did not start: The port is taken.");
@@ -619,10 +624,10 @@ describe("a local server", () => {
   test("whose token program fails tells its words too, and one that may not be run says so", async () => {
     await program(
       `console.log('{"ready": true, "url": "${server.origin}"}'); setInterval(() => {}, 1000)`,
-      `process.stderr.write("error: The secret is too short.\\nhint: Run \`assent up\`.\\n"); process.exitCode = 1`,
+      `process.stderr.write("error: The secret is too short.\\nhint: Run \`byleave up\`.\\n"); process.exitCode = 1`,
     );
     expect(await house().commands.local.start()).toBeNull();
-    expect(shown.at(-1)?.text).toBe('The server did not start: The secret is too short. Run "assent up".');
+    expect(shown.at(-1)?.text).toBe('The server did not start: The secret is too short. Run "byleave up".');
     settings.set("serverCommand", place); // a directory
     expect(await house().commands.local.start()).toBeNull();
     expect(shown.at(-1)?.text).toContain("You may not run");

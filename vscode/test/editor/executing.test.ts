@@ -21,7 +21,7 @@ let executing: Executing | null = null;
 
 beforeEach(async () => {
   reset();
-  root = await mkdtemp(join(tmpdir(), "assent-executing-"));
+  root = await mkdtemp(join(tmpdir(), "byleave-executing-"));
   await mkdir(join(root, "ws"));
   server = await SmallServer.open();
   server.routes.set("PUT /my/projects/p/policy", [204, ""]);
@@ -90,7 +90,7 @@ describe("the executing client", () => {
     server.send(3, { ...undo, ...times, request_id: "r2", plan: told?.plan.plan });
     await server.until(() => posts("/undo-report").length === 2);
     expect(shown).toMatchObject([
-      { text: "Assent: Undone, as asked in the chat or on the page: a.txt.", items: ["Bring It Back"] },
+      { text: "Byleave: Undone, as asked in the chat or on the page: a.txt.", items: ["Bring It Back"] },
     ]);
     expect(await readdir(join(root, "ws"))).toEqual([]);
   });

@@ -41,7 +41,7 @@ describe("a link that is pasted", () => {
     ]);
     expect(await tokens.read(server.origin)).toBe("made.for.me");
     expect(settings.get("serverUrl")).toBe(server.origin);
-    expect(shown.at(-1)?.text).toBe(`Assent: signed in to ${server.origin} as alice.`);
+    expect(shown.at(-1)?.text).toBe(`Byleave: signed in to ${server.origin} as alice.`);
     expect(remarks).toEqual([null]);
   });
 
@@ -58,7 +58,7 @@ describe("a link that is pasted", () => {
   });
 
   test.each<[number, unknown, string]>([
-    [401, { detail: "This link was used already.", hint: "Run `assent link`." }, 'used already. Run "assent link".'],
+    [401, { detail: "This link was used already.", hint: "Run `byleave link`." }, 'used already. Run "byleave link".'],
     [429, { detail: "Too many." }, "Too many."],
     [403, { detail: "Made by\na page.", hint: 7 }, "Made by"],
     [404, { detail: "There is nothing here." }, "gives no token for a link (404)"],
@@ -79,7 +79,7 @@ describe("a link that is pasted", () => {
     answers.set("Nothing answers", "Sign in");
     expect(await signIn(tokens)).toBe(false);
     expect(shown.at(-1)?.text).toContain("Nothing answers at http://127.0.0.1:9");
-    await vi.waitFor(() => expect(ran.at(-1)).toEqual(["assent.signIn"]), PATIENT);
+    await vi.waitFor(() => expect(ran.at(-1)).toEqual(["byleave.signIn"]), PATIENT);
   });
 
   test("gives a token that is tried before it is kept", async () => {

@@ -27,7 +27,7 @@ test.each(Object.entries(properties))("%s can be set for a machine only, never b
 
 test("what a folder says is not read, even if the editor let it through", () => {
   const before = readSettings();
-  for (const name of Object.keys(properties)) folderSettings.set(name.replace("assent.", ""), true);
+  for (const name of Object.keys(properties)) folderSettings.set(name.replace("byleave.", ""), true);
   folderSettings.set("serverUrl", "https://evil.example");
   folderSettings.set("serverCommand", "./evil");
   folderSettings.set("sandbox", "none");

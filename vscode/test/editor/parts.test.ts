@@ -42,7 +42,7 @@ describe("settings", () => {
   test("have defaults, and an address that is none is null", async () => {
     expect(readSettings()).toMatchObject({
       origin: "http://127.0.0.1:8477",
-      serverCommand: "assent",
+      serverCommand: "byleave",
       connectAtStart: true,
       notify: true,
       openDiffs: false,
@@ -148,24 +148,24 @@ describe("the words for where it stands", () => {
     expect(place.title).not.toBe("");
     expect(place.busy).toBe(standing.at === "connecting");
     if (!place.busy) expect(place.actions.length).toBeGreaterThan(0);
-    expect(statusOf(standing, facts).text).toContain("Assent");
+    expect(statusOf(standing, facts).text).toContain("Byleave");
   });
 
   test("no answer is told with what can be done about it here", () => {
     expect(silence("https://team.example", 0)).toContain("ask who runs it");
-    expect(silence("http://127.0.0.1:1", 0)).toContain("assent serve");
+    expect(silence("http://127.0.0.1:1", 0)).toContain("byleave serve");
     expect(silence("http://127.0.0.1:1", 502)).toContain("(502)");
   });
 
   test.each<[Partial<Facts>, string]>([
-    [{}, "$(check) Assent"],
-    [{ isolation: null }, "$(check) Assent"],
-    [{ waiting: 1 }, "$(bell-dot) Assent: 1 waiting"],
-    [{ waiting: 3 }, "$(bell-dot) Assent: 3 waiting"],
-    [{ up: false }, "$(sync~spin) Assent: reconnecting"],
-    [{ trusted: false }, "$(shield) Assent: not trusted"],
-    [{ executes: false }, "$(warning) Assent: not executing"],
-    [{ isolation: "none" }, "$(unlock) Assent: not isolated"],
+    [{}, "$(check) Byleave"],
+    [{ isolation: null }, "$(check) Byleave"],
+    [{ waiting: 1 }, "$(bell-dot) Byleave: 1 waiting"],
+    [{ waiting: 3 }, "$(bell-dot) Byleave: 3 waiting"],
+    [{ up: false }, "$(sync~spin) Byleave: reconnecting"],
+    [{ trusted: false }, "$(shield) Byleave: not trusted"],
+    [{ executes: false }, "$(warning) Byleave: not executing"],
+    [{ isolation: "none" }, "$(unlock) Byleave: not isolated"],
   ])("connected with %o the status bar shows %s", (some, text) => {
     expect(placeOf(connected)).toEqual({ state: "ready", projectId: "p" });
     expect(statusOf(connected, { ...facts, ...some }).text).toBe(text);
@@ -176,10 +176,10 @@ describe("the words for where it stands", () => {
     bar.show(statusOf(connected, { ...facts, waiting: 2 }));
     const [item] = statusItems;
     expect(item).toMatchObject({
-      command: "assent.openChat",
+      command: "byleave.openChat",
       backgroundColor: { id: "statusBarItem.warningBackground" },
     });
-    expect(item?.accessibilityInformation.label).toBe("Assent: 2 waiting. 2 questions wait for your answer.");
+    expect(item?.accessibilityInformation.label).toBe("Byleave: 2 waiting. 2 questions wait for your answer.");
     bar.show(statusOf(connected, facts));
     expect(item?.backgroundColor).toBeUndefined();
     bar.dispose();
@@ -203,7 +203,7 @@ describe("a difference", () => {
     await differences.show("src/a.ts (changed)", "old", "new", true);
     const [command, left, right, title, options] = ran[0] as [string, Uri, Uri, string, unknown];
     expect(command).toBe("vscode.diff");
-    expect(left.scheme).toBe("assent-change");
+    expect(left.scheme).toBe("byleave-change");
     expect(left.path).toMatch(/\/src\/a\.ts$/);
     expect(title).toBe("src/a.ts (changed): now ↔ as asked");
     expect(options).toEqual({ preview: true, preserveFocus: true });
@@ -219,7 +219,7 @@ describe("opening a file", () => {
   let root: string;
 
   beforeEach(async () => {
-    root = await mkdtemp(join(tmpdir(), "assent-files-"));
+    root = await mkdtemp(join(tmpdir(), "byleave-files-"));
     await mkdir(join(root, "ws"));
     await writeFile(join(root, "ws", "a.txt"), "one\ntwo\n");
     await writeFile(join(root, "outside.txt"), "secret");

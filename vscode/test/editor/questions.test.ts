@@ -23,7 +23,7 @@ const asked: Asked = {
 const write: Asked = { ...asked, toolName: "write_file", params: { path: "a.md", content: "x" } };
 
 /** A sentence of the server, which marks commands as a page or a terminal shows them. */
-const ODD = 'The token\'s "sub" is odd. Make one with "assent token".';
+const ODD = 'The token\'s "sub" is odd. Make one with "byleave token".';
 
 function ports(more: Partial<Record<keyof Api, unknown>> = {}) {
   const api = {
@@ -50,14 +50,14 @@ describe("a question while the chat is hidden", () => {
     const { made, api } = ports();
     await askNatively(asked, made);
     expect(shown).toEqual([
-      { kind: "warning", text: "Assent asks (MEDIUM): npm test", items: ["Allow…", "Deny", "Show"] },
+      { kind: "warning", text: "Byleave asks (MEDIUM): npm test", items: ["Allow…", "Deny", "Show"] },
     ]);
     expect(api.approve).not.toHaveBeenCalled();
   });
 
   test("is allowed only in a dialog that says exactly what, with the digest that was shown", async () => {
     const { made, api } = ports();
-    answers.set("Assent asks", "Allow…");
+    answers.set("Byleave asks", "Allow…");
     answers.set("allow this once", "Allow once");
     await askNatively(asked, made);
     expect(shown[1]).toEqual({
@@ -71,7 +71,7 @@ describe("a question while the chat is hidden", () => {
 
   test("about files leads to the chat, where they are shown, and cannot be allowed by a dialog", async () => {
     const { made, openWaiting } = ports();
-    answers.set("Assent asks", "Show");
+    answers.set("Byleave asks", "Show");
     await askNatively({ ...asked, inspected: true }, made);
     expect(shown[0]?.items).toEqual(["Show", "Deny"]);
     expect(openWaiting).toHaveBeenCalled();
@@ -79,7 +79,7 @@ describe("a question while the chat is hidden", () => {
 
   test("HIGH takes a second step, whose first button does not run it", async () => {
     const { made, api } = ports();
-    answers.set("Assent asks", "Allow…");
+    answers.set("Byleave asks", "Allow…");
     answers.set("allow this once", "Allow once");
     await askNatively({ ...asked, risk: "HIGH" }, made);
     expect(shown[0]?.kind).toBe("error");
@@ -92,7 +92,7 @@ describe("a question while the chat is hidden", () => {
 
   test("a dialog that is left, or denies, allows nothing", async () => {
     const { made, api } = ports({ whole: async () => ({ approval_id: "a", text: "Run npm test" }) });
-    answers.set("Assent asks", "Allow…");
+    answers.set("Byleave asks", "Allow…");
     await askNatively({ ...asked, network: false }, made);
     expect(shown[1]?.detail).toBe("npm test\n\nRun npm test\n\n• npm test runs scripts.");
     answers.set("allow this once", "Deny");
@@ -104,7 +104,7 @@ describe("a question while the chat is hidden", () => {
 
   test("too long for a dialog is shown in the chat instead", async () => {
     const { made, api, openWaiting } = ports({ whole: async () => ({ text: "x".repeat(5000) }) });
-    answers.set("Assent asks", "Allow…");
+    answers.set("Byleave asks", "Allow…");
     await askNatively(asked, made);
     expect(openWaiting).toHaveBeenCalled();
     expect(api.approve).not.toHaveBeenCalled();
@@ -113,14 +113,14 @@ describe("a question while the chat is hidden", () => {
   test("says of a command's time what it is measured in, and of nothing else", async () => {
     const text = "execute_command\ncommand: 'x'\nargs (1):\n  1: 'timeout: 1'\ntimeout: 1";
     const { made } = ports({ whole: async () => ({ approval_id: "a", text }) });
-    answers.set("Assent asks", "Allow…");
+    answers.set("Byleave asks", "Allow…");
     await askNatively({ ...asked, params: { command: "x", args: ["timeout: 1"], timeout: 1 } }, made);
     expect(shown.at(-1)?.detail).toContain("\n  1: 'timeout: 1'\ntimeout: 1 second\n");
   });
 
   test("is denied with a reason, without one, or not at all after Escape", async () => {
     const { made, api } = ports();
-    answers.set("Assent asks", "Deny");
+    answers.set("Byleave asks", "Deny");
     await askNatively(asked, made);
     expect(api.reject).not.toHaveBeenCalled();
     answers.set("The agent is told", " ");
@@ -130,7 +130,7 @@ describe("a question while the chat is hidden", () => {
 
   test("that is over says so and sends nothing", async () => {
     const { made, api } = ports();
-    answers.set("Assent asks", "Deny");
+    answers.set("Byleave asks", "Deny");
     await askNatively(asked, { ...made, stillWaits: () => false });
     expect(shown[1]?.text).toContain("This question is over");
     expect(api.reject).not.toHaveBeenCalled();
@@ -140,20 +140,20 @@ describe("a question while the chat is hidden", () => {
     [new Problem("It is approved.", 409), "Somebody was faster: It is approved."],
     [new Problem("Refused.", 403, "Ask the owner."), "Refused. Ask the owner."],
     [new Problem("Refused.", 403), "Refused."],
-    [new Problem("The token's `sub` is odd.", 403, "make one with `assent token`"), ODD],
+    [new Problem("The token's `sub` is odd.", 403, "make one with `byleave token`"), ODD],
   ])("what the server says against it is told whole, and leads to the chat", async (problem, text) => {
     const { made, openWaiting } = ports({ reject: async () => Promise.reject(problem) });
-    answers.set("Assent asks", "Deny");
+    answers.set("Byleave asks", "Deny");
     answers.set("The agent is told", "x");
     answers.set(text, "Show");
     await askNatively(asked, made);
-    expect(shown.at(-1)).toEqual({ kind: "warning", text: `Assent: ${text}`, items: ["Show"] });
+    expect(shown.at(-1)).toEqual({ kind: "warning", text: `Byleave: ${text}`, items: ["Show"] });
     expect(openWaiting).toHaveBeenCalledTimes(1);
   });
 
   test("a fault of ours is not hidden", async () => {
     const { made } = ports({ reject: async () => Promise.reject(new TypeError("ours")) });
-    answers.set("Assent asks", "Deny");
+    answers.set("Byleave asks", "Deny");
     answers.set("The agent is told", "x");
     await expect(askNatively(asked, made)).rejects.toThrow("ours");
   });
@@ -162,7 +162,7 @@ describe("a question while the chat is hidden", () => {
 describe("the difference of a write", () => {
   test("opens beside the chat when it is asked for", async () => {
     const { made, show, openWaiting } = ports();
-    answers.set("Assent asks", "Show");
+    answers.set("Byleave asks", "Show");
     await askNatively(write, made);
     expect(openWaiting).toHaveBeenCalled();
     expect(show).toHaveBeenCalledWith("a.md", "b", "x", true);

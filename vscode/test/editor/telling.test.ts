@@ -69,18 +69,18 @@ describe("a flood of questions", () => {
   test("opens one notification, and the next says how many wait when that one is done with", async () => {
     const { ask, openWaiting } = desk();
     for (let at = 0; at < 100; at++) ask(`q${at}`, at === 7 ? "HIGH" : "MEDIUM");
-    expect(texts()).toEqual(["Assent asks (MEDIUM): npm q0"]);
+    expect(texts()).toEqual(["Byleave asks (MEDIUM): npm q0"]);
     toasts[0]?.answer();
     await until(() => expect(toasts).toHaveLength(2));
     expect(toasts[1]).toMatchObject({
       kind: "showErrorMessage",
-      text: "Assent: 100 questions wait for your answer, 1 of them HIGH.",
+      text: "Byleave: 100 questions wait for your answer, 1 of them HIGH.",
     });
     toasts[1]?.answer("Show");
     await until(() => expect(openWaiting).toHaveBeenCalledTimes(1));
     expect(toasts).toHaveLength(2);
     ask("late");
-    expect(texts().at(-1)).toBe("Assent asks (MEDIUM): npm late (100 more wait)");
+    expect(texts().at(-1)).toBe("Byleave asks (MEDIUM): npm late (100 more wait)");
   });
 
   test("of two tells the second by itself, and without HIGH only warns", async () => {
@@ -88,12 +88,12 @@ describe("a flood of questions", () => {
     ask("a");
     ask("b");
     toasts[0]?.answer();
-    await until(() => expect(texts()[1]).toBe("Assent asks (MEDIUM): npm b (1 more waits)"));
+    await until(() => expect(texts()[1]).toBe("Byleave asks (MEDIUM): npm b (1 more waits)"));
     ask("c");
     ask("d");
     toasts[1]?.answer();
     await until(() => expect(toasts[2]).toMatchObject({ kind: "showWarningMessage" }));
-    expect(texts()[2]).toBe("Assent: 4 questions wait for your answer.");
+    expect(texts()[2]).toBe("Byleave: 4 questions wait for your answer.");
   });
 
   test("that come and go makes a new one only after a while", async () => {
@@ -104,7 +104,7 @@ describe("a flood of questions", () => {
     over("b");
     ask("c");
     expect(toasts).toHaveLength(1);
-    await until(() => expect(texts()[1]).toBe("Assent asks (MEDIUM): npm c"));
+    await until(() => expect(texts()[1]).toBe("Byleave asks (MEDIUM): npm c"));
     over("c");
     ask("d");
     await until(() => expect(toasts).toHaveLength(3));
@@ -138,12 +138,12 @@ test("nothing is told while the chat is in sight, where it is not wanted, or aft
 
 test("calls that end late are told one at a time too, the rest by their number", async () => {
   const { telling, seen, openWaiting } = desk();
-  for (let at = 0; at < 50; at++) telling.late(`Assent: call ${at} took too long. [x](command:y)`);
-  expect(texts()).toEqual(["Assent: call 0 took too long. [x] (command:y)"]);
+  for (let at = 0; at < 50; at++) telling.late(`Byleave: call ${at} took too long. [x](command:y)`);
+  expect(texts()).toEqual(["Byleave: call 0 took too long. [x] (command:y)"]);
   toasts[0]?.answer("Open the chat");
   await until(() => expect(toasts).toHaveLength(2));
   expect(openWaiting).toHaveBeenCalledTimes(1);
-  expect(texts()[1]).toBe("Assent: 49 more ended because nobody answered in time, or they took too long.");
+  expect(texts()[1]).toBe("Byleave: 49 more ended because nobody answered in time, or they took too long.");
   telling.late("another");
   seen.chat = true;
   toasts[1]?.answer();

@@ -1,4 +1,4 @@
-// The rule files of a machine, really on a disk: who may have written them, links, trust, and Assent's own files.
+// The rule files of a machine, really on a disk: who may have written them, links, trust, and Byleave's own files.
 
 import { createHash } from "node:crypto";
 import {
@@ -23,10 +23,10 @@ let workspace: string;
 let home: string;
 
 beforeEach(() => {
-  top = realpathSync(mkdtempSync(join(tmpdir(), "assent-")));
+  top = realpathSync(mkdtempSync(join(tmpdir(), "byleave-")));
   workspace = join(top, "ws");
   home = join(top, "home");
-  mkdirSync(join(workspace, ".assent"), { recursive: true });
+  mkdirSync(join(workspace, ".byleave"), { recursive: true });
   mkdirSync(home);
   vi.stubEnv("XDG_CONFIG_HOME", join(top, "config"));
   vi.stubEnv("XDG_DATA_HOME", join(top, "data"));
@@ -60,7 +60,7 @@ test("without any file nothing is forbidden but what always is", () => {
 });
 
 test("the user's own file counts, and is declared as it stands", () => {
-  const file = written(join(top, "config/assent/policy.toml"), `mode = "sandbox"\n${RULES}`);
+  const file = written(join(top, "config/byleave/policy.toml"), `mode = "sandbox"\n${RULES}`);
   const { policy, texts } = load();
   expect(texts).toEqual([{ layer: "user", source: file, text: `mode = "sandbox"\n${RULES}`, trusted: true }]);
   expect([policy.widestMode, [...policy.commands]]).toEqual(["sandbox", ["sort"]]);
@@ -68,27 +68,27 @@ test("the user's own file counts, and is declared as it stands", () => {
 });
 
 test("a project's file tightens at once and loosens only what was trusted", () => {
-  written(join(workspace, ".assent/policy.toml"), RULES);
+  written(join(workspace, ".byleave/policy.toml"), RULES);
   expect(load().notes).toEqual([
-    "held back until you run `assent trust`: turns on the command sort",
-    "held back until you run `assent trust`: rule 2: allow npm test",
+    "held back until you run `byleave trust`: turns on the command sort",
+    "held back until you run `byleave trust`: rule 2: allow npm test",
   ]);
   expect([level("git", "push"), level("sort", "a.txt")]).toEqual(["REFUSE", "REFUSE"]);
   const digest = createHash("sha256").update(RULES).digest("hex");
   written(join(home, "trusted.json"), JSON.stringify({ [workspace]: digest }), 0o600);
   expect([load().notes, level("sort", "a.txt")]).toEqual([[], "LOW"]);
-  written(join(workspace, ".assent/policy.toml"), `${RULES}\n`);
+  written(join(workspace, ".byleave/policy.toml"), `${RULES}\n`);
   expect(level("sort", "a.txt")).toBe("REFUSE");
 });
 
 test.each(["null", "[]", "not JSON", "{}"])("a list of what was trusted that holds %s trusts nothing", (text) => {
-  written(join(workspace, ".assent/policy.toml"), RULES);
+  written(join(workspace, ".byleave/policy.toml"), RULES);
   written(join(home, "trusted.json"), text, 0o600);
   expect(load().texts[0]?.trusted).toBe(false);
 });
 
 test("a list of what was trusted that others may change, or that lies in the workspace, trusts nothing", () => {
-  written(join(workspace, ".assent/policy.toml"), RULES);
+  written(join(workspace, ".byleave/policy.toml"), RULES);
   const known = JSON.stringify({ [workspace]: createHash("sha256").update(RULES).digest("hex") });
   written(join(home, "trusted.json"), known, 0o622);
   expect(load().texts[0]?.trusted).toBe(false);
@@ -97,7 +97,7 @@ test("a list of what was trusted that others may change, or that lies in the wor
 });
 
 test("a file that others may change is refused", () => {
-  const file = written(join(top, "config/assent/policy.toml"), RULES, 0o666);
+  const file = written(join(top, "config/byleave/policy.toml"), RULES, 0o666);
   expect(load).toThrow("can be changed by others");
   chmodSync(file, 0o644);
   if (process.geteuid?.() === 0) {
@@ -108,10 +108,10 @@ test("a file that others may change is refused", () => {
 
 test("a project's file behind a link is refused", () => {
   const other = written(join(top, "other/policy.toml"), "");
-  symlinkSync(other, join(workspace, ".assent/policy.toml"));
+  symlinkSync(other, join(workspace, ".byleave/policy.toml"));
   expect(load).toThrow(expect.objectContaining({ hint: expect.stringContaining("not a link") }));
-  rmSync(join(workspace, ".assent"), { recursive: true });
-  symlinkSync(join(top, "other"), join(workspace, ".assent"));
+  rmSync(join(workspace, ".byleave"), { recursive: true });
+  symlinkSync(join(top, "other"), join(workspace, ".byleave"));
   expect(load).toThrow(PolicyError);
 });
 
@@ -127,7 +127,7 @@ test("a file that is named and missing, too long, no file, or no text is refused
   expect(() => load({ devicePolicy: written(join(workspace, "rules.toml"), "") })).toThrow("lies in the workspace");
 });
 
-test("Assent's own files in a workspace are denied to every tool", () => {
+test("Byleave's own files in a workspace are denied to every tool", () => {
   const { policy } = load({ home: join(workspace, "State") });
   const gate = new Gate({ policy });
   const read = (path: string) => gate.judge("read_file", { path }, { workspace }).verdict;
@@ -136,7 +136,7 @@ test("Assent's own files in a workspace are denied to every tool", () => {
   expect(read("src/a.py").level).toBe("LOW");
 });
 
-test("a workspace in which Assent keeps its own files is none", () => {
+test("a workspace in which Byleave keeps its own files is none", () => {
   expect(() => load({ home: workspace })).toThrow("cannot be a workspace");
   mkdirSync(join(top, "clients/x"), { recursive: true });
   expect(() => loadPolicy(join(top, "clients/x"), { home: top })).toThrow("cannot be a workspace");

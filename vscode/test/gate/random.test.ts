@@ -1,4 +1,4 @@
-// A comparison at large, on request: `python scripts/vectors.py --random SEED FILE`, then ASSENT_VECTORS=FILE vitest run.
+// A comparison at large, on request: `python scripts/vectors.py --random SEED FILE`, then BYLEAVE_VECTORS=FILE vitest run.
 
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
@@ -11,7 +11,7 @@ import {
   type Differences,
 } from "./comparing.js";
 
-const FILE = process.env.ASSENT_VECTORS;
+const FILE = process.env.BYLEAVE_VECTORS;
 
 describe.skipIf(FILE === undefined)("other calls and texts than the committed ones", () => {
   const vectors = FILE === undefined ? {} : JSON.parse(readFileSync(FILE, "utf8"));

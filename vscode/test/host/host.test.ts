@@ -22,8 +22,8 @@ const host = () => new NodeHost({ origin: server.origin, token: "secret" });
 
 describe("an address", () => {
   test("is taken as its origin, and nothing with a path, a user or another scheme is taken", () => {
-    expect(originOf(" https://assent.example.com/ ")).toBe("https://assent.example.com");
-    for (const text of ["", "assent", "ftp://x", "http://u:p@x", "http://x/a", "http://x/?a", "http://x/#a"]) {
+    expect(originOf(" https://byleave.example.com/ ")).toBe("https://byleave.example.com");
+    for (const text of ["", "byleave", "ftp://x", "http://u:p@x", "http://x/a", "http://x/?a", "http://x/#a"]) {
       expect(originOf(text)).toBeNull();
     }
   });
@@ -41,7 +41,7 @@ describe("an address", () => {
     const link = { origin: "http://127.0.0.1:8477", code: "a-B_9" };
     expect(linkOf(" http://127.0.0.1:8477/signin?code=a-B_9\n")).toEqual(link);
     expect(linkOf("http://127.0.0.1:8477/sign-in?code=a-B_9")).toEqual(link);
-    expect(linkOf("HTTPS://Assent.Example.COM/signin?code=x")?.origin).toBe("https://assent.example.com");
+    expect(linkOf("HTTPS://Byleave.Example.COM/signin?code=x")?.origin).toBe("https://byleave.example.com");
     for (const text of [
       "",
       "http://127.0.0.1:8477",

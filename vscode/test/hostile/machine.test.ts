@@ -41,11 +41,11 @@ it("A command gets no variable of the editor, and no descriptor that the editor 
     ...new Array<"ignore">(37).fill("ignore"),
     outside,
   ];
-  const env = { ...process.env, ASSENT_TEST_SECRET: "of-the-editor" };
+  const env = { ...process.env, BYLEAVE_TEST_SECRET: "of-the-editor" };
   const { stdout, stderr } = spawnSync(process.execPath, [outfile, root], { stdio, env, encoding: "utf8" });
   closeSync(outside);
   expect(stderr).toBe("");
-  expect(stdout).not.toContain("ASSENT_TEST_SECRET");
+  expect(stdout).not.toContain("BYLEAVE_TEST_SECRET");
   const others = stdout.match(/^fd (?!0 |1 |2 ).*$/gm) ?? [];
   expect(others.filter((line) => !line.endsWith(" /dev/null"))).toEqual([]);
   expect(stdout).toContain("Not a directory");

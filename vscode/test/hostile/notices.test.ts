@@ -56,7 +56,7 @@ test("a link in a command is no link in the notification that asks about it", as
 });
 
 test("nor in what the server says of an answer, or in the name of a file that is not there", async () => {
-  answers.set("Assent asks", "Deny");
+  answers.set("Byleave asks", "Deny");
   answers.set("The agent is told", "x");
   await askNatively(asked, ports({ reject: async () => Promise.reject(new Problem(BAIT, 403)) }).made);
   await openFile("/nowhere", BAIT, null);
@@ -67,11 +67,11 @@ test("nor in what the server says of an answer, or in the name of a file that is
 test("a call is shown as it is, with every mark in it, also where sentences beside it lose theirs", async () => {
   const params = { command: "echo", args: ["`date`", " `id` "] };
   await askNatively({ ...asked, params }, ports().made);
-  expect(shown[0]?.text).toBe('Assent asks (MEDIUM): echo "`date`" " `id` "');
+  expect(shown[0]?.text).toBe('Byleave asks (MEDIUM): echo "`date`" " `id` "');
 });
 
 test.each([
-  ["Run `assent link`.", 'Run "assent link".'],
+  ["Run `byleave link`.", 'Run "byleave link".'],
   ["(`a b`), `c`: d", '("a b"), "c": d'],
   ["'a`b`c' and x`y` stay", "'a`b`c' and x`y` stay"],
   ["'`x`' is a name", "'`x`' is a name"],
@@ -82,7 +82,7 @@ test.each([
 
 test("what cannot be shown whole cannot be allowed by a dialog", async () => {
   const { api, made, openWaiting } = ports({ whole: async () => Promise.reject(new Problem("gone", 500)) });
-  answers.set("Assent asks", "Allow…");
+  answers.set("Byleave asks", "Allow…");
   answers.set("allow this once", "Allow once");
   await askNatively(asked, made);
   expect(api.approve).not.toHaveBeenCalled();
@@ -95,7 +95,7 @@ test.each([
   ["what becomes longer when it is made visible", "\u200b".repeat(3900)],
 ])("%s do not push the end of a call out of a dialog's sight", async (_, text) => {
   const { api, made, openWaiting } = ports({ whole: async () => ({ approval_id: "a", text }) });
-  answers.set("Assent asks", "Allow…");
+  answers.set("Byleave asks", "Allow…");
   answers.set("allow this once", "Allow once");
   await askNatively(asked, made);
   expect(api.approve).not.toHaveBeenCalled();

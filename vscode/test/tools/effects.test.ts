@@ -146,7 +146,7 @@ describe("What is watched", () => {
       mkdirSync(at("node_modules/x"), { recursive: true });
       writeFileSync(at("node_modules/x/index.js"), "x");
       makeFifo(at("pipe"));
-      writeFileSync(at(".assent-0123456789abcdef.tmp"), "draft");
+      writeFileSync(at(".byleave-0123456789abcdef.tmp"), "draft");
       mkdirSync(at("sub/.git/hooks"), { recursive: true });
       writeFileSync(at("sub/.git/hooks/pre-commit"), "x");
       writeFileSync(at("sub/.git/hooks/pre-push.sample"), "x");

@@ -326,7 +326,7 @@ describe("Commands", () => {
       0,
       expect.arrayContaining([".git/hooks", ".git/config"]),
     ]);
-    symlinkSync("shared", join(root, ".assent"));
+    symlinkSync("shared", join(root, ".byleave"));
     await expect(ran(workspace, python("1"))).rejects.toThrow("cannot be protected");
     expect((await ran(workspace, command("git", "log", "--oneline"))).exit_code).toBe(128);
   });

@@ -28,7 +28,7 @@ afterAll(() => {
 });
 
 export function temporary(): string {
-  const path = realpathSync(mkdtempSync(join(tmpdir(), "assent-test-")));
+  const path = realpathSync(mkdtempSync(join(tmpdir(), "byleave-test-")));
   made.push(path);
   return path;
 }

@@ -5,7 +5,7 @@ import { existsSync, lstatSync, readFileSync, readlinkSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import type { Params } from "../../src/gate/index.js";
-import { AssentError, ExecutionTimeout } from "../../src/tools/errors.js";
+import { ByleaveError, ExecutionTimeout } from "../../src/tools/errors.js";
 import { DEFAULT_SETTINGS } from "../../src/tools/ports.js";
 import { Workspace } from "../../src/tools/Workspace.js";
 import { FakeMemory } from "./fakes.js";
@@ -78,7 +78,7 @@ async function outcome(workspace: Workspace, { bound, params, record, tool }: Ca
     const recordAs = record ? "exec_1" : undefined;
     return { result: normal(await workspace.run(tool, params, { bound, recordAs }), root) };
   } catch (error) {
-    if (!(error instanceof AssentError)) {
+    if (!(error instanceof ByleaveError)) {
       throw error;
     }
     const partial = error instanceof ExecutionTimeout && error.partial ? normal(error.partial, root) : null;

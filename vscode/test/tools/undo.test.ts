@@ -570,7 +570,7 @@ describe("An undo that was interrupted", () => {
     await list.put(both);
     await list.put({ ...both, id: "undo_1", toolName: "undo", changes: back, undoes: "exec_3", done: false });
     writeFileSync(at("a.txt"), "one\n");
-    writeFileSync(at(".assent-0123456789abcdef.undo"), "new\n");
+    writeFileSync(at(".byleave-0123456789abcdef.undo"), "new\n");
     restart();
     expect(
       desk()

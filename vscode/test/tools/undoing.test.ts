@@ -14,7 +14,7 @@ import {
 import { join } from "node:path";
 import type { UndoRequested } from "@protocol";
 import { beforeEach, describe, expect, it } from "vitest";
-import { AssentError, RefusedError, UnreachableError } from "../../src/tools/errors.js";
+import { ByleaveError, RefusedError, UnreachableError } from "../../src/tools/errors.js";
 import { O_DIRECTORY, O_PATH, type Opened, PathValidator } from "../../src/tools/PathValidator.js";
 import { place, swap, takeAway, Unexpected } from "../../src/tools/swapping.js";
 import type { UndoDesk } from "../../src/tools/undo_desk.js";
@@ -149,7 +149,7 @@ describe("A request", () => {
     });
     const failing = (error: unknown) => ({ look: () => Promise.reject(error) }) as unknown as UndoDesk;
     const problems: [unknown, RegExp][] = [
-      [new AssentError(`It is ${secret}`), /^It is (?!.*ghp_aaa)/],
+      [new ByleaveError(`It is ${secret}`), /^It is (?!.*ghp_aaa)/],
       [Object.assign(new Error("x"), { code: "EIO" }), /^The machine could not do it: i\/o error\./],
       [new TypeError("x"), /^The client failed with TypeError/],
       ["x", /^The client failed with string/],
@@ -177,7 +177,7 @@ describe("A request", () => {
 
   it("beyond what is taken at once is left out", async () => {
     let finish = () => {};
-    const desk = { look: () => new Promise<never>((_, reject) => (finish = () => reject(new AssentError("x")))) };
+    const desk = { look: () => new Promise<never>((_, reject) => (finish = () => reject(new ByleaveError("x")))) };
     const by = undoer({ desk: desk as unknown as UndoDesk });
     for (let number = 0; number < 17; number += 1) {
       by.request(asked(null), 0);

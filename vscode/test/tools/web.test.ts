@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { addressOf, isNeverAsked, isPublic } from "../../src/tools/addresses.js";
 import {
-  AssentError,
+  ByleaveError,
   ConfigurationError,
   ExecutionCancelled,
   RefusedError,
@@ -108,7 +108,7 @@ function wrong(text: string, keyed: boolean): string | null {
     return null;
   } catch (error) {
     expect(error).toBeInstanceOf(ConfigurationError);
-    expect((error as AssentError).hint).toContain("SETTING");
+    expect((error as ByleaveError).hint).toContain("SETTING");
     return (error as Error).message;
   }
 }
@@ -139,8 +139,8 @@ describe("As the Python client", () => {
     try {
       found = { result: await searchWeb(settingsOf(one.settings), QUERY) };
     } catch (error) {
-      expect(error).toBeInstanceOf(AssentError);
-      const { errorType, message, name } = error as AssentError;
+      expect(error).toBeInstanceOf(ByleaveError);
+      const { errorType, message, name } = error as ByleaveError;
       found = { error: message, error_type: errorType, kind: name };
     }
     expect(found).toEqual(one.expected);
@@ -253,7 +253,7 @@ describe("A provider", () => {
   ])("%s is said, without its key", async (_, answering) => {
     act = answering;
     const asking = searchWeb(settings(), QUERY).catch((error: unknown) => error);
-    const error = (await asking) as AssentError;
+    const error = (await asking) as ByleaveError;
     expect(error).toBeInstanceOf(ToolFailure);
     expect(error.message).toMatch(/^Tavily at 127\.0\.0\.1 could not be reached \([A-Z_]+\)\.$/);
     expect(error.sentence).not.toContain("key-tell-nobody");

@@ -147,7 +147,7 @@ describe("the bridge", () => {
     made.hear({ type: "open-file", path: "a.ts", line: -1 });
     made.hear({ type: "open-file", path: 1, line: 1 } as unknown as FromChat);
     made.hear({ type: "show-diff", title: "a", before: "b", after: "c" });
-    made.hear({ type: "command", command: "assent.signIn" });
+    made.hear({ type: "command", command: "byleave.signIn" });
     made.hear({ type: "nonsense" } as unknown as FromChat);
     made.hear(null as unknown as FromChat);
     expect(ports.openFile.mock.calls).toEqual([
@@ -155,7 +155,7 @@ describe("the bridge", () => {
       ["a.ts", null],
     ]);
     expect(ports.showDiff).toHaveBeenCalledWith("a", "b", "c");
-    expect(ports.run).toHaveBeenCalledWith("assent.signIn");
+    expect(ports.run).toHaveBeenCalledWith("byleave.signIn");
   });
 });
 
@@ -198,10 +198,10 @@ describe("the view", () => {
   test("runs commands of ours and no other", () => {
     const { heard, resolve } = view();
     resolve();
-    handlers.set("assent.signIn", () => {});
-    heard.fire({ type: "command", command: "assent.signIn" });
+    handlers.set("byleave.signIn", () => {});
+    heard.fire({ type: "command", command: "byleave.signIn" });
     heard.fire({ type: "command", command: "workbench.action.terminal.sendSequence" });
-    expect(ran).toEqual([["assent.signIn"]]);
+    expect(ran).toEqual([["byleave.signIn"]]);
   });
 
   test("counts what waits, and forgets a view that is gone", () => {
@@ -219,7 +219,7 @@ describe("the view", () => {
   test("takes the person to what waits, also when the chat is only being made", async () => {
     const { made, heard, posted, resolve } = view();
     await made.openWaiting();
-    expect(ran).toEqual([["assent.chat.focus"]]);
+    expect(ran).toEqual([["byleave.chat.focus"]]);
     resolve();
     heard.fire({ type: "hello" });
     expect(posted).toEqual([{ type: "show-waiting" }]);

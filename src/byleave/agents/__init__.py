@@ -1,0 +1,37 @@
+"""Agents: what asks for tools.
+
+`RunWorker` takes the chat's runs, `ChatAgent` works on one, `ByleaveToolset` is its only way to act, and the offline
+model lets all of it work without a key. This is the only package that imports pydantic-ai; it is heavy, so the names
+below are brought in when they are asked for, and a worker loads it with its first run. Nothing here decides what a call
+may do.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .chat import ChatAgent
+    from .local import LocalCaller
+    from .models import resolve_model
+    from .offline import offline_model
+    from .toolset import ByleaveToolset, Calling
+    from .worker import RunWorker
+
+__all__ = ["ByleaveToolset", "Calling", "ChatAgent", "LocalCaller", "RunWorker", "offline_model", "resolve_model"]
+
+_HOMES = {
+    "ByleaveToolset": "toolset",
+    "Calling": "toolset",
+    "ChatAgent": "chat",
+    "LocalCaller": "local",
+    "RunWorker": "worker",
+    "offline_model": "offline",
+    "resolve_model": "models",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{home}", __name__), name)

@@ -1,0 +1,312 @@
+"""The chat agent: takes one run from the user's message to the answer, and survives a crash at any step of it.
+
+Before the tools of a model response run, the conversation with that response is kept; after they ran, their results
+are. So a run that is taken up again has the same calls with the same ids, the executor finds their executions, and
+nothing runs twice. Every write names the run's fence: a worker that lost the run changes nothing.
+
+A provider that cannot answer just now is asked again a few times; what a run may use up is in `limits`.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+import pydantic_ai
+import structlog
+from pydantic_ai import Agent, CallToolsNode, ModelRequestNode, RunContext
+from pydantic_ai.exceptions import ModelAPIError
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+    ToolReturnPart,
+)
+from pydantic_ai.models import Model
+from pydantic_ai.run import AgentRun
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import UsageLimits
+from pydantic_graph import End
+
+from byleave.executor import ToolExecutor
+from byleave.protocol.errors import ConflictError
+from byleave.store import RunRow, Store
+from byleave.telemetry import place_of_run, span
+
+from . import history
+from .failures import EndlessAnswer, TooManyCalls, explain, trace
+from .limits import RunLimits, count_seconds, pause_before_retry, used
+from .prompts import instructions_for, words_of_mode
+from .roles import CHAT, OFFLINE, Role
+from .speech import Speech
+from .toolset import ByleaveToolset, Calling, Parked
+
+log = structlog.stdlib.get_logger(__name__)
+
+MODEL_SECONDS = 300.0
+MODEL_CALLS_AT_ONCE = 8
+MOST_CHARACTERS = 2_000_000
+"""Of one answer, its calls included: more than any model means to say."""
+MOST_CALLS = 100
+"""In one answer: a person would be asked as many questions, and a machine given as much to do at once."""
+UNKNOWN_TOOL_RETRIES = 3
+OUTPUT_RETRIES = 2
+FENCED = "fenced"
+BROKE_OFF = "\n\n*The connection to the model broke off; it is asked again.*\n\n"
+
+# The framework greets the terminal on its first run; our output is our own.
+pydantic_ai.BANNER_ENABLED = False
+
+
+class ChatAgent:
+    """Works on the runs of one role."""
+
+    def __init__(
+        self,
+        store: Store,
+        executor: ToolExecutor,
+        model: Model,
+        *,
+        role: Role = CHAT,
+        slots: asyncio.Semaphore | None = None,
+        limits: RunLimits | None = None,
+        model_seconds: float = MODEL_SECONDS,
+        park_seconds: float | None = None,
+    ) -> None:
+        self._store = store
+        self._role = role
+        self._model_name = model.model_name
+        self._limits = limits or RunLimits()
+        self._model_seconds = model_seconds
+        # Only talking to a model takes a slot: runs that wait for a person hold up nobody.
+        self._slots = slots or asyncio.Semaphore(MODEL_CALLS_AT_ONCE)
+        self._toolset = ByleaveToolset(executor, agent_id=role.name, tools=role.tools, patience_seconds=park_seconds)
+        self._agent = Agent(
+            model,
+            name=role.name,
+            deps_type=Calling,
+            instructions=[instructions_for(role), _tell_mode],
+            toolsets=[self._toolset],
+            retries={"tools": UNKNOWN_TOOL_RETRIES, "output": OUTPUT_RETRIES},
+            # Asking again is done here, where it counts as work and can be told; an SDK would do it in silence.
+            model_settings=None if "max_retries" in model.unsupported_settings else ModelSettings(max_retries=0),
+        )
+
+    async def work(self, run: RunRow) -> None:
+        """Take a run to its end. Ends quietly when the run is no longer ours."""
+        course = _Course()
+        try:
+            try:
+                await self._converse(run, course)
+            except Parked:
+                state = await self._store.runs.park(run)
+                log.info("run parked", run_id=run.id, state=state.value)
+            except ConflictError as error:
+                if error.state != FENCED:
+                    await self._fail(run, error, course)
+                raise
+            except Exception as error:  # noqa: BLE001 - the boundary: whatever ends a run is told to the user
+                await self._fail(run, error, course)
+        except ConflictError:
+            log.info("run stopped, or taken over by another worker", run_id=run.id)
+
+    async def _converse(self, run: RunRow, course: "_Course") -> None:
+        if run.history is None:
+            prompt, messages = run.prompt, history.remember(await self._store.runs.earlier_history(run))
+        else:
+            prompt, messages = None, history.load(run.history)
+            answer = history.final_answer(messages)
+            if answer is not None:
+                await self._store.runs.finish(run, history=run.history, answer=answer)
+                return
+        while True:
+            try:
+                messages = await self._go_on(run, course, prompt, messages)
+                break
+            except ModelAPIError as error:
+                await self._wait_to_ask_again(run, course, error)
+                prompt, messages = None, history.unanswered(course.messages)
+        await self._store.runs.finish(run, history=history.dump(messages), answer=history.answer_of(messages))
+
+    async def _go_on(
+        self, run: RunRow, course: "_Course", prompt: str | None, messages: list[ModelMessage]
+    ) -> list[ModelMessage]:
+        """From where the conversation stands to the answer; all of it."""
+        calling = Calling(run.id, run.session_id, self._role.narrowed(run.mode), run.fence)
+        async with self._agent.iter(
+            prompt,
+            message_history=messages,
+            deps=calling,
+            # Our own limits are checked before each step: they outlive a restart, and let an answer through.
+            usage_limits=UsageLimits(request_limit=None),
+            conversation_id=run.session_id,
+        ) as agent_run:
+            course.agent_run = agent_run
+            # Taken up again, the conversation is kept already, and keeping it once more would not be getting on: a
+            # run that brings its process down at this very step would never be given up.
+            kept = prompt is None
+            node = agent_run.next_node
+            while not isinstance(node, End):
+                if isinstance(node, CallToolsNode):
+                    await self._before_tools(run, agent_run, node, calling, kept=kept)
+                    kept = False
+                    began = time.monotonic()
+                    following = await agent_run.next(node)
+                    if not calling.asked:  # a step in which a person was asked is their time, not ours
+                        count_seconds(node.model_response, time.monotonic() - began)
+                    calling.asked.clear()
+                    node = following
+                    continue
+                if isinstance(node, ModelRequestNode):
+                    with span("byleave.model", place_of_run(run.id), model=self._model_name):
+                        await self._ask_model(run, course, agent_run, node, kept=kept)
+                    kept = False
+                node = await agent_run.next(node)
+            return agent_run.all_messages()
+
+    async def _before_tools(
+        self,
+        run: RunRow,
+        agent_run: AgentRun[Calling, str],
+        node: CallToolsNode[Calling, str],
+        calling: Calling,
+        *,
+        kept: bool,
+    ) -> None:
+        if not kept:
+            messages = agent_run.all_messages()
+            wanted = len(node.model_response.tool_calls)
+            if wanted > MOST_CALLS:
+                raise TooManyCalls(wanted, MOST_CALLS)
+            history.settle_calls(node.model_response, messages)
+            await self._store.runs.checkpoint(run.id, run.fence, history.dump(messages))
+        await self._toolset.record_unknown(node.model_response.tool_calls, calling)
+
+    async def _ask_model(
+        self,
+        run: RunRow,
+        course: "_Course",
+        agent_run: AgentRun[Calling, str],
+        node: ModelRequestNode[Calling, str],
+        *,
+        kept: bool,
+    ) -> None:
+        messages = agent_run.all_messages()
+        if not kept and any(isinstance(part, ToolReturnPart) for part in node.request.parts):
+            await self._store.runs.checkpoint(run.id, run.fence, history.dump([*messages, node.request]))
+        remaining = self._limits.seconds - self._limits.check([*messages, node.request]).seconds - course.spent
+        if remaining <= 0:
+            raise self._limits.too_slow()
+        between = "\n\n" if history.answer_of(messages) and history.responses_since_prompt(messages) else ""
+        course.said = False
+        async with self._slots:
+            began = time.monotonic()
+            try:
+                async with asyncio.timeout(min(self._model_seconds, remaining)), Speech(self._store, run) as speech:
+                    characters = 0
+                    async with node.stream(agent_run.ctx) as events:
+                        async for event in events:
+                            characters += _length(event)
+                            if characters > MOST_CHARACTERS:
+                                raise EndlessAnswer
+                            text = _text(event)
+                            if text:
+                                speech.add(between + text)
+                                between, course.said = "", True
+                    await speech.finish()
+            except TimeoutError:
+                if remaining <= self._model_seconds:
+                    raise self._limits.too_slow() from None
+                raise
+            finally:
+                course.spent += time.monotonic() - began
+        await self._after_answer(run, course, agent_run.all_messages())
+
+    async def _after_answer(self, run: RunRow, course: "_Course", messages: list[ModelMessage]) -> None:
+        last = messages[-1]
+        if isinstance(last, ModelResponse):
+            history.mend_characters(last)
+            count_seconds(last, course.spent)
+        course.spent, course.tries = 0.0, 0
+        if self._model_name != OFFLINE:  # it has no tokens
+            so_far = used(messages)
+            await self._store.runs.tell_usage(
+                run, requests=so_far.steps, input_tokens=so_far.input_tokens, output_tokens=so_far.output_tokens
+            )
+
+    async def _wait_to_ask_again(self, run: RunRow, course: "_Course", error: ModelAPIError) -> None:
+        """Wait as long as the provider says, or longer each time. Raises the error when that would not help."""
+        pause = pause_before_retry(error, course.tries)
+        remaining = self._limits.seconds - used(history.unanswered(course.messages)).seconds - course.spent
+        if pause is None or pause >= remaining:
+            raise error
+        course.tries += 1
+        log.info("the model is asked again", run_id=run.id, tries=course.tries, pause=pause, error=type(error).__name__)
+        if course.said:
+            await self._store.runs.say(run, BROKE_OFF)
+        await asyncio.sleep(pause)
+        course.spent += pause
+
+    async def _fail(self, run: RunRow, error: Exception, course: "_Course") -> None:
+        messages = course.messages
+        failure = explain(
+            error,
+            model=self._model_name,
+            model_seconds=self._model_seconds,
+            tries=course.tries + 1,
+            silent=history.ends_in_silence(messages),
+        )
+        log.warning("run failed", run_id=run.id, error=failure.error, trace=trace(error) if failure.ours else None)
+        await self._store.runs.fail(
+            run, error=failure.error, hint=failure.hint, history=history.dump(messages) if messages else None
+        )
+
+
+@dataclass
+class _Course:
+    """How far a run got, and at what cost since the last answer."""
+
+    agent_run: AgentRun[Calling, str] | None = None
+    tries: int = 0
+    """How often the model was asked again for the answer that is due."""
+    spent: float = 0.0
+    """Seconds that no answer accounts for yet."""
+    said: bool = False
+    """Whether text of an answer that may break off was told already."""
+
+    @property
+    def messages(self) -> list[ModelMessage]:
+        return self.agent_run.all_messages() if self.agent_run is not None else []
+
+
+def _tell_mode(ctx: RunContext[Calling]) -> str:
+    return words_of_mode(ctx.deps.mode)
+
+
+def _text(event: object) -> str:
+    """The text an event of the stream adds."""
+    if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+        return event.part.content
+    if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+        return event.delta.content_delta
+    return ""
+
+
+def _length(event: object) -> int:
+    """How much an event adds to an answer, whether text, thoughts or arguments."""
+    if isinstance(event, PartStartEvent):
+        part = event.part
+        if isinstance(part, ToolCallPart):
+            return len(part.tool_name) + len(part.args_as_json_str())
+        return len(part.content) if isinstance(part, ThinkingPart) else len(_text(event))
+    if isinstance(event, PartDeltaEvent) and isinstance(event.delta, ThinkingPartDelta):
+        return len(event.delta.content_delta or "")
+    if isinstance(event, PartDeltaEvent) and isinstance(event.delta, ToolCallPartDelta):
+        return len(event.delta.args_delta or "")
+    return len(_text(event))

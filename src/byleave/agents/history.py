@@ -1,0 +1,210 @@
+"""A run's conversation as it is kept: pydantic-ai's messages as JSON, and what can be read from them.
+
+The history is data, never authority: that a message says "approved" means nothing to the executor. It decides only
+where a run goes on, and which ids its tool calls have.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import structlog
+from pydantic import ValidationError
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+    repair_messages,
+)
+from pydantic_core import PydanticSerializationError
+
+from byleave.protocol.errors import ByleaveError
+from byleave.protocol.tools import SCRIPT_NAMES
+
+log = structlog.stdlib.get_logger(__name__)
+
+MAX_CALL_ID_CHARACTERS = 128
+
+
+def dump(messages: Sequence[ModelMessage]) -> str:
+    kept = list(messages)
+    try:
+        return ModelMessagesTypeAdapter.dump_json(kept).decode()
+    except PydanticSerializationError:
+        # Half a character somewhere in it. What happened is kept all the same, or the run could not even fail.
+        return json.dumps(_mended(ModelMessagesTypeAdapter.dump_python(kept, mode="json")))
+
+
+def whole_characters(text: str) -> str:
+    """Text that can be stored and sent: halves of a character are joined where both are there, else replaced."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def mend_characters(response: ModelResponse) -> None:
+    """Let nothing in that no database takes and no provider accepts back: a model may send half a character."""
+    for part in response.parts:
+        if isinstance(part, TextPart | ThinkingPart):
+            part.content = whole_characters(part.content)
+        elif isinstance(part, ToolCallPart):
+            if type(part) is ToolCallPart:
+                part.tool_name = whole_characters(part.tool_name)
+            part.tool_call_id = whole_characters(part.tool_call_id)
+            part.args = _mended(part.args)
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return whole_characters(value)
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value)
+        return {whole_characters(key): _mended(member) for key, member in members.items()}
+    if isinstance(value, list):
+        return [_mended(element) for element in cast("list[Any]", value)]
+    return value
+
+
+def load(text: str) -> list[ModelMessage]:
+    """The messages a run left behind, exactly as they were."""
+    try:
+        return ModelMessagesTypeAdapter.validate_json(text)
+    except ValidationError as error:
+        raise ByleaveError(
+            "The saved state of this run cannot be read.", hint="Send the message again in a new session."
+        ) from error
+
+
+def remember(text: str | None) -> list[ModelMessage]:
+    """What earlier runs of a session left behind, made fit for another message: calls that never ended are closed."""
+    if text is None:
+        return []
+    try:
+        return repair_messages(load(text))
+    except ByleaveError:
+        # A new message is worth more than an old memory.
+        log.warning("earlier messages cannot be read; going on without them")
+        return []
+
+
+def responses_since_prompt(messages: Sequence[ModelMessage]) -> list[ModelResponse]:
+    """What the model said since the user's last message."""
+    found: list[ModelResponse] = []
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            found.append(message)
+        elif any(isinstance(part, UserPromptPart) for part in message.parts):
+            found.clear()
+    return found
+
+
+def text_of(response: ModelResponse) -> str:
+    return "".join(part.content for part in response.parts if isinstance(part, TextPart))
+
+
+def answer_of(messages: Sequence[ModelMessage]) -> str:
+    """Everything the agent said in this run, as it was streamed."""
+    return "\n\n".join(text for response in responses_since_prompt(messages) if (text := text_of(response)))
+
+
+def final_answer(messages: Sequence[ModelMessage]) -> str | None:
+    """The answer, when the last message is one: a response that calls no tool."""
+    last = messages[-1] if messages else None
+    if isinstance(last, ModelResponse) and not last.tool_calls and text_of(last):
+        return answer_of(messages)
+    return None
+
+
+def unanswered(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """The conversation up to what the model was last asked, without an answer that broke off."""
+    kept = list(messages)
+    while kept and isinstance(kept[-1], ModelResponse):
+        kept.pop()
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class SameFailure:
+    """The call that failed last, and how often in a row it did so with the same arguments."""
+
+    tool_name: str = ""
+    arguments: str = ""
+    times: int = 0
+
+
+def same_failure(messages: Sequence[ModelMessage]) -> SameFailure:
+    """Whether the model repeats itself: the last failures since the user's last message that are one and the same."""
+    calls: dict[str, ToolCallPart] = {}
+    last = SameFailure()
+    for message in messages:
+        if isinstance(message, ModelRequest) and any(isinstance(part, UserPromptPart) for part in message.parts):
+            last = SameFailure()
+        for part in message.parts:
+            if isinstance(part, ToolCallPart):
+                calls[part.tool_call_id] = part
+            elif isinstance(part, ToolReturnPart) and part.tool_call_id in calls:
+                last = _after(last, calls[part.tool_call_id], part)
+    return last
+
+
+def _after(last: SameFailure, call: ToolCallPart, result: ToolReturnPart) -> SameFailure:
+    if result.outcome == "success":
+        return SameFailure()
+    arguments = _spelled(call.args_as_json_str())
+    same = (call.tool_name, arguments) == (last.tool_name, last.arguments)
+    return SameFailure(call.tool_name, arguments, last.times + 1 if same else 1)
+
+
+def _spelled(arguments: str) -> str:
+    """Arguments in one spelling, so that another order of their keys is no other call."""
+    try:
+        return json.dumps(json.loads(arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def ends_in_silence(messages: Sequence[ModelMessage]) -> bool:
+    """Whether the model's last response says nothing and calls nothing."""
+    last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
+    return last is not None and not last.tool_calls and not text_of(last).strip()
+
+
+def settle_calls(response: ModelResponse, messages: Sequence[ModelMessage]) -> None:
+    """Make a response's calls fit to be kept: known names, and ids that no other call of the conversation has.
+
+    An execution's id is made from the call's id. A model that numbers its calls anew in every response would otherwise
+    be handed the result of an older call.
+    """
+    taken = {
+        part.tool_call_id
+        for message in messages
+        if isinstance(message, ModelResponse) and message is not response
+        for part in message.parts
+        if isinstance(part, ToolCallPart)
+    }
+    for part in response.parts:
+        if isinstance(part, ToolCallPart):
+            if type(part) is ToolCallPart:
+                part.tool_name = SCRIPT_NAMES.get(part.tool_name, part.tool_name)
+            part.tool_call_id = _free_id(part.tool_call_id, taken)
+            taken.add(part.tool_call_id)
+
+
+def _free_id(wanted: str, taken: set[str]) -> str:
+    if wanted and wanted not in taken and len(wanted) <= MAX_CALL_ID_CHARACTERS:
+        return wanted
+    stem = hashlib.sha256(wanted.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    number = len(taken)
+    while (free := f"call_{stem}_{number}") in taken:
+        number += 1
+    return free

@@ -1,0 +1,87 @@
+"""The chat agent's tools: every call goes to the executor of this server, and nowhere else.
+
+As `adapters.pydantic_ai` offers them to any agent, with what a run of ours has besides: its claim, its mode, the tools
+of its role, and an end to patience, after which it parks. Nothing is validated or approved here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pydantic_ai import RunContext
+from pydantic_ai.messages import ToolCallPart
+
+from byleave.adapters.calls import read_arguments
+from byleave.adapters.pydantic_ai import ForwardingToolset, Unchecked
+from byleave.executor import Caller, ToolExecutor
+from byleave.protocol.calling import has_ended
+from byleave.protocol.chat import CHAT_AGENT
+from byleave.protocol.executions import ToolResponse
+from byleave.protocol.states import AgentMode
+from byleave.protocol.tools import TOOLS
+from byleave.protocol.values import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """On whose behalf the agent calls tools."""
+
+    run_id: str
+    session_id: str
+    mode: AgentMode
+    fence: int
+    """The claim it works under."""
+    asked: set[str] = field(default_factory=set[str], compare=False)
+    """Approvals that its calls had to wait for, until somebody empties it."""
+
+
+class Parked(Exception):
+    """A call takes long: the run lets go of everything and goes on when the call has ended."""
+
+
+class ByleaveToolset(ForwardingToolset[Calling]):
+    """Forwards tool calls to the executor and waits for their end; `Parked` when that takes longer than patience."""
+
+    def __init__(
+        self,
+        executor: ToolExecutor,
+        *,
+        agent_id: str = CHAT_AGENT,
+        tools: Sequence[str] = tuple(TOOLS),
+        patience_seconds: float | None = None,
+    ) -> None:
+        """`tools`: those it offers; the executor refuses this agent any other."""
+        super().__init__(tools)
+        self._executor = executor
+        self._patience = patience_seconds
+        self._agent_id = agent_id
+        self._allowed = frozenset(tools)
+
+    async def forward(self, name: str, params: JsonObject, ctx: RunContext[Calling]) -> ToolResponse:
+        calling = ctx.deps
+        response = await self._executor.execute_tool(
+            name, params, calling.session_id, caller=self._caller(calling, ctx.tool_call_id), seconds=self._patience
+        )
+        if response.approval_id is not None:
+            calling.asked.add(response.approval_id)
+        if not has_ended(response):
+            raise Parked
+        return response
+
+    def _caller(self, calling: Calling, key: str | None) -> Caller:
+        return Caller(
+            run_id=calling.run_id,
+            agent_id=self._agent_id,
+            mode=calling.mode,
+            fence=calling.fence,
+            key=key,
+            tools=self._allowed,
+        )
+
+    async def record_unknown(self, calls: Sequence[ToolCallPart], calling: Calling) -> None:
+        """Put calls of tools that this agent does not have on record. The framework answers them without asking us."""
+        for call in calls:
+            if call.tool_name not in self._allowed:
+                args = call.args
+                params = read_arguments(args) if isinstance(args, str) else Unchecked().validate_python(args or {})
+                caller = self._caller(calling, call.tool_call_id)
+                await self._executor.execute_tool(call.tool_name, params, calling.session_id, caller=caller)

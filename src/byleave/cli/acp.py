@@ -1,0 +1,162 @@
+"""`byleave acp`: the agent of an editor that speaks ACP, on stdin and stdout.
+
+Each directory the editor opens gets its own project, and a client that executes there, in this process, unless one
+serves it already. The editor's user is the person who decides, so the token must be a person's. Which chat session is
+behind which of the editor's is kept in the state directory. Nothing but the protocol goes to stdout.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator, MutableMapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, cast
+
+import structlog
+
+from byleave.adapters.acp import EditorAgent, serve_stdio
+from byleave.client import ClientConnection, ServerApi, connect_client
+from byleave.client.identity import private_directory
+from byleave.client.journal import AlreadyServed
+from byleave.protocol.errors import CallerError, NotFound
+from byleave.settings import ClientSettings
+
+from .exits import ExitCode
+from .places import Place, find_place, known_directory, own_project, remember_project, unknown_project
+from .preferences import existing_directory, read_settings
+from .stopping import on_stop
+
+log = structlog.stdlib.get_logger(__name__)
+
+MOST_REMEMBERED = 1000
+
+
+async def serve_acp(*, server_url: str | None, project_id: str | None, agent: str | None) -> ExitCode:
+    """Serve until the editor closes stdin, or until stopped."""
+    place = find_place(server_url)
+    async with place.api() as api, Directories(api, place, project_id) as directories:
+        await api.list_projects()  # a wrong address or token is said at once
+        editor_agent = EditorAgent(api, directories.open, SessionMemory(place.home), agent=agent)
+        serving = asyncio.create_task(serve_stdio(editor_agent))
+        with on_stop(lambda: _stop(serving)):
+            await asyncio.wait({serving})
+    if not serving.cancelled():
+        serving.result()
+    return ExitCode.OK
+
+
+class Directories:
+    """The directories that the editor has opened, each with its project and a client that executes there."""
+
+    def __init__(self, api: ServerApi, place: Place, project_id: str | None) -> None:
+        self._api = api
+        self._place = place
+        self._project_id = project_id
+        self._opened: dict[Path, str] = {}
+        self._opening = asyncio.Lock()
+        self._ends = AsyncExitStack()
+
+    async def __aenter__(self) -> "Directories":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._ends.aclose()
+
+    async def open(self, directory: Path) -> str:
+        """The project of a directory, once a client executes there."""
+        async with self._opening:
+            workspace = existing_directory(directory)
+            if workspace not in self._opened:
+                project_id = await self._project(workspace)
+                await self._serve(project_id, workspace)
+                self._opened[workspace] = project_id
+            return self._opened[workspace]
+
+    async def _project(self, workspace: Path) -> str:
+        if self._project_id is None:
+            return (await own_project(self._api, self._place, workspace)).project_id
+        known = known_directory(self._place, self._project_id)
+        if known is not None and known != workspace:
+            raise CallerError(
+                f"The project {self._project_id!r} works in {str(known)!r}, and the editor opened {str(workspace)!r}.",
+                hint="open that directory, or leave --project out: each directory then has its own project",
+            )
+        try:
+            await self._api.available_tools(self._project_id)
+        except NotFound as error:
+            raise await unknown_project(self._api, self._project_id) from error
+        remember_project(self._place, workspace, self._project_id)
+        return self._project_id
+
+    async def _serve(self, project_id: str, workspace: Path) -> None:
+        settings = read_settings(ClientSettings, server_url=self._place.server_url, token=self._place.token)
+        try:
+            connection = connect_client(settings, project_id, workspace)
+        except AlreadyServed:
+            log.info("a client serves this directory already", workspace=str(workspace))
+            return
+        await self._ends.enter_async_context(connection)
+        running = asyncio.create_task(connection.run(), name="byleave-client")
+        self._ends.push_async_callback(_end, running)
+        await _connected(connection, running)
+
+
+async def _connected(connection: ClientConnection, running: "asyncio.Task[None]") -> None:
+    """Wait until the client is there; raises what keeps it from being so."""
+    waiting = asyncio.create_task(connection.connected.wait())
+    try:
+        await asyncio.wait({waiting, running}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
+    finally:
+        waiting.cancel()
+
+
+async def _end(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+class SessionMemory(MutableMapping[str, str]):
+    """Which chat session is behind an editor's; kept in a file, for convenience only."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / "acp.json"
+        self._known = self._read()
+
+    def __getitem__(self, name: str) -> str:
+        return self._known[name]
+
+    def __setitem__(self, name: str, session_id: str) -> None:
+        if self._known.get(name) == session_id:
+            return
+        # Read again: another editor may have written meanwhile.
+        self._known = {**self._read(), name: session_id}
+        for old in list(self._known)[:-MOST_REMEMBERED]:
+            del self._known[old]
+        private_directory(self._path.parent)
+        draft = self._path.with_name(f".acp.{os.getpid()}")
+        draft.write_text(json.dumps(self._known, indent=1), encoding="utf-8")
+        draft.replace(self._path)
+
+    def __delitem__(self, name: str) -> None:
+        del self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def _read(self) -> dict[str, str]:
+        try:
+            value: Any = json.loads(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        items = cast("dict[Any, Any]", value).items() if isinstance(value, dict) else ()
+        return {str(name): str(session_id) for name, session_id in items}
+
+
+def _stop(task: "asyncio.Task[None]") -> None:
+    task.cancel()

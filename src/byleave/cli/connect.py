@@ -1,0 +1,108 @@
+"""`byleave connect`: this machine, connected to a project of a server.
+
+Asks on a terminal; without one it executes quietly what others approved, and logs to stderr. A server that cannot be
+reached at the start is an error (exit code 3), unless `--wait` says to keep trying; once connected, it connects again
+by itself for as long as it runs.
+"""
+
+import asyncio
+from pathlib import Path
+
+from byleave.client import ClientConnection, ServerApi, TerminalPrompt, connect_client
+from byleave.client.outbox import pause
+from byleave.protocol.errors import NotFound, RefusedError, UnreachableError
+from byleave.settings import ClientSettings
+from byleave.telemetry import configured
+
+from .exits import ExitCode
+from .places import Place, find_place, project_to_serve, remember_project, unknown_project
+from .preferences import existing_directory, read_settings
+from .screen import put_json, say
+from .stopping import on_stop
+
+
+async def connect(
+    *, server_url: str | None, project_id: str | None, directory: Path, wait: bool, as_json: bool
+) -> ExitCode:
+    """Serve a directory until stopped."""
+    workspace = existing_directory(directory)
+    place = find_place(server_url)
+    stop = asyncio.Event()
+    with on_stop(stop.set):
+        serving = asyncio.create_task(_serve(place, project_id, workspace, wait=wait, as_json=as_json))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        failed = serving.done()
+        for task in (serving, stopping):
+            task.cancel()
+        await asyncio.gather(serving, stopping, return_exceptions=True)
+    if failed:
+        serving.result()  # raises what ended it
+    say("Stopped.")
+    return ExitCode.OK
+
+
+async def _serve(place: Place, project_id: str | None, workspace: Path, *, wait: bool, as_json: bool) -> None:
+    async with place.api() as api:
+        project_id = await _first_contact(api, place, project_id, workspace, wait=wait)
+    settings = read_settings(ClientSettings, server_url=place.server_url, token=place.token)
+    with configured(settings.telemetry, "byleave-client"):
+        await _stay(settings, project_id, workspace, as_json=as_json)
+
+
+async def _stay(settings: ClientSettings, project_id: str, workspace: Path, *, as_json: bool) -> None:
+    async with connect_client(settings, project_id, workspace, TerminalPrompt.here()) as connection:
+        announcing = asyncio.create_task(_announce(connection, as_json=as_json))
+        try:
+            await connection.run()
+        finally:
+            announcing.cancel()
+
+
+async def _first_contact(api: ServerApi, place: Place, project_id: str | None, workspace: Path, *, wait: bool) -> str:
+    """Find the project, which also shows whether the server is there and takes the token."""
+    failures = 0
+    while True:
+        try:
+            if project_id is None:
+                return (await project_to_serve(api, place, workspace)).project_id
+            await api.available_tools(project_id)
+            remember_project(place, workspace, project_id)
+            return project_id
+        except NotFound as error:
+            if project_id is None:
+                raise
+            raise await unknown_project(api, project_id) from error
+        except RefusedError:
+            if project_id is None:
+                raise
+            return project_id  # a token that may only execute need not be able to look around
+        except UnreachableError as error:
+            if not wait:
+                raise
+            if failures == 0:
+                say(f"{error.message} Trying again until it answers.")
+            failures += 1
+            await asyncio.sleep(pause(failures, 0.2, 5.0))
+
+
+async def _announce(connection: ClientConnection, *, as_json: bool) -> None:
+    await connection.connected.wait()
+    isolation = await asyncio.to_thread(lambda: connection.workspace.isolation)
+    if as_json:
+        put_json(
+            {
+                "connected": True,
+                "server_url": connection.api.server_url,
+                "project_id": connection.project_id,
+                "client_id": connection.client_id,
+                "workspace": str(connection.workspace.root),
+                "isolation": isolation.backend,
+            }
+        )
+        return
+    say(f"Connected {connection.workspace.root} to project {connection.project_id} at {connection.api.server_url}.")
+    if connection.rules.summary is not None:
+        say(connection.rules.summary)
+    if not isolation.isolated:
+        say("warning: there is no sandbox on this machine, so every command asks. " + " ".join(isolation.degraded))

@@ -1,0 +1,120 @@
+"""`byleave grants`: what was allowed beyond one call, taken back, or tried out before it is given.
+
+All of it asks the server. Nothing is granted here: a grant is only ever given with the answer to a question.
+"""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+from rich.text import Text
+
+from byleave.client.terms import span_words
+from byleave.protocol.errors import CallerError, ConflictError, NotFound
+from byleave.protocol.grants import Grant, GrantPreview, GrantRule, GrantStatus
+from byleave.protocol.values import moment, now
+
+from .places import find_place, project_to_watch, unknown_project
+from .screen import put, put_json, say, shown
+
+
+async def list_grants(*, all_of_them: bool, server_url: str | None, as_json: bool) -> None:
+    """Grants, newest first."""
+    async with find_place(server_url).api() as api:
+        found = await api.grants({"all": "true"} if all_of_them else None)
+    if as_json:
+        put_json(found.model_dump(mode="json"))
+        return
+    for grant in found.grants:
+        for line in _grant_lines(grant):
+            put(line)
+    if not found.grants:
+        say("Nothing is allowed beyond single calls." if not all_of_them else "You never gave a grant.")
+    elif any(grant.status is GrantStatus.ACTIVE for grant in found.grants):
+        say("Take one back with `byleave grants revoke ID`, or all with `byleave grants revoke --all-of-them`.")
+
+
+def _grant_lines(grant: Grant) -> list[Text]:
+    active = grant.status is GrantStatus.ACTIVE
+    head = Text.assemble((shown(grant.text), "bold" if active else "dim"))
+    return [
+        head,
+        Text(f"  {_use(grant)}, {_end(grant)}"),
+        Text(f"  {shown(grant.id)} in session {shown(grant.session_id)}"),
+    ]
+
+
+def _use(grant: Grant) -> str:
+    used = "never used" if grant.uses == 0 else "used once" if grant.uses == 1 else f"used {grant.uses} times"
+    return used if grant.max_uses is None else f"{used}, {max(0, grant.max_uses - grant.uses)} left"
+
+
+def _end(grant: Grant) -> str:
+    match grant.status:
+        case GrantStatus.ACTIVE:
+            return f"ends in {span_words((moment(grant.expires_at) - moment(now())).total_seconds())}"
+        case GrantStatus.REVOKED:
+            return f"revoked {_when(grant.revoked_at or '')}"
+        case GrantStatus.EXPIRED:
+            return f"ended {_when(grant.expires_at)}"
+        case GrantStatus.USED_UP:
+            return "used up"
+
+
+def _when(time: str) -> str:
+    return shown(time[:16].replace("T", " "))
+
+
+async def revoke_grants(grant_id: str | None, *, server_url: str | None, as_json: bool) -> None:
+    """Take one back, or all that are in force."""
+    revoked: list[Grant] = []
+    async with find_place(server_url).api() as api:
+        ids = [grant.id for grant in (await api.grants()).grants] if grant_id is None else [grant_id]
+        for each in ids:
+            try:
+                revoked.append(await api.revoke_grant(each))
+            except NotFound as error:
+                raise NotFound(f"You have no grant {each!r}.", hint="`byleave grants` lists yours") from error
+            except ConflictError as error:
+                if grant_id is not None:
+                    raise CallerError(error.message, hint="`byleave grants --all` shows how it ended") from error
+    if as_json:
+        put_json({"revoked": [grant.model_dump(mode="json") for grant in revoked]})
+        return
+    for grant in revoked:
+        put(f"Revoked: {shown(grant.text)} ({shown(grant.id)})")
+    if not revoked:
+        say("There was nothing to revoke.")
+
+
+async def preview_rule(text: str, *, project_id: str | None, server_url: str | None, as_json: bool) -> None:
+    """Hold a rule against the record."""
+    try:
+        rule = GrantRule.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise CallerError(
+            f"This is no rule: {where + ': ' if where else ''}{first['msg']}.",
+            hint='write it as {"tool": "write_file", "paths": ["src/**"]}',
+        ) from error
+    place = find_place(server_url)
+    async with place.api() as api:
+        project = project_id or (await project_to_watch(api, place, Path.cwd())).project_id
+        try:
+            found = await api.preview_grant(project, rule)
+        except NotFound as error:
+            raise await unknown_project(api, project) from error
+    if as_json:
+        put_json(found.model_dump(mode="json"))
+        return
+    for line in _preview_lines(found):
+        put(line)
+
+
+def _preview_lines(preview: GrantPreview) -> list[str]:
+    lines = [shown(preview.text), f"At most: {shown(preview.widest)}", shown(preview.sentence)]
+    lines += [f"  you refused: {shown(call.description)}" for call in preview.refused]
+    lines += [f"  for example: {shown(call.description)}" for call in preview.examples if call not in preview.refused]
+    if preview.problem is not None:
+        lines.append(f"It may not be saved: {shown(preview.problem)}")
+    return lines

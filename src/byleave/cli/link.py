@@ -1,0 +1,36 @@
+"""`byleave link`: a new link to the chat page of a running server, which signs a browser or an editor in once.
+
+The server makes it, for the user of the token that this machine has for it; nothing is signed here. Who can read the
+link within its ten minutes is signed in as that user, so it goes to stdout and nowhere else.
+"""
+
+from urllib.parse import quote
+
+from yarl import URL
+
+from .places import find_place
+from .screen import put, put_json, say, shown
+
+EDITOR = "vscode://byleave.byleave/signin?link="
+"""What VS Code hands to the extension, which asks before it follows the link behind it."""
+
+
+async def print_link(*, server_url: str | None, editor: bool, as_json: bool) -> None:
+    """Ask for a link, and print it."""
+    place = find_place(server_url)
+    async with place.api() as api:
+        link = await api.sign_in_link()
+        # Where the server was proven: `localhost` may be another number to a browser, where another user listens.
+        base = await api.pinned(URL(api.server_url))
+    url = str(base).rstrip("/") + link.path
+    in_editor = EDITOR + quote(url, safe="")
+    if as_json:
+        told = {"sign_in_url": url, "editor_url": in_editor, "expires_in_seconds": link.expires_in_seconds}
+        put_json(told)
+        return
+    put(shown(in_editor if editor else url))
+    minutes = link.expires_in_seconds // 60
+    if editor:
+        say(f"Signs VS Code in once, within {minutes} minutes: open it there, or in a browser on this machine.")
+    else:
+        say(f"Signs a browser in once, within {minutes} minutes; or paste it into Byleave: Sign In in VS Code.")

@@ -1,0 +1,46 @@
+"""`byleave mcp`: the tools of a project for an MCP host, on stdin and stdout.
+
+Nothing but the protocol goes to stdout. The server is asked once before anything is served, so that a wrong address,
+token or project is said at once. It holds no approval: who approves does so elsewhere.
+"""
+
+import asyncio
+from pathlib import Path
+
+from byleave.adapters.mcp import serve_stdio
+from byleave.protocol.errors import NotFound
+from byleave.sdk import Client
+
+from .exits import ExitCode
+from .places import Place, find_place, project_to_watch, unknown_project
+from .stopping import on_stop
+
+AGENT = "mcp"
+
+
+async def serve_mcp(*, server_url: str | None, project_id: str | None, tools: list[str] | None) -> ExitCode:
+    """Serve until the host closes stdin, or until stopped."""
+    place = find_place(server_url)
+    async with Client(place.server_url, place.token) as client:
+        project_id = await _check(client, place, project_id)
+        serving = asyncio.create_task(serve_stdio(client.agent(project_id, name=AGENT), tools=tools or None))
+        with on_stop(lambda: _stop(serving)):
+            await asyncio.wait({serving})
+    if not serving.cancelled():
+        serving.result()
+    return ExitCode.OK
+
+
+async def _check(client: Client, place: Place, project_id: str | None) -> str:
+    """The project, known to be there."""
+    if project_id is None:
+        return (await project_to_watch(client.api, place, Path.cwd())).project_id
+    try:
+        await client.api.available_tools(project_id)
+    except NotFound as error:
+        raise await unknown_project(client.api, project_id) from error
+    return project_id
+
+
+def _stop(task: "asyncio.Task[None]") -> None:
+    task.cancel()

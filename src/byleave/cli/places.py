@@ -1,0 +1,204 @@
+"""Where things are: which server to talk to, with which token, and which project belongs to which directory.
+
+`byleave up` leaves a note in the state directory, locked for as long as it runs; other commands find its server
+there, and a note that nobody holds is not believed. The note holds a token and goes only to the address beside it.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from byleave.client import ServerApi, load_token
+from byleave.client.identity import private_directory
+from byleave.protocol.chat import Project
+from byleave.protocol.errors import CallerError, ConfigurationError
+from byleave.settings import ClientSettings
+
+from .preferences import read_settings
+
+UP = "up"
+
+
+class Note(BaseModel):
+    """What a running `byleave up` says of itself."""
+
+    model_config = ConfigDict(frozen=True)
+
+    server_url: str
+    token: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """A server and the token for it."""
+
+    server_url: str
+    token: str
+    home: Path
+    name: str
+    """What the memory of projects calls it: the server of `byleave up` may have another port each time."""
+
+    def api(self) -> ServerApi:
+        return ServerApi(self.server_url, self.token)
+
+
+def find_place(server_url: str | None = None) -> Place:
+    """The server that was named, else the one `byleave up` runs here, else the default."""
+    settings = read_settings(ClientSettings, server_url=server_url)
+    named = "server_url" in settings.model_fields_set
+    note = None if named else running_note(settings.home)
+    if note is not None and settings.token is None:
+        return Place(note.server_url, note.token, settings.home, UP)
+    token = settings.token.get_secret_value() if settings.token is not None else load_token(settings.home)
+    if not token:
+        raise ConfigurationError(
+            f"There is no token for {settings.server_url}, and `byleave up` does not run here.",
+            hint="start everything with `byleave up`; or set BYLEAVE_TOKEN to what `byleave token --user NAME` prints",
+        )
+    if note is not None:
+        return Place(note.server_url, token, settings.home, UP)
+    return Place(settings.server_url, token, settings.home, settings.server_url)
+
+
+# The note of a running `byleave up`
+
+
+def _note_path(home: Path) -> Path:
+    return home / "up.json"
+
+
+def running_note(home: Path) -> Note | None:
+    """The note, when the process that wrote it still runs."""
+    try:
+        descriptor = os.open(_note_path(home), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(file.fileno())
+        if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            return None
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None  # nobody holds it: what it says is over
+        try:
+            return Note.model_validate_json(file.read())
+        except ValidationError:
+            return None
+
+
+@contextlib.contextmanager
+def leave_note(home: Path, note: Note) -> Generator[None]:
+    """Say where the server is for as long as the block runs."""
+    private_directory(home)
+    path = _note_path(home)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate(0)
+        file.write(note.model_dump_json().encode())
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+# Which project belongs to a directory
+
+
+def known_project(place: Place, directory: Path) -> str | None:
+    """The project this directory had the last time."""
+    return _known(place.home).get(f"{place.name} {directory}")
+
+
+def known_directory(place: Place, project_id: str) -> Path | None:
+    """The directory that had this project the last time."""
+    prefix = f"{place.name} "
+    for key, known in reversed(_known(place.home).items()):
+        if known == project_id and key.startswith(prefix):
+            return Path(key.removeprefix(prefix))
+    return None
+
+
+def remember_project(place: Place, directory: Path, project_id: str) -> None:
+    """Keep it for the next time."""
+    private_directory(place.home)
+    known = {**_known(place.home), f"{place.name} {directory}": project_id}
+    path = place.home / "projects.json"
+    draft = path.with_name(f".projects.{os.getpid()}")
+    draft.write_text(json.dumps(known, indent=1), encoding="utf-8", errors="surrogateescape")
+    draft.replace(path)
+
+
+def _known(home: Path) -> dict[str, str]:
+    try:
+        value: Any = json.loads((home / "projects.json").read_text(encoding="utf-8", errors="surrogateescape"))
+    except (OSError, ValueError):
+        return {}  # kept for convenience only: without it a directory gets a new project
+    items = cast("dict[Any, Any]", value).items() if isinstance(value, dict) else ()
+    return {str(key): str(item) for key, item in items}
+
+
+async def own_project(api: ServerApi, place: Place, directory: Path) -> Project:
+    """For `byleave up`: the directory's own project, never another's; made at the first start."""
+    projects = (await api.list_projects()).projects
+    return _remembered(projects, place, directory) or await _new_project(api, place, directory)
+
+
+async def project_to_serve(api: ServerApi, place: Place, directory: Path) -> Project:
+    """For `byleave connect`: the directory's own, else the user's only one, else a new one named after it."""
+    projects = (await api.list_projects()).projects
+    if projects:
+        return _remembered(projects, place, directory) or _only(projects)
+    return await _new_project(api, place, directory)
+
+
+async def project_to_watch(api: ServerApi, place: Place, directory: Path) -> Project:
+    """For `byleave chat`: the directory's own, else the user's only one."""
+    projects = (await api.list_projects()).projects
+    if not projects:
+        raise CallerError(
+            "You have no project on this server yet.", hint="connect a directory with `byleave connect --workspace DIR`"
+        )
+    return _remembered(projects, place, directory) or _only(projects)
+
+
+async def unknown_project(api: ServerApi, project_id: str) -> CallerError:
+    """What to say when there is no such project: which ones there are."""
+    projects = (await api.list_projects()).projects
+    hint = (
+        f"yours: {_listed(projects)}" if projects else "you have none yet; `byleave connect` or `byleave up` makes one"
+    )
+    return CallerError(f"You have no project {project_id!r} on this server.", hint=hint)
+
+
+def _listed(projects: list[Project]) -> str:
+    listed = ", ".join(f"{project.project_id} ({project.name})" for project in projects[:10])
+    return f"{listed}, …" if len(projects) > 10 else listed
+
+
+def _remembered(projects: list[Project], place: Place, directory: Path) -> Project | None:
+    known = known_project(place, directory)
+    return next((project for project in projects if project.project_id == known), None)
+
+
+def _only(projects: list[Project]) -> Project:
+    if len(projects) == 1:
+        return projects[0]
+    raise CallerError(
+        f"You have {len(projects)} projects, so say which one.", hint=f"add --project ID: {_listed(projects)}"
+    )
+
+
+async def _new_project(api: ServerApi, place: Place, directory: Path) -> Project:
+    project = await api.create_project(directory.name or "workspace")
+    remember_project(place, directory, project.project_id)
+    return project

@@ -1,0 +1,86 @@
+"""`byleave tool`: one tool, here and now, as the client would run it.
+
+The owner's gate judges first and its REFUSE holds; nobody is asked, because the person typed it. Then the workspace's
+own bounds and its sandbox hold. Whatever happens, stdout gets one JSON object with `success`.
+"""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from byleave.protocol.errors import ByleaveError, ExecutionCancelled
+from byleave.protocol.states import ErrorType
+from byleave.protocol.values import new_id
+from byleave.protocol.verdicts import VerdictLevel
+from byleave.settings import ClientSettings
+from byleave.workspace import CommandTimeout, Workspace
+
+from .check import client_gate, read_object
+from .exits import ExitCode
+from .looping import run_short
+from .preferences import existing_directory, read_settings
+from .screen import put_json
+
+
+def run_tool(tool_name: str, text: str, directory: Path) -> ExitCode:
+    """Run it and print the result."""
+    settings = read_settings(ClientSettings)
+    try:
+        work = _run(tool_name, read_object(text), existing_directory(directory), settings)
+        result = run_short(_stoppable(work))
+    except ByleaveError as error:
+        result = _failure(error.message, error.error_type, error.hint)
+        if isinstance(error, CommandTimeout) and error.partial is not None:
+            result["result"] = error.partial.model_dump(mode="json")
+    put_json(result)
+    return ExitCode.OK if result["success"] else ExitCode.FAILED
+
+
+async def _stoppable(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    """Let SIGTERM, and a terminal that is closed, end it in order: nothing that it started or put there may be left."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+        if task is not None:
+            task.cancel()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup: it is to be outlived
+                loop.add_signal_handler(number, stop)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not stopped:
+            raise
+        raise ExecutionCancelled("It was stopped; part of its effect may remain.") from None
+
+
+async def _run(tool_name: str, params: dict[str, Any], directory: Path, settings: ClientSettings) -> dict[str, Any]:
+    workspace = Workspace(directory, settings)
+    try:
+        gate = client_gate(settings, workspace.root)
+        workspace.obey(gate.rules.policy)
+        judgement = gate.judge(tool_name, params, workspace=str(workspace.root))
+        verdict = judgement.verdict
+        if verdict.refused or judgement.params is None:
+            kind = verdict.error_type or ErrorType.REFUSED
+            return _failure(verdict.message, kind, verdict.findings[0].instead)
+        record_as = None if verdict.level is VerdictLevel.LOW else new_id("tool")
+        result = await workspace.run(
+            judgement.tool_name, judgement.params, network=verdict.network, record_as=record_as
+        )
+        return result.model_dump(mode="json")
+    finally:
+        await workspace.close()
+
+
+def _failure(message: str, kind: ErrorType, hint: str | None) -> dict[str, Any]:
+    failure: dict[str, Any] = {"success": False, "error": message, "error_type": kind.value}
+    return {**failure, "hint": hint} if hint else failure

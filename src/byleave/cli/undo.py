@@ -1,0 +1,266 @@
+"""`byleave undo`: what a call changed in a directory, shown as a difference and brought back.
+
+Works on this machine alone, without a server. It shows first and asks, and looks again before it acts: where a file
+changed since the call, it names the file and touches nothing. Contents of files that may hold secrets are not shown.
+A difference is bounded in lines and in time, whatever the files hold.
+"""
+
+import difflib
+import re
+import shlex
+import sys
+import termios
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from byleave.gate import secret_name
+from byleave.protocol.changes import ChangeKind
+from byleave.protocol.errors import CallerError
+from byleave.settings import ClientSettings
+from byleave.workspace import Entry, PathValidator, Plan, State, Step, UndoHistory, UndoRecorder
+from byleave.workspace.paths import visible
+from byleave.workspace.undo_steps import path_of
+from byleave.workspace.undo_words import (
+    CHANGED,
+    NO_TEXT,
+    SECRET,
+    change_kind,
+    holds_texts,
+    mode_words,
+    plan_notes,
+    readable,
+    texts_of,
+    why_not,
+)
+
+from .exits import ExitCode
+from .moments import wall_time
+from .preferences import existing_directory, read_settings
+from .screen import put, put_json, say, shortened, shown
+
+MAX_FILE_LINES = 200
+MAX_LINES = 2000
+MAX_FILES = 100
+MAX_DIFF_BYTES = 256 * 1024
+MAX_COMPARED = 1_000_000
+MAX_SAMPLE = 50
+_HUNK = re.compile(r"@@ -(\d+).*")
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+@contextmanager
+def _history(directory: Path) -> Generator[UndoHistory]:
+    settings = read_settings(ClientSettings)
+    with ExitStack() as ends:
+        paths = PathValidator(existing_directory(directory))
+        ends.callback(paths.close)
+        with readable(settings.home):
+            history = UndoHistory(paths, settings.home)
+        ends.callback(history.close)
+        _recover(UndoRecorder(paths, settings.home, days=settings.undo_days, max_bytes=settings.undo_bytes))
+        yield history
+
+
+def _recover(recorder: UndoRecorder) -> None:
+    """Finish what a client that was killed left open, and forget what is too old."""
+    try:
+        recorder.recover()
+    except OSError as error:  # a full disk, say: what is known can be shown all the same
+        say(f"What a stopped client left open could not be looked at: {error.strerror}.")
+    finally:
+        recorder.close()
+
+
+def list_changes(directory: Path, *, limit: int, as_json: bool) -> None:
+    """What calls changed here, newest first."""
+    with _history(directory) as history:
+        entries = list(reversed(history.entries()))[:limit]
+        above = None if entries else history.above()
+    if as_json:
+        put_json({"entries": [_entry_json(entry) for entry in entries]})
+        return
+    for entry in entries:
+        put(_entry_line(entry))
+        changes = _file_changes(entry)
+        for path, change in changes[:MAX_FILES]:
+            put(f"    {change:8} {visible(path)}")
+        if len(changes) > MAX_FILES:
+            put(Text(f"    and {len(changes) - MAX_FILES} more", style="dim"))
+        for note in entry.notes:
+            put(Text(f"    {shown(note)}", style="dim"))
+    if not entries:
+        say("No call has changed a file in this directory, or it was too long ago.")
+    if above is not None:
+        say(Text(shown(f"An agent worked in one above it: byleave undo --workspace {shlex.quote(str(above))} --list")))
+
+
+def undo(tool_id: str | None, directory: Path, *, yes: bool, partial: bool, as_json: bool) -> ExitCode:
+    """Show what would be brought back, ask, and do it."""
+    if as_json and not yes:
+        raise CallerError("With --json nobody is asked, so nothing was changed.", hint="add --yes")
+    with _history(directory) as history:
+        entry = history.entry(tool_id)
+        with history.alone():
+            plan = history.plan(entry)
+        if not as_json:
+            _show(history, plan)
+        _refuse(plan, partial=partial)
+        if plan.steps and not yes and not _agreed():
+            say("Nothing was changed.")
+            return ExitCode.FAILED
+        with history.alone():
+            again = history.plan(history.entry(entry.id))
+            _refuse(again, partial=partial)
+            if again.steps != plan.steps:
+                raise CallerError(CHANGED, hint="run it again")
+            done = history.apply(again)
+    undo_id = done.id if done.changes else None
+    if as_json:
+        files = [{"path": visible(step.path), "change": change_kind(step.now, step.target)} for step in again.steps]
+        kept = {
+            "not_kept": {visible(path): why for path, why in again.lost.items()},
+            "left": [visible(path) for path in again.left],
+        }
+        put_json({"tool_id": entry.id, "undo_id": undo_id, "files": files, **kept})
+    elif undo_id is None:
+        say("Nothing to do: everything is already as it was before this call.")
+    else:
+        count = len(again.steps)
+        say(f"Undone: {count} {'path is' if count == 1 else 'paths are'} as before the call.")
+        say(f"To take that back: byleave undo {undo_id}")
+    return ExitCode.OK
+
+
+def _refuse(plan: Plan, *, partial: bool) -> None:
+    why = why_not(plan, partial=partial)
+    if why is None:
+        return
+    if plan.conflicts:
+        hint = "undo later calls that changed it first (`byleave undo --list`); what you changed is yours to merge"
+    else:
+        hint = "--partial undoes the rest, and leaves these as they are"
+    raise CallerError(why, hint=hint)
+
+
+def _agreed() -> bool:
+    if not sys.stdin.isatty():
+        raise CallerError("Nobody can be asked here; nothing was changed.", hint="--yes undoes without asking")
+    sys.stderr.write("Undo this, as shown above? [y/N] ")
+    sys.stderr.flush()
+    with suppress(termios.error):
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is no answer to it
+    try:
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        say("\nNothing was changed.")
+        raise
+    if not answer:  # the input was closed: what follows begins on a line of its own
+        say("")
+    return answer.strip().lower() in ("y", "yes")
+
+
+# What is shown
+
+
+def _show(history: UndoHistory, plan: Plan) -> None:
+    put(_entry_line(plan.entry))
+    if plan.entry.together:
+        say("Other calls ran at the same time; some of this may be their doing: " + ", ".join(plan.entry.together))
+    for note in plan_notes(plan):
+        say(shown(note))
+    if plan.steps:
+        say("To go back, these lines would be taken out (-) and put in (+):")
+    lines = 0
+    for step in sorted(plan.steps, key=path_of)[:MAX_FILES]:
+        for line in _difference(history, step):
+            if lines >= MAX_LINES:
+                break
+            put(Text(shown(line), style=_STYLES.get(line[:1], "")))
+            lines += 1
+    if len(plan.steps) > MAX_FILES or lines >= MAX_LINES:
+        say(f"More is not shown; {len(plan.steps)} paths in all.")
+
+
+def _difference(history: UndoHistory, step: Step) -> Iterator[str]:
+    mode = mode_words(step)
+    yield f"{change_kind(step.now, step.target)} {visible(step.path)}{f' ({mode})' if mode else ''}"
+    if not holds_texts(step):
+        yield from (
+            f"{sign}link to {visible(state.target or '')}" for sign, state in _signed(step) if state.kind == "link"
+        )
+        return
+    if secret_name(step.path):
+        yield f"({SECRET})"
+        return
+    texts = texts_of(history, step, MAX_DIFF_BYTES)
+    if texts is None:
+        yield f"({NO_TEXT})"
+        return
+    found = list(_diff(*(_lines(text or "") for text in texts)))
+    yield from found[:MAX_FILE_LINES]
+    if len(found) > MAX_FILE_LINES:
+        yield f"… {len(found) - MAX_FILE_LINES} more lines"
+
+
+def _diff(now: list[str], then: list[str]) -> Iterator[str]:
+    """What goes and what comes. Comparing line by line takes the product of both: beyond a bound it is not tried."""
+    start = _alike(now, then)
+    end = _alike(now[start:][::-1], then[start:][::-1])
+    changed = [lines[start : len(lines) - end] for lines in (now, then)]
+    if len(changed[0]) * len(changed[1]) > MAX_COMPARED:
+        yield f"@@ from line {start + 1}: {len(changed[0])} lines go, {len(changed[1])} come @@"
+        yield from (f"{sign}{line}" for sign, lines in zip("-+", changed, strict=True) for line in lines[:MAX_SAMPLE])
+        return
+    first, last = max(0, start - 3), max(0, end - 3)
+    one, other = (lines[first : len(lines) - last] for lines in (now, then))
+    for line in islice(difflib.unified_diff(one, other, lineterm=""), 2, None):
+        # Of a file without lines it says 0.
+        yield _HUNK.sub(lambda found: f"@@ line {max(int(found[1]) + first, 1)} @@", line) if line[:2] == "@@" else line
+
+
+def _alike(one: list[str], other: list[str]) -> int:
+    """How many lines at the beginning are the same."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _signed(step: Step) -> list[tuple[str, State]]:
+    return [(sign, state) for sign, state in (("-", step.now), ("+", step.target)) if state is not None]
+
+
+def _lines(text: str) -> list[str]:
+    lines = text.split("\n")
+    # Ends of lines are content too: `\r` is shown, and so is a last line without one.
+    lines = [f"{line[:-1]}␍" if line.endswith("\r") else line for line in lines]
+    return lines[:-1] if lines[-1] == "" else [*lines[:-1], f"{lines[-1]}  (no newline at the end)"]
+
+
+def _file_changes(entry: Entry) -> list[tuple[str, str]]:
+    words = {ChangeKind.CREATE: "created", ChangeKind.DELETE: "deleted", ChangeKind.CHANGE: "changed"}
+    return [(path, words[change_kind(*pair)]) for path, pair in sorted(entry.changes.items())]
+
+
+def _entry_line(entry: Entry) -> Text:
+    state = "undone" if entry.undone_by else "" if entry.done else "was interrupted, or still runs"
+    line = Text.assemble(f"{wall_time(entry.at)}  ", (shown(entry.id), "bold"), f"  {shortened(entry.summary)}")
+    return line.append(f"  ({state})", style="dim") if state else line
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    return {
+        "tool_id": entry.id,
+        "tool_name": entry.tool_name,
+        "summary": entry.summary,
+        "at": entry.at,
+        "files": [{"path": visible(path), "change": change} for path, change in _file_changes(entry)],
+        "notes": entry.notes,
+        "together": entry.together,
+        "undoes": entry.undoes,
+        "undone_by": entry.undone_by,
+        "finished": entry.done,
+    }

@@ -1,0 +1,178 @@
+"""`byleave up`: server, client, agent and chat page for one directory, in one process, on this machine alone.
+
+The server listens on 127.0.0.1. Where a server of this state directory is already up, the directory joins it. The
+parts are those of `serve`, `connect` and `chat`; nothing is approved here that would be asked there.
+"""
+
+import asyncio
+import getpass
+import socket
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from byleave.client import ClientConnection, ServerApi, connect_client
+from byleave.server import Listening, issue_token, serve
+from byleave.settings import DEFAULT_PORT, ClientSettings, ServerSettings
+from byleave.telemetry import configured
+
+from .chat import converse
+from .conversation import Conversation
+from .exits import ExitCode
+from .places import UP, Note, Place, leave_note, own_project, running_note
+from .preferences import existing_directory, read_settings
+from .screen import put_json, say
+from .stopping import on_stop
+from .terminal import Terminal
+from .tokens import DAY, DEFAULT_SCOPES
+from .transcript import TerminalTranscript
+
+HOST = "127.0.0.1"
+TOKEN_SECONDS = 365 * DAY
+"""Longer than anybody leaves it running; it is kept only in the note, which ends with the process."""
+
+
+class _Server:
+    """The server as a task beside everything else."""
+
+    def __init__(self, settings: ServerSettings, port: int) -> None:
+        ready: asyncio.Future[Listening] = asyncio.get_running_loop().create_future()
+        self._ready = ready
+        self.task = asyncio.create_task(serve(settings, HOST, port, ready=ready.set_result), name="byleave-server")
+
+    async def __aenter__(self) -> Listening:
+        try:
+            await _first(self._ready, self.task)
+        except BaseException:
+            await _end(self.task)  # also when we are stopped before it was ready
+            raise
+        return self._ready.result()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._ready.result().stop()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+async def up(directory: Path, *, port: int | None, with_chat: bool, as_json: bool) -> ExitCode:
+    """Run everything until stopped."""
+    workspace = existing_directory(directory)
+    stop = asyncio.Event()
+    with on_stop(stop.set):
+        working = asyncio.create_task(_up(workspace, port=port, with_chat=with_chat and not as_json, as_json=as_json))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await _first(stopping, working)
+        finally:
+            await _end(stopping)
+            await _end(working)
+    say("Stopped.")
+    return ExitCode.OK
+
+
+async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bool) -> None:
+    settings = read_settings(ServerSettings)
+    async with AsyncExitStack() as ends:
+        ends.enter_context(configured(settings.telemetry, "byleave"))
+        note, running = running_note(settings.home), None
+        link: str | None = None
+        if note is None:
+            server = _Server(settings, _port(port))
+            listening, running = await ends.enter_async_context(server), server.task
+            user = _user()
+            token = issue_token(settings, user, DEFAULT_SCOPES, TOKEN_SECONDS)
+            note = Note(server_url=listening.url, token=token)
+            ends.enter_context(leave_note(settings.home, note))
+            link = f"{listening.url}/signin?code={quote(listening.parts.sign_in.new_code(user))}"
+        place = Place(note.server_url, note.token, settings.home, UP)
+        api = await ends.enter_async_context(place.api())
+        project = await own_project(api, place, workspace)
+        client_settings = read_settings(ClientSettings, server_url=place.server_url, token=place.token)
+        connection = await ends.enter_async_context(connect_client(client_settings, project.project_id, workspace))
+        client = asyncio.create_task(connection.run(), name="byleave-client")
+        ends.push_async_callback(_end, client)
+        await _first(asyncio.create_task(connection.connected.wait()), client)
+        _announce(connection, link, settings.model, as_json=as_json)
+        talking = asyncio.create_task(_talk(api, project.project_id, with_chat=with_chat))
+        ends.push_async_callback(_end, talking)
+        await _first(talking, client, *([running] if running is not None else []))
+
+
+async def _talk(api: ServerApi, project_id: str, *, with_chat: bool) -> None:
+    """Chat until the person leaves; without a terminal, forever."""
+    terminal = Terminal.here() if with_chat else None
+    if terminal is None:
+        await asyncio.Event().wait()
+        return
+    transcript = TerminalTranscript(can_ask=True)
+    settings = read_settings(ClientSettings)
+    async with Conversation(api, project_id, transcript, settings=settings, terminal=terminal) as conversation:
+        await converse(conversation, terminal)
+
+
+async def _first(*tasks: "asyncio.Future[Any]") -> None:
+    """Wait for the first to end, and fail as it failed."""
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+
+
+async def _end(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _announce(connection: ClientConnection, link: str | None, model: str, *, as_json: bool) -> None:
+    isolation = connection.workspace.isolation
+    if as_json:
+        put_json(
+            {
+                "server_url": connection.api.server_url,
+                "sign_in_url": link,
+                "project_id": connection.project_id,
+                "client_id": connection.client_id,
+                "workspace": str(connection.workspace.root),
+                "isolation": isolation.backend,
+                "model": model,
+            }
+        )
+        return
+    say(f"Byleave is up for {connection.workspace.root}")
+    if link is not None:
+        say(f"  chat page  {link}")
+        say("             (signs you in once, within 10 minutes, here or in VS Code; `byleave link` prints another)")
+    else:
+        say(f"  joined the server that is already up at {connection.api.server_url}")
+        say("  chat page  `byleave link` prints a link to it")
+    agent = (
+        "offline: understands a few phrases such as `list src`; BYLEAVE_MODEL names a model"
+        if model == "offline"
+        else model
+    )
+    say(f"  agent      {agent}")
+    say(f"  project    {connection.project_id}")
+    if connection.rules.summary is not None:
+        say(f"  {connection.rules.summary.replace('rules: ', 'rules      ', 1)}")
+    if not isolation.isolated:
+        say("  warning    there is no sandbox on this machine, so every command asks")
+
+
+def _port(wanted: int | None) -> int:
+    """The port that was named; else the usual one when it is free; else any."""
+    if wanted is not None:
+        return wanted
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, DEFAULT_PORT))
+        except OSError:
+            return 0
+    return DEFAULT_PORT
+
+
+def _user() -> str:
+    """Whose server this is: the person who started it."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # no such entry, as in some containers
+        return "me"

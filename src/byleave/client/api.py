@@ -1,0 +1,390 @@
+"""The server's routes as typed methods, on one pool of connections that stay open.
+
+Every answer that is not a success becomes one of the protocol's errors, so that callers decide by class: a caller's
+mistake, a refusal, somebody was faster, or `UnreachableError` for what another try may mend. The token is sent to the
+server it was given for and to no other: redirects are never followed, and what answers on this machine proves first
+that it is that server. Bodies and headers are never logged.
+"""
+
+import io
+import socket
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+from pydantic import BaseModel, ValidationError
+from yarl import URL
+
+from byleave.protocol.approvals import ApprovalList, ApproveBody, ConfirmBody, DecisionAnswer, RejectBody, WholeCall
+from byleave.protocol.changes import UndoAnswer, UndoBody, UndoPlan, UndoReport, WriteChange
+from byleave.protocol.chat import (
+    Cancelled,
+    MessageAccepted,
+    MessageBody,
+    MessageList,
+    Project,
+    ProjectBody,
+    ProjectList,
+    SessionList,
+)
+from byleave.protocol.errors import (
+    ByleaveError,
+    CallerError,
+    ConfigurationError,
+    ConflictError,
+    NotFound,
+    Problem,
+    RefusedError,
+    UnreachableError,
+)
+from byleave.protocol.executions import (
+    CompletedReport,
+    ExecuteRequest,
+    Execution,
+    ExecutionPage,
+    FailedReport,
+    OutputChunk,
+    ResultAck,
+    ToolResponse,
+)
+from byleave.protocol.grants import Grant, GrantList, GrantPreview, GrantPreviewBody, GrantRule
+from byleave.protocol.inspections import LOOKS_AT_WRITES, Inspection
+from byleave.protocol.overview import SignInLink
+from byleave.protocol.policies import PolicyDeclaration
+from byleave.protocol.tools import ToolCatalogue
+
+from .addresses import loopback_numbers
+from .feed import CONNECT_SECONDS, BadFrame, FeedStream
+from .identity import TOKEN_HINT
+from .log import log
+from .pinning import Pinned
+from .proof import ProvingConnector
+
+ANSWER_SECONDS = 60.0
+KEEP_ALIVE_SECONDS = 4.0
+"""Below the 5 s after which servers close an idle connection: a post never meets one that is just closing."""
+MAX_PROBLEM_BYTES = 64 * 1024
+LARGE_BYTES = 1 << 20
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class ServerApi:
+    """One user's view of one server."""
+
+    def __init__(self, server_url: str, token: str, *, client_id: str | None = None) -> None:
+        self.server_url = server_url.rstrip("/")
+        url = URL(self.server_url)
+        if url.scheme not in ("http", "https") or not url.host or url.user or url.query_string or url.fragment:
+            raise ConfigurationError(
+                f"{server_url!r} is not the address of a server.", hint="write it as http://HOST:PORT"
+            )
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise ConfigurationError("The token is empty or holds characters no token has.", hint=TOKEN_HINT)
+        self.client_id = client_id
+        self._proxy = _proxy_for(url)
+        self._base = url
+        self._token = token
+        self._pinned = Pinned(url, connect_seconds=CONNECT_SECONDS)
+        self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        if client_id is not None:
+            self._headers["Byleave-Client"] = client_id
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def sign_in_link(self) -> SignInLink:
+        """A link that signs a browser in, once."""
+        return await self._post("/my/signin", None, SignInLink)
+
+    # Projects and chat
+
+    async def create_project(self, name: str) -> Project:
+        # Without what is left out: an older server knows no more than the name.
+        body = ProjectBody(name=name).model_dump_json(exclude_defaults=True).encode()
+        return await self._post("/my/projects", body, Project)
+
+    async def list_projects(self) -> ProjectList:
+        return await self._get("/my/projects", ProjectList)
+
+    async def post_message(self, project_id: str, body: MessageBody) -> MessageAccepted:
+        return await self._post(f"{_project(project_id)}/chat/messages", body, MessageAccepted)
+
+    async def list_messages(self, project_id: str, session_id: str) -> MessageList:
+        return await self._get(f"{_project(project_id)}/chat/messages", MessageList, {"session_id": session_id})
+
+    async def list_sessions(self, project_id: str) -> SessionList:
+        return await self._get(f"{_project(project_id)}/chat/sessions", SessionList)
+
+    async def cancel_run(self, project_id: str, run_id: str) -> Cancelled:
+        return await self._post(f"{_project(project_id)}/chat/runs/{_part(run_id)}/cancel", None, Cancelled)
+
+    # Approvals
+
+    async def approvals(self) -> ApprovalList:
+        return await self._get("/my/approvals", ApprovalList)
+
+    async def approve(self, project_id: str, approval_id: str, body: ApproveBody) -> DecisionAnswer:
+        path = f"{_project(project_id)}/approvals/{_part(approval_id)}/approve"
+        return await self._post(path, body, DecisionAnswer)
+
+    async def reject(self, project_id: str, approval_id: str, body: RejectBody) -> DecisionAnswer:
+        path = f"{_project(project_id)}/approvals/{_part(approval_id)}/reject"
+        return await self._post(path, body, DecisionAnswer)
+
+    async def confirm(self, approval_id: str, body: ConfirmBody) -> DecisionAnswer:
+        return await self._post(f"/my/approvals/{_part(approval_id)}/confirm", body, DecisionAnswer)
+
+    async def whole_call(self, approval_id: str) -> WholeCall:
+        return await self._get(f"/my/approvals/{_part(approval_id)}/whole", WholeCall)
+
+    async def change(self, approval_id: str) -> WriteChange:
+        """What a write that waits would do to its file."""
+        return await self._get(f"/my/approvals/{_part(approval_id)}/change", WriteChange)
+
+    # Grants
+
+    async def grants(self, filters: Mapping[str, str] | None = None) -> GrantList:
+        return await self._get("/my/grants", GrantList, dict(filters or {}))
+
+    async def revoke_grant(self, grant_id: str) -> Grant:
+        return await self._post(f"/my/grants/{_part(grant_id)}/revoke", None, Grant)
+
+    async def preview_grant(self, project_id: str, rule: GrantRule) -> GrantPreview:
+        path = f"{_project(project_id)}/grants/preview"
+        return await self._post(path, GrantPreviewBody(rule=rule), GrantPreview)
+
+    # Tools
+
+    async def available_tools(self, project_id: str) -> ToolCatalogue:
+        return await self._get(f"{_project(project_id)}/tools/available", ToolCatalogue)
+
+    async def execute(self, request: ExecuteRequest) -> ToolResponse:
+        return await self._post("/my/tools/execute", request, ToolResponse)
+
+    async def get_tool(self, tool_id: str, wait: float | None = None) -> Execution:
+        query = {} if wait is None else {"wait": f"{wait:g}"}
+        return await self._get(f"/my/tools/{_part(tool_id)}", Execution, query, extra_seconds=wait or 0.0)
+
+    async def history(self, filters: Mapping[str, str | int] | None = None) -> ExecutionPage:
+        return await self._get("/my/tools/history", ExecutionPage, dict(filters or {}))
+
+    async def undo_plan(self, tool_id: str) -> UndoPlan:
+        """What undoing a call would do, as the machine that ran it sees it now."""
+        return await self._get(f"/my/tools/{_part(tool_id)}/undo", UndoPlan)
+
+    async def undo(self, tool_id: str, body: UndoBody) -> UndoAnswer:
+        return await self._post(f"/my/tools/{_part(tool_id)}/undo", body, UndoAnswer)
+
+    async def cancel(self, project_id: str, tool_id: str) -> Cancelled:
+        return await self._post(f"{_project(project_id)}/tools/{_part(tool_id)}/cancel", None, Cancelled)
+
+    async def post_result(
+        self, project_id: str, tool_id: str, report: CompletedReport | FailedReport | bytes
+    ) -> ResultAck:
+        return await self._post(f"{_project(project_id)}/tools/{_part(tool_id)}/result", report, ResultAck)
+
+    async def post_output(self, project_id: str, tool_id: str, chunk: OutputChunk) -> None:
+        path = f"{_project(project_id)}/tools/{_part(tool_id)}/output"
+        await self._send("POST", path, {}, chunk.model_dump_json().encode(), ANSWER_SECONDS)
+
+    async def post_inspection(self, project_id: str, tool_id: str, inspection: Inspection) -> None:
+        """Say what a call would run, as this machine sees it."""
+        path = f"{_project(project_id)}/tools/{_part(tool_id)}/inspection"
+        await self._send("POST", path, {}, inspection.model_dump_json().encode(), ANSWER_SECONDS)
+
+    async def post_undo_report(self, project_id: str, tool_id: str, report: UndoReport) -> None:
+        """Say what undoing a call would do, or did."""
+        path = f"{_project(project_id)}/tools/{_part(tool_id)}/undo-report"
+        body = report.model_dump_json().encode()
+        await self._send("POST", path, {}, body, ANSWER_SECONDS + len(body) / 100_000)
+
+    async def declare_policy(self, project_id: str, declaration: PolicyDeclaration) -> None:
+        """Tell the server this machine's rules, in place of those it told before."""
+        path = f"{_project(project_id)}/policy"
+        await self._send("PUT", path, {}, declaration.model_dump_json().encode(), ANSWER_SECONDS)
+
+    # The feed
+
+    def stream(
+        self,
+        project_id: str,
+        last_event_id: int | None = None,
+        *,
+        executes: bool = False,
+        workspace: str | None = None,
+        isolation: str | None = None,
+        on_bad_frame: BadFrame | None = None,
+    ) -> FeedStream:
+        """The feed of a project. `executes` offers this machine for its tools; else only watches."""
+        query: dict[str, str | int] = {"execute": "false"}
+        if executes:
+            if self.client_id is None:
+                raise ConfigurationError("Only a client with an id can execute tools.")
+            query = {"client": self.client_id}
+            query |= {"workspace": workspace} if workspace is not None else {}
+            query |= {"isolation": isolation} if isolation is not None else {}
+        headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-store"}
+        if executes:
+            headers["Byleave-Looks"] = LOOKS_AT_WRITES
+        if last_event_id is not None:
+            headers["Last-Event-ID"] = str(last_event_id)
+        return FeedStream(self, self._url(f"{_project(project_id)}/chat/stream", query), headers, on_bad_frame)
+
+    def tool_stream(self, tool_id: str, last_event_id: int | None = None) -> FeedStream:
+        """The feed of one call, from its beginning or from where one was."""
+        headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-store"}
+        if last_event_id is not None:
+            headers["Last-Event-ID"] = str(last_event_id)
+        return FeedStream(self, self._url(f"/my/tools/{_part(tool_id)}/stream", {}), headers)
+
+    # How a request is made
+
+    async def _get(
+        self,
+        path: str,
+        answer: type[Answer],
+        query: Mapping[str, str | int] | None = None,
+        *,
+        extra_seconds: float = 0.0,
+    ) -> Answer:
+        return self._read(answer, await self._send("GET", path, query or {}, None, ANSWER_SECONDS + extra_seconds))
+
+    async def _post(self, path: str, body: BaseModel | bytes | None, answer: type[Answer]) -> Answer:
+        data = body.model_dump_json().encode() if isinstance(body, BaseModel) else body
+        # A result may hold a whole file: large bodies get the time a slow line needs.
+        seconds = ANSWER_SECONDS + len(data or b"") / 100_000
+        return self._read(answer, await self._send("POST", path, {}, data, seconds))
+
+    async def _send(
+        self, method: str, path: str, query: Mapping[str, str | int], data: bytes | None, seconds: float
+    ) -> bytes:
+        headers = None if data is None else {"Content-Type": "application/json"}
+        # In pieces when it is large: in one piece it would hold up everything else this process does.
+        body = io.BytesIO(data) if data is not None and len(data) > LARGE_BYTES else data
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
+        try:
+            url = await self.pinned(self._url(path, query))
+            async with self.session.request(
+                method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                if response.status >= 300:
+                    raise await self.problem(response)
+                return await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self.unreachable(error) from error
+
+    async def pinned(self, url: URL) -> URL:
+        """Where to send what is meant for `url`: on this machine at a number, for a name may lead elsewhere."""
+        return await self._pinned.at(url)
+
+    def _read(self, answer: type[Answer], body: bytes) -> Answer:
+        try:
+            return answer.model_validate_json(body)
+        except ValidationError as error:
+            raise UnreachableError(
+                f"The server at {self.server_url} answered something that is not a {answer.__name__}.",
+                hint="is it a Byleave server of the same version?",
+            ) from error
+
+    def _url(self, path: str, query: Mapping[str, str | int]) -> URL:
+        url = URL(self.server_url + path, encoded=True)
+        return url.with_query(query) if query else url
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=ProvingConnector(self._base, self._token, keepalive_timeout=KEEP_ALIVE_SECONDS),
+                headers=self._headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                proxy=self._proxy,
+                # Off also where a proxy is used: it would look for other credentials in ~/.netrc.
+                trust_env=False,
+            )
+        return self._session
+
+    def unreachable(self, error: BaseException) -> UnreachableError:
+        """A failure below HTTP, in words a person can act on."""
+        self._pinned.lost()
+        log.debug("no answer", server=self.server_url, error=type(error).__name__)
+        if isinstance(error, aiohttp.ClientSSLError):
+            return UnreachableError(f"The server at {self.server_url} has no certificate this machine trusts.")
+        return UnreachableError(
+            f"Cannot reach the server at {self.server_url}.",
+            hint="is it running? start it with `byleave serve`, or say where it is with --server",
+        )
+
+    async def problem(self, response: aiohttp.ClientResponse) -> ByleaveError:
+        """What an answer that is no success means."""
+        body = await response.content.read(MAX_PROBLEM_BYTES)
+        try:
+            problem = Problem.model_validate_json(body)
+        except ValidationError:
+            problem = Problem(title="", status=response.status, detail=f"The server answered {response.status}.")
+        return _error(response.status, problem, response.headers.get("Location"))
+
+
+def _error(status: int, problem: Problem, location: str | None) -> ByleaveError:
+    detail, hint = problem.detail, problem.hint
+    if status < 400:
+        return ConfigurationError(
+            f"The server answered with a redirect to {location!r}, which is not followed.",
+            hint="give the server's final address with --server",
+        )
+    if status == 401:
+        return ConfigurationError(detail, hint=hint or TOKEN_HINT)
+    if status == 403:
+        return RefusedError(detail, hint=hint or TOKEN_HINT + ", with the scopes this needs")
+    if status == 404:
+        return NotFound(detail, hint=hint)
+    if status == 409:
+        return ConflictError(detail, state=problem.state or "", hint=hint)
+    if status >= 500 or status in (408, 425, 429):
+        return UnreachableError(f"The server could not answer ({status}): {detail}", hint=hint)
+    return CallerError(detail, hint=hint)
+
+
+def _proxy_for(url: URL) -> str | None:
+    """The proxy the environment names, never for this machine itself."""
+    host = url.host or ""
+    if loopback_numbers(host):
+        return None
+    if url.scheme == "http":
+        log.warning("the token travels unencrypted", server=str(url.origin()), hint="use https")
+    import urllib.request  # here: it brings a whole second HTTP client, and most servers are on this machine
+
+    proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(url.scheme)
+    # Over https a proxy sees no token; else a name is looked up, for any can be given to this machine.
+    return None if proxy is not None and url.scheme == "http" and _leads_here(host) else proxy
+
+
+def _leads_here(host: str) -> bool:
+    try:
+        return any(loopback_numbers(str(found[4][0])) for found in socket.getaddrinfo(host, None))
+    except OSError:
+        return False  # the proxy may know it
+
+
+def _project(project_id: str) -> str:
+    return f"/my/projects/{_part(project_id)}"
+
+
+def _part(text: str) -> str:
+    """One segment of a path, whatever the text: it can neither climb nor add a query."""
+    if text in ("", ".", ".."):
+        raise CallerError(f"{text!r} is not an id.")
+    return quote(text, safe="")

@@ -1,0 +1,302 @@
+"""The approvals this client knows of: what waits with its timer, what became of the rest, and the asking.
+
+One question is put at a time, in the order they came. An answer is posted with the digest that was shown; one that
+cannot be posted is kept for the next connection while its question is open. No answer, an answer too late, a closed
+terminal or a closing client never become an approval: they post nothing at all.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from byleave.gate.grants import text_of
+from byleave.protocol.approvals import ApprovalRequest, ApproveBody, DecisionAnswer, RejectBody
+from byleave.protocol.changes import WriteChange
+from byleave.protocol.errors import (
+    ByleaveError,
+    CallerError,
+    ConflictError,
+    NotFound,
+    ToolApprovalTimeout,
+    UnreachableError,
+)
+from byleave.protocol.events import ApprovalDecided, ApprovalRequested
+from byleave.protocol.grants import GrantPreview, GrantRule, GrantTerms
+from byleave.protocol.states import ApprovalStatus, RiskLevel
+from byleave.protocol.values import moment, now
+
+from .log import log
+from .outbox import Link, pause
+from .questions import Answer, ApprovalPrompt, Question
+from .terms import let_by, span_words, uses_words
+
+HISTORY = 200
+
+
+@dataclass(frozen=True)
+class PastApproval:
+    """How one question ended, as this client saw it."""
+
+    approval_id: str
+    tool_name: str
+    status: ApprovalStatus
+    decided_by: str | None
+    timestamp: str
+
+
+@dataclass(eq=False)
+class PendingApproval:
+    """A question that waits for an answer."""
+
+    event: ApprovalRequested
+    timer: asyncio.TimerHandle
+    question: Question
+    answer: Answer | None = None
+    """Given here, but not yet with the server."""
+    asked: bool = False
+    posting: bool = False
+
+
+class ApprovalDesk:
+    """Keeps the questions, asks them through a prompt, and posts the answers."""
+
+    def __init__(
+        self, link: Link, project_id: str, prompt: ApprovalPrompt | None, *, timeout_seconds: float, tries: int
+    ) -> None:
+        self._link = link
+        self._project_id = project_id
+        self._prompt = prompt
+        self._timeout_seconds = timeout_seconds
+        self._tries = tries
+        self._pending: dict[str, PendingApproval] = {}
+        self._over: deque[PastApproval] = deque(maxlen=HISTORY)
+        self._asker: asyncio.Task[None] | None = None
+        self._posts: set[asyncio.Task[None]] = set()
+
+    @property
+    def pending(self) -> list[ApprovalRequested]:
+        return [waiting.event for waiting in self._pending.values()]
+
+    @property
+    def history(self) -> list[PastApproval]:
+        return list(self._over)
+
+    def request(self, event: ApprovalRequested, *, server_ahead: float = 0.0) -> None:
+        """Take in a question; one already known is not asked twice."""
+        if event.approval_id in self._pending or any(past.approval_id == event.approval_id for past in self._over):
+            return
+        seconds = self._seconds(event, server_ahead)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(max(seconds, 0.0), self._expire, event.approval_id)
+        self._pending[event.approval_id] = PendingApproval(event, timer, self._question(event, loop.time() + seconds))
+        log.info("approval requested", approval_id=event.approval_id, tool=event.tool_name, risk=event.risk_level.value)
+        self._ask_soon()
+
+    def decided(self, event: ApprovalDecided) -> None:
+        """Somebody decided, here or elsewhere."""
+        self._end(event.approval_id, event.status, event.decided_by)
+
+    def settle(
+        self, waiting: list[ApprovalRequest], *, known: list[ApprovalRequested], server_ahead: float = 0.0
+    ) -> None:
+        """Take the server's list as the truth: what was `known` before it was asked for and is not on it is over."""
+        still = {request.id for request in waiting}
+        for event in known:
+            if event.approval_id not in still:
+                self._end(event.approval_id, ApprovalStatus.CANCELLED, None)
+        for request in waiting:
+            if request.project_id == self._project_id and request.status is ApprovalStatus.PENDING:
+                self.request(_as_event(request), server_ahead=server_ahead)
+
+    def resend(self) -> None:
+        """Post the answers that could not be posted before."""
+        for waiting in self._pending.values():
+            if waiting.answer is not None and not waiting.posting:
+                self._post_soon(waiting)
+
+    async def close(self) -> None:
+        """Clear the timers and close the questions: refused here, left open for others. Nothing is approved."""
+        for approval_id in list(self._pending):
+            self._end(approval_id, ApprovalStatus.REJECTED, "the client closed")
+        tasks = [task for task in (self._asker, *self._posts) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Time
+
+    def _seconds(self, event: ApprovalRequested, server_ahead: float) -> float:
+        """How long the question is kept: never past the server's deadline. HIGH has twice as long, as on the server."""
+        limit = self._timeout_seconds * (2 if event.risk_level is RiskLevel.HIGH else 1)
+        left = (moment(event.deadline) - moment(now())).total_seconds() - server_ahead
+        return min(limit, left, event.timeout_seconds)
+
+    def _expire(self, approval_id: str) -> None:
+        error = ToolApprovalTimeout("Nobody answered in time; nothing was run.")
+        log.error("approval timed out", approval_id=approval_id, error=error.message)
+        self._end(approval_id, ApprovalStatus.TIMEOUT, None)
+
+    def _end(self, approval_id: str, status: ApprovalStatus, decided_by: str | None) -> None:
+        waiting = self._pending.pop(approval_id, None)
+        if waiting is None:
+            return
+        waiting.timer.cancel()
+        self._over.append(PastApproval(approval_id, waiting.event.tool_name, status, decided_by, now()))
+        log.info("approval over", approval_id=approval_id, status=status.value, decided_by=decided_by)
+        if not waiting.question.closed.done():
+            waiting.question.closed.set_result(_told(status, decided_by))
+
+    # Asking
+
+    def _question(self, event: ApprovalRequested, until: float) -> Question:
+        async def preview(rule: GrantRule) -> GrantPreview:
+            return await self._link.preview_grant(self._project_id, rule)
+
+        async def whole() -> str:
+            return (await self._link.whole_call(event.approval_id)).text
+
+        async def change() -> WriteChange:
+            return await self._link.change(event.approval_id)
+
+        closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        shown = change if event.tool_name == "write_file" else None
+        return Question(event=event, closed=closed, until=until, preview=preview, whole=whole, change=shown)
+
+    def _ask_soon(self) -> None:
+        if self._prompt is not None and self._asker is None:
+            self._asker = asyncio.get_running_loop().create_task(self._ask_all(self._prompt))
+
+    async def _ask_all(self, prompt: ApprovalPrompt) -> None:
+        try:
+            while (waiting := next((w for w in self._pending.values() if not w.asked), None)) is not None:
+                waiting.asked = True
+                answer = await prompt.ask(waiting.question)
+                if answer is not None and waiting.event.approval_id in self._pending:
+                    waiting.answer = answer
+                    await self._post(waiting)
+        finally:
+            self._asker = None
+
+    def _post_soon(self, waiting: PendingApproval) -> None:
+        task = asyncio.get_running_loop().create_task(self._post(waiting))
+        self._posts.add(task)
+        task.add_done_callback(self._posts.discard)
+
+    async def _post(self, waiting: PendingApproval) -> None:
+        """Post an answer, a few times; what does not get through is kept while the question is open."""
+        approval_id = waiting.event.approval_id
+        waiting.posting = True
+        try:
+            for attempt in range(self._tries):
+                if approval_id not in self._pending:
+                    return
+                try:
+                    decided = await self._decide(waiting)
+                    self._settled(approval_id, decided.status, "you")
+                    self._say_granted(waiting.answer, decided)
+                    return
+                except UnreachableError as error:
+                    log.warning("decision not delivered", approval_id=approval_id, error=error.message)
+                    if attempt + 1 < self._tries:
+                        await asyncio.sleep(pause(attempt))
+                except ConflictError as error:
+                    self._end(approval_id, _status(error.state), "somebody faster")
+                    self._say(f"Your answer came too late: {error.message.replace('person:', '')}")
+                    return
+                except CallerError as error:
+                    log.error("decision not taken", approval_id=approval_id, error=error.message)
+                    self._not_taken(waiting, error)
+                    return
+                except ByleaveError as error:
+                    log.error("decision refused", approval_id=approval_id, error=error.message)
+                    self._say(f"Your answer was not taken: {error}")
+                    waiting.answer = None
+                    return
+            self._say("The server cannot be reached; your answer is sent when it can.")
+        finally:
+            waiting.posting = False
+
+    def _settled(self, approval_id: str, status: ApprovalStatus, decided_by: str | None) -> None:
+        self._end(approval_id, status, decided_by)
+        self._say(_told(status, decided_by))
+
+    def _not_taken(self, waiting: PendingApproval, error: CallerError) -> None:
+        """A grant that may not be saved decides nothing: the question is put again. Any other is over."""
+        if waiting.answer is None or waiting.answer.terms is None or isinstance(error, NotFound):
+            self._settled(waiting.event.approval_id, ApprovalStatus.CANCELLED, None)
+            return
+        self._say(f"Your answer was not taken: {error}")
+        waiting.answer, waiting.asked = None, False
+        self._ask_soon()
+
+    def _say_granted(self, answer: Answer | None, decided: DecisionAnswer) -> None:
+        if answer is None or answer.terms is None or decided.grant_id is None:
+            return
+        self._say(granted_sentence(answer.terms, len(decided.released)))
+
+    async def _decide(self, waiting: PendingApproval) -> DecisionAnswer:
+        event, answer = waiting.event, waiting.answer
+        if answer is not None and answer.allow:
+            body = ApproveBody(digest=event.digest, scope=answer.scope, terms=answer.terms)
+            return await self._link.approve(self._project_id, event.approval_id, body)
+        reason = None if answer is None else answer.reason
+        return await self._link.reject(self._project_id, event.approval_id, RejectBody(reason=reason))
+
+    def _say(self, sentence: str) -> None:
+        if self._prompt is not None:
+            self._prompt.say(sentence)
+
+
+def _as_event(request: ApprovalRequest) -> ApprovalRequested:
+    return ApprovalRequested(
+        timestamp=request.created_at,
+        approval_id=request.id,
+        tool_id=request.tool_ids[0] if request.tool_ids else "",
+        tool_name=request.tool_name,
+        risk_level=request.risk_level,
+        timeout_seconds=request.timeout_seconds,
+        description=request.description,
+        tool_params=request.tool_params,
+        findings=request.findings,
+        network=request.network,
+        digest=request.digest,
+        deadline=request.deadline,
+        session_id=request.session_id,
+        agent_id=request.agent_id,
+        inspection=request.inspection,
+        suggestions=request.suggestions,
+    )
+
+
+def granted_sentence(terms: GrantTerms, released: int) -> str:
+    """What is allowed from now on, until when, and how to take it back."""
+    what = "everything that does not always ask" if terms.rule is None else text_of(terms.rule).rstrip(".")
+    seconds = terms.expires_in_seconds or 0
+    until = (datetime.now().astimezone() + timedelta(seconds=seconds)).strftime("%H:%M")
+    went = {0: "", 1: " 1 call that waited went with it."}.get(released, f" {released} calls that waited went with it.")
+    return (
+        f"Allowed in this session from now on: {what}; {uses_words(terms.max_uses)}, until {until} "
+        f"({span_words(seconds)}).{went} `byleave grants` lists it, `byleave grants revoke` takes it back."
+    )
+
+
+def _status(state: str) -> ApprovalStatus:
+    try:
+        return ApprovalStatus(state.lower())
+    except ValueError:
+        return ApprovalStatus.CANCELLED
+
+
+def _told(status: ApprovalStatus, decided_by: str | None) -> str:
+    """What the person at the prompt is told when a question ends."""
+    by = f" {let_by(decided_by)}" if decided_by and ":" in decided_by else f" by {decided_by}" if decided_by else ""
+    match status:
+        case ApprovalStatus.APPROVED:
+            return f"Allowed{by}."
+        case ApprovalStatus.REJECTED:
+            return f"Denied{by}."
+        case ApprovalStatus.TIMEOUT:
+            return "Nobody answered in time; nothing was run."
+        case _:
+            return "This question is no longer open."

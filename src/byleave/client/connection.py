@@ -1,0 +1,260 @@
+"""The client's life: connect to the feed, hand events to the handler, connect again when the stream breaks.
+
+Each time it connects, this machine's rules are declared, what could not be delivered is sent, and the questions that
+wait are taken from the server's list. A token that is not accepted, a missing scope or an unknown project end it with a
+clear error: trying again would not help. Everything else is tried again, with growing pauses.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from byleave.policies import LoadedPolicy, load_policy, machine_gate
+from byleave.protocol.errors import ByleaveError, ConfigurationError, NotFound, UnreachableError
+from byleave.protocol.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ExecutionCancelSignal,
+    ExecutionSignal,
+    FeedEvent,
+    InspectionRequested,
+    ResultAcknowledged,
+    UndoRequested,
+)
+from byleave.protocol.policies import PolicyDeclaration
+from byleave.settings import ClientSettings
+from byleave.workspace import Workspace
+
+from .api import ServerApi
+from .handler import ToolHandler
+from .identity import TOKEN_HINT, load_token, open_identity
+from .journal import Journal
+from .log import log
+from .outbox import pause
+from .questions import ApprovalPrompt
+from .sse import Frame
+from .undo_intents import UndoIntents
+from .undoing import Undoer
+
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 15.0
+GOOD_SECONDS = 5.0
+"""A connection that lasted so long, or brought an event, was a good one: the pauses start small again."""
+
+OnEvent = Callable[[int, FeedEvent], None]
+
+
+class ClientConnection:
+    """One workspace, connected to one project of a server."""
+
+    def __init__(
+        self,
+        *,
+        project_id: str,
+        workspace: Workspace,
+        api: ServerApi,
+        handler: ToolHandler,
+        journal: Journal,
+        rules: LoadedPolicy,
+        interactive: bool = False,
+        on_event: OnEvent | None = None,
+    ) -> None:
+        self.project_id = project_id
+        self.workspace = workspace
+        self.api = api
+        self.handler = handler
+        self.rules = rules
+        """The rules of this machine, as they were read when it started."""
+        self.connected = asyncio.Event()
+        """Set while the feed is open."""
+        self.undoer = Undoer(
+            project_id=project_id,
+            client_id=self.client_id,
+            desk=workspace.undoing,
+            link=api,
+            forget=handler.forget_reads,
+            intents=UndoIntents(journal.directory),
+        )
+        self._journal = journal
+        self._interactive = interactive
+        self._on_event = on_event
+        self._last_event_id: int | None = None
+        self._failures = 0
+        self._catching_up: asyncio.Task[None] | None = None
+        self._preparing: asyncio.Task[None] | None = None
+
+    @property
+    def client_id(self) -> str:
+        return self.api.client_id or ""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def run(self) -> None:
+        """Serve until cancelled. Raises what trying again cannot mend."""
+        isolation = await asyncio.to_thread(lambda: self.workspace.isolation)
+        self._preparing = asyncio.create_task(asyncio.to_thread(self.workspace.prepare))
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                await self._serve(isolation.backend)
+                log.info("stream ended by the server", server=self.api.server_url)
+            except UnreachableError as error:
+                log.warning("not connected", error=error.message)
+            finally:
+                self.connected.clear()
+            if loop.time() - began > GOOD_SECONDS:
+                self._failures = 0
+            seconds = pause(self._failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+            self._failures += 1
+            log.debug("connecting again", seconds=round(seconds, 2))
+            await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        """End everything that runs for this connection, in order."""
+        self.connected.clear()
+        await self._end_catching_up()
+        await self.undoer.close()
+        await self.handler.dispose()
+        await self.api.close()
+        if self._preparing is not None:
+            await asyncio.gather(self._preparing, return_exceptions=True)
+        await self.workspace.close()
+        self._journal.close()
+
+    async def _serve(self, backend: str) -> None:
+        await self._declare()
+        stream = self.api.stream(
+            self.project_id,
+            self._last_event_id,
+            executes=True,
+            workspace=str(self.workspace.root),
+            isolation=backend,
+            on_bad_frame=self._bad_frame,
+        )
+        async with stream:
+            if stream.server_time is not None:
+                self.handler.set_server_time(stream.server_time)
+            self.connected.set()
+            log.info("connected", server=self.api.server_url, project=self.project_id, again=self._failures > 0)
+            await self._end_catching_up()
+            self._catching_up = asyncio.create_task(self._catch_up())
+            async for number, event in stream:
+                self._failures = 0
+                self._dispatch(event)
+                self._last_event_id = number
+                if self._on_event is not None:
+                    self._on_event(number, event)
+
+    async def _declare(self) -> None:
+        """Each time, also when there are no rules: what this machine declared before must not go on."""
+        declaration = PolicyDeclaration(client_id=self.client_id, layers=self.rules.texts)
+        try:
+            await self.api.declare_policy(self.project_id, declaration)
+        except NotFound:
+            # An unknown project fails the same way right after, on the feed.
+            log.warning("the server takes no rules of a machine; they hold here all the same")
+
+    def _dispatch(self, event: FeedEvent) -> None:
+        match event:
+            case ExecutionSignal():
+                self.handler.handle_tool_execution_signal(event)
+            case ResultAcknowledged():
+                self.handler.handle_tool_result_ack(event)
+            case ExecutionCancelSignal():
+                self.handler.handle_tool_cancel_signal(event)
+            case UndoRequested():
+                self.undoer.request(event, server_ahead=self.handler.server_ahead)
+            case InspectionRequested():
+                self.handler.handle_tool_inspection_request(event)
+            case ApprovalRequested():
+                self.handler.handle_tool_approval_request(event)
+            case ApprovalDecided():
+                self.handler.handle_tool_approval_decided(event)
+            case _:
+                pass
+
+    async def _catch_up(self) -> None:
+        """Deliver what was kept, and learn what waits for an answer."""
+        try:
+            await self.handler.outbox.resend()
+            self.handler.approvals.resend()
+            await self.undoer.resend()
+            if self._interactive:
+                known = self.handler.pending_approvals
+                waiting = (await self.api.approvals()).approvals
+                self.handler.approvals.settle(waiting, known=known, server_ahead=self.handler.server_ahead)
+        except ByleaveError as error:
+            log.warning("could not catch up", error=error.message)
+
+    async def _end_catching_up(self) -> None:
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+            await asyncio.gather(self._catching_up, return_exceptions=True)
+            self._catching_up = None
+
+    def _bad_frame(self, frame: Frame) -> None:
+        """A signal we cannot read is still somebody's call: it must not wait for its deadline to fail."""
+        if frame.event != "tool.execution_signal":
+            return
+        try:
+            value: Any = json.loads(frame.data)
+        except ValueError:
+            return
+        match value:
+            case {"tool_id": str(tool_id), "client_id": self.client_id}:
+                self.handler.handle_unreadable_signal(tool_id)
+            case _:
+                pass
+
+
+def connect_client(
+    settings: ClientSettings,
+    project_id: str,
+    workspace_dir: str | Path,
+    prompt: ApprovalPrompt | None = None,
+    *,
+    on_event: OnEvent | None = None,
+) -> ClientConnection:
+    """Put a client together from settings. Call it inside a running loop, and close what it gives."""
+    token = settings.token.get_secret_value() if settings.token is not None else load_token(settings.home)
+    if not token:
+        raise ConfigurationError("There is no token.", hint=f"set BYLEAVE_TOKEN, or {TOKEN_HINT}")
+    rules = load_policy(settings, workspace_dir)
+    identity = open_identity(settings.home, settings.server_url, project_id, Path(workspace_dir).resolve())
+    api = ServerApi(settings.server_url, token, client_id=identity.client_id)
+    journal = Journal(identity.directory)
+    try:
+        workspace = Workspace(workspace_dir, settings)
+    except BaseException:
+        journal.close()
+        raise
+    handler = ToolHandler(
+        settings=settings,
+        project_id=project_id,
+        client_id=identity.client_id,
+        workspace=workspace,
+        gate=machine_gate(settings, rules),
+        journal=journal,
+        link=api,
+        prompt=prompt,
+    )
+    return ClientConnection(
+        project_id=project_id,
+        workspace=workspace,
+        api=api,
+        handler=handler,
+        journal=journal,
+        rules=rules,
+        interactive=prompt is not None,
+        on_event=on_event,
+    )

@@ -1,0 +1,131 @@
+"""One connection to a project's feed, as a stream of `(seq, event)`.
+
+The stream ends when the server ends it, and fails with `UnreachableError` when it breaks or falls silent; connecting
+again is the caller's business. What a newer server says and this client does not understand is passed over and never
+fatal; the content of an event is never logged.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Protocol, Self, get_args
+
+import aiohttp
+from yarl import URL
+
+from byleave.protocol.errors import ByleaveError, ConfigurationError, UnreachableError
+from byleave.protocol.events import FEED_EVENT, FeedEvent
+
+from .log import log
+from .sse import Frame, FrameReader
+
+SILENCE_SECONDS = 45.0
+"""The server beats every 15 s; a stream that says nothing for so long is taken for dead."""
+CONNECT_SECONDS = 10.0
+
+BadFrame = Callable[[Frame], None]
+
+_KINDS = frozenset(event.model_fields["kind"].default for event in get_args(get_args(FeedEvent)[0]))
+
+
+class Server(Protocol):
+    """What a stream needs of `ServerApi`."""
+
+    server_url: str
+
+    @property
+    def session(self) -> aiohttp.ClientSession: ...
+
+    async def pinned(self, url: URL) -> URL: ...
+
+    def unreachable(self, error: BaseException) -> UnreachableError: ...
+
+    async def problem(self, response: aiohttp.ClientResponse) -> ByleaveError: ...
+
+
+class FeedStream:
+    """One connection to a feed: enter it, then iterate; or only iterate, and it opens and closes itself."""
+
+    def __init__(self, api: Server, url: URL, headers: dict[str, str], on_bad_frame: BadFrame | None = None) -> None:
+        self._api = api
+        self._url = url
+        self._headers = headers
+        self._on_bad_frame = on_bad_frame
+        self._response: aiohttp.ClientResponse | None = None
+        self.server_time: datetime | None = None
+        """The server's clock when it answered."""
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
+        try:
+            url = await self._api.pinned(self._url)
+            response = await self._api.session.get(url, headers=self._headers, timeout=timeout, allow_redirects=False)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._api.unreachable(error) from error
+        if response.status != 200:
+            try:
+                raise await self._api.problem(response)
+            finally:
+                response.close()
+        if response.content_type != "text/event-stream":
+            response.close()
+            raise ConfigurationError(
+                f"What answers at {self._api.server_url} has no feed.", hint="is this the address of a Byleave server?"
+            )
+        self.server_time = _date(response.headers.get("Date"))
+        self._response = response
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._response is not None:
+            # Not released: a stream has no end that could be read before the connection is used again.
+            self._response.close()
+            self._response = None
+
+    def __aiter__(self) -> AsyncIterator[tuple[int, FeedEvent]]:
+        return self._events()
+
+    async def _events(self) -> AsyncGenerator[tuple[int, FeedEvent]]:
+        if self._response is None:
+            async with self:
+                async for pair in self._events():
+                    yield pair
+            return
+        reader = FrameReader()
+        content = self._response.content
+        while True:
+            try:
+                chunk = await content.readany()
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise self._api.unreachable(error) from error
+            if not chunk:
+                return
+            for frame in reader.feed(chunk):
+                event = self._event(frame)
+                if event is not None:
+                    yield event
+
+    def _event(self, frame: Frame) -> tuple[int, FeedEvent] | None:
+        """A frame as an event. What a newer server says and we do not understand is passed over, never fatal."""
+        if frame.event not in _KINDS:
+            log.debug("unknown event passed over", kind=frame.event[:100])
+            return None
+        try:
+            number = int(frame.id or "")
+            return number, FEED_EVENT.validate_json(frame.data)
+        except ValueError as error:
+            # ValidationError is a ValueError; its text would quote the content, so only its kind is logged.
+            log.error("event not understood", kind=frame.event, error=type(error).__name__)
+            if self._on_bad_frame is not None:
+                self._on_bad_frame(frame)
+            return None
+
+
+def _date(header: str | None) -> datetime | None:
+    try:
+        return parsedate_to_datetime(header) if header else None
+    except ValueError:
+        return None

@@ -1,0 +1,398 @@
+"""ToolHandler: what this machine does with the server's events.
+
+A signal that is addressed to this client and new gets a place, or waits for one in order; `checks` decides whether it
+may run, the workspace runs it, and it ends in exactly one report, whatever goes wrong. A call never runs twice, and
+nothing runs that the journal could not write down first. Handling an event never waits: reports follow by themselves.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Coroutine
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from byleave import telemetry
+from byleave.gate import Gate, mask_text, shown_params
+from byleave.protocol.errors import (
+    ByleaveError,
+    ConcurrencyLimitError,
+    ExecutionCancelled,
+    ExecutionTimeout,
+    ToolTypeError,
+)
+from byleave.protocol.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ExecutionCancelSignal,
+    ExecutionSignal,
+    InspectionRequested,
+    ResultAcknowledged,
+)
+from byleave.protocol.executions import MAX_ERROR_CHARACTERS, ClientResult
+from byleave.protocol.tools import TOOLS, ToolResult
+from byleave.protocol.values import JsonObject
+from byleave.protocol.verdicts import Verdict, VerdictLevel
+from byleave.settings import ClientSettings
+from byleave.workspace import Workspace
+
+from .approvals import ApprovalDesk, PastApproval
+from .cache import ReadCache
+from .checks import TOO_LATE, SignalChecks, bound_of
+from .inspector import Inspector
+from .journal import Journal
+from .log import log, on_every_line
+from .outbox import Link, LiveOutput, Outbox
+from .questions import ApprovalPrompt
+from .reports import Ending, ending
+from .waiting import WaitingSignals
+
+HISTORY = 200
+LAST_POST_SECONDS = 2.0
+"""How long a closing client still tries to deliver; the journal keeps what is left."""
+OVERTIME_SECONDS = 15.0
+"""The workspace keeps each tool's time limit; this much later the client gives up on it."""
+
+
+@dataclass(eq=False)
+class ActiveExecution:
+    """One execution that runs now, with the task that holds its process."""
+
+    event: ExecutionSignal
+    task: asyncio.Task[None]
+    running: bool = False
+    cancelled: str | None = None
+    """Why it was called off."""
+
+
+class ToolHandler:
+    """Executes what the server signals, asks what needs asking, reports everything (C1)."""
+
+    def __init__(
+        self,
+        *,
+        settings: ClientSettings,
+        project_id: str,
+        client_id: str,
+        workspace: Workspace,
+        gate: Gate,
+        journal: Journal,
+        link: Link,
+        prompt: ApprovalPrompt | None = None,
+    ) -> None:
+        self._settings = settings
+        self._project_id = project_id
+        self._client_id = client_id
+        self._workspace = workspace
+        self._journal = journal
+        self._link = link
+        self._checks = SignalChecks(project_id=project_id, workspace=workspace, gate=gate, link=link)
+        self._inspector = Inspector(
+            project_id=project_id, workspace=workspace, gate=gate, link=link, tries=settings.post_tries
+        )
+        self.outbox = Outbox(link, project_id, journal, settings.post_tries)
+        self.approvals = ApprovalDesk(
+            link, project_id, prompt, timeout_seconds=settings.approval_timeout_seconds, tries=settings.post_tries
+        )
+        self._cache = ReadCache(workspace.root, settings.cache_seconds) if settings.cache_enabled else None
+        self._queue = WaitingSignals(settings.queue_limit)
+        self._active: dict[str, ActiveExecution] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._history: deque[ClientResult] = deque(maxlen=HISTORY)
+        self._disposed = False
+        self._queued_at: dict[str, int] = {}
+        self._stop_gauge = telemetry.gauge(
+            "byleave.client.queue",
+            lambda: [(len(self._active), {"state": "active"}), (len(self._queue), {"state": "queued"})],
+        )
+
+    # What is known (C4)
+
+    @property
+    def active(self) -> list[ActiveExecution]:
+        """What runs now."""
+        return list(self._active.values())
+
+    @property
+    def queued(self) -> list[ExecutionSignal]:
+        """What waits for a place, in order."""
+        return self._queue.signals
+
+    @property
+    def history(self) -> list[ClientResult]:
+        """How the last executions ended."""
+        return list(self._history)
+
+    @property
+    def pending_approvals(self) -> list[ApprovalRequested]:
+        """What waits for a person."""
+        return self.approvals.pending
+
+    @property
+    def approval_history(self) -> list[PastApproval]:
+        """How the last questions ended."""
+        return self.approvals.history
+
+    def set_server_time(self, server_time: datetime) -> None:
+        """Learn the server's clock, on which deadlines are written."""
+        self._checks.server_ahead = server_time - datetime.now(UTC)
+
+    @property
+    def server_ahead(self) -> float:
+        """Seconds the server's clock is ahead of ours."""
+        return self._checks.server_ahead.total_seconds()
+
+    def forget_reads(self) -> None:
+        """Files changed by another way than a call: nothing that was read of them counts any more (C6)."""
+        if self._cache is not None:
+            self._cache.forget()
+
+    # What the server says
+
+    def handle_tool_approval_request(self, event: ApprovalRequested) -> None:
+        """A question for the person at this machine."""
+        if not self._disposed:
+            self.approvals.request(event, server_ahead=self.server_ahead)
+
+    def handle_tool_approval_decided(self, event: ApprovalDecided) -> None:
+        """A question is answered, here or elsewhere."""
+        self.approvals.decided(event)
+
+    def handle_tool_inspection_request(self, event: InspectionRequested) -> None:
+        """The server asks what a call would run, before it asks a person."""
+        if event.client_id == self._client_id and not self._disposed:
+            self._inspector.request(event)
+
+    def handle_tool_execution_signal(self, event: ExecutionSignal) -> None:
+        """Something to execute."""
+        tool_id = event.tool_id
+        if self._disposed:
+            return
+        if event.client_id != self._client_id:
+            # Not ours to fail either: the machine it is meant for may be running it.
+            log.warning("signal for another client ignored", tool_id=tool_id)
+            return
+        if self._journal.knows(tool_id):
+            log.warning("repeated signal ignored", tool_id=tool_id)
+            self.outbox.again(tool_id)
+            return
+        self._journal.take(tool_id)
+        log.info("signal received", tool_id=tool_id, tool=event.tool_name, approved_by=event.approved_by)
+        if event.tool_name not in TOOLS:
+            self._fail(tool_id, event.tool_name, ToolTypeError(f"This client has no tool {event.tool_name[:100]!r}."))
+        elif len(self._active) < self._settings.concurrency:
+            self._start(event)
+        else:
+            self._enqueue(event)
+
+    def handle_unreadable_signal(self, tool_id: str) -> None:
+        """A signal for this client that cannot be understood: it never runs, and the server is told."""
+        if not self._disposed and not self._journal.knows(tool_id):
+            self._journal.take(tool_id)
+            self._fail(tool_id, "", ToolTypeError("This client could not understand the signal; nothing was run."))
+
+    def handle_tool_cancel_signal(self, event: ExecutionCancelSignal) -> None:
+        """Call off what runs or waits; what is over stays as it is."""
+        if event.client_id == self._client_id:
+            log.info("called off", tool_id=event.tool_id)
+            self._cancel(event.tool_id, "It was called off.")
+
+    def handle_tool_result_ack(self, event: ResultAcknowledged) -> None:
+        """The server has the result of a call: nothing of it needs sending again."""
+        if event.status.ended and self.outbox.settled(event.tool_id):
+            log.info("result acknowledged", tool_id=event.tool_id, status=event.status.value)
+        else:
+            log.debug("acknowledgement of nothing open", tool_id=event.tool_id, status=event.status.value)
+
+    async def dispose(self) -> None:
+        """End everything (C8): timers, questions, queue, processes. What is not delivered stays in the journal."""
+        if self._disposed:
+            return
+        self._disposed = True
+        self._stop_gauge()
+        log.info("closing", active=len(self._active), queued=len(self._queue))
+        await self.approvals.close()
+        await self._inspector.close()
+        for event in self._queue.signals:
+            self._cancel(event.tool_id, "The client was closed before this was run.")
+        for tool_id in [*self._active]:
+            self._cancel(tool_id, "The client was closed while this ran; part of its effect may remain.")
+        # Until the processes are gone, however long that takes: none may outlive the client.
+        await self._idle.wait()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=LAST_POST_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        await self.outbox.close()
+
+    # Places and order (C3)
+
+    def _start(self, event: ExecutionSignal) -> None:
+        self._idle.clear()
+        self._active[event.tool_id] = ActiveExecution(event, self._spawn(self._execute(event)))
+
+    def _enqueue(self, event: ExecutionSignal) -> None:
+        try:
+            self._queue.add(event)
+        except ConcurrencyLimitError as full:
+            self._fail(event.tool_id, event.tool_name, full)
+        else:
+            self._queued_at[event.tool_id] = telemetry.clock()
+            log.info("queued", tool_id=event.tool_id, waiting=len(self._queue))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self._keep(asyncio.get_running_loop().create_task(work))
+
+    def _keep(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
+        """Hold a task until it ends; closing waits for it."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _release(self, tool_id: str) -> None:
+        del self._active[tool_id]
+        waiting = None if self._disposed else self._queue.next()
+        if waiting is not None:
+            self._start(waiting)
+        elif not self._active:
+            self._idle.set()
+
+    def _cancel(self, tool_id: str, why: str) -> None:
+        active = self._active.get(tool_id)
+        waiting = self._queue.take(tool_id)
+        if active is not None:
+            active.cancelled = why
+            # A task that has not begun would end without its report: it sees the mark when it begins.
+            if active.running:
+                active.task.cancel()
+        elif waiting is not None:
+            self._queued_at.pop(tool_id, None)
+            self._fail(tool_id, waiting.tool_name, ExecutionCancelled(why))
+
+    def _fail(self, tool_id: str, tool_name: str, error: ByleaveError) -> None:
+        """Report a call that never ran."""
+        self._spawn(self._report(ending(tool_id, tool_name, error), durable=False))
+
+    # One execution
+
+    async def _execute(self, event: ExecutionSignal) -> None:
+        active = self._active[event.tool_id]
+        began = time.perf_counter()
+        outcome: ToolResult | ByleaveError
+        try:
+            if active.cancelled is not None:
+                raise ExecutionCancelled(active.cancelled)
+            active.running = True
+            with self._span(event):
+                outcome = await self._perform(event)
+        except asyncio.CancelledError:
+            outcome = ExecutionCancelled(active.cancelled or "It was called off.")
+        except ByleaveError as error:
+            outcome = error
+        except Exception as error:  # noqa: BLE001 - a boundary: every execution reports, whatever goes wrong
+            log.error("failed unexpectedly", tool_id=event.tool_id, exc_info=error)
+            outcome = ByleaveError(f"The client failed with {type(error).__name__}; see its log.")
+        while active.task.cancelling():  # it was called off, perhaps too late to matter; the report still goes out
+            active.task.uncancel()
+        # No await between the end of the run and this: a cancellation that comes later finds nothing to cancel.
+        self._release(event.tool_id)
+        changes = TOOLS[event.tool_name].changes_things
+        await self._report(ending(event.tool_id, event.tool_name, outcome, began), durable=changes)
+
+    def _span(self, event: ExecutionSignal) -> AbstractContextManager[object]:
+        """Where telemetry is on, the server's trace goes on with ours."""
+        queued_at = self._queued_at.pop(event.tool_id, 0)
+        parent = telemetry.arriving(event.traceparent) if telemetry.on() else None
+        ids = {"tool_id": event.tool_id, "session_id": event.session_id, "project_id": self._project_id}
+        # Task by task: what this one starts belongs to the same call, and the next call says its own.
+        on_every_line(**ids)
+        if queued_at:
+            telemetry.record("byleave.client.queue", queued_at, telemetry.clock(), parent=parent, tool_id=event.tool_id)
+        return telemetry.span("byleave.client.execute", parent, tool=event.tool_name, mode=event.mode.value, **ids)
+
+    async def _perform(self, event: ExecutionSignal) -> ToolResult:
+        with telemetry.span("byleave.client.check"):
+            verdict = await self._checks.check(event)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("executing", tool_id=event.tool_id, params=_logged(event))
+        changes = TOOLS[event.tool_name].changes_things
+        cache = self._cache
+        if cache is None:
+            return await self._run(event, verdict)
+        if changes:
+            cache.forget(event.tool_params.get("path"))
+            try:
+                return await self._run(event, verdict)
+            finally:
+                cache.forget(event.tool_params.get("path"))
+        if event.tool_name != "read_file":
+            return await self._run(event, verdict)
+        known = cache.get(event.tool_params)
+        if known is not None:
+            log.debug("answered from memory", tool_id=event.tool_id)
+            return known
+        reading = cache.before(event.tool_params)
+        result = await self._run(event, verdict)
+        cache.put(reading, result)
+        return result
+
+    async def _run(self, event: ExecutionSignal, verdict: Verdict) -> ToolResult:
+        """Write it down, then do it. The network is there only when the approval and our own gate both say so."""
+        changes = TOOLS[event.tool_name].changes_things
+        await self._journal.acting(event.tool_id, event.tool_name, event.digest, durable=changes)
+        live = None
+        if event.tool_name == "execute_command":
+            live = LiveOutput(self._link, self._project_id, event.tool_id)
+        # Past its deadline nobody wants it any more, and a server that is out of reach cannot call it off.
+        until = self._checks.ends_at(event)
+        seconds = min(TOOLS[event.tool_name].timeout_seconds + OVERTIME_SECONDS, until - time.time())
+        if seconds <= 0:
+            raise ExecutionTimeout(TOO_LATE)
+        try:
+            isolation = self._workspace.isolation.backend if telemetry.on() else None
+            with telemetry.span("byleave.client.run", tool=event.tool_name, isolation=isolation):
+                async with asyncio.timeout(seconds):
+                    return await self._workspace.run(
+                        event.tool_name,
+                        event.tool_params,
+                        network=verdict.network and event.network,
+                        on_output=live,
+                        bound=bound_of(event),
+                        # LOW is what the gate knows not to write: there is nothing to keep.
+                        record_as=None if verdict.level is VerdictLevel.LOW else event.tool_id,
+                        until=until,
+                    )
+        except TimeoutError as error:
+            raise ExecutionTimeout(f"It did not end within {seconds:.3g} s.") from error
+        except ExecutionCancelled as error:
+            raise ExecutionTimeout(TOO_LATE) from error
+        finally:
+            rest = None if live is None else live.stop()
+            if rest is not None:
+                self._keep(rest)
+
+    async def _report(self, end: Ending, *, durable: bool) -> None:
+        body = end.report()
+        past = end.summary(len(body))
+        self._history.append(past)
+        if end.error is not None:
+            # Masked before it is cut: half a secret would no longer look like one.
+            said = mask_text(str(end.error))[:MAX_ERROR_CHARACTERS]
+            log.error("failed", tool_id=end.tool_id, error=said, error_type=end.error.error_type.value)
+        else:
+            log.info("done", tool_id=end.tool_id, status=past.status.value)
+        log.debug("timing", tool_id=end.tool_id, duration_ms=end.duration_ms, bytes=len(body))
+        await self._journal.done(end.tool_id, body, durable=durable)
+        await self.outbox.send(end.tool_id, body)
+
+
+def _logged(event: ExecutionSignal) -> JsonObject:
+    """The arguments for the log: without what would be written to a file, which may be a secret of any form."""
+    shown = shown_params(event.tool_name, event.tool_params)
+    return {**shown, "content": "(left out)"} if "content" in shown else shown

@@ -1,0 +1,328 @@
+"""What this machine did, written down before it is done: the reason no call ever runs twice.
+
+`acting` is written before a tool acts, `done` with the report before it is posted, `accepted` once the server has it.
+After a crash, `acting` without `done` becomes a report that says so (never a second run), and `done` without
+`accepted` is sent again. One process owns a journal. Where a line cannot be written nothing is executed, and where a
+line cannot be read its call counts as run.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from byleave.protocol.errors import ConfigurationError, MachineError
+from byleave.protocol.executions import FailedReport
+from byleave.protocol.states import ErrorType
+from byleave.protocol.values import now
+
+from .identity import private_directory
+from .log import log
+
+KEPT_IDS = 10_000
+SPOOL_BYTES = 1024 * 1024
+"""A report larger than this gets a file of its own."""
+COMPACT_BYTES = 32 * 1024 * 1024
+INTERRUPTED = "The client stopped while this was running; it may or may not have had its effect. It was not run again."
+_TOOL_ID = re.compile(rb'"tool_id":"([^"\\]{1,200})"')
+
+
+class AlreadyServed(ConfigurationError):
+    """Another client works on the same workspace for the same project."""
+
+
+class Unsent(NamedTuple):
+    """A report the server does not have yet: its bytes, or the file that holds them."""
+
+    body: bytes | None
+    spool: str | None = None
+
+
+class Journal:
+    """One client's memory of its executions, in a directory of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._path = directory / "journal.jsonl"
+        self._spool = directory / "spool"
+        private_directory(directory)
+        private_directory(self._spool)
+        self._lock = _lock(directory / "lock")
+        self._acting: dict[str, bytes] = {}
+        self._unsent: dict[str, Unsent] = {}
+        self._seen: dict[str, None] = {}
+        self._taken: set[str] = set()
+        self._file = -1
+        self._size = self._compacted = 0
+        self._syncing = 0
+        self._broken = False
+        try:
+            self._load()
+            self._compact()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def knows(self, tool_id: str) -> bool:
+        """Whether this call reached this machine before."""
+        return tool_id in self._seen or tool_id in self._taken
+
+    def take(self, tool_id: str) -> None:
+        """Count a call as known while this process lives; one that never acts may be signalled to the next."""
+        self._taken.add(tool_id)
+
+    @property
+    def unsent(self) -> list[str]:
+        """The calls whose report the server does not have yet, oldest first."""
+        return list(self._unsent)
+
+    def report(self, tool_id: str) -> bytes | None:
+        """The report of a call as it will be posted; None when there is none to send."""
+        unsent = self._unsent.get(tool_id)
+        if unsent is None or unsent.spool is None:
+            return None if unsent is None else unsent.body
+        try:
+            return (self._spool / unsent.spool).read_bytes()
+        except OSError as error:
+            log.error("a kept result cannot be read", tool_id=tool_id, error=str(error))
+            return _failed("The result was kept on disk and can no longer be read.", ErrorType.INTERNAL)
+
+    async def acting(self, tool_id: str, tool_name: str, digest: str, *, durable: bool) -> None:
+        """Write that a tool is about to act. Raises when that cannot be written: then it must not act."""
+        line = _line(step="acting", tool_id=tool_id, tool_name=tool_name, digest=digest, at=now())
+        self._remember(tool_id)
+        try:
+            self._append(line)
+            # Before the sync: a compaction meanwhile must carry it over.
+            self._acting[tool_id] = line
+            if durable:
+                await self._sync()
+        except OSError as error:
+            self._acting.pop(tool_id, None)
+            raise MachineError(
+                f"The client's journal cannot be written ({error.strerror}), so nothing was run.",
+                hint="free some space on the disk that holds BYLEAVE_HOME",
+            ) from error
+
+    async def done(self, tool_id: str, report: bytes, *, durable: bool) -> None:
+        """Keep a report until the server has it. A full disk costs its safety across a crash, not the report."""
+        self._remember(tool_id)
+        unsent = Unsent(report)
+        try:
+            if len(report) > SPOOL_BYTES:
+                name = f"{hashlib.sha256(tool_id.encode()).hexdigest()}.json"
+                await asyncio.to_thread(_write_file, self._spool / name, report)
+                unsent = Unsent(None, name)
+            self._unsent[tool_id] = unsent
+            self._append(_done_line(tool_id, unsent))
+            self._acting.pop(tool_id, None)
+            if durable:
+                await self._sync()
+        except OSError as error:
+            log.error("result not written to the journal", tool_id=tool_id, error=str(error))
+            self._unsent[tool_id] = unsent
+
+    def accepted(self, tool_id: str) -> None:
+        """The server has the report, or wants none: forget it, remember the id."""
+        unsent = self._unsent.pop(tool_id, None)
+        try:
+            self._append(_line(step="accepted", tool_id=tool_id))
+            if unsent is not None and unsent.spool is not None:
+                (self._spool / unsent.spool).unlink(missing_ok=True)
+            if self._size - self._compacted > COMPACT_BYTES and not self._syncing:
+                self._compact()
+        except OSError as error:
+            # Sent again after a restart, and then told that it is over.
+            log.error("acceptance not written to the journal", tool_id=tool_id, error=str(error))
+
+    def close(self) -> None:
+        """Let go of the files; what is unsent stays."""
+        if self._file < 0:
+            return
+        with contextlib.suppress(OSError):
+            self._compact()
+        os.close(self._file)
+        os.close(self._lock)
+        self._file = -1
+
+    # Writing
+
+    def _remember(self, tool_id: str) -> None:
+        self._taken.discard(tool_id)
+        self._seen[tool_id] = None
+        if len(self._seen) > 2 * KEPT_IDS:
+            self._forget()
+
+    def _append(self, line: bytes) -> None:
+        if self._broken or self._file < 0:
+            raise OSError(5, "the journal is closed")
+        written = 0
+        try:
+            written = os.write(self._file, line)
+            if written != len(line):
+                raise OSError(28, "no space left for a whole line")
+        except OSError:
+            try:
+                os.ftruncate(self._file, self._size)
+            except OSError:
+                # A torn line in the middle could hide a call: nothing may be written behind it.
+                self._broken = True
+            raise
+        self._size += written
+
+    async def _sync(self) -> None:
+        self._syncing += 1
+        try:
+            await asyncio.to_thread(os.fdatasync, self._file)
+        finally:
+            self._syncing -= 1
+
+    def _compact(self) -> None:
+        """Write anew what still matters, whole or not at all."""
+        self._forget()
+        draft = self._path.with_suffix(".draft")
+        lines = [_line(step="seen", tool_ids=list(self._seen))]
+        lines += [*self._acting.values(), *(_done_line(tool_id, unsent) for tool_id, unsent in self._unsent.items())]
+        content = b"".join(lines)
+        _write_file(draft, content)
+        draft.replace(self._path)
+        _sync_directory(self._path.parent)
+        fresh = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        if self._file >= 0:
+            os.close(self._file)
+        self._file, self._broken = fresh, False
+        self._size = self._compacted = len(content)
+
+    def _forget(self) -> None:
+        """Drop the oldest ids beyond what is kept, but none that is still open."""
+        surplus = len(self._seen) - KEPT_IDS
+        if surplus > 0:
+            oldest = [i for i in list(self._seen)[:surplus] if i not in self._acting and i not in self._unsent]
+            for tool_id in oldest:
+                del self._seen[tool_id]
+
+    # Reading
+
+    def _load(self) -> None:
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return
+        for number, (entry, salvaged) in enumerate(_entries(content), start=1):
+            if entry is not None:
+                self._take(entry)
+            elif salvaged is not None:
+                log.warning("journal line not readable; its call counts as run", line=number, tool_id=salvaged)
+                self._take({"step": "acting", "tool_id": salvaged})
+            else:
+                raise ConfigurationError(
+                    f"Line {number} of {str(self._path)!r} cannot be read, so calls that ran may be missing from it.",
+                    hint="move the file away when nothing of this project is still running on the server",
+                )
+        for tool_id in list(self._acting):
+            log.warning("interrupted by the client's end", tool_id=tool_id)
+            self._unsent[tool_id] = Unsent(_failed(INTERRUPTED, ErrorType.INTERRUPTED))
+        self._acting.clear()
+        self._sweep_spool()
+
+    def _take(self, entry: dict[str, Any]) -> None:
+        step = entry["step"]
+        if step == "seen":
+            self._seen.update(dict.fromkeys(entry["tool_ids"]))
+            return
+        tool_id: str = entry["tool_id"]
+        self._seen[tool_id] = None
+        self._acting.pop(tool_id, None)
+        if step == "acting":
+            self._acting[tool_id] = b""
+        elif step == "done":
+            report, spool = entry.get("report"), entry.get("spool")
+            self._unsent[tool_id] = Unsent(None, Path(spool).name) if spool else Unsent(json.dumps(report).encode())
+        else:
+            self._unsent.pop(tool_id, None)
+
+    def _sweep_spool(self) -> None:
+        wanted = {unsent.spool for unsent in self._unsent.values()}
+        for path in self._spool.iterdir():
+            if path.name not in wanted:
+                path.unlink(missing_ok=True)
+
+
+def _entries(content: bytes) -> Iterator[tuple[dict[str, Any] | None, str | None]]:
+    """Each line as an entry, or what can be saved of it. A torn last line was never acted upon."""
+    *lines, rest = content.split(b"\n")
+    for line in lines:
+        entry = _entry(line)
+        found = None if entry else _TOOL_ID.search(line)
+        yield entry, found[1].decode("utf-8", "replace") if found else None
+    if rest:
+        log.warning("journal ends in a torn line")
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    try:
+        value: Any = json.loads(line)
+        match value:
+            case {"step": "seen", "tool_ids": [*tool_ids]}:
+                whole = all(isinstance(tool_id, str) for tool_id in tool_ids)
+            case {"step": "done", "tool_id": str(), "report": {}} | {"step": "done", "tool_id": str(), "spool": str()}:
+                whole = True
+            case {"step": "acting" | "accepted", "tool_id": str()}:
+                whole = True
+            case _:
+                whole = False
+    except ValueError:
+        return None
+    return cast(dict[str, Any], value) if whole else None
+
+
+def _lock(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise AlreadyServed(
+            "Another client already works on this workspace for this project.",
+            hint="stop it first, or connect another directory",
+        ) from error
+    return descriptor
+
+
+def _line(**entry: object) -> bytes:
+    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+
+
+def _done_line(tool_id: str, unsent: Unsent) -> bytes:
+    if unsent.body is None:
+        return _line(step="done", tool_id=tool_id, spool=unsent.spool)
+    # The report is JSON on one line already; it is not parsed to be written again.
+    return b'{"step":"done","tool_id":%s,"report":%s}\n' % (json.dumps(tool_id).encode(), unsent.body)
+
+
+def _failed(error: str, error_type: ErrorType) -> bytes:
+    report = FailedReport(status="failed", error=error, error_type=error_type, timestamp=now())
+    return report.model_dump_json().encode()
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    """A private file, on the disk when this returns."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

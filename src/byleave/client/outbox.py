@@ -1,0 +1,277 @@
+"""Reports on their way to the server: sent until it has them, kept while it cannot be reached.
+
+A report leaves the journal only when the server took it, or said that the execution is over or unknown. A report the
+server cannot read is replaced once by a short failure, so that the agent hears of it. Output while a command runs is
+the opposite: a convenience, masked, sent once, never waited for, because the result holds it all.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Coroutine
+from typing import Any, Literal, Protocol
+
+from byleave.gate import MaskedStream
+from byleave.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, WholeCall
+from byleave.protocol.changes import WriteChange
+from byleave.protocol.errors import ByleaveError, CallerError, ConflictError, NotFound, UnreachableError
+from byleave.protocol.executions import Execution, FailedReport, OutputChunk, ResultAck
+from byleave.protocol.grants import GrantPreview, GrantRule
+from byleave.protocol.inspections import Inspection
+from byleave.protocol.states import ErrorType
+from byleave.protocol.values import now
+
+from .journal import Journal
+from .log import log
+
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 5.0
+TRY_AGAIN_SECONDS = 15.0
+COALESCE_SECONDS = 0.1
+MAX_PIECE_BYTES = 64 * 1024
+MAX_LIVE_CHARACTERS = 1024 * 1024
+
+Stream = Literal["stdout", "stderr"]
+
+
+class Link(Protocol):
+    """What the client needs of the server; `ServerApi` is one."""
+
+    async def post_result(self, project_id: str, tool_id: str, report: bytes) -> ResultAck: ...
+
+    async def post_output(self, project_id: str, tool_id: str, chunk: OutputChunk) -> None: ...
+
+    async def post_inspection(self, project_id: str, tool_id: str, inspection: Inspection) -> None: ...
+
+    async def get_tool(self, tool_id: str) -> Execution: ...
+
+    async def approve(self, project_id: str, approval_id: str, body: ApproveBody) -> DecisionAnswer: ...
+
+    async def reject(self, project_id: str, approval_id: str, body: RejectBody) -> DecisionAnswer: ...
+
+    async def whole_call(self, approval_id: str) -> WholeCall: ...
+
+    async def change(self, approval_id: str) -> WriteChange: ...
+
+    async def preview_grant(self, project_id: str, rule: GrantRule) -> GrantPreview: ...
+
+
+def pause(attempt: int, first: float = FIRST_PAUSE_SECONDS, longest: float = LONGEST_PAUSE_SECONDS) -> float:
+    """Seconds before the next try: doubling, with jitter so that many clients do not come at once."""
+    return min(longest, first * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+
+class Outbox:
+    """Sends the reports of one client's journal."""
+
+    def __init__(self, link: Link, project_id: str, journal: Journal, tries: int) -> None:
+        self._link = link
+        self._project_id = project_id
+        self._journal = journal
+        self._tries = tries
+        self._sending: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def send(self, tool_id: str, body: bytes | None = None) -> bool:
+        """Post a report from the journal; whether the matter is over. What fails is kept."""
+        if tool_id in self._sending:
+            return False
+        self._sending.add(tool_id)
+        try:
+            return await self._send(tool_id, body)
+        finally:
+            self._sending.discard(tool_id)
+
+    async def _send(self, tool_id: str, body: bytes | None) -> bool:
+        replaced = False
+        failures = 0
+        while failures < self._tries:
+            body = body or self._journal.report(tool_id)
+            if body is None:
+                return True
+            try:
+                await self._link.post_result(self._project_id, tool_id, body)
+                log.info("result accepted", tool_id=tool_id)
+            except (NotFound, ConflictError) as error:
+                log.info("result no longer wanted", tool_id=tool_id, answer=error.message)
+            except CallerError as error:
+                log.error("result not understood by the server", tool_id=tool_id, error=error.message)
+                if not replaced:
+                    body, replaced = _unreadable(error), True
+                    await self._journal.done(tool_id, body, durable=False)
+                    continue
+            except UnreachableError as error:
+                failures += 1
+                log.warning("result not delivered", tool_id=tool_id, attempt=failures, error=error.message)
+                if failures < self._tries:
+                    await asyncio.sleep(pause(failures - 1))
+                continue
+            except ByleaveError as error:
+                # The token or its scopes: a person mends that, and the report is still there then.
+                log.error("result refused", tool_id=tool_id, error=error.message)
+                return self._keep(tool_id)
+            self._journal.accepted(tool_id)
+            return True
+        return self._keep(tool_id)
+
+    def settled(self, tool_id: str) -> bool:
+        """The server said that a call is over; whether something of it was still kept here."""
+        if tool_id in self._sending or self._journal.report(tool_id) is None:
+            return False
+        self._journal.accepted(tool_id)
+        return True
+
+    def again(self, tool_id: str) -> None:
+        """Send what is kept of one call, in the background."""
+        if self._journal.report(tool_id) is not None and tool_id not in self._sending:
+            self._spawn(self._resend([tool_id]))
+
+    async def resend(self) -> None:
+        """Send all that is kept, oldest first; stops at the first that does not get through."""
+        await self._resend(self._journal.unsent)
+
+    async def close(self) -> None:
+        """Stop sending; what is kept is in the journal."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _resend(self, tool_ids: list[str]) -> None:
+        for tool_id in tool_ids:
+            if tool_id not in self._sending and not await self.send(tool_id):
+                return
+
+    def _keep(self, tool_id: str) -> bool:
+        log.warning("result kept for the next connection", tool_id=tool_id)
+        if self._timer is None:
+            # A stream that stays up while posts fail brings no reconnection: try again all the same.
+            self._timer = asyncio.get_running_loop().call_later(TRY_AGAIN_SECONDS, self._try_again)
+        return False
+
+    def _try_again(self) -> None:
+        self._timer = None
+        self._spawn(self.resend())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class LiveOutput:
+    """Relays a command's output while it runs: gathered for a moment, in whole lines, masked, up to a limit.
+
+    A line is held back until it ends, because half a secret does not look like one. The server masks again.
+    """
+
+    def __init__(self, link: Link, project_id: str, tool_id: str) -> None:
+        self._link = link
+        self._project_id = project_id
+        self._tool_id = tool_id
+        self._waiting: list[tuple[Stream, str]] = []
+        self._streams: dict[Stream, MaskedStream] = {}
+        self._cut: set[Stream] = set()
+        """Streams whose last line is not whole, because the limit was reached."""
+        self._left = MAX_LIVE_CHARACTERS
+        self._sequence = 0
+        self._task: asyncio.Task[None] | None = None
+        self._ended = asyncio.Event()
+
+    def __call__(self, stream: Stream, text: str) -> None:
+        if len(text) > self._left:
+            self._cut.add(stream)
+            text = text[: self._left]
+        if not text or self._ended.is_set():
+            return
+        self._left -= len(text)
+        self._waiting.append((stream, text))
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._relay())
+
+    def stop(self) -> asyncio.Task[None] | None:
+        """The command ended. The task that sends the rest, where some was seen; else its result says it all."""
+        if self._ended.is_set():
+            return None
+        self._ended.set()
+        if self._sequence == 0:
+            if self._task is not None:
+                self._task.cancel()
+            return None
+        if self._task is None and self._holds:
+            self._task = asyncio.get_running_loop().create_task(self._relay())
+        return self._task
+
+    @property
+    def _holds(self) -> bool:
+        return any(stream.held for stream in self._streams.values())
+
+    async def _relay(self) -> None:
+        try:
+            while self._waiting or (self._ended.is_set() and self._holds):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(COALESCE_SECONDS):
+                        await self._ended.wait()
+                for stream, text in _pieces(self._ripe()):
+                    if not await self._post(stream, text) and self._ended.is_set():
+                        return
+        finally:
+            self._task = None
+
+    def _ripe(self) -> list[tuple[Stream, str]]:
+        """What may leave now: lines that ended; what was held too long; at the end, all but a line that was cut."""
+        waiting, self._waiting = self._waiting, []
+        ripe: list[tuple[Stream, str]] = []
+        for name, text in _runs(waiting):
+            # The one that spoke last is last: so it is also at the end.
+            stream = self._streams[name] = self._streams.pop(name, None) or MaskedStream()
+            ripe.append((name, stream.feed(text)))
+        if self._ended.is_set():
+            for name, stream in self._streams.items():
+                if name in self._cut:
+                    stream.drop()
+                ripe.append((name, stream.end()))
+        return ripe
+
+    async def _post(self, stream: Stream, text: str) -> bool:
+        chunk = OutputChunk(stream=stream, text=text, sequence=self._sequence)
+        self._sequence += 1
+        try:
+            await self._link.post_output(self._project_id, self._tool_id, chunk)
+        except ByleaveError as error:
+            log.debug("output not relayed", tool_id=self._tool_id, error=type(error).__name__)
+            return False
+        return True
+
+
+def _runs(pieces: list[tuple[Stream, str]]) -> list[tuple[Stream, str]]:
+    """Neighbours of one stream joined."""
+    joined: list[tuple[Stream, list[str]]] = []
+    for stream, text in pieces:
+        if joined and joined[-1][0] == stream:
+            joined[-1][1].append(text)
+        elif text:
+            joined.append((stream, [text]))
+    return [(stream, "".join(texts)) for stream, texts in joined]
+
+
+def _pieces(ripe: list[tuple[Stream, str]]) -> list[tuple[Stream, str]]:
+    """Masked already, and cut so that a piece is never too large."""
+    pieces: list[tuple[Stream, str]] = []
+    for stream, text in _runs(ripe):
+        step = MAX_PIECE_BYTES if text.isascii() else MAX_PIECE_BYTES // 4
+        for at in range(0, len(text), step):
+            pieces.append((stream, text[at : at + step]))
+    return pieces
+
+
+def _unreadable(error: ByleaveError) -> bytes:
+    report = FailedReport(
+        status="failed",
+        error=f"It ended, but the server did not take its result: {error.message}"[:1000],
+        error_type=ErrorType.INTERNAL,
+        timestamp=now(),
+    )
+    return report.model_dump_json().encode()

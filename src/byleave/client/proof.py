@@ -1,0 +1,159 @@
+"""Whether what answers at a loopback address is the server a token is from, found out before the token is sent.
+
+A port of this machine belongs to whoever takes it first, so another user's program may stand where our server stood.
+Each new connection is therefore asked, before anything else goes over it, to prove that its other end can sign our
+token, which it is shown without its signature: who cannot sign it has learnt nothing. The proof names the address it
+was given at, so it cannot be passed on from the real server at another one. A connection stays with whom it was made
+to, so one that was proven needs no second proof, and no answer of anybody stands for another connection.
+Over https the certificate says who answers; a token that another party signed (an identity provider) cannot be proven
+this way, and neither kind is looked at here.
+"""
+
+import asyncio
+import base64
+import hmac
+import json
+import secrets
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+import aiohttp
+from aiohttp.connector import Connection
+from aiohttp.http import HttpProcessingError
+from pydantic import ValidationError
+from yarl import URL
+
+from byleave.protocol.entering import ProofBody, ServerProof, proof_message
+from byleave.protocol.errors import ConfigurationError, UnreachableError
+
+from .addresses import loopback_numbers, same_number
+
+if TYPE_CHECKING:
+    from aiohttp.client_proto import ResponseHandler
+    from aiohttp.tracing import Trace
+
+PROOF_SECONDS = 10.0
+MAX_PROOF_BYTES = 4096
+_MISDIRECTED = 421
+
+
+class ProvingConnector(aiohttp.TCPConnector):
+    """The connections to one server, for one token: none is given to a request before it was proven."""
+
+    def __init__(self, url: URL, token: str, *, keepalive_timeout: float) -> None:
+        super().__init__(limit=0, keepalive_timeout=keepalive_timeout)  # pyright: ignore[reportUnknownMemberType]
+        self._url = url
+        claims, _, signature = token.rpartition(".")
+        self._claims = claims
+        self._signature = _decoded(signature)
+        self._provable = url.scheme == "http" and _is_ours(claims) and bool(self._signature)
+        self._proven: WeakSet[ResponseHandler] = WeakSet()
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: "list[Trace]",
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - its form is aiohttp's
+    ) -> Connection:
+        """A connection that may carry the token. ConfigurationError where it is not proven."""
+        connection = await super().connect(req, traces, timeout)
+        if not self._provable or req.proxy is not None:
+            return connection
+        # No other request can get it meanwhile: it is ours until it is given back.
+        try:
+            protocol = connection.protocol
+            if protocol is None:
+                raise aiohttp.ServerDisconnectedError
+            if protocol not in self._proven:
+                async with asyncio.timeout(PROOF_SECONDS):
+                    await self._prove(protocol, req.url)
+                self._proven.add(protocol)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def _prove(self, protocol: "ResponseHandler", url: URL) -> None:
+        """Raises aiohttp's errors when nothing answers."""
+        transport = protocol.transport
+        peer = None if transport is None else transport.get_extra_info("peername")
+        if transport is None or peer is None:
+            raise aiohttp.ServerDisconnectedError
+        host, port = peer[:2]
+        # By where it leads, not by what was written: any name can be given to a loopback address.
+        if not loopback_numbers(host):
+            return
+        challenge = secrets.token_urlsafe(32)
+        protocol.set_response_params(read_until_eof=True, auto_decompress=False)
+        transport.write(self._question(challenge, url))
+        told = await self._answer(protocol)
+        right = hmac.digest(self._signature, proof_message(challenge, told.host, told.port), "sha256").hex()
+        # In a container it was reached at an address of that; at another loopback address it is another server.
+        here = told.port == port and (same_number(told.host, host) or not loopback_numbers(told.host))
+        if not hmac.compare_digest(told.proof.encode(), right.encode()) or not here:
+            raise self._unproven()
+        if protocol.should_close:
+            raise aiohttp.ServerDisconnectedError("The server closes each connection after one answer.")
+
+    def _question(self, challenge: str, url: URL) -> bytes:
+        body = ProofBody(claims=self._claims, challenge=challenge).model_dump_json().encode()
+        lines = (
+            f"POST {self._url.joinpath('proof').raw_path} HTTP/1.1",
+            f"Host: {url.host_port_subcomponent}",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body)}",
+        )
+        return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + body
+
+    async def _answer(self, protocol: "ResponseHandler") -> ServerProof:
+        try:
+            message, content = await protocol.read()
+        except HttpProcessingError:
+            raise self._unproven() from None
+        if message.code >= 500:
+            raise UnreachableError(f"The server at {self._url.origin()} could not answer ({message.code}).")
+        if message.code == _MISDIRECTED:
+            raise self._misdirected()
+        told = b""
+        while len(told) <= MAX_PROOF_BYTES and (piece := await content.read(MAX_PROOF_BYTES + 1 - len(told))):
+            told += piece
+        try:
+            if message.code != 200 or len(told) > MAX_PROOF_BYTES:
+                raise self._unproven()
+            return ServerProof.model_validate_json(told)
+        except ValidationError:
+            raise self._unproven() from None
+
+    def _unproven(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"What answers at {self._url.origin()} did not prove that it is the server your token is from, so the "
+            "token was not sent.",
+            hint="does another program use this port? start your server again, or get a new token if its secret "
+            "changed; through a tunnel use the same port on both sides, through a proxy use https",
+        )
+
+    def _misdirected(self) -> ConfigurationError:
+        """It says that it is not meant, and so does not say who it is."""
+        return ConfigurationError(
+            f"What answers at {self._url.origin()} says that this is not its name, and proves nothing under it, so the "
+            "token was not sent.",
+            hint=f"if this is your server, use its own address (http://127.0.0.1:{self._url.port}), or start it with "
+            f"{self._url.host} added to BYLEAVE_ALLOWED_HOSTS",
+        )
+
+
+def _is_ours(claims: str) -> bool:
+    """Whether this is the beginning of a token that a server signs with its own secret."""
+    head, dot, rest = claims.partition(".")
+    try:
+        header: Any = json.loads(_decoded(head))
+        return bool(dot and rest) and header["alg"] == "HS256"
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        return b""

@@ -1,0 +1,235 @@
+"""Undo asked for from elsewhere: `tool.undo_request` in, one report out.
+
+One at a time, beside the executions; the workspace sees to it that none runs meanwhile. A request that was seen before,
+that is meant for another client or whose time is up is not carried out: a feed that is replayed must not act late or
+twice. What was begun is reported until the server has it, also on the next connection and by a client that was killed
+in between; anything else only while somebody waits for it. One that takes long says so. Nothing here decides what may
+be undone: the workspace's plan does.
+"""
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from byleave.gate import mask_text
+from byleave.protocol.changes import UndoPlan, UndoReport
+from byleave.protocol.errors import ByleaveError, UnreachableError
+from byleave.protocol.events import UndoRequested
+from byleave.protocol.values import moment
+from byleave.workspace import UndoDesk, UndoRefused
+
+from .log import log
+from .outbox import pause
+from .undo_intents import UndoIntent, UndoIntents
+
+TRIES = 5
+WAITING = 16
+"""More requests than this at once are not taken; whoever asks is told by the server that no answer came."""
+REMEMBERED = 1000
+LAST_POST_SECONDS = 2.0
+LONG_SECONDS = 5.0
+"""Whoever waits for an undo that takes longer is told that it was begun."""
+HALF_DONE = (
+    "The client stopped in the middle: some paths may be as before the call, others not. "
+    "Look at what undoing would do now."
+)
+MAX_PROBLEM = 1000
+
+
+class UndoLink(Protocol):
+    """What is needed of the server; `ServerApi` is one."""
+
+    async def post_undo_report(self, project_id: str, tool_id: str, report: UndoReport) -> None: ...
+
+
+class Undoer:
+    """Undoes calls in one workspace when the server asks."""
+
+    def __init__(
+        self,
+        *,
+        project_id: str,
+        client_id: str,
+        desk: UndoDesk,
+        link: UndoLink,
+        forget: Callable[[], None],
+        intents: UndoIntents,
+    ) -> None:
+        self._project_id = project_id
+        self._client_id = client_id
+        self._desk = desk
+        self._link = link
+        self._forget = forget
+        """Ends what is remembered of files: they change."""
+        self._intents = intents
+        self._alone = asyncio.Lock()
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unsent: OrderedDict[str, tuple[str, UndoReport]] = OrderedDict()
+        """Of what was begun: by request, until the server has it."""
+        self._closed = False
+
+    def request(self, event: UndoRequested, *, server_ahead: float) -> None:
+        """Answer in the background."""
+        if self._closed or event.client_id != self._client_id:
+            return
+        if event.request_id in self._seen:
+            log.warning("repeated undo request ignored", tool_id=event.tool_id)
+            return
+        if _is_late(event, server_ahead):
+            log.info("late undo request ignored", tool_id=event.tool_id)
+            return
+        if len(self._tasks) >= WAITING:
+            log.warning("undo request left out", tool_id=event.tool_id)
+            return
+        self._seen[event.request_id] = None
+        while len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+        log.info("undo requested", tool_id=event.tool_id, acts=event.plan is not None)
+        task = asyncio.get_running_loop().create_task(self._answer(event, server_ahead))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def resend(self) -> None:
+        """Deliver what could not be delivered, also by a client that was killed. Raises nothing."""
+        for intent in list(self._intents.left.values()):
+            await self._post(intent.tool_id, await asyncio.to_thread(self._owed, intent))
+        for request_id, (tool_id, report) in list(self._unsent.items()):
+            if request_id in self._unsent:
+                await self._post(tool_id, report)
+
+    async def close(self) -> None:
+        """Begin nothing more; what is being undone comes to its end, and is told if the server answers soon."""
+        self._closed = True
+        async with self._alone:
+            pass
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=LAST_POST_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def _answer(self, event: UndoRequested, server_ahead: float) -> None:
+        async with self._alone:
+            if self._closed:
+                return
+            report = await self._act(event, server_ahead)
+        if self._intents.has(event.request_id):
+            self._unsent[event.request_id] = (event.tool_id, report)
+            while len(self._unsent) > REMEMBERED:
+                self._unsent.popitem(last=False)
+        for attempt in range(TRIES):
+            if await self._post(event.tool_id, report):
+                return
+            if attempt + 1 < TRIES:
+                await asyncio.sleep(pause(attempt))
+
+    async def _act(self, event: UndoRequested, server_ahead: float) -> UndoReport:
+        """One report, whatever goes wrong."""
+        request_id, digest = event.request_id, event.plan
+        try:
+            if digest is None:
+                plan = await asyncio.to_thread(self._desk.look, event.tool_id, event.keep_off)
+                return UndoReport(request_id=request_id, plan=plan)
+            self._forget()
+            try:
+                plan, undo_id = await self._carry_out(event, digest, server_ahead)
+            finally:
+                self._forget()
+            log.info("undone", tool_id=event.tool_id, undo_id=undo_id, paths=plan.total_files)
+            return UndoReport(request_id=request_id, plan=plan, undo_id=undo_id, done=True)
+        except UndoRefused as error:
+            return UndoReport(request_id=request_id, plan=error.plan, problem=_problem(error))
+        except ByleaveError as error:
+            return UndoReport(request_id=request_id, problem=_problem(error))
+        except Exception as error:  # noqa: BLE001 - a boundary: every request is answered, whatever goes wrong
+            log.error("undo failed unexpectedly", tool_id=event.tool_id, exc_info=error)
+            return UndoReport(request_id=request_id, problem=_unexpected(error))
+
+    async def _carry_out(self, event: UndoRequested, digest: str, server_ahead: float) -> tuple[UndoPlan, str | None]:
+        """Undo it beside the loop; who waits is told when that takes long."""
+        begun, told = threading.Event(), False
+
+        def wanted() -> bool:
+            if _is_late(event, server_ahead):
+                return False
+            self._intents.keep(event.request_id, event.tool_id, digest)
+            if _is_late(event, server_ahead):  # a disk takes its time
+                self._intents.drop(event.request_id)
+                return False
+            begun.set()
+            return True
+
+        acting = asyncio.create_task(
+            asyncio.to_thread(
+                self._desk.carry_out,
+                event.tool_id,
+                digest,
+                partial=event.partial,
+                wanted=wanted,
+                keep_off=event.keep_off,
+            )
+        )
+        while not acting.done():
+            await asyncio.wait({acting}, timeout=LONG_SECONDS)
+            if begun.is_set() and not told and not acting.done():
+                told = True
+                await self._say(event.tool_id, UndoReport(request_id=event.request_id, begun=True))
+        return acting.result()
+
+    def _owed(self, intent: UndoIntent) -> UndoReport:
+        """What a client that was killed did not get to say."""
+        request_id = intent.request_id
+        try:
+            found = self._desk.outcome(intent.tool_id, intent.at)
+        except ByleaveError as error:
+            return UndoReport(request_id=request_id, problem=_problem(error))
+        if found is None:
+            return UndoReport(request_id=request_id, problem="The client stopped before anything was undone.")
+        undo_id, paths, finished = found
+        if not finished:
+            return UndoReport(request_id=request_id, problem=HALF_DONE)
+        plan = UndoPlan(tool_id=intent.tool_id, plan=intent.plan, files=[], total_files=paths)
+        return UndoReport(request_id=request_id, plan=plan, undo_id=undo_id, done=True)
+
+    async def _say(self, tool_id: str, report: UndoReport) -> None:
+        """Once; nothing depends on it."""
+        try:
+            await self._link.post_undo_report(self._project_id, tool_id, report)
+        except ByleaveError as error:
+            log.info("undo under way not told", tool_id=tool_id, error=error.message)
+
+    async def _post(self, tool_id: str, report: UndoReport) -> bool:
+        """Whether the matter is over."""
+        try:
+            await self._link.post_undo_report(self._project_id, tool_id, report)
+        except UnreachableError as error:
+            log.warning("undo report not delivered", tool_id=tool_id, error=error.message)
+            return False
+        except ByleaveError as error:
+            log.warning("undo report not taken", tool_id=tool_id, error=error.message)
+        self._unsent.pop(report.request_id, None)
+        self._intents.drop(report.request_id)
+        return True
+
+
+def _is_late(event: UndoRequested, server_ahead: float) -> bool:
+    return datetime.now(UTC) + timedelta(seconds=server_ahead) >= moment(event.deadline)
+
+
+def _problem(error: ByleaveError) -> str:
+    """What happened and what to do, as one remark."""
+    hint = error.hint or ""
+    if hint:
+        hint = f" {hint[:1].upper()}{hint[1:]}{'' if hint.endswith('.') else '.'}"
+    # Masked before it is cut: half a secret would no longer look like one.
+    return mask_text(f"{error.message}{hint}")[:MAX_PROBLEM]
+
+
+def _unexpected(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"The machine could not do it: {error.strerror}. Look at the files before you try again."
+    return f"The client failed with {type(error).__name__}; its log says more."

@@ -1,0 +1,304 @@
+"""Gate: one call in, one verdict out. Read this first.
+
+Validates (does the tool exist, do the parameters fit, path, command, sizes) and assesses (LOW, MEDIUM, HIGH) in one
+pass, because a verdict is the strictest of its findings. Pure: the same call gives the same verdict, on the server
+and on the client. It never raises; what it cannot judge it refuses.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, cast
+
+from pydantic import ValidationError
+
+from byleave.protocol.states import ErrorType
+from byleave.protocol.tools import MAX_FILE_BYTES, SCRIPT_NAMES, TOOLS, ToolParams
+from byleave.protocol.values import JsonObject
+from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
+
+from .characters import half_character, hidden_in
+from .commands import DEFAULT_COMMANDS, CommandValidator
+from .names import secret_name
+from .paths import check_path, climbs_out, quoted
+from .policy import NO_POLICY, Policy
+from .risk import RiskAssessor
+from .rules import call_of
+from .scripts import runs
+from .sizes import content_too_large, glob_too_wide
+
+
+@dataclass(frozen=True)
+class GateRules:
+    """What an operator may change."""
+
+    allowed_commands: frozenset[str] = DEFAULT_COMMANDS
+    policy: Policy = NO_POLICY
+    """May turn on further commands, tighten, and waive questions of risk."""
+
+
+class Judgement(NamedTuple):
+    """The gate's answer: the call as it was understood, and the verdict."""
+
+    tool_name: str
+    """The canonical name; as given when there is no such tool."""
+    params: JsonObject | None
+    """Validated, with defaults filled in; None when malformed."""
+    verdict: Verdict
+
+
+Rule = Callable[[JsonObject, str | None], Verdict]
+
+DEFAULT_RULES = GateRules()
+_LOW, _MEDIUM, _REFUSE = VerdictLevel.LOW, VerdictLevel.MEDIUM, VerdictLevel.REFUSE
+_NO_SANDBOX = Finding(
+    level=_MEDIUM,
+    reason="There is no sandbox on this machine, so nothing runs without asking.",
+    rule="gate.isolation",
+    always_asks=True,
+)
+
+
+class Gate:
+    """Judges calls by a set of rules."""
+
+    def __init__(self, rules: GateRules = DEFAULT_RULES) -> None:
+        self.rules = rules
+        self.commands = CommandValidator(rules.allowed_commands | rules.policy.commands)
+        self._policy = rules.policy if rules.policy.has_rules else None
+        self.risk = RiskAssessor()
+        self._rules: dict[str, Rule] = {
+            "read_file": self._read_file,
+            "write_file": self._write_file,
+            "execute_command": self._execute_command,
+            "list_directory": self._list_directory,
+            "search_files": self._search_files,
+            "search_web": self._search_web,
+        }
+
+    def judge(
+        self,
+        tool_name: str,
+        tool_params: Mapping[str, Any],
+        *,
+        workspace: str | None = None,
+        isolated: bool = True,
+    ) -> Judgement:
+        """What one call may do. `workspace` is its absolute path where known; `isolated`: is there a sandbox?"""
+        try:
+            judgement = self._judge(tool_name, tool_params, workspace)
+        except Exception as error:  # noqa: BLE001 - the boundary: a fault of ours must refuse, never let pass
+            finding = _invalid(f"The call could not be judged ({type(error).__name__}).", "gate.fault")
+            return Judgement(_shown_name(tool_name), None, _malformed(finding))
+        verdict = judgement.verdict
+        if isolated or verdict.refused:
+            return judgement
+        if verdict.level is _LOW:
+            raised = verdict.model_copy(update={"level": _MEDIUM, "findings": (_NO_SANDBOX, *verdict.findings)})
+        else:  # already asks; with this finding it does so in `full` mode too
+            findings = (*verdict.findings, _NO_SANDBOX)
+            raised = verdict.model_copy(update={"findings": findings, "waived_by": None})
+        return Judgement(judgement.tool_name, judgement.params, raised)
+
+    def with_policy(self, policy: Policy) -> "Gate":
+        """The same gate under another policy."""
+        return Gate(replace(self.rules, policy=policy))
+
+    def self_check(self) -> list[str]:
+        """Examples in the command tables that come out wrong; an empty list is right."""
+        return self.commands.self_check()
+
+    def _judge(self, tool_name: object, tool_params: object, workspace: str | None) -> Judgement:
+        if not isinstance(tool_name, str):
+            finding = _invalid("The name of the tool is not a text.", "tools.unknown", _TOOL_HINT)
+            return Judgement("", None, _malformed(finding))
+        if half_character(tool_name):
+            return Judgement(_shown_name(tool_name), None, _malformed(_half("`tool_name`")))
+        name = SCRIPT_NAMES.get(tool_name, tool_name)
+        spec = TOOLS.get(name)
+        if spec is None:
+            finding = _invalid(f"Unknown tool: {quoted(tool_name, 100)}", "tools.unknown", _TOOL_HINT)
+            return Judgement(_shown_name(tool_name), None, _malformed(finding))
+        params = _validated(name, spec.params, tool_params)
+        if isinstance(params, Finding):
+            return Judgement(name, None, _malformed(params))
+        verdict = self._rules[name](params, workspace)
+        if self._policy is not None and not verdict.refused:
+            verdict = _under(self._policy, name, params, verdict, workspace)
+        return Judgement(name, params, verdict)
+
+    def _read_file(self, params: JsonObject, workspace: str | None) -> Verdict:
+        path = params["path"]
+        relative, refusal = check_path(path, workspace=workspace)
+        if refusal is not None:
+            return verdict_of([refusal])
+        start, end = params["start_line"], params["end_line"]
+        if start is not None and end is not None and end < start:
+            return _malformed(_invalid("Parameter 'end_line' of read_file lies before 'start_line'.", "tools.params"))
+        return _SECRET_READ if secret_name(relative) else _PLAIN["read_file"]
+
+    def _write_file(self, params: JsonObject, workspace: str | None) -> Verdict:
+        relative, refusal = check_path(params["path"], workspace=workspace, writes=True)
+        content = params["content"]
+        if content_too_large(content):
+            reason = f"Parameter 'content' of write_file is larger than {MAX_FILE_BYTES // 1024**2} MB."
+            return _malformed(_invalid(reason, "sizes.content"))
+        if refusal is not None:
+            return verdict_of([refusal])
+        return verdict_of(self.risk.assess_write(relative, content))
+
+    def _execute_command(self, params: JsonObject, workspace: str | None) -> Verdict:
+        judged = self.commands.judge(params["command"], params["args"], workspace)
+        refused = any(finding.level is _REFUSE for finding in judged.findings)
+        files = () if refused else runs("execute_command", params, judged.understood, workspace)
+        return verdict_of(judged.findings, network=judged.network, understood=judged.understood, runs=files)
+
+    def _list_directory(self, params: JsonObject, workspace: str | None) -> Verdict:
+        refusal = check_path(params["path"], workspace=workspace).refusal or _check_glob(params["pattern"], "pattern")
+        return _PLAIN["list_directory"] if refusal is None else verdict_of([refusal])
+
+    def _search_files(self, params: JsonObject, workspace: str | None) -> Verdict:
+        relative, refusal = check_path(params["path"], workspace=workspace)
+        glob = params["glob"]
+        if refusal is None and glob is not None:
+            refusal = _check_glob(glob, "glob")
+        if refusal is not None:
+            return verdict_of([refusal])
+        secret = secret_name(relative) or (glob is not None and (secret_name(glob) or secret_name(glob.strip("*"))))
+        return _SECRET_SEARCH if secret else _PLAIN["search_files"]
+
+    def _search_web(self, params: JsonObject, workspace: str | None) -> Verdict:
+        if hidden_in(params["query"]) is not None:
+            finding = _invalid("Parameter 'query' of search_web holds an invisible character.", "tools.params")
+            return _malformed(finding)
+        return _PLAIN["search_web"]
+
+
+def _under(policy: Policy, name: str, params: JsonObject, verdict: Verdict, workspace: str | None) -> Verdict:
+    """The verdict with what the owner's rules add: findings, or the waiving of a question that only risk asks."""
+    opinion = policy.judge(call_of(name, params, verdict.understood, workspace))
+    if opinion.findings:
+        # Before the gate's own of the same level: what the owner wrote says most.
+        judged = verdict_of([*opinion.findings, *verdict.findings])
+        changed = {"level": judged.level, "findings": judged.findings, "error_type": judged.error_type}
+        return verdict.model_copy(update={**changed, "runs": ()} if judged.refused else changed)
+    if opinion.allow is None or verdict.level is _LOW or verdict.always_asks:
+        return verdict
+    return verdict.model_copy(update={"waived_by": opinion.allow.label})
+
+
+def _validated(name: str, model: type[ToolParams], tool_params: object) -> JsonObject | Finding:
+    """The parameters with their defaults, or what is wrong with them."""
+    if not isinstance(tool_params, Mapping):
+        return _invalid(f"The parameters of {name} are not an object.", "tools.params")
+    given = dict(cast("Mapping[Any, Any]", tool_params))
+    plain = _is_plain(given)
+    half = None if plain else _half_characters(given)
+    if half is not None:
+        return half
+    if not given.keys() <= _FIELDS[name]:
+        key = next(key for key in given if key not in _FIELDS[name])
+        takes = ", ".join(model.model_fields)
+        return _invalid(f"{name} has no parameter {quoted(str(key), 60)}.", "tools.params", f"it takes: {takes}")
+    try:
+        # The models are flat and frozen, so their fields are the parameters.
+        params = dict(model.__pydantic_validator__.validate_python(given).__dict__)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"][:3])
+        return _invalid(f"Parameter {field!r} of {name}: {first['msg']}.", "tools.params")
+    return params if plain else _unspeakable(name, params) or params
+
+
+def _is_plain(params: dict[Any, Any]) -> bool:
+    """Whether there is nothing to look for in the texts: all ASCII, no NUL, nothing nested. The usual call."""
+    for value in params.values():
+        for text in cast("list[Any]", value) if type(value) is list else (value,):
+            if type(text) is str:
+                if not text.isascii() or "\0" in text:
+                    return False
+            elif text is not None and type(text) not in (int, bool, float):
+                return False
+    return all(type(field) is str and field.isascii() for field in params)
+
+
+def _unspeakable(name: str, params: JsonObject) -> Finding | None:
+    """Text that no file system or program can be given: a NUL byte outside a file's content."""
+    for field, value in params.items():
+        for text in cast("list[Any]", value) if isinstance(value, list) else (value,):
+            if isinstance(text, str) and "\0" in text and field != "content":
+                return _invalid(f"Parameter {field!r} of {name} holds a NUL byte.", "tools.params")
+    return None
+
+
+def _half_characters(params: dict[Any, Any]) -> Finding | None:
+    """Half a character in any text of the parameters, however deep: no record, screen or program can hold it."""
+    for field, value in params.items():
+        if isinstance(field, str) and half_character(field):
+            return _half("The name of a parameter")
+        if half_character(value) if isinstance(value, str) else _half_within(value):
+            return _half(f"`{quoted(str(field), 60)[1:-1]}`")
+    return None
+
+
+def _half_within(value: object) -> bool:
+    open_values = [value]
+    seen: set[int] = set()
+    while open_values:
+        one = open_values.pop()
+        if isinstance(one, str):
+            if half_character(one):
+                return True
+        elif isinstance(one, (Mapping, list, tuple, set, frozenset)) and id(cast("object", one)) not in seen:
+            seen.add(id(cast("object", one)))  # a value may hold itself
+            open_values += cast("Iterable[object]", one)
+            if isinstance(one, Mapping):
+                open_values += cast("Mapping[object, object]", one).values()
+    return False
+
+
+def _half(where: str) -> Finding:
+    return _invalid(f"{where} holds half a character (a lone surrogate).", "tools.unicode", "send valid Unicode")
+
+
+def _shown_name(tool_name: object) -> str:
+    return quoted(tool_name, 100)[1:-1] if isinstance(tool_name, str) else ""
+
+
+def _check_glob(pattern: str, field: str) -> Finding | None:
+    hidden = hidden_in(pattern)
+    if hidden is not None or "\\" in pattern:
+        reason = f"The {field} {quoted(pattern)} holds an invisible character or a backslash."
+    elif pattern.startswith("/") or climbs_out(pattern) or ".." in _GLOB_PIECES.split(pattern):
+        reason = f"The {field} {quoted(pattern)} leads out of the workspace."
+    elif glob_too_wide(pattern):
+        reason = f"The {field} {quoted(pattern)} has too many alternatives."
+    else:
+        return None
+    return Finding(level=_REFUSE, reason=reason, rule=f"paths.{field}", instead="give a simple glob such as *.py")
+
+
+def _invalid(reason: str, rule: str, instead: str | None = None) -> Finding:
+    return Finding(level=_REFUSE, reason=reason, rule=rule, instead=instead)
+
+
+def _malformed(finding: Finding) -> Verdict:
+    return verdict_of([finding], error_type=ErrorType.INVALID)
+
+
+def _fixed(level: VerdictLevel, reason: str, rule: str, *, network: bool = False, always_asks: bool = False) -> Verdict:
+    finding = Finding(level=level, reason=reason, rule=rule, always_asks=always_asks)
+    return verdict_of([finding], network=network)
+
+
+_FIELDS = {name: frozenset(spec.params.model_fields) for name, spec in TOOLS.items()}
+_GLOB_PIECES = re.compile(r"[/{},]")
+_TOOL_HINT = f"use one of: {', '.join(TOOLS)}"
+_PLAIN = {
+    "read_file": _fixed(_LOW, "Reads a file of the workspace.", "tools.read_file"),
+    "list_directory": _fixed(_LOW, "Lists a directory of the workspace.", "tools.list_directory"),
+    "search_files": _fixed(_LOW, "Searches files of the workspace.", "tools.search_files"),
+    "search_web": _fixed(_MEDIUM, "Sends the query to a search service outside.", "tools.search_web", network=True),
+}
+_SECRET_READ = _fixed(_MEDIUM, "Reads a file that usually holds secrets.", "names.secret", always_asks=True)
+_SECRET_SEARCH = _fixed(_MEDIUM, "Searches a file that usually holds secrets.", "names.secret", always_asks=True)

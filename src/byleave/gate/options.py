@@ -1,0 +1,381 @@
+"""One reader of arguments for every command: from an argv and a table to what was said.
+
+It knows clusters (`-nrf`), glued and separate values, `--opt=value`, `--`, GNU abbreviations, old styles
+(`tar xPf`, `head -20`) and find's expressions. It decides nothing. What it cannot read raises `Unreadable`, which
+the gate refuses; what it does not know is handed on as unknown, which is never LOW.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from byleave.protocol.verdicts import VerdictLevel
+
+from .tables import CommandTable, Kind, Option, Style
+
+_DIGITS = re.compile(r"-([0-9]+)([A-Za-z]*)")
+_PLUS_FOLLOWS = re.compile(r"[+-][0-9]*[bcl]?f")
+_OPTION = re.compile(r"--[A-Za-z][A-Za-z0-9-]*(?:=.*)?", re.DOTALL)
+_FIND_PUNCTUATION = frozenset({"(", ")", "!", ","})
+
+
+MOST_OPTIONS = 600
+"""More than this no line means; letters of a cluster count one by one."""
+MOST_LETTERS = 4000
+"""Behind letters that are not known, all together."""
+
+
+class Unreadable(Exception):
+    """The arguments do not fit the command's own grammar."""
+
+
+@dataclass(slots=True)
+class Said:
+    """One option as it was given."""
+
+    option: Option
+    spelled: str
+    value: str | None = None
+    abbreviated: bool = False
+    """Perhaps meant, not surely."""
+
+
+class Reading:
+    """What an argv says."""
+
+    __slots__ = ("operands", "rest", "said", "unknown")
+
+    def __init__(self, operands: list[str] | None = None) -> None:
+        self.said: list[Said] = []
+        self.unknown: list[tuple[str, str | None]] = []
+        """Options the table does not have, with the value glued to them."""
+        self.operands: list[str] = [] if operands is None else operands
+        self.rest: list[str] = []
+        """Arguments of the program that the command starts."""
+
+
+def read(table: CommandTable, args: Sequence[str]) -> Reading:
+    """Read the arguments of one command or subcommand."""
+    if table.style is Style.ECHO:
+        return _read_echo(table, args)
+    if table.style is Style.FIND:
+        return _read_find(table, args)
+    return _Reader(table, args).read()
+
+
+class _Reader:
+    """Left to right over one argv."""
+
+    def __init__(self, table: CommandTable, args: Sequence[str]) -> None:
+        self.table = table
+        self.options = table.options
+        self.args = args
+        self.at = 0
+        self.reading = Reading()
+        self.doubtful_letters = 0
+
+    def read(self) -> Reading:
+        args, reading, table = self.args, self.reading, self.table
+        if table.style is Style.TAR and args and not args[0].startswith("-") and args[0]:
+            self.at = 1
+            self._old_cluster(args[0])
+        while self.at < len(args):
+            arg = args[self.at]
+            self.at += 1
+            if arg == "--":
+                if not table.dashes_end:
+                    continue
+                self._end_of_options()
+                break
+            if table.plus_follows and _PLUS_FOLLOWS.fullmatch(arg):
+                reading.said.append(Said(self.options["-f"], arg))
+            if len(arg) < 2 or arg[0] != "-":
+                reading.operands.append(arg)
+                if table.stops_at_operand:
+                    self._stop()
+            elif table.style is Style.SINGLE:
+                self._single(arg)
+            elif arg.startswith("--"):
+                self._long(arg)
+            elif table.style is Style.PREFIX:
+                self._prefix(arg)
+            elif table.style is Style.APART:
+                self._old_cluster(arg[1:])
+            else:
+                self._short(arg)
+        return reading
+
+    def _perhaps_options(self, args: Sequence[str]) -> None:
+        """An option that is not known may have taken the `--` for its value; then what follows are options."""
+        try:
+            also = _Reader(self.table, args).read()
+        except Unreadable:
+            return
+        self.reading.said += [Said(said.option, said.option.name, said.value, abbreviated=True) for said in also.said]
+
+    def _end_of_options(self) -> None:
+        remaining = self.args[self.at :]
+        if self.reading.unknown:
+            self._perhaps_options(remaining)
+        if self.table.stops_at_operand and remaining and not self.reading.operands:
+            self.reading.operands.append(remaining[0])
+            remaining = remaining[1:]
+        (self.reading.rest if self.table.stops_at_operand else self.reading.operands).extend(remaining)
+        self.at = len(self.args)
+
+    def _stop(self) -> None:
+        self.reading.rest.extend(self.args[self.at :])
+        self.at = len(self.args)
+
+    def _next(self, spelled: str) -> str:
+        if self.at >= len(self.args):
+            raise Unreadable(f"{spelled} needs a value")
+        value = self.args[self.at]
+        self.at += 1
+        return value
+
+    def _take(self, option: Option, spelled: str, glued: str | None, *, abbreviated: bool = False) -> None:
+        """Note an option with its value: glued, the next argument, or none."""
+        if option.kind is None:
+            if glued is not None and self.table.style is not Style.CONFIG:  # npm takes --flag=false
+                raise Unreadable(f"{spelled} takes no value")
+            value = None
+        elif glued is not None or option.glued_only:
+            value = glued
+        else:
+            value = self._next(spelled)
+            if self.table.level is not VerdictLevel.LOW and _OPTION.fullmatch(value):
+                # A version that does not know the option takes this for the next one: it counts as both.
+                self.at -= 1
+        self.reading.said.append(Said(option, spelled, value, abbreviated))
+        if option.stops:
+            self._stop()
+
+    def _long(self, arg: str) -> None:
+        name, equals, value = arg.partition("=")
+        glued = value if equals else None
+        option = self.options.get(name) or ("_" in name and self.options.get(name.replace("_", "-"))) or None
+        if option is None and self.table.style is Style.CONFIG:
+            self._setting(name, glued)
+            return
+        if option is not None:
+            self._take(option, name, glued)
+            return
+        meant = [self.options[full] for full in self.table.long_names if full.startswith(name)]
+        if not meant:
+            self.reading.unknown.append((name, glued))
+            return
+        self._abbreviated(name, glued, meant)
+
+    def _abbreviated(self, name: str, glued: str | None, meant: list[Option]) -> None:
+        """Every option the abbreviation could stand for counts: the strictest of them decides."""
+        wants_value = any(option.kind is not None and not option.glued_only for option in meant)
+        value = glued
+        if value is None and wants_value and self.at < len(self.args):
+            # It may swallow the next argument; judged both as the value and, below, as what it looks like.
+            value = self.args[self.at]
+            if all(option.kind is not None for option in meant):
+                self.at += 1
+        self.reading.said.extend(
+            Said(option, name, value if option.kind else None, abbreviated=True) for option in meant
+        )
+
+    def _setting(self, name: str, glued: str | None) -> None:
+        """npm: `--no-x`, `--key=value`, or `--key value` for a key that we do not know."""
+        folded = name.replace("_", "-").lower()
+        if folded.endswith(":registry"):
+            folded = "--registry"  # of one scope
+        option = self.options.get(folded) or self.options.get(folded.replace("--no-", "--", 1))
+        if option is not None:
+            self._take(option, name, glued if option.kind else None)
+            return
+        meant = [self.options[full] for full in self.table.long_names if full.startswith((folded, name))]
+        if meant:
+            self._abbreviated(name, glued, meant)
+        else:
+            self.reading.unknown.append((name, glued))
+
+    def _short(self, arg: str) -> None:
+        """A cluster: flags, then perhaps one option whose value is the rest or the next argument."""
+        whole = self.options.get(arg)
+        if whole is not None:
+            self._take(whole, arg, None)
+            return
+        if self.table.digits is not None and arg[1].isdigit() and self._digits(arg):
+            return
+        if self.table.style is Style.CONFIG and not all(f"-{letter}" in self.options for letter in arg[1:]):
+            self._long(f"-{arg}")
+            return
+        self._cluster(arg)
+
+    def _cluster(self, arg: str) -> None:
+        index = 1
+        while index < len(arg):
+            if len(self.reading.said) > MOST_OPTIONS:
+                raise Unreadable("there are too many options")
+            # zip has options of two letters, which go before those of one
+            letter = f"-{arg[index : index + 2]}"
+            option = self.options.get(letter)
+            if option is None:
+                letter = letter[:2]
+                option = self.options.get(letter)
+            after = index + len(letter) - 1
+            if option is None:
+                self.reading.unknown.append((letter, arg[after:] or None))
+                self._perhaps(arg[after:])
+                return
+            if option.kind is not None:
+                glued = arg[after:].removeprefix("=") if self.table.equals else arg[after:]
+                self._take(option, letter, glued or None)
+                return
+            self.reading.said.append(Said(option, letter))
+            index = after
+
+    def _perhaps(self, letters: str) -> None:
+        """Behind a letter that is not known: its value, or further letters. What they would mean counts as well."""
+        self.doubtful_letters += len(letters)
+        if self.doubtful_letters > MOST_LETTERS:
+            raise Unreadable("there are too many options that are not known")
+        for index, letter in enumerate(letters, 1):
+            option = self.options.get(f"-{letters[index - 1 : index + 1]}") or self.options.get(f"-{letter}")
+            if option is None:
+                continue
+            value = None
+            if option.kind is not None:
+                following = self.args[self.at] if self.at < len(self.args) and not option.glued_only else None
+                value = letters[index + len(option.name) - 2 :].removeprefix("=") or following
+            self.reading.said.append(Said(option, option.name, value, abbreviated=True))
+            if option.kind is not None:
+                return
+
+    def _digits(self, arg: str) -> bool:
+        """`-20`, `-5q`, `-1f`: a number, then letters that are flags of their own."""
+        found = _DIGITS.fullmatch(arg)
+        if found is None:
+            return False
+        for letter in found.group(2):
+            if letter in (self.table.digits or ""):
+                continue
+            option = self.options.get(f"-{letter}")
+            if option is None:
+                self.reading.unknown.append((f"-{letter}", None))
+            else:
+                self.reading.said.append(Said(option, f"-{letter}"))
+        return True
+
+    def _old_cluster(self, cluster: str) -> None:
+        """`tar xPf`: letters first, their values follow in order."""
+        if len(self.reading.said) + len(cluster) > MOST_OPTIONS:
+            raise Unreadable("there are too many options")
+        for index, letter in enumerate(cluster, 1):
+            option = self.options.get(f"-{letter}")
+            glued = cluster[index:]
+            if (
+                option is not None
+                and option.kind is Kind.NUMBER
+                and glued.isdigit()
+                and self.table.style is Style.APART
+            ):
+                self._take(option, f"-{letter}", glued)  # tree -L2
+                return
+            if option is None:
+                self.reading.unknown.append((f"-{letter}", None))
+            elif option.kind is None or option.glued_only:
+                self.reading.said.append(Said(option, f"-{letter}"))
+            else:
+                self._take(option, f"-{letter}", None)
+
+    def _single(self, arg: str) -> None:
+        """Go: one dash or two, the value behind `=` or, except for flags, in the next argument."""
+        name, equals, value = arg.partition("=")
+        name = name[1:] if name.startswith("--") else name
+        option = self.options.get(name)
+        if option is None:
+            self.reading.unknown.append((name, value if equals else None))
+        elif option.kind is None:  # a flag takes =true and =false
+            self.reading.said.append(Said(option, name))
+            if option.stops:
+                self._stop()
+        else:
+            self._take(option, name, value if equals else None)
+
+    def _prefix(self, arg: str) -> None:
+        """gcc: the whole name, `name=value`, or the longest known name with the value glued on."""
+        option = self.options.get(arg)
+        if option is not None:
+            self._take(option, arg, None)
+            return
+        name, equals, value = arg.partition("=")
+        option = self.options.get(name) if equals else None
+        if option is not None and option.kind is not None:
+            self._take(option, name, value)
+            return
+        longest = max(map(len, self.options), default=0)
+        for end in range(min(len(arg) - 1, longest), 1, -1):
+            option = self.options.get(arg[:end])
+            if option is not None and option.kind is not None:
+                self._take(option, arg[:end], arg[end:])
+                return
+        self.reading.unknown.append((name, value if equals else None))
+
+
+def _read_echo(table: CommandTable, args: Sequence[str]) -> Reading:
+    reading = Reading()
+    for index, arg in enumerate(args):
+        option = table.options.get(arg)
+        if option is None:
+            reading.operands.extend(args[index:])
+            break
+        reading.said.append(Said(option, arg))
+    return reading
+
+
+def _read_find(table: CommandTable, args: Sequence[str]) -> Reading:
+    """Start points, then an expression in which every primary has its own number of values."""
+    reading = Reading()
+    at = 0
+    expression = False
+    while at < len(args):
+        arg = args[at]
+        at += 1
+        if arg in _FIND_PUNCTUATION:
+            expression = True
+        elif arg == "--" and not expression:
+            continue
+        elif not arg.startswith("-") or arg == "-":
+            # GNU find takes a late operand as an error; older ones as a start point.
+            reading.operands.append(arg)
+            if expression:
+                reading.unknown.append((arg, None))
+        else:
+            at = _primary(table, args, at, arg, reading)
+            expression = expression or arg not in ("-H", "-L", "-P")
+    return reading
+
+
+def _primary(table: CommandTable, args: Sequence[str], at: int, arg: str, reading: Reading) -> int:
+    option = table.options.get(arg)
+    if option is None and arg.startswith("-O"):
+        option = table.options["-O"]
+        reading.said.append(Said(option, "-O", arg[2:]))
+        return at
+    if option is None and arg.startswith("-newer") and len(arg) == 8:
+        # -newerXY: a time with Y = t, otherwise a file to compare with
+        option = Option(arg, Kind.TEXT if arg.endswith("t") else Kind.PATH_NAME)
+    if option is None:
+        reading.unknown.append((arg, None))
+        return at
+    if option.until:
+        end = next((index for index in range(at, len(args)) if args[index] in (";", "+")), len(args) - 1)
+        reading.said.append(Said(option, arg, " ".join(args[at:end])))
+        return end + 1
+    value = None
+    if option.kind is not None:
+        if at >= len(args):
+            raise Unreadable(f"{arg} needs a value")
+        value = args[at]
+        at += 1
+    reading.said.append(Said(option, arg, value))
+    if arg == "-fprintf":
+        at += 1  # the format; only the file matters
+    return at

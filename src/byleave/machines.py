@@ -1,0 +1,131 @@
+"""The machine a call would run on, as far as anybody said: its workspace, its isolation, and its owner's rules.
+
+The server judges with the organisation's rules and those the chosen client declared; the client does so again with
+its own copy. What is parsed is kept until it is declared anew.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from byleave.bus import Bus, Presence
+from byleave.gate import Gate, Judgement, PolicyError, declared_layers
+from byleave.protocol.policies import PolicyDeclaration
+from byleave.protocol.states import AgentMode
+from byleave.protocol.tools import TOOLS
+from byleave.protocol.verdicts import Finding, VerdictLevel, verdict_of
+from byleave.store import Store
+from byleave.store.machines import policy_topic
+
+log = structlog.stdlib.get_logger(__name__)
+
+MOST_KEPT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where a call would run."""
+
+    gate: Gate
+    workspace: str | None
+    isolated: bool
+
+    def judge(self, tool_name: str, tool_params: Mapping[str, Any]) -> Judgement:
+        """What a call may do here."""
+        return self.gate.judge(tool_name, tool_params, workspace=self.workspace, isolated=self.isolated)
+
+    @property
+    def widest_mode(self) -> AgentMode:
+        return self.gate.rules.policy.widest_mode
+
+
+def withheld(judgement: Judgement, tools: frozenset[str] | None, agent_id: str | None) -> Judgement:
+    """The judgement of an agent's call, given the tools that agent has; None: all of them."""
+    if tools is None or judgement.tool_name in tools or judgement.tool_name not in TOOLS:
+        return judgement
+    finding = Finding(
+        level=VerdictLevel.REFUSE,
+        reason=f"The agent {agent_id!r} does not have the tool {judgement.tool_name}.",
+        rule="agents.tools",
+        instead="use the tools you have, or say what you would need",
+    )
+    return Judgement(judgement.tool_name, judgement.params, verdict_of([finding]))
+
+
+class Machines:
+    """Finds the machine of a project."""
+
+    def __init__(self, store: Store, bus: Bus, presence: Presence, gate: Gate) -> None:
+        self._store = store
+        self._bus = bus
+        self._presence = presence
+        self._gate = gate
+        self._gates: dict[tuple[str, str | None], Gate] = {}
+        self._heard: dict[str, int] = {}
+        """How often each project's rules were declared anew, as far as we listen."""
+
+    async def of(self, project_id: str) -> Machine:
+        """The machine of the client that would execute now; while none is there, the one that was there last."""
+        client = self._presence.choose(project_id)
+        if client is not None and client.declared:
+            gate = await self._gate_for(project_id, client.client_id)
+            return Machine(gate, client.workspace, client.isolated)
+        project = await self._store.chat.project(project_id)
+        gate = await self._gate_for(project_id, None)
+        if project is None:
+            return Machine(gate, None, isolated=True)
+        return Machine(gate, project.workspace, project.isolation != "none")
+
+    def keep_off(self, *tools: str) -> dict[str, list[str]]:
+        """Paths that the server's own rules deny to each of these tools, whoever's machine it is."""
+        policy = self._gate.rules.policy
+        denied = {tool: [glob for rule in policy.path_denials(tool) for glob in rule.pattern.paths] for tool in tools}
+        return {tool: list(dict.fromkeys(globs)) for tool, globs in denied.items() if globs}
+
+    async def declared(self, project_id: str) -> PolicyDeclaration | None:
+        """What the owner of that machine wrote, as far as calls are judged with it."""
+        client = self._presence.choose(project_id)
+        client_id = client.client_id if client is not None and client.declared else None
+        text = await self._store.machines.policy(project_id, client_id)
+        if text is None:
+            return None
+        try:
+            declaration = PolicyDeclaration.model_validate_json(text)
+            declared_layers(declaration.layers)
+        except (PolicyError, ValidationError):  # as in `_with`: what cannot be read judges nothing
+            return None
+        return declaration
+
+    async def _gate_for(self, project_id: str, client_id: str | None) -> Gate:
+        key = (project_id, client_id)
+        known = self._gates.get(key)
+        if known is not None:
+            return known
+        if project_id not in self._heard:
+            self._heard[project_id] = 0
+            self._bus.listen(policy_topic(project_id), lambda fact: self._forget(project_id))
+        heard = self._heard[project_id]
+        text = await self._store.machines.policy(project_id, client_id)
+        gate = self._gate if text is None else self._with(text)
+        if len(self._gates) >= MOST_KEPT:
+            self._gates.clear()
+        if heard == self._heard[project_id]:  # else what was read may be older than what was declared meanwhile
+            self._gates[key] = gate
+        return gate
+
+    def _with(self, text: str) -> Gate:
+        try:
+            declared = declared_layers(PolicyDeclaration.model_validate_json(text).layers)
+        except (PolicyError, ValidationError):
+            # It was read when it was declared; a newer Byleave may be stricter. The client still has its own copy.
+            log.exception("declared rules can no longer be read")
+            return self._gate
+        return self._gate.with_policy(self._gate.rules.policy.plus(*declared))
+
+    def _forget(self, project_id: str) -> None:
+        self._heard[project_id] += 1
+        for key in [key for key in self._gates if key[0] == project_id]:
+            del self._gates[key]

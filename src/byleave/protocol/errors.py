@@ -1,0 +1,133 @@
+"""Errors, sorted by who can act.
+
+ByleaveError
+├── CallerError            the agent or API user: fix the call
+│   ├── ToolTypeError          no such tool, or an execution nobody announced
+│   ├── InvalidParameters      parameters that do not fit the tool
+│   └── NotFound               no such thing for this user
+├── RefusedError           a person or a rule says no; asking again changes nothing
+│   ├── PathValidationError    a path outside the workspace, or one never to be touched
+│   └── CommandNotAllowed      a command or argument that may not run
+├── ConflictError          somebody was faster; the current state is said
+├── MachineError           the user's machine: no such file, no permission, disk full
+│   ├── ToolFailure            the tool ran and failed
+│   ├── ExecutionTimeout       it ran longer than it may
+│   ├── ExecutionCancelled     called off
+│   ├── ExecutionInterrupted   the client died while it ran
+│   └── ConcurrencyLimitError  the queue is full
+├── ToolApprovalTimeout    nobody answered in time
+├── ConfigurationError     the operator: a setting is wrong or missing
+└── UnreachableError       the server cannot be reached
+
+Every message stands alone as a sentence; `hint` says what to do next.
+"""
+
+from .states import ErrorType
+from .values import JsonObject, Word
+
+
+class ByleaveError(Exception):
+    """The root; also says how it is recorded."""
+
+    error_type: ErrorType = ErrorType.INTERNAL
+    status_code: int = 500
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+
+class CallerError(ByleaveError):
+    error_type = ErrorType.INVALID
+    status_code = 400
+
+
+class ToolTypeError(CallerError):
+    pass
+
+
+class InvalidParameters(CallerError):
+    pass
+
+
+class NotFound(CallerError):
+    status_code = 404
+
+
+class RefusedError(ByleaveError):
+    error_type = ErrorType.REFUSED
+    status_code = 403
+
+
+class PathValidationError(RefusedError):
+    pass
+
+
+class CommandNotAllowed(RefusedError):
+    pass
+
+
+class ConflictError(ByleaveError):
+    error_type = ErrorType.INVALID
+    status_code = 409
+
+    def __init__(self, message: str, *, state: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.state = state
+
+
+class MachineError(ByleaveError):
+    error_type = ErrorType.TOOL_ERROR
+
+
+class ToolFailure(MachineError):
+    pass
+
+
+class ExecutionTimeout(MachineError):
+    error_type = ErrorType.EXECUTION_TIMEOUT
+
+
+class ExecutionCancelled(MachineError):
+    error_type = ErrorType.CANCELLED
+
+
+class ExecutionInterrupted(MachineError):
+    error_type = ErrorType.INTERRUPTED
+
+
+class ConcurrencyLimitError(MachineError):
+    pass
+
+
+class ToolApprovalTimeout(ByleaveError):
+    error_type = ErrorType.APPROVAL_TIMEOUT
+
+
+class ConfigurationError(ByleaveError):
+    pass
+
+
+class UnreachableError(ByleaveError):
+    pass
+
+
+class Problem(Word):
+    """An error on the wire: RFC 9457 problem+json."""
+
+    type: str = "about:blank"
+    title: str
+    """The kind of error, in a few words."""
+    status: int
+    detail: str
+    """What happened, as a sentence."""
+    hint: str | None = None
+    """What to do about it."""
+    state: str | None = None
+    """With a conflict: what already holds."""
+    errors: list[JsonObject] | None = None
+    """With a wrong form: what is wrong, field by field."""

@@ -1,0 +1,188 @@
+"""The words as one JSON Schema document: what other languages generate their types from.
+
+Pure: models in, a dictionary out; `scripts/schema.py` writes the files. What Byleave sends is described as it is
+serialized (every field is there, defaults included), what it receives as it is validated (a field with a default may
+be left out). Titles that only repeat a field's name are dropped, since generators would make a type of each. What the
+text below a field says is its description; it is looked up here, from the source, and not when the models are made:
+every process makes the models, and hardly any describes them.
+"""
+
+import ast
+import inspect
+import textwrap
+from enum import StrEnum
+from functools import cache
+from itertools import pairwise
+from types import ModuleType
+from typing import Any, Literal, cast
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
+
+from . import (
+    approvals,
+    changes,
+    chat,
+    entering,
+    errors,
+    events,
+    executions,
+    grants,
+    inspections,
+    overview,
+    policies,
+    states,
+    tools,
+    verdicts,
+)
+from .values import JsonObject, Word
+
+MODULES: tuple[ModuleType, ...] = (
+    states,
+    verdicts,
+    tools,
+    grants,
+    inspections,
+    policies,
+    approvals,
+    changes,
+    executions,
+    chat,
+    overview,
+    entering,
+    events,
+    errors,
+)
+
+UNIONS: dict[str, tuple[Any, JsonSchemaMode]] = {
+    "FeedEvent": (events.FeedEvent, "serialization"),
+    "ResultReport": (executions.ResultReport, "validation"),
+}
+
+RECEIVED: frozenset[type[Word]] = frozenset(
+    {
+        approvals.ApproveBody,
+        approvals.ConfirmBody,
+        approvals.RejectBody,
+        changes.ShownChange,
+        changes.UndoBody,
+        changes.UndoPlan,
+        changes.UndoReport,
+        chat.MessageBody,
+        chat.ProjectBody,
+        entering.ExchangeBody,
+        entering.ProofBody,
+        executions.CompletedReport,
+        executions.ExecuteRequest,
+        executions.FailedReport,
+        executions.OutputChunk,
+        grants.GrantPreviewBody,
+        grants.GrantRule,
+        grants.GrantTerms,
+        inspections.Inspection,
+        inspections.SeenFile,
+        overview.CheckBody,
+        policies.PolicyDeclaration,
+        policies.PolicyText,
+        *(spec.params for spec in tools.TOOLS.values()),
+    }
+)
+"""What a client or an agent sends; everything else is what it gets."""
+
+NOT_ON_THE_WIRE: frozenset[type[Word]] = frozenset({Word, events.Event, tools.ToolParams, tools.ToolSpec})
+
+
+def wire_words() -> dict[str, type[Word]]:
+    """Every model that travels, by name."""
+    words: dict[str, type[Word]] = {}
+    for module in MODULES:
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, Word) and value not in NOT_ON_THE_WIRE:
+                words[value.__name__] = value
+    return dict(sorted(words.items()))
+
+
+def wire_enums() -> dict[str, type[StrEnum]]:
+    """Every closed set of the protocol, by name."""
+    enums = {
+        value.__name__: value
+        for module in (states, verdicts, grants, inspections, changes, overview, policies)
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, StrEnum) and value is not StrEnum
+    }
+    return dict(sorted(enums.items()))
+
+
+def mode_of(word: type[Word]) -> Literal["validation", "serialization"]:
+    return "validation" if word in RECEIVED else "serialization"
+
+
+def wire_schema() -> JsonObject:
+    """JSON Schema 2020-12 of everything on the wire; each word is under `$defs` by its name."""
+    wanted: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [
+        *((name, mode_of(word), TypeAdapter[Any](word)) for name, word in wire_words().items()),
+        *((name, mode, TypeAdapter[Any](union)) for name, (union, mode) in UNIONS.items()),
+        *((name, "serialization", TypeAdapter[Any](enum)) for name, enum in wire_enums().items()),
+    ]
+    by_name, document = TypeAdapter.json_schemas(wanted)
+    definitions: JsonObject = document["$defs"]
+    for name, word in wire_words().items():
+        describe(definitions[name], word)
+    for name, (_, mode) in UNIONS.items():
+        definitions[name] = by_name[(name, mode)]
+    return {
+        "$schema": GenerateJsonSchema.schema_dialect,
+        "title": "Byleave",
+        "description": "Every word that travels between agent, server and client. Generated: do not edit.",
+        "$defs": {name: _without_field_titles(definitions[name]) for name in sorted(definitions)},
+    }
+
+
+def describe(schema: JsonObject, word: type[BaseModel]) -> None:
+    """Add what a model's source says below its fields, where a field has no description of its own."""
+    texts = field_texts(word)
+    properties: dict[str, JsonObject] = schema.get("properties", {})
+    for name, field in properties.items():
+        if name in texts and word.model_fields[name].description is None:
+            # In the order of the alphabet, as Pydantic writes them.
+            properties[name] = dict(sorted({**field, "description": texts[name]}.items()))
+
+
+@cache
+def field_texts(word: type[BaseModel]) -> dict[str, str]:
+    """The texts that stand below the fields of a model, its own and those it inherits."""
+    texts: dict[str, str] = {}
+    for base in reversed(word.__mro__):
+        if base is not BaseModel and issubclass(base, BaseModel):
+            texts |= _texts_in(textwrap.dedent(inspect.getsource(base)))
+    return texts
+
+
+def _texts_in(source: str) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    body = cast(ast.ClassDef, ast.parse(source).body[0]).body
+    for field, below in pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+            value = below.value
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                texts[field.target.id] = inspect.cleandoc(value.value)
+    return texts
+
+
+def _without_field_titles(schema: Any) -> Any:
+    """Drop the titles of fields ("Tool Id"); keep those of models, which are their names."""
+    if isinstance(schema, list):
+        return [_without_field_titles(item) for item in cast(list[Any], schema)]
+    if not isinstance(schema, dict):
+        return schema
+    cleaned: JsonObject = {}
+    for key, value in cast(JsonObject, schema).items():
+        if key == "properties":
+            cleaned[key] = {name: _field(field) for name, field in value.items()}
+        else:
+            cleaned[key] = _without_field_titles(value)
+    return cleaned
+
+
+def _field(schema: JsonObject) -> JsonObject:
+    return {key: _without_field_titles(value) for key, value in schema.items() if key != "title"}

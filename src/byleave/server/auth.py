@@ -1,0 +1,207 @@
+"""Who is asking: tokens verified, made and remembered.
+
+The user comes from a signed token and from nowhere else. A token must say who (`sub`) and until when (`exp`); what it
+may do is in `scope`. An agent's token never approves, whatever else it carries. Tokens are never logged; verified ones
+are remembered by their digest until they expire.
+"""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jwt
+
+from byleave.protocol.errors import ConfigurationError, RefusedError
+from byleave.protocol.states import Scope
+from byleave.settings import ServerSettings
+
+from .keys import KeySource, SharedSecret, key_source, server_secret
+from .page_key import DIGEST, key_digest
+from .refusals import Unauthenticated
+
+__all__ = ["Principal", "TokenVerifier", "issue_session", "issue_token", "server_secret", "session_verifier"]
+
+LEEWAY_SECONDS = 5
+MOST_REMEMBERED = 10_000
+LONGEST_TOKEN = 16 * 1024
+LONGEST_USER = 200
+TOKEN_HINT = "Make one with `byleave token --user NAME` on the server."  # noqa: S105 - a hint, not a token
+PAGE_SCOPES = (Scope.CHAT, Scope.APPROVE)
+SESSION_USE = "page"
+DECIDES = frozenset({Scope.APPROVE})
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is asking, and what they may do."""
+
+    user_id: str
+    scopes: frozenset[Scope]
+    token_id: str | None = None
+    expires_at: float | None = None
+    """When the token ends, in seconds since 1970."""
+    sign_ins: tuple[str, ...] = ()
+    """Of the page's cookie: its sign-in, then those whose links led to it. Whoever ends one of them ends this."""
+    page_key: str | None = None
+    """Of the page's cookie: the digest of the key without which it opens nothing."""
+
+    @property
+    def may_approve(self) -> bool:
+        return Scope.APPROVE in self.scopes and Scope.AGENT not in self.scopes
+
+    def require(self, any_of: frozenset[Scope]) -> None:
+        """One of these scopes, or RefusedError."""
+        if any_of == DECIDES and Scope.AGENT in self.scopes:
+            raise RefusedError(
+                "An agent's token can never decide an approval.",
+                hint="A person decides, with a token that has the scope `approve` and not `agent`.",
+            )
+        if not self.scopes & any_of:
+            wanted = " or ".join(f"`{scope}`" for scope in sorted(any_of))
+            raise RefusedError(f"This needs a token with the scope {wanted}.", hint=TOKEN_HINT)
+
+    def refuse_agent(self, what: str) -> None:
+        """What a person decides by is never an agent's to say, whatever else its token carries."""
+        if Scope.AGENT in self.scopes:
+            raise RefusedError(
+                f"An agent's token can never say {what}.",
+                hint="Connect the client with a token that has the scope `execute` and not `agent`.",
+            )
+
+
+class TokenVerifier:
+    """Verifies tokens with the configured key, and remembers those it has seen."""
+
+    def __init__(
+        self, source: KeySource, *, audience: str | None = None, issuer: str | None = None, session: bool = False
+    ) -> None:
+        self._source = source
+        self._audience = audience
+        self._issuer = issuer
+        self._session = session
+        self._known: dict[bytes, tuple[Principal, float]] = {}
+
+    @classmethod
+    def of(cls, settings: ServerSettings) -> "TokenVerifier":
+        return cls(key_source(settings), audience=settings.token_audience, issuer=settings.token_issuer)
+
+    async def verify(self, token: str) -> Principal:
+        """The bearer, or Unauthenticated."""
+        if len(token) > LONGEST_TOKEN:
+            raise Unauthenticated("The token is too long.", hint=TOKEN_HINT)
+        digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        known = self._known.get(digest)
+        if known is not None:
+            if known[1] > time.time():
+                return known[0]
+            del self._known[digest]
+        key, algorithm = await self._source.key_for(token)
+        claims = self._claims(token, key, algorithm)
+        principal = _principal(claims)
+        if self._session:
+            principal = replace(principal, sign_ins=_sign_ins(claims), page_key=_page_key(claims))
+        if len(self._known) >= MOST_REMEMBERED:
+            self._known.clear()
+        self._known[digest] = (principal, float(claims["exp"]) + LEEWAY_SECONDS)
+        return principal
+
+    def _claims(self, token: str, key: Any, algorithm: str) -> dict[str, Any]:
+        try:
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=[algorithm],
+                audience=self._audience,
+                issuer=self._issuer,
+                leeway=LEEWAY_SECONDS,
+                options={"require": ["exp", "sub"], "verify_aud": self._audience is not None},
+            )
+        except jwt.ExpiredSignatureError:
+            raise Unauthenticated("The token has expired.", hint=TOKEN_HINT) from None
+        except jwt.MissingRequiredClaimError as error:
+            raise Unauthenticated(f"The token does not say its {error.claim!r}.", hint=TOKEN_HINT) from None
+        except (jwt.InvalidAudienceError, jwt.InvalidIssuerError):
+            raise Unauthenticated("The token is not meant for this server.", hint=TOKEN_HINT) from None
+        except (jwt.PyJWTError, ValueError, TypeError):
+            # PyJWT lets a few odd values through to ValueError and TypeError; none of them is a valid token.
+            raise Unauthenticated("The token is not valid.", hint=TOKEN_HINT) from None
+        if (claims.get("use") == SESSION_USE) is not self._session:
+            raise Unauthenticated("The token is not meant for this.", hint=TOKEN_HINT)
+        return claims
+
+
+def session_verifier(settings: ServerSettings) -> TokenVerifier:
+    """Verifies the page's cookie, which this server signs itself whoever issues the users' tokens."""
+    return TokenVerifier(SharedSecret(server_secret(settings)), session=True)
+
+
+def issue_token(settings: ServerSettings, user: str, scopes: Iterable[Scope], seconds: float) -> str:
+    """A token signed with the server's secret."""
+    if settings.jwks_url or settings.public_key:
+        raise ConfigurationError(
+            "This server's tokens come from your identity provider.",
+            hint="Get one there, or leave BYLEAVE_JWKS_URL and BYLEAVE_PUBLIC_KEY out.",
+        )
+    claims = _claims_for(user, scopes, seconds)
+    if settings.token_audience:
+        claims["aud"] = settings.token_audience
+    if settings.token_issuer:
+        claims["iss"] = settings.token_issuer
+    return jwt.encode(claims, server_secret(settings), algorithm="HS256")
+
+
+def issue_session(settings: ServerSettings, user: str, seconds: float, *, key: str, led_by: Sequence[str] = ()) -> str:
+    """What the page's cookie holds: chat and approve, nothing else, and only together with this key. `led_by`: the
+    sign-ins that asked for its link."""
+    claims = _claims_for(user, PAGE_SCOPES, seconds) | {"use": SESSION_USE}
+    claims |= {"jti": secrets.token_hex(16), "led_by": list(led_by), "key": key_digest(key)}
+    return jwt.encode(claims, server_secret(settings), algorithm="HS256")
+
+
+def _claims_for(user: str, scopes: Iterable[Scope], seconds: float) -> dict[str, Any]:
+    if not is_user_id(user):
+        raise ConfigurationError(
+            f"{user!r} cannot be a user's name.", hint=f"Use 1 to {LONGEST_USER} printable characters."
+        )
+    now = int(time.time())
+    return {"sub": user, "scope": " ".join(scopes), "iat": now, "exp": now + max(1, int(seconds))}
+
+
+def is_user_id(value: object) -> bool:
+    """Whether this can name a user."""
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_USER and value.isprintable() and value == value.strip()
+
+
+def _sign_ins(claims: dict[str, Any]) -> tuple[str, ...]:
+    """One that could not be ended, such as one from before sign-ins could be, is not good."""
+    ids: list[object] = [claims.get("jti"), *(claims.get("led_by") or ())]
+    named = tuple(each for each in ids if isinstance(each, str) and each)
+    if len(named) < len(ids):
+        raise Unauthenticated("The sign-in has no name.", hint=TOKEN_HINT)
+    return named
+
+
+def _page_key(claims: dict[str, Any]) -> str:
+    """A sign-in from before there were keys would be good by its cookie alone; so it is not good."""
+    digest = claims.get("key")
+    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+        raise Unauthenticated("The sign-in has no key.", hint=TOKEN_HINT)
+    return digest
+
+
+def _principal(claims: dict[str, Any]) -> Principal:
+    user = claims["sub"]
+    if not is_user_id(user):
+        raise Unauthenticated("The token's `sub` cannot name a user.", hint=TOKEN_HINT)
+    written: object = claims.get("scope", "")
+    names: list[object] = list(written.split()) if isinstance(written, str) else []
+    if isinstance(written, list):
+        names = [*written]
+    # Scopes of other systems may be in there too; they mean nothing here.
+    scopes = frozenset(Scope(name) for name in names if isinstance(name, str) and name in Scope.__members__.values())
+    token_id = claims.get("jti")
+    named = token_id if isinstance(token_id, str) else None
+    return Principal(user, scopes, named, float(claims["exp"]))

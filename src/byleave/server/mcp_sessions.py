@@ -1,0 +1,184 @@
+"""MCP sessions in this server: one keeper of sessions for each user, calls straight to the executor.
+
+Nobody can reach another user's session, whatever id they send: they are kept apart, not compared. A request names its
+user and project through the guard and through nothing in the protocol. Loaded only when somebody speaks MCP.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import cast
+
+import structlog
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from byleave.adapters.mcp import Context, byleave_server_for
+from byleave.agents.local import LocalCaller
+from byleave.executor import Caller
+from byleave.protocol.calling import ToolCaller
+from byleave.protocol.events import FEED_EVENT, FeedEvent, ToolFinished
+from byleave.protocol.executions import ToolResponse
+from byleave.store import SessionRow
+
+from .auth import Principal
+from .parts import Parts
+from .refusals import TooMany, Unavailable
+from .stream import tells_of
+from .streams import Reader
+
+log = structlog.stdlib.get_logger(__name__)
+
+AGENT = "mcp"
+"""Who asked, as people see it and the record keeps it."""
+PROJECT = "byleave.mcp.project"
+SESSIONS_PER_USER = 32
+IDLE_SECONDS = 30 * 60
+MOST_USERS = 1000
+"""Beyond so many the one that was quiet longest is forgotten; its hosts open a new session."""
+
+
+class McpSessions:
+    """All MCP sessions of this server."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._server = byleave_server_for(self._caller)
+        self._users: dict[str, _Keeper] = {}
+
+    async def answer(self, user_id: str, project_id: str) -> Response:
+        """The response to one request of a user about a project of theirs."""
+        return _McpResponse(self._parts, await self._keeper(user_id), project_id)
+
+    async def close(self) -> None:
+        for keeper in list(self._users.values()):
+            await keeper.close()
+
+    async def _keeper(self, user_id: str) -> "_Keeper":
+        keeper = self._users.pop(user_id, None) or _Keeper(self._manager())
+        self._users[user_id] = keeper  # the last one now: the first is the one that was quiet longest
+        await keeper.open()
+        if len(self._users) > MOST_USERS:
+            quiet = next((name for name, one in self._users.items() if not one.busy), None)
+            if quiet is not None and quiet != user_id:
+                await self._users.pop(quiet).close()
+        return keeper
+
+    def _manager(self) -> StreamableHTTPSessionManager:
+        return StreamableHTTPSessionManager(
+            self._server,
+            session_idle_timeout=IDLE_SECONDS,
+            max_request_body_size=self._parts.settings.max_payload_bytes,
+            max_sessions=SESSIONS_PER_USER,
+        )
+
+    async def _caller(self, context: Context) -> ToolCaller:
+        """Who calls: from the request that carried this very message, not from the session it belongs to."""
+        scope = cast(Request, context.request).scope
+        principal: Principal = scope["byleave.principal"]
+        session = await self._parts.executor.agent_session(principal.user_id, scope[PROJECT], None)
+        return _WatchedCaller(self._parts, session)
+
+
+@dataclass
+class _Keeper:
+    """One user's sessions. The library wants them opened and closed by one task."""
+
+    manager: StreamableHTTPSessionManager
+    busy: int = 0
+    """Requests that are being answered."""
+    _stop: asyncio.Event = field(default_factory=asyncio.Event)
+    _opened: asyncio.Event = field(default_factory=asyncio.Event)
+    _task: "asyncio.Task[None] | None" = None
+
+    async def open(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._keep(), name="byleave-mcp")
+        await self._opened.wait()
+
+    async def close(self) -> None:
+        self._stop.set()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        async with self.manager.run():
+            self._opened.set()
+            await self._stop.wait()
+
+
+class _McpResponse(Response):
+    """Lets the library answer; ends when the server does."""
+
+    def __init__(self, parts: Parts, keeper: _Keeper, project_id: str) -> None:
+        self._parts = parts
+        self._keeper = keeper
+        self._project_id = project_id
+        self.background = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[PROJECT] = self._project_id
+        sent = _Sent(send)
+        answering = asyncio.ensure_future(self._keeper.manager.handle_request(scope, receive, sent))
+        closing = asyncio.ensure_future(self._parts.closing.wait())
+        self._keeper.busy += 1
+        try:
+            await asyncio.wait({answering, closing}, return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                answering.result()
+        finally:
+            self._keeper.busy -= 1
+            closing.cancel()
+            answering.cancel()
+            await asyncio.gather(answering, return_exceptions=True)
+        if not sent.started:
+            raise Unavailable("The server is shutting down.", hint="Connect again in a moment.")
+        if not sent.ended:
+            await sent({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class _Sent:
+    """Remembers how far an answer got."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.started = self.ended = False
+
+    async def __call__(self, message: Message) -> None:
+        self.started = True
+        self.ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+        await self._send(message)
+
+
+class _WatchedCaller(LocalCaller):
+    """A caller that can also tell what happens to a call, from the feed as its user may see it."""
+
+    def __init__(self, parts: Parts, session: SessionRow) -> None:
+        super().__init__(parts.executor, parts.store, parts.presence, session, Caller(agent_id=AGENT))
+        self._parts = parts
+        self._of = session
+
+    async def follow(self, tool_id: str) -> AsyncGenerator[FeedEvent | ToolResponse]:
+        with suppress(TooMany, Unavailable):  # it is only told less
+            async with aclosing(self._events(tool_id)) as events:
+                async for event in events:
+                    yield event
+                    if isinstance(event, ToolFinished):
+                        break
+        yield await self.wait(tool_id)
+
+    async def _events(self, tool_id: str) -> AsyncGenerator[FeedEvent]:
+        row = await self._parts.store.executions.get(tool_id, user_id=self._of.user_id)
+        before = await self._parts.store.feed.before(row.project_id, row.created_at)
+        reader = Reader(self._of.user_id, row.project_id, None, before, wanted=lambda event: tells_of(event, tool_id))
+        stream = await self._parts.streams.open(reader)
+        try:
+            while frames := await stream.next():
+                for line in frames.decode().split("\n"):
+                    if line.startswith("data: "):
+                        yield FEED_EVENT.validate_json(line.removeprefix("data: "))
+        finally:
+            stream.close()

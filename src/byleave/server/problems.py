@@ -1,0 +1,102 @@
+"""Errors as RFC 9457 problem+json, in one place.
+
+Whatever goes wrong leaves the server as a `Problem`: a sentence, a hint, and with a conflict what already holds. What
+is our own fault is logged under an id and told without its inside; nothing here ever puts a body, a parameter, a
+token or a traceback on the wire.
+"""
+
+import json
+import secrets
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from byleave.protocol.errors import ByleaveError, ConfigurationError, ConflictError, Problem
+from byleave.protocol.values import JsonObject
+from byleave.store import STORAGE_ERRORS
+
+from .refusals import MethodNotAllowed, TooMany, Unauthenticated, WrongForm
+
+log = structlog.stdlib.get_logger(__name__)
+
+PROBLEM_TYPE = "application/problem+json"
+RETRY_SECONDS = "5"
+
+
+def wrong_form(error: ValidationError, what: str) -> WrongForm:
+    """A model's complaints, field by field, without repeating the input: it may hold a secret."""
+    errors: list[JsonObject] = [
+        {"field": ".".join(str(part) for part in complaint["loc"]), "message": complaint["msg"]}
+        for complaint in error.errors(include_url=False, include_context=False, include_input=False)[:20]
+    ]
+    first = errors[0]
+    place = f"{first['field']}: " if first["field"] else ""
+    return WrongForm(
+        f"{what} does not have the right form: {place}{first['message']}.",
+        hint="See `errors`, and /openapi.json for the form.",
+        errors=errors,
+    )
+
+
+def problem_response(error: Exception) -> Response:
+    """The answer for any error."""
+    if isinstance(error, ByleaveError):
+        return _of_byleave(error)
+    if isinstance(error, STORAGE_ERRORS):
+        log.error("the record cannot be written", error=str(error))
+        return _response(
+            503,
+            "The record cannot be written.",
+            hint="Nothing of this request was kept. Free disk space on the server, then send it again.",
+        )
+    if isinstance(error, HTTPException):
+        detail = "There is nothing here." if error.status_code == 404 else f"{error.detail}."
+        return _response(error.status_code, detail, hint="See /openapi.json for what there is.", headers=error.headers)
+    incident = secrets.token_hex(6)
+    log.error("unexpected error", incident=incident, exc_info=error)
+    return _response(500, "Something went wrong in the server.", hint=f"Its log says more under {incident}.")
+
+
+async def handle(request: Request, error: Exception) -> Response:
+    """FastAPI's way to the same."""
+    return problem_response(error)
+
+
+def _of_byleave(error: ByleaveError) -> Response:
+    # A setting that is wrong is the operator's business: for who asks, the server is not available.
+    status = 503 if isinstance(error, ConfigurationError) else error.status_code
+    headers: dict[str, str] = {}
+    if isinstance(error, Unauthenticated):
+        headers["WWW-Authenticate"] = 'Bearer realm="byleave", error="invalid_token"'
+    if isinstance(error, MethodNotAllowed):
+        headers["Allow"] = ", ".join(error.allowed)
+    if isinstance(error, TooMany) and error.retry_after is not None:
+        headers["Retry-After"] = str(error.retry_after)
+    state = error.state if isinstance(error, ConflictError) else None
+    errors = error.errors if isinstance(error, WrongForm) else None
+    return _response(status, error.message, hint=error.hint, state=state, errors=errors, headers=headers)
+
+
+def _response(
+    status: int,
+    detail: str,
+    *,
+    hint: str | None = None,
+    state: str | None = None,
+    errors: list[JsonObject] | None = None,
+    headers: Any = None,
+) -> Response:
+    problem = Problem(
+        title=HTTPStatus(status).phrase, status=status, detail=detail, hint=hint, state=state, errors=errors
+    )
+    sent = dict(headers or {})
+    if status == 503:
+        sent["Retry-After"] = RETRY_SECONDS
+    # Written by hand into ASCII: a message may quote what no UTF-8 can say.
+    body = json.dumps(problem.model_dump(mode="python", exclude_none=True), separators=(",", ":")).encode("ascii")
+    return Response(body, status, headers=sent, media_type=PROBLEM_TYPE)

@@ -1,0 +1,240 @@
+"""Running the server: uvicorn, with an end that does not hang.
+
+When asked to stop, streams end first (they would never end by themselves), then requests may finish for a while, then
+the parts are closed. `serve` may share its loop with other things (`byleave up`) and leaves signals to its owner.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import signal
+import socket
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from byleave.protocol.errors import ConfigurationError, Problem
+from byleave.settings import ServerSettings
+
+from .app import create_app
+from .parts import Parts, open_parts
+from .problems import PROBLEM_TYPE
+
+FINISH_SECONDS = 10
+HEAD_SECONDS = 30
+"""How long a request line and headers may take to arrive."""
+MAX_HEAD_BYTES = 64 * 1024
+"""Most bytes of request line and headers: nobody may fill the memory before we know who they are."""
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A server that answers."""
+
+    host: str
+    port: int
+    url: str
+    parts: Parts
+    stop: Callable[[], None]
+    """Ask it to end; `serve` returns when it has."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """HTTP/1.1 with limits on the size of request line and headers, and on the time they take to arrive."""
+
+    _head_bytes = 0
+    _in_head = True
+    _alarm: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - uvicorn narrows it so, too
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("The request line or the headers are too long.")
+
+    def on_message_begin(self) -> None:
+        self._expect_head()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head_came()
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        problem = Problem(title="Bad Request", status=400, detail=msg, hint="Send HTTP/1.1.")
+        body = problem.model_dump_json(exclude_none=True).encode()
+        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: {PROBLEM_TYPE}\r\ncontent-length: {len(body)}\r\n"
+        self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
+        self.transport.close()
+
+    def _expect_head(self) -> None:
+        self._head_came()
+        self._in_head, self._head_bytes = True, 0
+        self._alarm = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _head_came(self) -> None:
+        self._in_head = False
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+
+class ByleaveServer(uvicorn.Server):
+    """uvicorn that closes the streams before it waits for requests to end, and leaves signals alone."""
+
+    def __init__(self, config: uvicorn.Config, parts: Parts, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._parts = parts
+        self._ready = ready
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        # uvicorn raises a signal again once it has stopped; the process would die before the record is closed.
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._parts.begin_closing()
+        await super().shutdown(sockets)
+
+
+async def serve(
+    settings: ServerSettings,
+    host: str,
+    port: int,
+    *,
+    ready: Callable[[Listening], None] = lambda listening: None,
+) -> None:
+    """Serve until asked to stop (`Listening.stop` or cancellation). Port 0 takes a free one."""
+    listener = _listen(host, port)
+    try:
+        parts = await open_parts(settings)
+    except BaseException:
+        listener.close()
+        raise
+    try:
+        await _serve(settings, parts, listener, ready)
+    finally:
+        await parts.close()
+
+
+async def _serve(
+    settings: ServerSettings,
+    parts: Parts,
+    listener: socket.socket,
+    ready: Callable[[Listening], None],
+) -> None:
+    config = uvicorn.Config(
+        create_app(settings, parts=parts),
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=FINISH_SECONDS,
+    )
+    host, port = listener.getsockname()[:2]
+
+    def stop() -> None:
+        server.should_exit = True
+
+    shown = f"[{host}]" if ":" in host else host
+    listening = Listening(host, port, f"http://{shown}:{port}", parts, stop)
+    server = ByleaveServer(config, parts, lambda: ready(listening))
+    task = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        # Still in order, streams first; but whoever asked before and now insists does not wait for requests.
+        server.force_exit = server.should_exit
+        server.should_exit = True
+        await task
+        raise
+
+
+def run_server(
+    settings: ServerSettings, host: str, port: int, *, ready: Callable[[Listening], None] = lambda listening: None
+) -> None:
+    """Serve as the whole process: uvloop, and an orderly end on SIGINT, SIGTERM and SIGHUP; a second one insists.
+
+    A SIGHUP that is ignored (nohup) stays so.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner, contextlib.suppress(asyncio.CancelledError):
+        runner.run(_until_signalled(settings, host, port, ready))
+
+
+async def _until_signalled(settings: ServerSettings, host: str, port: int, ready: Callable[[Listening], None]) -> None:
+    stops: list[Callable[[], None]] = []
+
+    def serving(listening: Listening) -> None:
+        stops.append(listening.stop)
+        ready(listening)
+
+    task = asyncio.ensure_future(serve(settings, host, port, ready=serving))
+
+    def stop() -> None:
+        # Before it is ready there is nothing to finish.
+        if stops:
+            stops.pop()()
+        else:
+            task.cancel()
+
+    loop = asyncio.get_running_loop()
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, stop)
+    try:
+        await task
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    # Where there is none, asyncio's own loop does as well.
+    try:
+        return importlib.import_module("uvloop").new_event_loop
+    except ImportError:
+        return None
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65535:
+        raise ConfigurationError(f"There is no port {port}.", hint="Choose one from 1 to 65535, or 0 for a free one.")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(2048)
+            listener.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        except OSError:
+            listener.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigurationError(
+            f"Cannot listen on {host}:{port}: {reason}.", hint="Is another server running? Choose another --port."
+        ) from None
+    return listener

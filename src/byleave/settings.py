@@ -1,0 +1,205 @@
+"""Settings of the server and of the client: every number a person may change, with its default.
+
+Read from `BYLEAVE_*` variables, or from the TOML file named by `BYLEAVE_CONFIG`. Secrets are `SecretStr` so that
+they never reach a log. Nothing here opens anything but that file.
+"""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import platformdirs
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+DEFAULT_PORT = 8477
+_ORIGIN = re.compile(
+    r"(?P<scheme>https?)://(?P<host>[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(?::(?P<port>[0-9]{1,5}))?"
+)
+_SWITCH = {"true": "otlp", "1": "otlp", "false": "off", "0": "off"}
+
+SandboxName = Literal["auto", "bwrap", "landlock", "seatbelt", "none"]
+"""What holds commands; `auto`: the strongest that works."""
+
+
+def default_home() -> Path:
+    """Where state lives unless `BYLEAVE_HOME` says otherwise."""
+    return Path(platformdirs.user_data_dir("byleave", appauthor=False))
+
+
+class _Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="BYLEAVE_", extra="ignore", frozen=True, defer_build=True)
+
+    home: Path = Field(default_factory=default_home, description="State directory.")
+    telemetry: Literal["auto", "off", "otlp", "console"] = Field(
+        default="auto",
+        description="Spans and metrics: `auto` is on when an OTEL_EXPORTER_OTLP_*ENDPOINT variable names a collector.",
+    )
+
+    @field_validator("telemetry", mode="before")
+    @classmethod
+    def _yes_or_no(cls, value: object) -> object:
+        return _SWITCH.get(str(value).strip().lower(), value)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        class _Where(BaseSettings):
+            model_config = SettingsConfigDict(env_prefix="BYLEAVE_", extra="ignore")
+            config: Path | None = None
+
+        where = _Where().config
+        sources = (init_settings, env_settings)
+        return (*sources, TomlConfigSettingsSource(settings_cls, where)) if where else sources
+
+
+def _origin(text: str) -> str:
+    """An origin as browsers write it; anything that could be more than one page's origin is refused."""
+    found = _ORIGIN.fullmatch(text.lower().removesuffix("/"))
+    if found is None:
+        raise ValueError(f"{text!r} is not an origin; write it as https://HOST or https://HOST:PORT")
+    scheme, host, port = found["scheme"], found["host"], found["port"]
+    usual = {"http": "80", "https": "443"}[scheme]
+    return f"{scheme}://{host}" + (f":{int(port)}" if port and port.lstrip("0") != usual else "")
+
+
+class ServerSettings(_Settings):
+    """What `byleave serve` reads."""
+
+    database_url: str | None = Field(
+        default=None, description="Where the record lives; left out: SQLite in the state directory."
+    )
+    durability: Literal["full", "normal"] = Field(
+        default="full", description="`normal` may lose the last commits on power loss, never on a crash."
+    )
+    secret: SecretStr | None = Field(default=None, description="Shared secret that signs tokens (HS256).")
+    jwks_url: str | None = Field(default=None, description="Where your identity provider publishes its keys.")
+    public_key: str | None = Field(default=None, description="A PEM public key that verifies tokens.")
+    token_audience: str | None = Field(default=None, description="Required `aud` of a token.")
+    token_issuer: str | None = Field(default=None, description="Required `iss` of a token.")
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=("127.0.0.1", "localhost", "::1"), description="Names this server answers to, comma separated."
+    )
+    page_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Other pages that may show the chat, by origin (`https://intranet.example`), comma separated; with "
+        "a bearer token only, never with the cookie.",
+    )
+    model: str = Field(default="offline", description="Which model the chat agent uses.")
+    agents: Path | None = Field(
+        default=None, description="More agents beside `chat`, each with its model, mode and tools: a TOML file."
+    )
+    run_steps: int = Field(default=50, ge=1, description="Most answers of the model in one run.")
+    run_seconds: float = Field(
+        default=1800, gt=0, description="Longest a run may work; waiting for a person does not count."
+    )
+    run_tokens: int = Field(default=2_000_000, ge=1, description="Most tokens one run may use, in and out together.")
+    allowed_commands: Annotated[tuple[str, ...] | None, NoDecode] = Field(
+        default=None, description="Commands agents may run, comma separated; left out: the built-in list."
+    )
+    policy: Path | None = Field(
+        default=None, description="The organisation's rules for every call, a TOML file; they only tighten."
+    )
+    max_body_bytes: int = Field(default=1024 * 1024, ge=1024, description="Largest ordinary request body.")
+    max_payload_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=1024,
+        description="Largest body that carries a file: a result, or a call of an agent that runs elsewhere.",
+    )
+    medium_approval_seconds: int = Field(default=300, ge=1, description="Time to answer for MEDIUM.")
+    high_approval_seconds: int = Field(default=600, ge=1, description="Time to answer for HIGH.")
+    client_wait_seconds: float = Field(default=60, gt=0, description="How long a call waits for a machine.")
+    result_grace_seconds: float = Field(
+        default=30, gt=0, description="How long past a tool's own timeout the server waits for its result."
+    )
+    heartbeat_seconds: float = Field(default=15, gt=0, description="How often an idle stream says it is alive.")
+    max_wait_seconds: int = Field(default=300, ge=1, description="Longest `?wait=` of a status request.")
+    park_seconds: float = Field(
+        default=5, ge=0, description="How long a run waits in memory for a person or a machine before it is parked."
+    )
+    lease_seconds: float = Field(default=15, gt=1, description="How long a run belongs to a worker that fell silent.")
+
+    @field_validator("allowed_hosts", "allowed_commands", "page_origins", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("page_origins")
+    @classmethod
+    def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_origin(one) for one in value)
+
+    @property
+    def database(self) -> str:
+        return self.database_url or f"sqlite:///{self.home / 'byleave.db'}"
+
+
+class ClientSettings(_Settings):
+    """What the client on the user's machine reads (C6)."""
+
+    server_url: str = Field(default=f"http://127.0.0.1:{DEFAULT_PORT}", description="Where the server is.")
+    token: SecretStr | None = Field(default=None, description="The user's token.")
+    command_timeout_seconds: int = Field(default=300, ge=1, le=300, description="Longest a command may run.")
+    command_idle_seconds: int | None = Field(
+        default=None, ge=1, description="End a command that prints nothing for so long; left out: its timeout alone."
+    )
+    max_file_bytes: int = Field(default=100 * 1024 * 1024, ge=1, description="Largest file read or written.")
+    max_output_bytes: int = Field(default=1024 * 1024, ge=1024, description="Most output kept of a command.")
+    concurrency: int = Field(default=3, ge=1, le=32, description="Executions at once; the rest queue in order.")
+    queue_limit: int = Field(default=1000, ge=1, description="How many may queue.")
+    approval_timeout_seconds: int = Field(default=300, ge=1, description="When an unanswered question is dropped.")
+    cache_enabled: bool = Field(default=True, description="Whether repeated reads may be answered from memory.")
+    cache_seconds: float = Field(default=300, ge=0, description="How long the cache remembers.")
+    post_tries: int = Field(default=3, ge=1, description="Tries before a result waits for the next connection.")
+    sandbox: SandboxName = Field(
+        default="auto",
+        description="What isolates commands; `auto`: the strongest that works here. Never a weaker one than you name.",
+    )
+    undo_days: float = Field(default=7, gt=0, description="How long what calls changed can be undone.")
+    undo_bytes: int = Field(
+        default=1024 * 1024 * 1024, ge=1024, description="Most that is kept on the disk to undo calls."
+    )
+    allowed_commands: Annotated[tuple[str, ...] | None, NoDecode] = Field(
+        default=None, description="Commands this machine runs, comma separated; left out: the built-in list."
+    )
+    user_policy: Path | None = Field(
+        default=None,
+        description="Your rules, a TOML file; left out: `policy.toml` in the user's configuration directory.",
+    )
+    device_policy: Path | None = Field(
+        default=None, description="This machine's rules, a TOML file; left out: `/etc/byleave/policy.toml`."
+    )
+    search_provider: Literal["searxng", "tavily", "brave"] | None = Field(
+        default=None, description="Who answers search_web; left out: the first with a key or URL."
+    )
+    searxng_url: str | None = Field(default=None, description="Base URL of a SearXNG instance.")
+    tavily_api_key: SecretStr | None = Field(default=None, description="Key for Tavily.")
+    tavily_url: str = Field(default="https://api.tavily.com", description="Tavily's API.")
+    brave_api_key: SecretStr | None = Field(default=None, description="Key for Brave Search.")
+    brave_url: str = Field(default="https://api.search.brave.com", description="Brave Search's API.")
+    search_allow_private: bool = Field(
+        default=False,
+        description="Whether the name of a search provider may lead to a private address, as that of a SearXNG on the "
+        "home network does.",
+    )
+
+    @field_validator("allowed_commands", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value

@@ -1,0 +1,328 @@
+"""Projects, sessions and messages. A message opens a run in the same transaction, so neither is ever alone."""
+
+from dataclasses import dataclass
+
+from byleave.protocol.chat import CHAT_AGENT
+from byleave.protocol.errors import NotFound
+from byleave.protocol.events import ChatMessage, RunChanged
+from byleave.protocol.states import AgentMode, RunState
+from byleave.protocol.values import new_id
+
+from .database import Database, Transaction
+from .ledger import GENESIS, Ledger
+from .message_keys import MessageKey, remember, sent_before
+from .parking import RUNS_TOPIC
+from .records import (
+    MessageRow,
+    ProjectRow,
+    SessionRow,
+    columns,
+    message_row,
+    project_row,
+    session_row,
+)
+
+TITLE_CHARACTERS = 80
+BEYOND = 2**63 - 1
+"""A position no message has."""
+
+PROJECT_COLUMNS = columns(ProjectRow)
+SESSION_COLUMNS = columns(SessionRow)
+MESSAGE_COLUMNS = columns(MessageRow)
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """What a message became."""
+
+    message_id: str
+    session_id: str
+    run_id: str
+
+
+class Chat:
+    """The chat's transactions."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        # Owners never change, so a project once seen needs no second look. Bounded: cleared when it grows large.
+        self._owners: dict[str, str] = {}
+
+    async def create_project(self, user_id: str, name: str, *, if_none: bool = False) -> ProjectRow:
+        """A new project. `if_none`: only for who has none yet; else their oldest."""
+
+        def work(transaction: Transaction) -> ProjectRow:
+            if if_none and (known := _projects(transaction, user_id)):
+                return known[0]
+            project = ProjectRow(new_id("proj"), user_id, name, None, None, transaction.now)
+            transaction.change(
+                "INSERT INTO projects (id, user_id, name, created_at) VALUES (:id, :user_id, :name, :created_at)",
+                {"id": project.id, "user_id": user_id, "name": name, "created_at": project.created_at},
+            )
+            transaction.change(
+                "INSERT INTO feeds (project_id, seq, audit_seq, audit_hash) VALUES (:id, 0, 0, :genesis)",
+                {"id": project.id, "genesis": GENESIS},
+            )
+            with Ledger(transaction, project.id) as ledger:
+                ledger.audit("project_created", f"user:{user_id}", name=name)
+            return project
+
+        return await self._database.write(work)
+
+    async def projects(self, user_id: str) -> list[ProjectRow]:
+        return await self._database.read(lambda transaction: _projects(transaction, user_id))
+
+    async def owns(self, user_id: str, project_id: str) -> bool:
+        """Whether this project exists and is this user's: asked on every request."""
+        owner = self._owners.get(project_id)
+        if owner is None:
+            project = await self.project(project_id)
+            if project is None:
+                return False
+            if len(self._owners) > 10_000:
+                self._owners.clear()
+            owner = self._owners[project_id] = project.user_id
+        return owner == user_id
+
+    async def project(self, project_id: str) -> ProjectRow | None:
+        def work(transaction: Transaction) -> ProjectRow | None:
+            row = transaction.one(
+                f"SELECT {PROJECT_COLUMNS} FROM projects WHERE id = :id",  # noqa: S608 - column names are ours
+                {"id": project_id},
+            )
+            return project_row(row) if row else None
+
+        return await self._database.read(work)
+
+    async def remember_machine(self, project_id: str, workspace: str | None, isolation: str | None) -> None:
+        """What the connected client says of its machine."""
+        await self._database.write(
+            lambda transaction: transaction.change(
+                "UPDATE projects SET workspace = :workspace, isolation = :isolation WHERE id = :id",
+                {"workspace": workspace, "isolation": isolation, "id": project_id},
+            )
+        )
+
+    async def create_session(self, user_id: str, project_id: str, title: str) -> SessionRow:
+        return await self._database.write(lambda transaction: _create_session(transaction, user_id, project_id, title))
+
+    async def ensure_session(self, session_id: str, user_id: str, project_id: str, title: str) -> SessionRow:
+        """The session with this id, made if it is not there yet."""
+
+        def work(transaction: Transaction) -> SessionRow:
+            transaction.change(
+                "INSERT INTO sessions (id, project_id, user_id, title, created_at) "
+                "VALUES (:id, :project_id, :user_id, :title, :now) ON CONFLICT (id) DO NOTHING",
+                {
+                    "id": session_id,
+                    "project_id": project_id,
+                    "user_id": user_id,
+                    "title": title,
+                    "now": transaction.now,
+                },
+            )
+            return load_session(transaction, session_id, user_id)
+
+        return await self._database.write(work)
+
+    async def session(self, session_id: str, *, user_id: str | None = None) -> SessionRow:
+        """With `user_id`, only if it is theirs."""
+        return await self._database.read(lambda transaction: load_session(transaction, session_id, user_id))
+
+    async def sessions(self, user_id: str, project_id: str, limit: int = 200) -> list[SessionRow]:
+        def work(transaction: Transaction) -> list[SessionRow]:
+            rows = transaction.all(
+                f"SELECT {SESSION_COLUMNS} FROM sessions WHERE project_id = :project_id AND user_id = :user_id "  # noqa: S608 - column names are ours
+                "ORDER BY created_at DESC, id LIMIT :limit",
+                {"project_id": project_id, "user_id": user_id, "limit": limit},
+            )
+            return [session_row(row) for row in rows]
+
+        return await self._database.read(work)
+
+    async def messages(self, user_id: str, session_id: str, limit: int = 1000) -> list[MessageRow]:
+        """The newest messages of a session, oldest first."""
+        return (await self.message_page(user_id, session_id, limit))[0]
+
+    async def message_page(
+        self, user_id: str, session_id: str, limit: int, before: str | None = None
+    ) -> tuple[list[MessageRow], bool]:
+        """The newest messages of a session, or of those before one of them; oldest first. And whether there are older
+        ones. In the order they were written, whatever their clocks say."""
+
+        def work(transaction: Transaction) -> tuple[list[MessageRow], bool]:
+            load_session(transaction, session_id, user_id)
+            rows = transaction.all(
+                f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE session_id = :session_id "  # noqa: S608 - column names are ours
+                "AND position < :before ORDER BY position DESC LIMIT :limit",
+                {
+                    "session_id": session_id,
+                    "before": BEYOND if before is None else _position(transaction, session_id, before),
+                    "limit": limit + 1,
+                },
+            )
+            return [message_row(row) for row in reversed(rows[:limit])], len(rows) > limit
+
+        return await self._database.read(work)
+
+    async def post(
+        self,
+        user_id: str,
+        project_id: str,
+        content: str,
+        *,
+        session_id: str | None,
+        mode: AgentMode,
+        agent: str = CHAT_AGENT,
+        key: MessageKey | None = None,
+    ) -> Posted:
+        """A user's message: stored, announced, and a run made ready for it. One that was sent before is answered with
+        what it became then."""
+
+        def work(transaction: Transaction) -> Posted:
+            before = None if key is None else sent_before(transaction, user_id, project_id, key)
+            if before is not None:
+                return Posted(before["id"], before["session_id"], before["run_id"])
+            if session_id is None:
+                title = _title(content)
+                session = _create_session(transaction, user_id, project_id, title)
+            else:
+                session = load_session(transaction, session_id, user_id)
+                if session.project_id != project_id:
+                    raise NotFound(f"No session {session_id!r} in this project.")
+            run_id = new_id("run")
+            with Ledger(transaction, project_id) as ledger:
+                message_id = add_message(
+                    transaction, ledger, project_id, session.id, run_id, role="user", content=content
+                )
+                _add_run(transaction, ledger, session, run_id, content, mode, agent)
+                if key is not None:
+                    remember(transaction, user_id, project_id, key, message_id)
+                ledger.audit("message", f"user:{user_id}", session=session.id, run=run_id, mode=mode.value, agent=agent)
+            transaction.hint(RUNS_TOPIC)
+            return Posted(message_id, session.id, run_id)
+
+        return await self._database.write(work)
+
+
+def load_session(transaction: Transaction, session_id: str, user_id: str | None) -> SessionRow:
+    row = transaction.one(
+        f"SELECT {SESSION_COLUMNS} FROM sessions WHERE id = :id",  # noqa: S608 - column names are ours
+        {"id": session_id},
+    )
+    if row is None or user_id not in (None, row["user_id"]):
+        raise NotFound(f"No session {session_id!r}.", hint="Leave session_id out to open a new one.")
+    return session_row(row)
+
+
+def _position(transaction: Transaction, session_id: str, message_id: str) -> int:
+    row = transaction.one(
+        "SELECT position FROM messages WHERE id = :id AND session_id = :session_id",
+        {"id": message_id, "session_id": session_id},
+    )
+    if row is None:
+        raise NotFound(f"No message {message_id!r} in this session.", hint="Leave `before` out for the newest.")
+    return row["position"]
+
+
+def add_message(
+    transaction: Transaction,
+    ledger: Ledger,
+    project_id: str,
+    session_id: str,
+    run_id: str,
+    *,
+    role: str,
+    content: str,
+) -> str:
+    """Store a message and tell the feed."""
+    message_id = new_id("msg")
+    transaction.change(
+        "INSERT INTO messages (id, project_id, session_id, run_id, role, content, position, created_at) VALUES "
+        "(:id, :project_id, :session_id, :run_id, :role, :content, "
+        "(SELECT coalesce(max(position), 0) + 1 FROM messages WHERE session_id = :session_id), :now)",
+        {
+            "id": message_id,
+            "project_id": project_id,
+            "session_id": session_id,
+            "run_id": run_id,
+            "role": role,
+            "content": content,
+            "now": transaction.now,
+        },
+    )
+    ledger.event(
+        ChatMessage(
+            timestamp=transaction.now,
+            message_id=message_id,
+            session_id=session_id,
+            run_id=run_id,
+            role="user" if role == "user" else "agent",
+            content=content,
+        )
+    )
+    return message_id
+
+
+def _title(content: str) -> str:
+    """The first words of a message, whole ones where they are of any usual length."""
+    words = " ".join(content[: 10 * TITLE_CHARACTERS].split()) or "Untitled"
+    if len(words) <= TITLE_CHARACTERS:
+        return words
+    cut = words[: TITLE_CHARACTERS - 1]
+    whole = cut.rpartition(" ")[0]
+    return f"{whole if len(whole) > TITLE_CHARACTERS // 2 else cut}…"
+
+
+def _projects(transaction: Transaction, user_id: str) -> list[ProjectRow]:
+    """Oldest first."""
+    rows = transaction.all(
+        f"SELECT {PROJECT_COLUMNS} FROM projects WHERE user_id = :user_id ORDER BY created_at, id",  # noqa: S608 - column names are ours
+        {"user_id": user_id},
+    )
+    return [project_row(row) for row in rows]
+
+
+def _create_session(transaction: Transaction, user_id: str, project_id: str, title: str) -> SessionRow:
+    session = SessionRow(new_id("sess"), project_id, user_id, title, transaction.now)
+    transaction.change(
+        "INSERT INTO sessions (id, project_id, user_id, title, created_at) "
+        "VALUES (:id, :project_id, :user_id, :title, :created_at)",
+        {
+            "id": session.id,
+            "project_id": project_id,
+            "user_id": user_id,
+            "title": title,
+            "created_at": session.created_at,
+        },
+    )
+    return session
+
+
+def _add_run(
+    transaction: Transaction,
+    ledger: Ledger,
+    session: SessionRow,
+    run_id: str,
+    prompt: str,
+    mode: AgentMode,
+    agent: str,
+) -> None:
+    transaction.change(
+        "INSERT INTO runs (id, project_id, session_id, user_id, agent, mode, state, prompt, fence, attempts, position, "
+        "created_at, updated_at) VALUES "
+        "(:id, :project_id, :session_id, :user_id, :agent, :mode, :state, :prompt, 0, 0, "
+        "(SELECT coalesce(max(position), 0) + 1 FROM runs WHERE session_id = :session_id), :now, :now)",
+        {
+            "id": run_id,
+            "project_id": session.project_id,
+            "session_id": session.id,
+            "user_id": session.user_id,
+            "agent": agent,
+            "mode": mode.value,
+            "state": RunState.READY.value,
+            "prompt": prompt,
+            "now": transaction.now,
+        },
+    )
+    ledger.event(RunChanged(timestamp=transaction.now, session_id=session.id, run_id=run_id, state=RunState.READY))

@@ -1,0 +1,70 @@
+"""What clients declared of their machines' rules, so that the server judges with them, also after a restart.
+
+The text is kept as it was declared; parsing it is the gate's. The client holds every call against its own copy again,
+so a stale or forged declaration here can cost a question or an error, never a run.
+"""
+
+from collections.abc import Sequence
+
+from byleave.protocol.events import MachinesChanged
+from byleave.protocol.overview import Machine
+
+from .database import Database, Transaction
+from .ledger import Ledger
+
+
+def policy_topic(project_id: str) -> str:
+    """Where news of a project's declared rules is told."""
+    return f"policy:{project_id}"
+
+
+class Machines:
+    """The machines' transactions."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def declare(self, project_id: str, client_id: str, policy: str, *, digest: str) -> bool:
+        """Keep what a client says of its rules; True when it differs from what was known."""
+
+        def work(transaction: Transaction) -> bool:
+            known = transaction.one(
+                "SELECT policy FROM machines WHERE project_id = :project_id AND client_id = :client_id",
+                {"project_id": project_id, "client_id": client_id},
+            )
+            changed = known is None or known["policy"] != policy
+            transaction.change(
+                "INSERT INTO machines (project_id, client_id, policy, declared_at) "
+                "VALUES (:project_id, :client_id, :policy, :now) ON CONFLICT (project_id, client_id) "
+                "DO UPDATE SET policy = excluded.policy, declared_at = excluded.declared_at",
+                {"project_id": project_id, "client_id": client_id, "policy": policy, "now": transaction.now},
+            )
+            if changed:
+                with Ledger(transaction, project_id) as ledger:
+                    ledger.audit("policy_declared", f"client:{client_id}", policy=digest)
+                transaction.hint(policy_topic(project_id))
+            return changed
+
+        return await self._database.write(work)
+
+    async def policy(self, project_id: str, client_id: str | None) -> str | None:
+        """What this client declared; without one, what was declared last for the project."""
+
+        def work(transaction: Transaction) -> str | None:
+            row = transaction.one(
+                "SELECT policy FROM machines WHERE project_id = :project_id "
+                "AND (:client_id IS NULL OR client_id = :client_id) ORDER BY declared_at DESC, client_id LIMIT 1",
+                {"project_id": project_id, "client_id": client_id},
+            )
+            return row["policy"] if row else None
+
+        return await self._database.read(work)
+
+    async def tell(self, project_id: str, machines: Sequence[Machine]) -> None:
+        """Say on the feed who is here now. No link of the chain: nothing is decided by it."""
+
+        def work(transaction: Transaction) -> None:
+            with Ledger(transaction, project_id) as ledger:
+                ledger.event(MachinesChanged(timestamp=transaction.now, machines=list(machines)))
+
+        await self._database.write(work, relaxed=True)

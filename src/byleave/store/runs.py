@@ -1,0 +1,307 @@
+"""Runs: who works on one, how far it got, and how it ended.
+
+A worker holds a run by a lease and a fence. The fence rises with every claim, and every write names it: a worker that
+was paused and lost its lease changes nothing any more. Runs of one session go in order, one at a time.
+"""
+
+from collections.abc import Iterable
+
+from byleave.protocol.errors import ConflictError, NotFound
+from byleave.protocol.events import ChatError, ChatText, RunChanged, RunUsage
+from byleave.protocol.states import RunState
+
+from .chat import add_message, load_session
+from .database import Database, Transaction
+from .endings import call_off_run
+from .ledger import Ledger
+from .moves import later
+from .parking import RUNS_TOPIC, park
+from .records import ExecutionRow, RunRow, columns, run_row
+
+RUN_COLUMNS = columns(RunRow)
+# A history is as large as what the agent read, and no list tells it.
+LISTED_COLUMNS = RUN_COLUMNS.replace("history", "NULL AS history")
+
+# Word for word the conditions of the indexes: runs are never taken away, and this is asked on the one writer.
+_OPEN = "state IN ('READY', 'RUNNING', 'WAITING')"
+_FIRST = (
+    "NOT EXISTS (SELECT 1 FROM runs AS earlier WHERE earlier.session_id = candidate.session_id "  # noqa: S608 - made of our own words alone
+    f"AND earlier.position < candidate.position AND earlier.{_OPEN})"
+)
+_LAPSED = (
+    "SELECT candidate.id FROM runs AS candidate WHERE candidate.state = 'RUNNING' "  # noqa: S608 - made of our own words alone
+    f"AND candidate.{_OPEN} AND candidate.lease_until < :now AND {_FIRST} ORDER BY candidate.lease_until LIMIT 1"
+)
+_READY = (
+    "SELECT candidate.id FROM runs AS candidate WHERE candidate.state = 'READY' "  # noqa: S608 - made of our own words alone
+    f"AND {_FIRST} ORDER BY candidate.created_at, candidate.id LIMIT 1"
+)
+
+
+def run_topic(run_id: str) -> str:
+    """Where news of one run is told."""
+    return f"run:{run_id}"
+
+
+class Runs:
+    """The runs' transactions."""
+
+    def __init__(self, database: Database, *, lease_seconds: float) -> None:
+        self._database = database
+        self._lease_seconds = lease_seconds
+
+    async def recover(self) -> int:
+        """At the start of an embedded server nobody else can be working: every run is free again."""
+
+        def work(transaction: Transaction) -> int:
+            return transaction.change(
+                "UPDATE runs SET state = 'READY', owner = NULL, lease_until = NULL "  # noqa: S608 - made of our own words alone
+                f"WHERE state = 'RUNNING' AND {_OPEN}"
+            )
+
+        return await self._database.write(work)
+
+    async def claim(self, owner: str) -> RunRow | None:
+        """Take a run that fell to nobody, or else the oldest that is ready, when its session has none before it."""
+
+        def work(transaction: Transaction) -> RunRow | None:
+            row = transaction.one(
+                "UPDATE runs SET state = 'RUNNING', owner = :owner, lease_until = :lease, fence = fence + 1, "  # noqa: S608 - made of our own words alone
+                f"attempts = attempts + 1, updated_at = :now WHERE id = coalesce(({_LAPSED}), ({_READY})) "
+                f"RETURNING {RUN_COLUMNS}",
+                {
+                    "owner": owner,
+                    "lease": later(transaction.now, self._lease_seconds),
+                    "now": transaction.now,
+                },
+            )
+            if row is None:
+                return None
+            run = run_row(row)
+            with Ledger(transaction, run.project_id) as ledger:
+                ledger.event(_changed(transaction, run, RunState.RUNNING))
+            return run
+
+        return await self._database.write(work)
+
+    async def renew(self, held: Iterable[tuple[str, int]]) -> frozenset[str]:
+        """Keep runs (id and fence) that are really being worked on; gives those that are somebody else's now.
+
+        All in one transaction: one for each would take longer than a lease when there are many and the writer is busy.
+        """
+        wanted = list(held)
+
+        def work(transaction: Transaction) -> frozenset[str]:
+            lease = later(transaction.now, self._lease_seconds)
+            return frozenset(
+                run_id
+                for run_id, fence in wanted
+                if transaction.change(
+                    "UPDATE runs SET lease_until = :lease WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
+                    {"lease": lease, "id": run_id, "fence": fence},
+                )
+                != 1
+            )
+
+        return await self._database.write(work) if wanted else frozenset()
+
+    async def checkpoint(self, run_id: str, fence: int, history: str) -> None:
+        """Keep how far the run got, before the next step acts on it."""
+
+        def work(transaction: Transaction) -> None:
+            changed = transaction.change(
+                # A run that gets on is not a run that kills its worker: only attempts without a step count.
+                "UPDATE runs SET history = :history, attempts = 0, updated_at = :now WHERE id = :id AND fence = :fence "
+                "AND state = 'RUNNING'",
+                {"history": history, "now": transaction.now, "id": run_id, "fence": fence},
+            )
+            if changed != 1:
+                raise fenced()
+
+        await self._database.write(work)
+
+    async def say(self, run: RunRow, text: str) -> None:
+        """A piece of the agent's text, as it streams."""
+
+        def work(transaction: Transaction) -> None:
+            _still_mine(transaction, run)
+            with Ledger(transaction, run.project_id) as ledger:
+                ledger.event(ChatText(timestamp=transaction.now, session_id=run.session_id, run_id=run.id, text=text))
+
+        await self._database.write(work)
+
+    async def tell_usage(self, run: RunRow, *, requests: int, input_tokens: int, output_tokens: int) -> None:
+        """What the run has used of its model so far."""
+
+        def work(transaction: Transaction) -> None:
+            _still_mine(transaction, run)
+            with Ledger(transaction, run.project_id) as ledger:
+                ledger.event(
+                    RunUsage(
+                        timestamp=transaction.now,
+                        session_id=run.session_id,
+                        run_id=run.id,
+                        requests=requests,
+                        input_tokens=input_tokens,
+                        output_tokens=output_tokens,
+                    )
+                )
+
+        await self._database.write(work)
+
+    async def finish(self, run: RunRow, *, history: str | None, answer: str) -> None:
+        """RUNNING → DONE, with the agent's answer."""
+
+        def work(transaction: Transaction) -> None:
+            _end(transaction, run, RunState.DONE, history=history, error=None)
+            with Ledger(transaction, run.project_id) as ledger:
+                add_message(
+                    transaction,
+                    ledger,
+                    run.project_id,
+                    run.session_id,
+                    run.id,
+                    role="agent",
+                    content=answer,
+                )
+                ledger.event(_changed(transaction, run, RunState.DONE))
+                ledger.audit("answered", f"agent:{run.agent}", run=run.id, session=run.session_id)
+
+        await self._database.write(work)
+
+    async def fail(self, run: RunRow, *, error: str, hint: str | None = None, history: str | None = None) -> None:
+        """RUNNING → FAILED, with what went wrong. What it still has open is called off: nobody waits for it."""
+
+        def work(transaction: Transaction) -> None:
+            _end(transaction, run, RunState.FAILED, history=history, error=error)
+            call_off_run(transaction, run.id, "server:run_failed")
+            with Ledger(transaction, run.project_id) as ledger:
+                ledger.event(
+                    ChatError(
+                        timestamp=transaction.now,
+                        session_id=run.session_id,
+                        run_id=run.id,
+                        message=error,
+                        hint=hint,
+                    )
+                )
+                ledger.event(_changed(transaction, run, RunState.FAILED))
+                ledger.audit("run_failed", "server", run=run.id, session=run.session_id, error=error[:1000])
+
+        await self._database.write(work)
+
+    async def park(self, run: RunRow) -> RunState:
+        """Let go of a run until what it waits for has ended; READY when it has already."""
+
+        def work(transaction: Transaction) -> RunState:
+            state = park(transaction, run.id, run.fence)
+            if state is None:
+                raise fenced()
+            return state
+
+        return await self._database.write(work)
+
+    async def release(self, run: RunRow) -> None:
+        """Give a run back without having failed: an orderly stop is not an attempt."""
+
+        def work(transaction: Transaction) -> None:
+            transaction.change(
+                "UPDATE runs SET state = 'READY', owner = NULL, lease_until = NULL, attempts = max(attempts - 1, 0) "
+                "WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
+                {"id": run.id, "fence": run.fence},
+            )
+
+        await self._database.write(work)
+
+    async def cancel(self, run_id: str, *, user_id: str, connected: frozenset[str] | None = None) -> list[ExecutionRow]:
+        """Stop a run, wherever it is, and everything it has open; its worker can begin nothing any more."""
+
+        def work(transaction: Transaction) -> list[ExecutionRow]:
+            run = _own(transaction, run_id, user_id)
+            if run.state in (RunState.DONE, RunState.FAILED):
+                raise ConflictError(f"This run is {run.state} already.", state=run.state.value)
+            transaction.change(
+                "UPDATE runs SET state = 'FAILED', error = 'Stopped by the user.', fence = fence + 1, owner = NULL, "
+                "lease_until = NULL, updated_at = :now WHERE id = :id",
+                {"now": transaction.now, "id": run_id},
+            )
+            with Ledger(transaction, run.project_id) as ledger:
+                ledger.event(_changed(transaction, run, RunState.FAILED))
+                ledger.audit("run_cancelled", f"user:{user_id}", run=run.id, session=run.session_id)
+            transaction.hint(run_topic(run_id))
+            transaction.hint(RUNS_TOPIC)
+            return call_off_run(transaction, run_id, f"user:{user_id}", connected)
+
+        return await self._database.write(work)
+
+    async def get(self, run_id: str, *, user_id: str) -> RunRow:
+        return await self._database.read(lambda transaction: _own(transaction, run_id, user_id))
+
+    async def of_session(self, user_id: str, session_id: str, limit: int) -> list[RunRow]:
+        """A session's newest runs, newest first, without their histories."""
+
+        def work(transaction: Transaction) -> list[RunRow]:
+            load_session(transaction, session_id, user_id)
+            rows = transaction.all(
+                f"SELECT {LISTED_COLUMNS} FROM runs WHERE session_id = :session_id "  # noqa: S608 - column names are ours
+                "ORDER BY position DESC LIMIT :limit",
+                {"session_id": session_id, "limit": limit},
+            )
+            return [run_row(row) for row in rows]
+
+        return await self._database.read(work)
+
+    async def earlier_history(self, run: RunRow) -> str | None:
+        """What the session's last run with a history left behind, for the next one to go on from."""
+
+        def work(transaction: Transaction) -> str | None:
+            row = transaction.one(
+                "SELECT history FROM runs WHERE session_id = :session_id AND position < :position "
+                "AND history IS NOT NULL ORDER BY position DESC LIMIT 1",
+                {"session_id": run.session_id, "position": run.position},
+            )
+            return row["history"] if row else None
+
+        return await self._database.read(work)
+
+
+def fenced() -> ConflictError:
+    return ConflictError("Another worker has this run now, or it was stopped.", state="fenced")
+
+
+def _still_mine(transaction: Transaction, run: RunRow) -> None:
+    mine = transaction.one(
+        "SELECT 1 FROM runs WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
+        {"id": run.id, "fence": run.fence},
+    )
+    if mine is None:
+        raise fenced()
+
+
+def _changed(transaction: Transaction, run: RunRow, state: RunState) -> RunChanged:
+    return RunChanged(timestamp=transaction.now, session_id=run.session_id, run_id=run.id, state=state)
+
+
+def _own(transaction: Transaction, run_id: str, user_id: str) -> RunRow:
+    row = transaction.one(f"SELECT {RUN_COLUMNS} FROM runs WHERE id = :id", {"id": run_id})  # noqa: S608 - column names are ours
+    if row is None or row["user_id"] != user_id:
+        raise NotFound(f"No run {run_id!r}.")
+    return run_row(row)
+
+
+def _end(transaction: Transaction, run: RunRow, state: RunState, *, history: str | None, error: str | None) -> None:
+    changed = transaction.change(
+        "UPDATE runs SET state = :state, history = coalesce(:history, history), error = :error, owner = NULL, "
+        "lease_until = NULL, updated_at = :now WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
+        {
+            "state": state.value,
+            "history": history,
+            "error": error,
+            "now": transaction.now,
+            "id": run.id,
+            "fence": run.fence,
+        },
+    )
+    if changed != 1:
+        raise fenced()
+    transaction.hint(RUNS_TOPIC)

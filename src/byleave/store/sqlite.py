@@ -1,0 +1,302 @@
+"""SQLite: one writer on the event loop, group commit, and the disk waited for elsewhere.
+
+Units that are asked for in one turn of the loop share a transaction, each in a savepoint of its own, so that one
+failing unit takes none of its neighbours with it. The statements run on the loop (a thread would spend more time
+fighting for the interpreter than SQLite spends working); what waits for the disk does not: with full durability a
+`Syncer` thread flushes the log once for everything committed before it, and only then are hints sent and futures
+answered, in commit order. A unit may say that it need not be on the disk before it is answered (`relaxed`): it is
+kept by the next flush.
+
+A lock file keeps a second server out: two writers would each believe they are alone.
+"""
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from byleave.protocol.errors import ConfigurationError
+from byleave.protocol.values import timestamp
+
+from .database import Hint, Row, Transaction
+from .disk import Syncer, Worker
+
+Result = TypeVar("Result")
+
+MAX_BATCH = 64
+"""Most units in one transaction: bounds how long the loop is busy with them."""
+
+
+def database_clock() -> str:
+    """SQLite has no server, so its clock is the machine's; taken once per transaction."""
+    return timestamp(datetime.now(UTC))
+
+
+class SqliteTransaction:
+    """A transaction on one connection; see `database.Transaction`."""
+
+    def __init__(self, connection: sqlite3.Connection, now: str) -> None:
+        self._connection = connection
+        self._now = now
+        self.hints: list[Hint] = []
+
+    @property
+    def now(self) -> str:
+        return self._now
+
+    def one(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Row | None:
+        return self._connection.execute(sql, parameters or {}).fetchone()
+
+    def all(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Row]:
+        return self._connection.execute(sql, parameters or {}).fetchall()
+
+    def change(self, sql: str, parameters: Mapping[str, Any] | None = None) -> int:
+        return self._connection.execute(sql, parameters or {}).rowcount
+
+    def change_many(self, sql: str, parameters: Sequence[Mapping[str, Any]]) -> None:
+        self._connection.executemany(sql, parameters)
+
+    def hint(self, topic: str, fact: object | None = None) -> None:
+        self.hints.append(Hint(topic, fact))
+
+
+@dataclass(slots=True)
+class _Unit:
+    """One piece of work on its way."""
+
+    work: Callable[[Transaction], Any]
+    future: asyncio.Future[Any]
+    relaxed: bool
+    heavy: bool
+    result: Any = None
+    error: BaseException | None = None
+    hints: list[Hint] = field(default_factory=list[Hint])
+
+    def answer(self) -> None:
+        if self.future.done():  # the caller was cancelled; the work is committed all the same
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class SqliteDatabase:
+    """See `database.Database`."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        durability: Literal["full", "normal"] = "full",
+        on_commit: Callable[[Hint], None] = lambda hint: None,
+        clock: Callable[[], str] = database_clock,
+        prepare: Callable[[], None] = lambda: None,
+        read_only: bool = False,
+    ) -> None:
+        """`prepare` brings the tables up to date under the lock. `read_only` looks at a file that may be in use."""
+        self.path = path
+        self._on_commit = on_commit
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._lock = None if read_only else _lock(path)
+        prepare()
+        self._reader = _connect(path)
+        self._reader.execute("PRAGMA query_only = ON")
+        self._reads = Worker("byleave-reader", self._loop)
+        self._writer = _connect(path)
+        if read_only:
+            self._writer.execute("PRAGMA query_only = ON")
+        self._syncer = Syncer(path, self._loop, flush=durability == "full", pause=self._pause)
+        self._units: deque[_Unit] = deque()
+        self._committed: deque[_Unit] = deque()
+        self._pump_is_due = False
+        self._pause_is_due = False
+        self._heavy: asyncio.Future[Any] | None = None
+        self._closed = False
+        self.failure: OSError | None = None
+        """Why nothing is written any more."""
+
+    async def write(
+        self, work: Callable[[Transaction], Result], *, relaxed: bool = False, heavy: bool = False
+    ) -> Result:
+        # The unit is queued before the first await, so that callers who ask in an order are served in it.
+        if self._closed:
+            raise ConfigurationError("The database is closed.", hint="The server is shutting down; try again later.")
+        if self.failure is not None:
+            raise OSError(self.failure.errno, f"nothing is kept since a flush failed: {self.failure.strerror}")
+        future: asyncio.Future[Result] = self._loop.create_future()
+        self._units.append(_Unit(work, future, relaxed, heavy))
+        self._schedule()
+        return await future
+
+    async def read(self, work: Callable[[Transaction], Result]) -> Result:
+        if self._closed:
+            raise ConfigurationError("The database is closed.", hint="The server is shutting down; try again later.")
+        return await self._reads.run(lambda: self._read(work))
+
+    async def close(self) -> None:
+        """Commit what was asked for, then let go of the file."""
+        if self._closed:
+            return
+        self._closed = True
+        while self._units or self._committed or self._heavy:
+            self._schedule()
+            await asyncio.sleep(0.001)
+        await self._reads.close()
+        self._reader.close()
+        await self._syncer.close()
+        self._writer.close()
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def _schedule(self) -> None:
+        if not self._pump_is_due and self._heavy is None and self._units:
+            self._pump_is_due = True
+            self._loop.call_soon(self._pump)
+
+    def _pause(self) -> None:
+        self._pause_is_due = True
+
+    def _pump(self) -> None:
+        self._pump_is_due = False
+        if self._pause_is_due:
+            self._pause_is_due = False
+            self._heavy = self._syncer.start_anew()
+            self._heavy.add_done_callback(lambda done: self._resume())
+            return
+        if self._units[0].heavy:
+            # A file's worth of text would hold up everybody: it gets a thread and the connection to itself.
+            unit = self._units.popleft()
+            self._heavy = asyncio.ensure_future(self._reads.run(lambda: self._commit([unit])))
+            self._heavy.add_done_callback(lambda done: self._heavy_done(unit))
+            return
+        batch: list[_Unit] = []
+        while self._units and len(batch) < MAX_BATCH and not self._units[0].heavy:
+            batch.append(self._units.popleft())
+        self._commit(batch)
+        self._settle(batch)
+        self._schedule()
+
+    def _heavy_done(self, unit: _Unit) -> None:
+        self._syncer.look()
+        self._settle([unit])
+        self._resume()
+
+    def _resume(self) -> None:
+        self._heavy = None
+        self._schedule()
+
+    def _commit(self, batch: list[_Unit]) -> None:
+        connection = self._writer
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            if len(batch) == 1:
+                self._attempt_alone(connection, batch[0])
+                return
+            for unit in batch:
+                self._attempt(connection, unit)
+            connection.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 - the disk is full or gone, or memory is: nothing of this batch happened
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            for unit in batch:
+                unit.error, unit.hints = unit.error or error, []
+            self._pause_is_due = True  # moving the log into the file may be all the room there is
+
+    def _attempt_alone(self, connection: sqlite3.Connection, unit: _Unit) -> None:
+        """Without neighbours the transaction itself is the savepoint."""
+        transaction = SqliteTransaction(connection, self._clock())
+        try:
+            unit.result = unit.work(transaction)
+        except Exception as error:  # noqa: BLE001 - carried to the caller, whatever it is
+            unit.error = error
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        else:
+            connection.execute("COMMIT")
+            unit.hints = transaction.hints
+
+    def _attempt(self, connection: sqlite3.Connection, unit: _Unit) -> None:
+        transaction = SqliteTransaction(connection, self._clock())
+        connection.execute("SAVEPOINT unit")
+        try:
+            unit.result = unit.work(transaction)
+        except Exception as error:
+            unit.error = error
+            if not connection.in_transaction:
+                raise  # a full disk makes SQLite roll everything back: the whole batch failed
+            connection.execute("ROLLBACK TO unit")
+        else:
+            unit.hints = transaction.hints
+        connection.execute("RELEASE unit")
+
+    def _settle(self, batch: list[_Unit]) -> None:
+        """Answer in commit order: a unit that needs the disk holds back those behind it."""
+        self._committed.extend(batch)
+        while self._committed and (self._committed[0].relaxed or self._committed[0].error is not None):
+            self._answer(self._committed.popleft())
+        if self._committed:
+            self._syncer.request(self._flushed, len(self._committed))
+
+    def _flushed(self, count: int, error: OSError | None) -> None:
+        """The first `count` units that wait are on the disk (or, with an error, nobody knows)."""
+        # After a failed flush the kernel may have dropped what it could not write, and would report the next one as
+        # good: nothing may be promised any more until somebody has looked at the disk and started again.
+        self.failure = self.failure or error
+        for _ in range(count):
+            unit = self._committed.popleft()
+            if error is not None and unit.error is None and not unit.relaxed:
+                unit.error, unit.hints = error, []
+            self._answer(unit)
+        # Whoever is first now and need not wait is answered first: a flush is only ever under way for a unit that needs
+        # it, so nothing else takes units away before it is done.
+        self._settle([])
+
+    def _answer(self, unit: _Unit) -> None:
+        for hint in unit.hints:
+            try:
+                self._on_commit(hint)
+            except Exception as error:  # noqa: BLE001 - a listener's fault must not keep a caller waiting
+                self._loop.call_exception_handler({"message": f"a listener to {hint.topic} failed", "exception": error})
+        unit.answer()
+
+    def _read(self, work: Callable[[Transaction], Result]) -> Result:
+        self._reader.execute("BEGIN")
+        try:
+            return work(SqliteTransaction(self._reader, self._clock()))
+        finally:
+            if self._reader.in_transaction:
+                self._reader.execute("ROLLBACK")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
+    connection.row_factory = sqlite3.Row
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")  # the flush at a commit is the Syncer's
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # and so is moving the log into the file
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA busy_timeout = 5000")
+    connection.execute("PRAGMA cache_size = -16000")
+    connection.execute("PRAGMA secure_delete = ON")  # a dropped parameter may have held a secret
+    return connection
+
+
+def _lock(path: Path) -> int:
+    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise ConfigurationError(
+            f"The database {path.name!r} is in use by another Byleave server.",
+            hint="Stop the other one, or give this one its own state directory with BYLEAVE_HOME.",
+        ) from None
+    return descriptor

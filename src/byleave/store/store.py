@@ -1,0 +1,114 @@
+"""The store, opened: one object with a part for each noun."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from byleave.protocol.errors import ConfigurationError
+from byleave.settings import ServerSettings
+
+from .approvals import Approvals
+from .audit import Audit
+from .chat import Chat
+from .database import Database, Hint
+from .executions import Executions
+from .feed import Feed
+from .grants import Grants
+from .machines import Machines
+from .migrations import bring_up_to_date
+from .runs import Runs
+from .sign_ins import SignIns
+from .sqlite import SqliteDatabase, database_clock
+from .undos import Undos
+
+SQLITE_PREFIX = "sqlite:///"
+SQLITE_HEADER = b"SQLite format 3\x00"
+
+
+class Store:
+    """Everything that is kept."""
+
+    def __init__(self, database: Database, settings: ServerSettings) -> None:
+        self.database = database
+        waits = {
+            "client_wait_seconds": settings.client_wait_seconds,
+            "result_grace_seconds": settings.result_grace_seconds,
+        }
+        self.executions = Executions(database, **waits)
+        self.approvals = Approvals(database, **waits)
+        self.grants = Grants(database)
+        self.machines = Machines(database)
+        self.chat = Chat(database)
+        self.runs = Runs(database, lease_seconds=settings.lease_seconds)
+        self.feed = Feed(database)
+        self.audit = Audit(database)
+        self.undos = Undos(database)
+        self.sign_ins = SignIns(database)
+
+    @classmethod
+    async def open(
+        cls,
+        settings: ServerSettings,
+        *,
+        on_commit: Callable[[Hint], None] = lambda hint: None,
+        clock: Callable[[], str] = database_clock,
+    ) -> "Store":
+        """Open the database the settings name, bringing its tables up to date first."""
+        path = sqlite_path(settings.database)
+        _prepare(path)
+        database = SqliteDatabase(
+            path,
+            durability=settings.durability,
+            on_commit=on_commit,
+            clock=clock,
+            prepare=lambda: bring_up_to_date(path),
+        )
+        return cls(database, settings)
+
+    @classmethod
+    async def inspect(cls, settings: ServerSettings) -> "Store":
+        """Open for reading only, also while a server has it open."""
+        path = sqlite_path(settings.database)
+        if not path.is_file():
+            raise ConfigurationError(
+                f"There is no database at {str(path)!r}.",
+                hint="Point BYLEAVE_HOME or BYLEAVE_DATABASE_URL at the server's, or start a server first.",
+            )
+        return cls(SqliteDatabase(path, read_only=True), settings)
+
+    async def close(self) -> None:
+        await self.database.close()
+
+
+def sqlite_path(url: str) -> Path:
+    """The file of an SQLite URL; anything else is not served yet."""
+    if not url.startswith(SQLITE_PREFIX) or len(url) == len(SQLITE_PREFIX):
+        raise ConfigurationError(
+            f"Byleave cannot keep its record in {url.split('://')[0]!r}.",
+            hint="Set BYLEAVE_DATABASE_URL to sqlite:////path/to/byleave.db, or leave it out.",
+        )
+    return Path(url.removeprefix(SQLITE_PREFIX))
+
+
+def _prepare(path: Path) -> None:
+    """The record is its owner's alone: directory 0700, file 0600 (SQLite gives its WAL files the same mode).
+
+    A file that is there and is no database is not ours: it is left exactly as it is.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            if os.read(descriptor, len(SQLITE_HEADER)) not in (b"", SQLITE_HEADER):
+                raise ConfigurationError(
+                    f"The file {str(path)!r} is not a database.",
+                    hint="Point BYLEAVE_DATABASE_URL at a new file, or leave it out.",
+                )
+            os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise ConfigurationError(
+            f"Cannot open the database {str(path)!r}: {error.strerror}.",
+            hint="Choose a directory you may write with BYLEAVE_HOME.",
+        ) from None

@@ -1,0 +1,257 @@
+"""The one module that knows OpenTelemetry's SDK; imported only when telemetry is switched on.
+
+Providers are our own and not the process's global ones: another library's instrumentation neither gets into our
+exporter nor loses its own. Exceptions are never recorded, only their kind: their words may quote anything.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Protocol
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace as otel_trace
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SimpleSpanProcessor
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from .spans import Mark, Readings
+from .traces import SAMPLED, Place, written
+from .words import METRICS, Value, named
+
+SCOPE = "byleave"
+CLOSE_SECONDS = 3.0
+SERVER_SPANS = frozenset({"byleave.request"})
+CLIENT_SPANS = frozenset({"byleave.client"})
+
+Attributes = Mapping[str, Value | None]
+
+
+def otlp_sdk(service: str) -> "Sdk":
+    """Sends to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names, or to the usual one on this machine."""
+    spans = OTLPSpanExporter() if _exports("TRACES") else None
+    metrics = OTLPMetricExporter() if _exports("METRICS") else None
+    return Sdk(
+        service,
+        [BatchSpanProcessor(spans)] if spans is not None else [],
+        [PeriodicExportingMetricReader(metrics)] if metrics is not None else [],
+        exporters=[exporter for exporter in (spans, metrics) if exporter is not None],
+    )
+
+
+def console_sdk(service: str) -> "Sdk":
+    """Writes to stderr: stdout belongs to the command."""
+    processors = [SimpleSpanProcessor(ConsoleSpanExporter(out=sys.stderr))] if _exports("TRACES") else []
+    readers = [PeriodicExportingMetricReader(ConsoleMetricExporter(out=sys.stderr))] if _exports("METRICS") else []
+    return Sdk(service, processors, readers)
+
+
+def _exports(signal: str) -> bool:
+    return os.environ.get(f"OTEL_{signal}_EXPORTER", "").strip().lower() != "none"
+
+
+class Exporter(Protocol):
+    """What sends, and can be told to stop."""
+
+    def shutdown(self) -> None: ...
+
+
+class ChosenIds(RandomIdGenerator):
+    """Gives a span the ids it was promised; any others at random."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    @contextlib.contextmanager
+    def chosen(self, own: Place | None) -> Generator[None]:
+        self._local.own = own
+        try:
+            yield
+        finally:
+            self._local.own = None
+
+    def generate_trace_id(self) -> int:
+        own: Place | None = getattr(self._local, "own", None)
+        return super().generate_trace_id() if own is None else own.trace_id
+
+    def generate_span_id(self) -> int:
+        own: Place | None = getattr(self._local, "own", None)
+        return super().generate_span_id() if own is None else own.span_id
+
+
+class Sdk:
+    """Spans and metrics, recorded."""
+
+    def __init__(
+        self,
+        service: str,
+        processors: Sequence[SpanProcessor],
+        readers: Sequence[MetricReader],
+        *,
+        exporters: Sequence[Exporter] = (),
+    ) -> None:
+        """`exporters`: those that may have to be told to stop trying."""
+        # What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say wins; the machine's and the command's names stay out.
+        resource = Resource({"service.name": service, "service.version": _version()}).merge(
+            OTELResourceDetector().detect()
+        )
+        self._exporters = exporters
+        self._ids = ChosenIds()
+        self._tracing = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
+        for processor in processors:
+            self._tracing.add_span_processor(processor)
+        self._metering = MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False)
+        self._tracer = self._tracing.get_tracer(SCOPE, _version())
+        meter = self._metering.get_meter(SCOPE, _version())
+        self._counters: dict[str, Counter] = {}
+        self._histograms: dict[str, Histogram] = {}
+        self._gauges: dict[str, list[Readings]] = {}
+        for name, metric in METRICS.items():
+            match metric.kind:
+                case "counter":
+                    self._counters[name] = meter.create_counter(name, metric.unit, metric.says)
+                case "histogram":
+                    self._histograms[name] = meter.create_histogram(
+                        name, metric.unit, metric.says, explicit_bucket_boundaries_advisory=metric.buckets
+                    )
+                case _:
+                    readings = self._gauges[name] = []
+                    meter.create_observable_gauge(name, [_callback(readings)], metric.unit, metric.says)
+
+    # Spans
+
+    @contextlib.contextmanager
+    def span(self, name: str, parent: Place | None, attributes: Attributes) -> Generator[Mark]:
+        context = None if parent is None else self._context(parent)
+        with self._tracer.start_as_current_span(
+            name, context, attributes=named(attributes), record_exception=False, set_status_on_exception=False
+        ) as opened:
+
+            def mark(**more: Value | None) -> None:
+                opened.set_attributes(named(more))
+
+            try:
+                yield mark
+            except BaseException as error:
+                _failed(opened, str(getattr(error, "error_type", type(error).__name__)))
+                raise
+
+    def record(
+        self,
+        name: str,
+        began: int,
+        ended: int,
+        parent: Place | None,
+        own: Place | None,
+        link: Place | None,
+        attributes: Attributes,
+        *,
+        failed: bool,
+    ) -> None:
+        said = named(attributes)
+        kind = SpanKind.SERVER if name in SERVER_SPANS else SpanKind.CLIENT if name in CLIENT_SPANS else None
+        with self._ids.chosen(own):
+            opened = self._tracer.start_span(
+                name,
+                otel_context.Context() if parent is None else self._context(parent),
+                kind or SpanKind.INTERNAL,
+                attributes=said,
+                links=[Link(self._span_context(link))] if link is not None else (),
+                start_time=began,
+            )
+        if failed:
+            opened.set_status(Status(StatusCode.ERROR))
+        opened.end(ended)
+
+    @contextlib.contextmanager
+    def within(self, place: Place) -> Generator[None]:
+        token = otel_context.attach(self._context(place))
+        try:
+            yield
+        finally:
+            otel_context.detach(token)
+
+    def traceparent(self, place: Place) -> str:
+        return written(place, self._flags(place))
+
+    def _context(self, place: Place) -> otel_context.Context:
+        return otel_trace.set_span_in_context(NonRecordingSpan(self._span_context(place)), otel_context.Context())
+
+    def _span_context(self, place: Place) -> SpanContext:
+        return SpanContext(place.trace_id, place.span_id, is_remote=True, trace_flags=TraceFlags(self._flags(place)))
+
+    def _flags(self, place: Place) -> int:
+        if place.flags is not None:
+            return place.flags
+        # Asked as for a root: samplers decide by the trace id, so every process comes to the same answer.
+        root = otel_context.Context()
+        sampled = self._tracing.sampler.should_sample(root, place.trace_id, SCOPE).decision.is_sampled()
+        return SAMPLED if sampled else 0
+
+    # Metrics
+
+    def count(self, metric: str, attributes: Attributes) -> None:
+        self._counters[metric].add(1, named(attributes))
+
+    def observe(self, metric: str, value: float, attributes: Attributes) -> None:
+        self._histograms[metric].record(value, named(attributes))
+
+    def gauge(self, metric: str, readings: Readings) -> Callable[[], None]:
+        shown = self._gauges[metric]
+        shown.append(readings)
+
+        def stop() -> None:
+            with contextlib.suppress(ValueError):
+                shown.remove(readings)
+
+        return stop
+
+    def close(self) -> None:
+        """Send what is left. Waits for the collector, though not long for one that does not answer."""
+        ends = [threading.Thread(target=end, daemon=True) for end in (self._tracing.shutdown, self._metering.shutdown)]
+        for end in ends:
+            end.start()
+        deadline = time.monotonic() + CLOSE_SECONDS
+        for end in ends:
+            end.join(max(0.0, deadline - time.monotonic()))
+        if any(end.is_alive() for end in ends):
+            for exporter in self._exporters:
+                exporter.shutdown()
+            for end in ends:
+                end.join(1.0)
+
+
+def _callback(shown: list[Readings]) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def read(_: CallbackOptions) -> Iterable[Observation]:
+        # Two clients in one process are two readings; the SDK keeps one value for the same attributes.
+        totals: dict[tuple[tuple[str, str], ...], int] = {}
+        for readings in tuple(shown):
+            for value, attributes in readings():
+                key = tuple(sorted(attributes.items()))
+                totals[key] = totals.get(key, 0) + value
+        return [Observation(value, named(dict(key))) for key, value in totals.items()]
+
+    return read
+
+
+def _failed(opened: Span, error_type: str) -> None:
+    opened.set_attributes(named({"error_type": error_type}))
+    opened.set_status(Status(StatusCode.ERROR))
+
+
+def _version() -> str:
+    try:
+        return version("byleave")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "0"

@@ -1,0 +1,247 @@
+"""execute_command: one gated argv, run in the workspace's sandbox, without a shell.
+
+`CommandExecutor` finds the program in fixed directories, adds the options that keep git and zip from running or reading
+what they should not, starts it in the sandbox, and gives back bounded output. Exit codes are the command's own; one
+that a signal ended has 128 + the signal's number; None means that we ended it. What the owner's rules deny is covered
+(`floor`), and where that cannot be done nothing runs. Beyond that it never decides whether a command may run.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from byleave.gate import CommandValidator
+from byleave.gate.scripts import changes_what_it_runs
+from byleave.policies import PROJECT_POLICY
+from byleave.protocol.errors import ExecutionTimeout, RefusedError, ToolFailure
+from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
+from byleave.settings import ClientSettings
+
+from .floor import Floor
+from .git_words import subcommand_at
+from .operands import check_operands, safe_diff, without_secrets
+from .output import OnOutput, OutputKeeper
+from .paths import PathValidator, visible
+from .pins import HeldFiles, Holding, drifted
+from .processes import Ended, run_process
+from .programs import find_program
+from .protection import starts_nothing
+from .sandbox import Isolation, Launch, Sandbox
+from .stopping import outlast
+
+# A bare repository among the files brings a configuration of its own, which can name programs: only a named one counts.
+_GIT_SAFETY = (
+    *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
+    *("-c", "safe.bareRepository=explicit", "--no-pager"),
+)
+_GIT_SHOWS_DIFFS = frozenset({"diff", "log", "show"})
+_NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
+# Nobody but its owner can remove it, so that git would fail each time.
+_NOT_OURS = ("--exclude=/.byleave",)
+_MAX_TOLD = 10
+_RULES_HELD = frozenset({".", os.path.dirname(PROJECT_POLICY)})
+"""Where one of these is read-only the project's rules are."""
+
+
+class CommandTimeout(ExecutionTimeout):
+    """A command that ran out of time, with what it had printed until then."""
+
+    def __init__(self, message: str, *, partial: ExecuteCommandResult | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.partial = partial
+
+
+def safe_arguments(command: str, args: list[str]) -> list[str]:
+    """The arguments with what keeps a command from running or reading more than it says."""
+    if command == "git":
+        return [*_GIT_SAFETY, *_tame(args)]
+    if command == "zip":
+        return ["-y", *args]  # store links as links; following them packs what lies outside
+    if command == "grep":
+        return without_secrets(args)
+    if command == "diff":
+        return safe_diff(args)
+    return args
+
+
+def _tame(args: list[str]) -> list[str]:
+    """Put what keeps a subcommand tame right after it."""
+    position = subcommand_at(args)
+    subcommand = args[position] if position < len(args) else ""
+    more = _NO_PROGRAMS if subcommand in _GIT_SHOWS_DIFFS else _NOT_OURS if subcommand == "clean" else ()
+    return [*args[: position + 1], *more, *args[position + 1 :]]
+
+
+class CommandExecutor:
+    """Runs commands of one workspace."""
+
+    def __init__(
+        self,
+        root: Path,
+        sandbox: Sandbox,
+        settings: ClientSettings,
+        paths: PathValidator | None = None,
+        held: HeldFiles | None = None,
+        floor: Floor | None = None,
+    ) -> None:
+        self._paths = paths
+        self._floor = floor
+        self._held = held
+        self._root = root
+        self._sandbox = sandbox
+        self._settings = settings
+        self._idle = settings.command_idle_seconds
+
+    async def run(
+        self,
+        params: ExecuteCommandParams,
+        *,
+        network: bool = False,
+        on_output: OnOutput | None = None,
+        bound: Mapping[str, str] | None = None,
+        until: float | None = None,
+    ) -> ExecuteCommandResult:
+        """Run it to its end. Raises CommandTimeout (with the output so far) when time is up.
+
+        `bound`: run only while these files have this content (SHA-256, or `missing`); else DriftedError.
+        `until`: not started after it (seconds since 1970).
+        """
+        if "\x00" in params.command or any("\x00" in argument for argument in params.args):
+            raise ToolFailure("An argument holds a NUL character, which no program can be given.")
+        if self._paths is not None:
+            await asyncio.to_thread(check_operands, self._paths, params.command, params.args)
+        argv = [find_program(params.command, self._root), *safe_arguments(params.command, params.args)]
+        keeper = OutputKeeper(self._settings.max_output_bytes, on_output)
+        seconds = min(params.timeout, self._settings.command_timeout_seconds)
+        masked = await self._denied()
+        began = time.monotonic()
+        if bound:
+            launch, ended = await self._run_bound(
+                params, argv, keeper, seconds, network=network, bound=bound, masked=masked, until=until
+            )
+        else:
+            with self._sandbox.launch(argv, network=network, masked=masked) as launch:
+                self._check_covered(launch, masked, argv)
+                ended = await run_process(launch, keeper, seconds=seconds, idle_seconds=self._idle, until=until)
+        result = _result(params.command, ended, keeper, launch, time.monotonic() - began)
+        if not starts_nothing(argv):
+            result = result.model_copy(update={"warnings": [*result.warnings, *await self._new_denied(masked)]})
+        if ended.idle:
+            raise CommandTimeout(
+                f"{params.command} printed nothing for {self._idle} s and was ended.",
+                partial=result,
+                hint="BYLEAVE_COMMAND_IDLE_SECONDS says how long it may be quiet.",
+            )
+        if ended.timed_out:
+            raise CommandTimeout(
+                f"{params.command} ran longer than {seconds} s and was ended.",
+                partial=result,
+                hint=_more_time(params.timeout, seconds),
+            )
+        return result
+
+    async def _denied(self) -> list[str]:
+        """What the rules deny to commands and is there."""
+        if self._floor is None or self._paths is None:
+            return []
+        return await asyncio.to_thread(self._floor.masked, self._paths)
+
+    def _check_covered(self, launch: Launch, masked: Sequence[str], argv: list[str]) -> None:
+        """What is denied must be covered, and the project's rules out of reach, or nothing runs: a sandbox may be too
+        weak for it, or there is none."""
+        for path in masked:
+            if path not in launch.isolation.masked and os.path.lexists(self._root / path):
+                raise RefusedError(
+                    f"{visible(path)!r} is denied by this machine's rules, and here nothing keeps a command from it; "
+                    "nothing was run.",
+                    hint="install bubblewrap (`byleave doctor` says what is missing), or use the file tools",
+                )
+        # What it leaves there would be the rules from the next start on. Without any there is nothing to loosen.
+        held = starts_nothing(argv) or not _RULES_HELD.isdisjoint(launch.isolation.protected)
+        if not held and os.path.lexists(self._root / PROJECT_POLICY):
+            raise RefusedError(
+                f"Here nothing keeps a command from the rules in {PROJECT_POLICY!r}, so nothing was run.",
+                hint="install bubblewrap (`byleave doctor` says what is missing), or move them into your own rules",
+            )
+
+    async def _new_denied(self, before: Sequence[str]) -> list[str]:
+        """What a command made where the rules deny everything: nothing was there to be covered."""
+        try:
+            made = [path for path in await outlast(asyncio.ensure_future(self._denied())) if path not in before]
+        except RefusedError as error:
+            return [f"Whether it made something that is denied could not be looked at. {error.message}"]
+        told = [f"It made {visible(path)!r}, which this machine's rules deny; look at it." for path in made[:_MAX_TOLD]]
+        return told if len(made) <= _MAX_TOLD else [*told, f"It made {len(made) - _MAX_TOLD} more that are denied."]
+
+    async def _run_bound(
+        self,
+        params: ExecuteCommandParams,
+        argv: list[str],
+        keeper: OutputKeeper,
+        seconds: float,
+        *,
+        network: bool,
+        bound: Mapping[str, str],
+        masked: Sequence[str],
+        until: float | None,
+    ) -> tuple[Launch, Ended]:
+        if self._held is None:
+            raise ToolFailure("What this command would run cannot be checked here; nothing was run.")
+        understood = CommandValidator(frozenset({params.command})).judge(params.command, params.args).understood
+        watch = not changes_what_it_runs(params.command, params.args, understood)
+        async with self._held.hold(bound, watch=watch) as holding:
+            with self._sandbox.launch(argv, network=network, pins=holding.pins, masked=masked) as launch:
+                self._check_covered(launch, masked, argv)
+                run = partial(run_process, launch, keeper, seconds=seconds, idle_seconds=self._idle, until=until)
+                return launch, await _run_held(launch, run, holding)
+
+
+def _more_time(asked: float, given: float) -> str:
+    if given < asked:
+        return "BYLEAVE_COMMAND_TIMEOUT_SECONDS says how long a command may take on this machine."
+    return "Give it more time with 'timeout' (at most 300), or less to do."
+
+
+async def _run_held(launch: Launch, run: Callable[[], Coroutine[Any, Any, Ended]], holding: Holding) -> Ended:
+    """Run it while the watch stands: at a change it is ended, and what it said is withheld."""
+    holding.covered = launch.covered
+    holding.check()
+    work = asyncio.get_running_loop().create_task(run())
+    holding.begin(work.cancel)
+    try:
+        ended = await work
+    except (asyncio.CancelledError, ToolFailure) as error:
+        task = asyncio.current_task()
+        if not holding.changed() or (task is not None and task.cancelling()):
+            raise
+        # Ended by us, or the sandbox itself stumbled over the change.
+        raise drifted(holding.drifted or "", "it was ended while it started") from error
+    if holding.changed():
+        raise drifted(holding.drifted or "", "it was ended while it started")
+    return ended
+
+
+def _result(command: str, ended: Ended, keeper: OutputKeeper, launch: Launch, seconds: float) -> ExecuteCommandResult:
+    captured = keeper.captured()
+    isolation: Isolation = launch.isolation
+    if launch.created:
+        isolation = isolation.model_copy(update={"created": tuple(launch.created)})
+    error = None
+    if ended.timed_out:
+        error = f"{command} was ended because its time was up."
+    elif ended.exit_code != 0:
+        error = f"{command} ended with exit code {ended.exit_code}."
+    return ExecuteCommandResult(
+        success=error is None,
+        error=error,
+        stdout=captured.stdout,
+        stderr=captured.stderr,
+        exit_code=ended.exit_code,
+        execution_time=round(seconds, 3),
+        truncated=captured.truncated,
+        isolation=isolation.to_json(),
+    )

@@ -1,0 +1,49 @@
+"""When a call must have no effect any more: it was called off, or its time is up. And what is told of one that had.
+
+A timer can come late, as after the machine slept or while the loop is busy; so whoever is about to change something
+asks the clock itself, right before. The time is the wall clock's: a machine that sleeps stops the other one. Nothing
+here ends what already runs.
+"""
+
+import asyncio
+import threading
+import time
+from contextlib import suppress
+from typing import TypeVar
+
+from byleave.protocol.errors import ExecutionCancelled
+
+T = TypeVar("T")
+
+
+async def outlast(work: asyncio.Future[T]) -> T:
+    """How work ended that nobody can end, also where the call is cancelled meanwhile, however often.
+
+    Only for what follows an effect: that one is told, for told as not done it would be done once more.
+    """
+    while not work.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([work])
+    return work.result()
+
+
+def is_late(until: float | None) -> bool:
+    """Whether a time (seconds since 1970) has passed; None: it never does."""
+    return until is not None and time.time() >= until
+
+
+def refuse_late(until: float | None) -> None:
+    """Right before an effect. Raises ExecutionCancelled; then there was none."""
+    if is_late(until):
+        raise ExecutionCancelled("Its time was up before it took effect; nothing was run.")
+
+
+class Stop(threading.Event):
+    """Set from outside, or by itself when the time is up."""
+
+    def __init__(self, until: float | None = None) -> None:
+        super().__init__()
+        self._until = until
+
+    def is_set(self) -> bool:
+        return super().is_set() or is_late(self._until)

@@ -1,0 +1,345 @@
+"""Where what was there before is kept: contents by their SHA-256, many to a file.
+
+Everything lies in the client's home, outside the workspace, for its owner's eyes alone. Each process appends to a
+bundle of its own, since a file for each content would cost a thousand times as much; a record that was torn by a crash
+is passed over, and what a power cut may have spoiled is compared once. Contents are read back against their digest.
+Locks: `hold` keeps a sweep from removing what a call relies on, and an undo from meeting a call that runs. This module
+knows no workspace's files and restores nothing.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import secrets
+import struct
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import NamedTuple
+
+from byleave.protocol.errors import ToolFailure
+
+_CHUNK = 1 << 20
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_WAIT_SECONDS = 30.0
+_PAUSE = 0.02
+_HEAD = struct.Struct("<32sQ")
+"""Before each content: its digest and its size."""
+_NONE, _VOID = bytes(32), b"\xff" * 32
+_BUNDLE_BYTES = 64 * 1024 * 1024
+_SMALL_BUNDLE = 1024 * 1024
+_MANY_BUNDLES = 8
+
+
+class NoRoom(OSError):
+    """The store is as large as it may be."""
+
+
+@contextlib.contextmanager
+def hold(path: Path, kind: int, *, patient: bool, busy: str = "") -> Generator[None]:
+    """Hold a lock file. Raises ToolFailure saying `busy` when somebody else does, at once or after some patience."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        deadline = time.monotonic() + (_WAIT_SECONDS if patient else 0)
+        while True:
+            try:
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise ToolFailure(busy or "The undo store is in use.", hint="Try again in a moment.") from error
+                # On a thread of its own: no event tells when another process lets go, and waiting in the kernel
+                # (without LOCK_NB) could not be given an end.
+                time.sleep(_PAUSE)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class _Place(NamedTuple):
+    bundle: str
+    offset: int
+    size: int
+
+
+class _Bundle:
+    """The file this process appends to."""
+
+    def __init__(self, directory: Path, boot: str) -> None:
+        self.name = f"{boot}-{secrets.token_hex(8)}"
+        self.fd = os.open(directory / self.name, _CREATE, 0o600)
+        self.end = 0
+        self.synced = 0
+
+    def append(self, digest: bytes, data: bytes) -> _Place:
+        place = _Place(self.name, self.end + _HEAD.size, len(data))
+        try:
+            _write_all(self.fd, _HEAD.pack(digest, len(data)) + data, self.end)
+        except OSError:
+            self.take_back()
+            raise
+        self.end = place.offset + place.size
+        return place
+
+    def take_back(self) -> None:
+        """Remove what was begun after the last whole record."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self.fd, self.end)
+
+    def sync(self) -> None:
+        if self.synced < self.end:
+            os.fsync(self.fd)
+            self.synced = self.end
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class ObjectStore:
+    """Contents by digest, up to a number of bytes."""
+
+    def __init__(self, home: Path, *, max_bytes: int) -> None:
+        self.directory = home / "undo"
+        self._bundles = self.directory / "bundles"
+        self._max_bytes = max_bytes
+        for path in (home, self.directory, self._bundles, self.directory / "workspaces"):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.chmod(self.directory, 0o700)
+        self.lock = self.directory / "lock"
+        self._generation = self.directory / "generation"
+        self._boot = _boot()
+        self._known: dict[str, _Place] = {}
+        self._ends: dict[str, int] = {}
+        """How far each bundle has been read."""
+        self._own: _Bundle | None = None
+        self._seen_generation: bytes | None = None
+        self.refresh()
+
+    @property
+    def size(self) -> int:
+        """Bytes kept, as far as this process knows."""
+        return sum(self._ends.values())
+
+    def refresh(self) -> None:
+        """Learn what is there: all of it after somebody swept, else what others added."""
+        try:
+            generation = self._generation.read_bytes()
+        except FileNotFoundError:
+            generation = b""
+        if generation != self._seen_generation:
+            self._seen_generation = generation
+            self._known, self._ends = {}, {}
+            self.close()  # our own bundle may have been swept away
+        for entry in os.scandir(self._bundles):
+            if (self._own is None or entry.name != self._own.name) and entry.is_file(follow_symlinks=False):
+                # Gone meanwhile, or written by another user (a client that ran as root): it counts as not kept.
+                with contextlib.suppress(FileNotFoundError, PermissionError):
+                    self._learn(entry.name, entry.stat(follow_symlinks=False).st_size)
+
+    def _learn(self, name: str, size: int) -> None:
+        at = self._ends.get(name, 0)
+        if size <= at:
+            return
+        # Until it was synced, a power cut may have left records that hold something else.
+        doubtful = not name.startswith(f"{self._boot}-")
+        fd = os.open(self._bundles / name, _READ | os.O_RDWR if doubtful else _READ)
+        try:
+            found, at = _records(fd, at, size, check=doubtful)
+            if doubtful:
+                name, old = f"{self._boot}-{secrets.token_hex(8)}", name
+                os.rename(self._bundles / old, self._bundles / name)
+        finally:
+            os.close(fd)
+        self._ends[name] = at
+        for digest, offset, length in found:
+            self._known.setdefault(digest, _Place(name, offset, length))
+
+    def has(self, digest: str) -> bool:
+        return digest in self._known
+
+    def put(self, data: bytes) -> str:
+        """Keep some bytes; on the disk after `sync`. Raises NoRoom, or OSError as the disk does."""
+        digest = hashlib.sha256(data)
+        name = digest.hexdigest()
+        if name not in self._known:
+            bundle = self._bundle(len(data))
+            self._known[name] = bundle.append(digest.digest(), data)
+            self._ends[bundle.name] = bundle.end
+        return name
+
+    def put_file(self, source: int, *, max_bytes: int, size: int | None = None) -> str:
+        """Keep what an open file holds. Raises NoRoom when it is larger than `max_bytes`."""
+        if size is None:
+            size = os.fstat(source).st_size
+        if size <= _CHUNK:
+            data = os.pread(source, size + 1, 0)
+            if len(data) == size <= max_bytes:
+                return self.put(data)
+        if size > max_bytes:
+            raise NoRoom(27, "the file is too large")
+        bundle = self._bundle(size)
+        try:
+            digest, copied = self._copy(bundle, source, max_bytes)
+            name = digest.hex()
+            if name not in self._known:
+                # The head comes last: a record without one is not read.
+                _write_all(bundle.fd, _HEAD.pack(digest, copied), bundle.end)
+                self._known[name] = _Place(bundle.name, bundle.end + _HEAD.size, copied)
+                bundle.end += _HEAD.size + copied
+                self._ends[bundle.name] = bundle.end
+            return name
+        finally:
+            bundle.take_back()
+
+    def _copy(self, bundle: _Bundle, source: int, max_bytes: int) -> tuple[bytes, int]:
+        digest, copied, start = hashlib.sha256(), 0, bundle.end + _HEAD.size
+        while piece := os.pread(source, _CHUNK, copied):
+            if copied + len(piece) > max_bytes:
+                raise NoRoom(27, "the file is too large")
+            digest.update(piece)
+            _write_all(bundle.fd, piece, start + copied)
+            copied += len(piece)
+        return digest.digest(), copied
+
+    def _bundle(self, size: int) -> _Bundle:
+        if not self.room_for(size):
+            raise NoRoom(28, "the undo store is full")
+        if self._own is not None and self._own.end > _BUNDLE_BYTES:
+            self.sync()
+            self.close()
+        if self._own is None:
+            self._own = _Bundle(self._bundles, self._boot)
+        return self._own
+
+    def sync(self) -> None:
+        """Return when all that was put is on the disk."""
+        if self._own is not None:
+            self._own.sync()
+
+    def close(self) -> None:
+        if self._own is not None:
+            self._own.close()
+            self._own = None
+
+    def read(self, digest: str) -> bytes | None:
+        """The bytes, when they are there and still what they were."""
+        place = self._known.get(digest)
+        if place is None:
+            return None
+        try:
+            fd = os.open(self._bundles / place.bundle, _READ)
+        except OSError:
+            return None
+        try:
+            data = _pread(fd, place.size, place.offset)
+        finally:
+            os.close(fd)
+        return data if hashlib.sha256(data).hexdigest() == digest else None
+
+    def sweep(self, wanted: set[str]) -> None:
+        """Remove all but these. The caller holds the store alone."""
+        self.close()
+        live: dict[str, list[str]] = {}
+        for digest, place in self._known.items():
+            if digest in wanted:
+                live.setdefault(place.bundle, []).append(digest)
+        sizes = {name: sum(self.size_of(digest) for digest in found) for name, found in live.items()}
+        small = [name for name, size in self._ends.items() if size < _SMALL_BUNDLE]
+        # What is written anew costs time, what is not costs room: only where there is little the last byte counts.
+        share = 0.8 if self.size < self._max_bytes / 2 else 0.98
+        again = {name for name, size in self._ends.items() if sizes.get(name, 0) < size * share}
+        again.update(small if len(small) > _MANY_BUNDLES else ())
+        if again:
+            self._write_anew([digest for name in again for digest in live.get(name, ())])
+            self._new_generation()  # before as well: whoever knows a bundle must not rely on it after a kill here
+            for name in again:
+                (self._bundles / name).unlink(missing_ok=True)
+        for draft in self.directory.rglob("draft-*"):
+            draft.unlink(missing_ok=True)
+        self._new_generation()
+        self.refresh()
+
+    def _new_generation(self) -> None:
+        write_whole(self._generation, secrets.token_bytes(16), sync=False)
+
+    def _write_anew(self, digests: list[str]) -> None:
+        bundle: _Bundle | None = None
+        for digest in digests:
+            data = self.read(digest)
+            if data is not None:
+                bundle = bundle or _Bundle(self._bundles, self._boot)
+                bundle.append(bytes.fromhex(digest), data)
+        if bundle is not None:
+            bundle.sync()
+            bundle.close()
+
+    def room_for(self, size: int) -> bool:
+        """Whether so many bytes more may be kept."""
+        return self.size + size <= self._max_bytes
+
+    def size_of(self, digest: str) -> int:
+        place = self._known.get(digest)
+        return 0 if place is None else place.size + _HEAD.size
+
+
+def _records(fd: int, at: int, size: int, *, check: bool) -> tuple[list[tuple[str, int, int]], int]:
+    """The records of a bundle from a place on, and where the whole ones end. `check`: mark those that were spoiled."""
+    found: list[tuple[str, int, int]] = []
+    while at + _HEAD.size <= size:
+        head = os.pread(fd, _HEAD.size, at)
+        if len(head) < _HEAD.size:
+            break
+        digest, length = _HEAD.unpack(head)
+        offset = at + _HEAD.size
+        if digest == _NONE or offset + length > size:
+            break
+        at = offset + length
+        if check and digest != _VOID and hashlib.sha256(_pread(fd, length, offset)).digest() != digest:
+            digest = _VOID
+            os.pwrite(fd, digest, offset - _HEAD.size)
+        if digest != _VOID:
+            found.append((digest.hex(), offset, length))
+    return found, at
+
+
+def _boot() -> str:
+    """Which run of the machine this is: what lies in its memory is lost with it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").replace("-", "")[:12]
+    except OSError:
+        return "unknown"
+
+
+def write_whole(path: Path, content: bytes, *, sync: bool = True) -> None:
+    """A private file, whole or not at all."""
+    draft = path.with_name(f"draft-{secrets.token_hex(8)}")
+    descriptor = os.open(draft, _CREATE, 0o600)
+    try:
+        _write_all(descriptor, content, 0)
+        if sync:
+            os.fsync(descriptor)
+        os.rename(draft, path)
+    finally:
+        os.close(descriptor)
+        draft.unlink(missing_ok=True)
+
+
+def _write_all(descriptor: int, data: bytes, at: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(descriptor, rest, at)
+        rest, at = rest[written:], at + written
+
+
+def _pread(source: int, size: int, at: int) -> bytes:
+    """Up to so many bytes from a place."""
+    first = os.pread(source, size, at)
+    if len(first) == size or not first:
+        return first
+    pieces, got = [first], len(first)
+    while got < size and (piece := os.pread(source, size - got, at + got)):
+        pieces.append(piece)
+        got += len(piece)
+    return b"".join(pieces)

@@ -1,0 +1,312 @@
+"""One project's directory on this machine, and the six tools on it.
+
+`Workspace.run` takes a call that the gate has passed, reads its parameters once more, and hands it to the executor of
+its tool. It never asks whether a call may run; it makes sure that whatever runs stays inside: paths by the kernel,
+commands by the sandbox, and off what the owner's rules deny (`floor`). Byleave's own files are denied to every tool,
+whatever the rules say. Errors are those of `protocol.errors`.
+"""
+
+import asyncio
+import os
+import posixpath
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from pydantic import ValidationError
+
+from byleave.gate import NO_POLICY, Policy, mask_text
+from byleave.policies import own_directories, own_layer
+from byleave.protocol.errors import (
+    ConfigurationError,
+    InvalidParameters,
+    PathValidationError,
+    ToolFailure,
+    ToolTypeError,
+)
+from byleave.protocol.inspections import Inspection
+from byleave.protocol.tools import (
+    TOOLS,
+    ExecuteCommandParams,
+    ListDirectoryParams,
+    ReadFileParams,
+    SearchFilesParams,
+    SearchWebParams,
+    ToolParams,
+    ToolResult,
+    WriteFileParams,
+)
+from byleave.protocol.values import JsonObject
+from byleave.settings import ClientSettings, SandboxName
+
+from .bubblewrap import BubblewrapSandbox
+from .commands import CommandExecutor
+from .drafts import remove_drafts
+from .effects import recorded
+from .files import FileSystemExecutor
+from .floor import COMMANDS, Floor, GuardedFiles, GuardedPaths, make_own
+from .homes import remove_left
+from .inspection import inspect
+from .links import led_to
+from .output import OnOutput
+from .paths import PathValidator
+from .pins import HeldFiles
+from .programs import SYSTEM_DIRECTORIES, find_program
+from .protection import PROTECTED, starts_nothing
+from .realnames import under_real_names
+from .replaced import inspect_write
+from .sandbox import Isolation, NoSandbox, Sandbox
+from .sandboxes import sandboxes
+from .search import SearchExecutor
+from .stopping import refuse_late
+from .strays import end_strays
+from .turns import Turns
+from .undo import UndoRecorder
+from .undo_plans import UndoDesk
+from .web import WebSearcher
+
+_MAX_SUMMARY = 200
+
+
+class Workspace:
+    """One project's directory on this machine and the six tools on it."""
+
+    def __init__(self, root: str | Path, settings: ClientSettings | None = None) -> None:
+        self._settings = settings or ClientSettings()
+        self._paths = PathValidator(root)
+        self.root = self._paths.root
+        self._own = own_layer(self._settings, self.root)
+        self._files = FileSystemExecutor(self._paths, max_file_bytes=self._settings.max_file_bytes)
+        self._web = WebSearcher(self._settings)
+        self._held = HeldFiles(self._paths, max_bytes=self._settings.max_file_bytes)
+        self._turns = Turns()
+        self._undo = UndoRecorder(
+            self._paths, self._settings.home, days=self._settings.undo_days, max_bytes=self._settings.undo_bytes
+        )
+        self.undoing = UndoDesk(
+            self._paths, self._settings.home, self._undo, lambda path, tool: self._floor.forbids(path, tool)
+        )
+        """For a person elsewhere; blocking."""
+        self._sandbox: Sandbox | None = None
+        self._probing = threading.Lock()
+        self._guards = ExitStack()
+        self.obey(NO_POLICY)
+
+    def obey(self, policy: Policy) -> None:
+        """Keep every tool off what a policy denies; before the first call. Byleave's own files are denied anyway."""
+        self._guards.close()
+        own = () if self._own is None or self._own in policy.layers else (self._own,)
+        self._floor = Floor(policy.plus(*own))
+        self._guarded = {
+            tool: files
+            for tool in ("read_file", "write_file", "list_directory")
+            if (files := self._guarded_files(tool)) is not None
+        }
+        self._command_paths = self._guarded_paths(COMMANDS)
+        self._write_paths = self._guarded_paths("write_file")
+        guard = self._floor.guard("search_files")
+        self._search = SearchExecutor(self._guarded_paths("search_files"), forbidden=guard)
+
+    def _guarded_files(self, tool: str) -> FileSystemExecutor | None:
+        paths = self._guarded_paths(tool)
+        if not isinstance(paths, GuardedPaths):
+            return None
+        files = GuardedFiles(paths, max_file_bytes=self._settings.max_file_bytes)
+        self._guards.callback(files.close)
+        return files
+
+    def _guarded_paths(self, tool: str) -> PathValidator:
+        guard = self._floor.guard(tool)
+        if guard is None:
+            return self._paths
+        paths = GuardedPaths(self._paths, guard)
+        self._guards.callback(paths.close)
+        return paths
+
+    @property
+    def isolation(self) -> Isolation:
+        """What commands are held by, found out once by really running something through it."""
+        return self.sandbox.isolation()
+
+    @property
+    def sandbox(self) -> Sandbox:
+        with self._probing:
+            if self._sandbox is None:
+                # First: a stray keeps the control group busy that the choice wants to clear away.
+                end_strays(self.root)
+                remove_left(self.root)
+                self._sandbox = choose_sandbox(self.root, self._settings.sandbox)
+                if isinstance(self._sandbox, BubblewrapSandbox):
+                    self._sandbox.keep_spares(self._settings.home / "spares")
+            return self._sandbox
+
+    def prepare(self) -> None:
+        """What a client does once, when it starts: clear away what a killed one left, and look at the files as they
+        are, so that the first command need not wait for it."""
+        remove_drafts(self.root)
+        # What stands in the way is told with the first call that it concerns.
+        with suppress(OSError, ToolFailure):
+            self._undo.prepare()
+
+    async def inspect(self, tool_params: JsonObject, runs: Sequence[str]) -> Inspection:
+        """What the files a command would run hold now. Never raises: what cannot be seen is said."""
+        most = self._settings.max_file_bytes
+        return await asyncio.to_thread(inspect, self._command_paths, tool_params, runs, max_bytes=most)
+
+    async def inspect_write(self, path: str) -> Inspection:
+        """What a write would replace, as it is now. Never raises: what cannot be seen is said."""
+        try:
+            await self._refuse_path(path, "write_file")
+        except PathValidationError as error:
+            return Inspection(files=[], problem=mask_text(error.message)[:400])
+        look = partial(inspect_write, max_bytes=self._settings.max_file_bytes)
+        unreadable = self._floor.guard("read_file")
+        if unreadable is not None:
+            look = partial(look, unreadable=unreadable)
+        return await asyncio.to_thread(look, self._write_paths, path)
+
+    async def under_real_names(self, tool_params: JsonObject) -> JsonObject:
+        """A call's parameters with links resolved: what rules about names must be held against as well."""
+        return await asyncio.to_thread(under_real_names, self._paths, tool_params)
+
+    async def run(
+        self,
+        tool_name: str,
+        tool_params: JsonObject,
+        *,
+        network: bool = False,
+        on_output: OnOutput | None = None,
+        bound: Mapping[str, str] | None = None,
+        record_as: str | None = None,
+        until: float | None = None,
+    ) -> ToolResult:
+        """Execute one gated call. A cancelled call ends its processes before it returns.
+
+        `bound`: a command runs only while these files have this content (SHA-256, or `missing`), and a write replaces
+        only the one it names (by its real path); else DriftedError.
+        `record_as`: keep what a write or a command changes under this id, so that it can be undone.
+        `until`: nothing takes effect after it (seconds since 1970); ExecutionCancelled says that nothing did.
+        """
+        params = _read_params(tool_name, tool_params)
+        await self._refuse_denied(tool_name, params)
+        files = self._guarded.get(tool_name, self._files)
+        match params:
+            case ReadFileParams():
+                return await files.read_file(params)
+            case WriteFileParams():
+                real = await self._real(params.path)
+                async with self._turns.write(real, await asyncio.to_thread(led_to, str(self.root), PROTECTED)):
+                    await self._held.free(params.path)  # as the last: a command may begin while we wait or look
+                    if record_as is None:
+                        return await files.write_file(params, bound=bound, until=until)
+                    recording = self._undo.writing(record_as, f"write_file {params.path}"[:_MAX_SUMMARY])
+                    return await files.write_file(params, recording, bound, until=until)
+            case ListDirectoryParams():
+                return await files.list_directory(params)
+            case SearchFilesParams():
+                return await self._search.search(params)
+            case SearchWebParams():
+                refuse_late(until)
+                return await self._web.search(params)
+            case _:
+                command = cast(ExecuteCommandParams, params)
+                sandbox = self._sandbox or await asyncio.to_thread(lambda: self.sandbox)
+                if self._own is not None:
+                    await asyncio.to_thread(make_own, self.root, own_directories(self._settings))
+                executor = CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held, self._floor)
+                run = partial(executor.run, command, network=network, on_output=on_output, bound=bound, until=until)
+                async with self._turn_of(command):
+                    return await run() if record_as is None else await recorded(self._undo, record_as, command, run)
+
+    def _turn_of(self, command: ExecuteCommandParams) -> AbstractAsyncContextManager[None]:
+        if starts_nothing([command.command, *command.args]):
+            return nullcontext()  # it has the workspace read-only, whatever is replaced there
+        return self._turns.command(led_to(str(self.root), PROTECTED))
+
+    async def _refuse_denied(self, tool_name: str, params: ToolParams) -> None:
+        """Say which rule denies a path. What is swapped after this look meets the guards."""
+        path = getattr(params, "path", None)
+        if path is not None:
+            await self._refuse_path(path, tool_name)
+
+    async def _refuse_path(self, path: str, tool_name: str) -> None:
+        if self._floor.guard(tool_name) is None:
+            return
+        self._floor.refuse(await self._real(path), tool_name)
+
+    async def _real(self, path: str) -> str:
+        """A path from the workspace, with links resolved."""
+        real = (await self.under_real_names({"path": path}))["path"]
+        return posixpath.normpath(self._paths.relative(real))
+
+    async def close(self) -> None:
+        """Let go of the directory, the threads and the connections."""
+        await self._web.close()
+        await asyncio.to_thread(self._guards.close)
+        await asyncio.to_thread(self._files.close)
+        await asyncio.to_thread(self.undoing.close)
+        await asyncio.to_thread(self._undo.close)
+        if isinstance(self._sandbox, BubblewrapSandbox):
+            await asyncio.to_thread(self._sandbox.close)
+        self._paths.close()
+
+
+def _read_params(tool_name: str, tool_params: JsonObject) -> ToolParams:
+    spec = TOOLS.get(tool_name)
+    if spec is None:
+        raise ToolTypeError(f"There is no tool {tool_name!r}.", hint=f"The tools are {', '.join(TOOLS)}.")
+    try:
+        return spec.params.model_validate(tool_params)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "parameters"
+        raise InvalidParameters(f"{tool_name}: {where}: {first['msg']}.") from error
+
+
+def choose_sandbox(root: Path, wanted: SandboxName = "auto") -> Sandbox:
+    """The strongest isolation that really works here; or the one that is wanted, and no other."""
+    identity = git_identity(root)
+    reasons: list[str] = []
+    for make in (make for name, make in sandboxes().items() if wanted in ("auto", name)):
+        found = make(root, identity, " ".join(reasons))
+        if not isinstance(found, str):
+            return found
+        reasons.append(found)
+    if wanted not in ("auto", "none"):
+        raise ConfigurationError(
+            f"BYLEAVE_SANDBOX wants {wanted!r}, which does not work here: {' '.join(reasons) or 'wrong system'}",
+            hint="mend that, or set BYLEAVE_SANDBOX to 'auto' to take what works",
+        )
+    reason = " ".join(reasons) if wanted == "auto" else "BYLEAVE_SANDBOX says that commands are not isolated."
+    return NoSandbox(root, reason=reason, identity=identity)
+
+
+def git_identity(root: Path) -> str:
+    """The user's name and address for commits, and nothing else of their git settings, as a gitconfig."""
+    try:
+        git = find_program("git", root)
+    except ToolFailure:
+        return ""
+    env = {"HOME": str(Path.home()), "PATH": ":".join(SYSTEM_DIRECTORIES), "GIT_CONFIG_NOSYSTEM": "1"}
+    lines = ["[user]"]
+    for key in ("name", "email"):
+        asked = subprocess.run(
+            [git, "config", "--global", "--get", f"user.{key}"],
+            env=env,
+            cwd=os.sep,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+        value = asked.stdout.strip()
+        if asked.returncode == 0 and value.isprintable() and not set(value) & set('"\\'):
+            lines.append(f'\t{key} = "{value}"')
+    # What git would leave running in the background is killed with it, half done; so it runs in front.
+    lines += ["[gc]", "\tautoDetach = false", "[maintenance]", "\tautoDetach = false"]
+    return "\n".join(lines) + "\n"

@@ -511,9 +511,39 @@ export interface AuditPage {
    */
   next_before: number | null;
 }
+/**
+ * One call, or one undo, by its id.
+ */
+export interface CallRef {
+  tool_id: string;
+}
 export interface Cancelled {
   success: boolean;
   message: string;
+}
+/**
+ * Undo a call as the preview showed it.
+ */
+export interface CarryOut {
+  tool_id: string;
+  plan: string;
+  partial?: boolean;
+}
+/**
+ * A file that a call changed and nobody took back.
+ */
+export interface ChangedFile {
+  tool_id: string;
+  path: string;
+  kind: ChangeKind;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  at: string;
+  /**
+   * Its undo began and did not end.
+   */
+  interrupted: boolean;
 }
 export interface ChatError {
   /**
@@ -645,6 +675,51 @@ export interface ConfirmBody {
   digest?: string | null;
 }
 /**
+ * Execute a project's calls in a directory, with the server and token of `server/use`.
+ */
+export interface ConnectWorkspace {
+  project_id: string;
+  /**
+   * An absolute path.
+   */
+  workspace: string;
+  settings?: WorkspaceSettings;
+}
+/**
+ * What a person set in the editor; what is left out is as in the terminal.
+ */
+export interface WorkspaceSettings {
+  command_timeout_seconds?: number | null;
+  max_file_bytes?: number | null;
+  concurrency?: number | null;
+  approval_timeout_seconds?: number | null;
+  cache_enabled?: boolean | null;
+  cache_seconds?: number | null;
+  sandbox?: string | null;
+  search_provider?: string | null;
+  searxng_url?: string | null;
+  tavily_url?: string | null;
+  tavily_api_key?: string | null;
+  brave_url?: string | null;
+  brave_api_key?: string | null;
+  search_allow_private?: boolean | null;
+}
+/**
+ * How the client that executes stands with the server.
+ */
+export interface ConnectionChanged {
+  /**
+   * `lost` is tried again by itself; `ended` is not.
+   */
+  state: "connected" | "lost" | "ended";
+  message: string | null;
+  hint: string | null;
+  /**
+   * It ended because the token is no longer taken.
+   */
+  signed_out: boolean;
+}
+/**
  * How a question ended: answered, out of time (`timeout`), or withdrawn (`cancelled`).
  */
 export interface Decision {
@@ -680,6 +755,34 @@ export interface DecisionAnswer {
    */
   released: string[];
 }
+/**
+ * The engine as it stands: facts for a log or a report, without secrets.
+ */
+export interface Diagnosis {
+  version: string;
+  python: string;
+  system: string;
+  home: string;
+  server_url: string | null;
+  workspace: string | null;
+  connection: string;
+  isolation: IsolationFound | null;
+  running: string[];
+  queued: string[];
+  /**
+   * Results that the server does not have yet.
+   */
+  unsent: number;
+  history: ClientResult[];
+}
+/**
+ * What holds the commands that run here.
+ */
+export interface IsolationFound {
+  isolated: boolean;
+  backend: string;
+  warnings: string[];
+}
 export interface DirectoryEntry {
   name: string;
   path: string;
@@ -694,6 +797,13 @@ export interface DirectoryEntry {
  * The code of a one-time link, to be exchanged for a token.
  */
 export interface ExchangeBody {
+  code: string;
+}
+/**
+ * Exchange the code of a one-time link for a token.
+ */
+export interface ExchangeLink {
+  server_url: string;
   code: string;
 }
 /**
@@ -824,6 +934,13 @@ export interface Execution {
   approved_at: string | null;
   completed_at: string | null;
 }
+/**
+ * The server has the result.
+ */
+export interface ExecutionAcknowledged {
+  tool_id: string;
+  status: ExecutionStatus;
+}
 export interface ExecutionCancelSignal {
   /**
    * ISO 8601, UTC, milliseconds
@@ -833,6 +950,14 @@ export interface ExecutionCancelSignal {
   tool_id: string;
   client_id: string;
   session_id: string;
+}
+/**
+ * A piece of what a command prints, with secrets masked.
+ */
+export interface ExecutionOutput {
+  tool_id: string;
+  stream: "stdout" | "stderr";
+  text: string;
 }
 export interface ExecutionPage {
   executions: Execution[];
@@ -886,6 +1011,24 @@ export interface ExecutionSignal {
   traceparent: string | null;
 }
 /**
+ * A call began to run.
+ */
+export interface ExecutionStarted {
+  tool_id: string;
+  tool_name: string;
+  /**
+   * With secrets masked.
+   */
+  tool_params: {
+    [k: string]: unknown;
+  };
+  approved_by: string;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+}
+/**
  * A client's failure.
  */
 export interface FailedReport {
@@ -900,6 +1043,13 @@ export interface FailedReport {
   } | null;
   duration_ms?: number | null;
   timestamp?: string | null;
+}
+/**
+ * A stream ended. `status` when the server refused it, 0 when it could not be reached or broke off.
+ */
+export interface FeedClosed {
+  feed: number;
+  status: number;
 }
 /**
  * The client that will execute is asked to look at what the call would run.
@@ -1128,6 +1278,28 @@ export interface RunUsage {
   input_tokens: number;
   output_tokens: number;
 }
+/**
+ * One event of a stream.
+ */
+export interface FeedFrame {
+  feed: number;
+  id: string | null;
+  event: string;
+  data: string;
+}
+/**
+ * One stream by its number.
+ */
+export interface FeedRef {
+  feed: number;
+}
+/**
+ * A file as a call found it.
+ */
+export interface FileBefore {
+  tool_id: string;
+  path: string;
+}
 export interface GrantList {
   grants: Grant[];
   total_count: number;
@@ -1173,6 +1345,24 @@ export interface PastCall {
  */
 export interface GrantPreviewBody {
   rule: GrantRule;
+}
+/**
+ * The first request: who starts the engine, and which protocol it speaks.
+ */
+export interface Initialize {
+  protocol: number;
+  editor?: string;
+}
+/**
+ * The engine that answers.
+ */
+export interface Initialized {
+  protocol: number;
+  version: string;
+  /**
+   * Where it keeps its state; `byleave undo` in a terminal sees the same.
+   */
+  home: string;
 }
 export interface ListDirectoryParams {
   /**
@@ -1260,6 +1450,18 @@ export interface MessageList {
    * Whether there are older ones; `before` with the first message's id gets them.
    */
   more: boolean;
+}
+/**
+ * No parameters, or no answer but that it is done.
+ */
+export interface Nothing {}
+/**
+ * Open one stream of events; its frames follow as notifications under the number the editor chose.
+ */
+export interface OpenFeed {
+  feed: number;
+  path: string;
+  last_event_id?: string | null;
 }
 /**
  * Output of a command while it runs.
@@ -1369,6 +1571,14 @@ export interface ProofBody {
    */
   challenge: string;
 }
+/**
+ * Its result: always `success`, and `error` on failure.
+ */
+export interface RanTool {
+  result: {
+    [k: string]: unknown;
+  };
+}
 export interface ReadFileParams {
   /**
    * Path inside the workspace, relative to it (or absolute below it).
@@ -1405,6 +1615,20 @@ export interface RejectBody {
    * Told to the agent.
    */
   reason?: string | null;
+}
+/**
+ * A path of the workspace, as somebody wrote it.
+ */
+export interface ResolvePath {
+  path: string;
+}
+/**
+ * Its real place, if it is one that a tool may read.
+ */
+export interface ResolvedPath {
+  valid: boolean;
+  error: string | null;
+  real_path: string | null;
 }
 /**
  * The server's answer to a report.
@@ -1458,6 +1682,15 @@ export interface RunList {
    * How many are here.
    */
   total_count: number;
+}
+/**
+ * Run one tool here and now, as `byleave tool` does: no question, but the gate, the bounds and the sandbox hold.
+ */
+export interface RunTool {
+  tool_name: string;
+  tool_params: {
+    [k: string]: unknown;
+  };
 }
 export interface SearchFilesParams {
   /**
@@ -1518,6 +1751,19 @@ export interface WebHit {
   snippet: string;
 }
 /**
+ * What the server answered. Status 421: what answers did not prove that it is the server, so it got no token.
+ */
+export interface ServerAnswer {
+  status: number;
+  body: {
+    [k: string]: unknown;
+  } | null;
+  /**
+   * The server's clock in milliseconds since 1970.
+   */
+  server_time: number | null;
+}
+/**
  * What only the one who can sign that token can say.
  */
 export interface ServerProof {
@@ -1531,6 +1777,16 @@ export interface ServerProof {
    * own; the key is the token's signature.
    */
   proof: string;
+}
+/**
+ * One request to the server with the token.
+ */
+export interface ServerRequest {
+  method: "GET" | "POST";
+  path: string;
+  body?: {
+    [k: string]: unknown;
+  } | null;
 }
 export interface Session {
   session_id: string;
@@ -1573,6 +1829,13 @@ export interface SignInLink {
    */
   path: string;
   expires_in_seconds: number;
+}
+/**
+ * What it held: `text` is null where there was no file, or where `shown` is false and it cannot be shown.
+ */
+export interface TextBefore {
+  text: string | null;
+  shown: boolean;
 }
 export interface ToolCatalogue {
   tools: ToolInfo[];
@@ -1646,6 +1909,24 @@ export interface UndoBody {
   partial?: boolean;
 }
 /**
+ * What agents changed in the workspace, newest first.
+ */
+export interface UndoList {
+  changes: ChangedFile[];
+  undone: UndoneCall[];
+}
+/**
+ * A call that was undone and can be brought back.
+ */
+export interface UndoneCall {
+  undo_id: string;
+  paths: string[];
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  at: string;
+}
+/**
  * What an undo would do, as the machine that ran the call sees it now.
  */
 export interface UndoPlan {
@@ -1713,6 +1994,31 @@ export interface UndoReport {
   problem?: string | null;
 }
 /**
+ * How an undo ended.
+ */
+export interface Undone {
+  message: string;
+  /**
+   * Under this id it can be brought back; null where nothing changed.
+   */
+  undo_id: string | null;
+}
+/**
+ * A call was undone here because somebody asked for it on the page or in the chat.
+ */
+export interface UndoneElsewhere {
+  tool_id: string;
+  undo_id: string;
+  paths: string[];
+}
+/**
+ * The server, and the token for it, that requests and connections use from now on.
+ */
+export interface UseServer {
+  server_url: string;
+  token: string;
+}
+/**
  * The gate's answer for one call.
  */
 export interface Verdict {
@@ -1753,6 +2059,39 @@ export interface WholeCall {
    * The whole call, secrets masked, safe to print.
    */
   text: string;
+}
+/**
+ * The client that executes now.
+ */
+export interface WorkspaceConnected {
+  client_id: string;
+  /**
+   * Its real path.
+   */
+  workspace: string;
+  /**
+   * The owner's rules that hold here, in a sentence.
+   */
+  rules: string | null;
+}
+/**
+ * What a person set in the editor; what is left out is as in the terminal.
+ */
+export interface WorkspaceSettings1 {
+  command_timeout_seconds?: number | null;
+  max_file_bytes?: number | null;
+  concurrency?: number | null;
+  approval_timeout_seconds?: number | null;
+  cache_enabled?: boolean | null;
+  cache_seconds?: number | null;
+  sandbox?: string | null;
+  search_provider?: string | null;
+  searxng_url?: string | null;
+  tavily_url?: string | null;
+  tavily_api_key?: string | null;
+  brave_url?: string | null;
+  brave_api_key?: string | null;
+  search_allow_private?: boolean | null;
 }
 /**
  * What the write that waits for a decision would do (`GET /my/approvals/{approval_id}/change`).
@@ -1797,4 +2136,38 @@ export interface WriteFileResult {
    * What a person should know, such as that it cannot be undone.
    */
   warnings: string[];
+}
+/** Requests to an editor's engine: what each takes and answers. */
+export interface EngineRequests {
+  "initialize": [Initialize, Initialized];
+  "shutdown": [Nothing, Nothing];
+  "server/exchange": [ExchangeLink, ExchangedToken];
+  "server/use": [UseServer, Nothing];
+  "server/forget": [Nothing, Nothing];
+  "server/request": [ServerRequest, ServerAnswer];
+  "server/openFeed": [OpenFeed, Nothing];
+  "server/closeFeed": [FeedRef, Nothing];
+  "workspace/connect": [ConnectWorkspace, WorkspaceConnected];
+  "workspace/disconnect": [Nothing, Nothing];
+  "tool/run": [RunTool, RanTool];
+  "path/resolve": [ResolvePath, ResolvedPath];
+  "undo/list": [Nothing, UndoList];
+  "undo/before": [FileBefore, TextBefore];
+  "undo/preview": [CallRef, UndoPlan];
+  "undo/carryOut": [CarryOut, Undone];
+  "undo/bringBack": [CallRef, Undone];
+  "diagnostics": [Nothing, Diagnosis];
+}
+/** Notifications of an editor's engine. */
+export interface EngineNotifications {
+  "server/feedOpened": FeedRef;
+  "server/feedFrame": FeedFrame;
+  "server/feedClosed": FeedClosed;
+  "connection/changed": ConnectionChanged;
+  "isolation/found": IsolationFound;
+  "execution/started": ExecutionStarted;
+  "execution/output": ExecutionOutput;
+  "execution/ended": ClientResult;
+  "execution/acknowledged": ExecutionAcknowledged;
+  "undo/done": UndoneElsewhere;
 }

@@ -22,6 +22,7 @@ from typing import Any
 
 from settings_page import settings_page
 
+from byleave.protocol.engine import NOTIFICATIONS, REQUESTS
 from byleave.protocol.schema import wire_schema
 from byleave.store import migrations
 
@@ -82,7 +83,26 @@ def typescript(schema_text: str) -> str:
         )  # fmt: skip
     if done.returncode != 0:
         sys.exit(f"json-schema-to-typescript failed:\n{done.stderr}")
-    return NOISE.sub("", done.stdout)
+    return NOISE.sub("", done.stdout) + engine_methods()
+
+
+def engine_methods() -> str:
+    """What an editor may ask its engine, and what it hears: each method with its types."""
+    asked = [f'  "{name}": [{takes.__name__}, {gives.__name__}];' for name, (takes, gives) in REQUESTS.items()]
+    told = [f'  "{name}": {word.__name__};' for name, word in NOTIFICATIONS.items()]
+    return "\n".join(
+        [
+            "/** Requests to an editor's engine: what each takes and answers. */",
+            "export interface EngineRequests {",
+            *asked,
+            "}",
+            "/** Notifications of an editor's engine. */",
+            "export interface EngineNotifications {",
+            *told,
+            "}",
+            "",
+        ]
+    )
 
 
 def compiles(types: str) -> bool:

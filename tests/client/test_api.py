@@ -10,7 +10,6 @@ from aiohttp.client_reqrep import ConnectionKey
 
 from byleave.client import ServerApi
 from byleave.client.addresses import is_loopback
-from byleave.client.feed import _date
 from byleave.client.sse import Frame
 from byleave.protocol.approvals import ApproveBody, ConfirmBody, RejectBody
 from byleave.protocol.chat import MessageBody
@@ -21,6 +20,7 @@ from byleave.protocol.errors import (
     ConflictError,
     NotFound,
     RefusedError,
+    SignedOut,
     UnreachableError,
 )
 from byleave.protocol.events import ChatText
@@ -178,7 +178,7 @@ def problem(status: int, **more: Any) -> tuple[int, Any]:
     [
         (problem(400, errors=[{"loc": "x"}]), CallerError, None),
         (problem(422), CallerError, None),
-        (problem(401), ConfigurationError, "byleave token --user NAME"),
+        (problem(401), SignedOut, "byleave token --user NAME"),
         (problem(403), RefusedError, "byleave token --user NAME"),
         (problem(403, hint="ask alice"), RefusedError, "ask alice"),
         (problem(404), NotFound, None),
@@ -378,5 +378,3 @@ async def test_what_is_no_feed_is_said(api: ServerApi, server: Any) -> None:
 
 async def test_a_stream_never_opened_closes_too(api: ServerApi) -> None:
     await api.stream("p1").__aexit__(None, None, None)
-    assert _date(None) is None
-    assert _date("yesterday") is None

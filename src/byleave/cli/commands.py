@@ -185,6 +185,9 @@ def connect(
     project: ProjectId = None,
     workspace: Annotated[Path, typer.Option(metavar="DIR", help="The directory agents may work in.")] = Path(),
     wait: Annotated[bool, typer.Option("--wait", help="Keep trying when the server is not there yet.")] = False,
+    stdio: Annotated[
+        bool, typer.Option("--stdio", help="Be an editor's engine: JSON-RPC on stdin and stdout.")
+    ] = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -193,15 +196,23 @@ def connect(
     Executes what was approved, inside one directory, until Ctrl-C. The token comes from BYLEAVE_TOKEN or from `byleave
     token --save`. On a terminal it asks you; without one it executes quietly what was approved elsewhere and logs to
     stderr. Without --project it takes the directory's own project, or your only one, or makes one. A server that
-    cannot be reached at the start ends it with exit code 3.
+    cannot be reached at the start ends it with exit code 3. With --stdio an editor starts it and says all of this over
+    stdin (docs/engine.md).
 
     \b
     Example:
       byleave connect --server http://127.0.0.1:8477 --project proj_1 --workspace ~/code/app
     """
-    _log(logging.WARNING, verbose=verbose)
-    from .connect import connect as work
+    _log(logging.INFO if stdio else logging.WARNING, verbose=verbose)
     from .looping import run_long
+
+    if stdio:
+        if server or project or wait or as_json or workspace != Path():
+            raise typer.BadParameter("the editor says all else over stdin", param_hint="--stdio")
+        from .connect import serve_editor
+
+        raise typer.Exit(run_long(serve_editor()))
+    from .connect import connect as work
 
     raise typer.Exit(
         run_long(work(server_url=server, project_id=project, directory=workspace, wait=wait, as_json=as_json))
@@ -368,7 +379,8 @@ def version(as_json: AsJson = False) -> None:
     from importlib.metadata import version as installed
 
     number = installed("byleave")
-    typer.echo(f'{{"version": "{number}"}}' if as_json else f"byleave {number}")
+    # The number of `protocol.engine`, by which an editor knows whether it fits; loading that would take a while.
+    typer.echo(f'{{"version": "{number}", "engine": 1}}' if as_json else f"byleave {number}")
 
 
 app.add_typer(approvals_app, name="approvals")

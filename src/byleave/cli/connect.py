@@ -2,14 +2,17 @@
 
 Asks on a terminal; without one it executes quietly what others approved, and logs to stderr. A server that cannot be
 reached at the start is an error (exit code 3), unless `--wait` says to keep trying; once connected, it connects again
-by itself for as long as it runs.
+by itself for as long as it runs. With `--stdio` an editor drives it (`client.engine`).
 """
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 from byleave.client import ClientConnection, ServerApi, TerminalPrompt, connect_client
+from byleave.client.engine import Engine
 from byleave.client.outbox import pause
+from byleave.client.stdio import own_channel
 from byleave.protocol.errors import NotFound, RefusedError, UnreachableError
 from byleave.settings import ClientSettings
 from byleave.telemetry import configured
@@ -39,6 +42,15 @@ async def connect(
     if failed:
         serving.result()  # raises what ended it
     say("Stopped.")
+    return ExitCode.OK
+
+
+async def serve_editor() -> ExitCode:
+    """Be the engine of the editor that started this process, until it goes away."""
+    async with own_channel() as channel:
+        engine = Engine(channel, partial(read_settings, ClientSettings))
+        with on_stop(engine.stop):
+            await engine.run()
     return ExitCode.OK
 
 

@@ -11,12 +11,10 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+from byleave.client.local_calls import run_here, told
 from byleave.protocol.errors import ByleaveError, ExecutionCancelled
-from byleave.protocol.states import ErrorType
-from byleave.protocol.values import new_id
-from byleave.protocol.verdicts import VerdictLevel
 from byleave.settings import ClientSettings
-from byleave.workspace import CommandTimeout, Workspace
+from byleave.workspace import Workspace
 
 from .check import client_gate, read_object
 from .exits import ExitCode
@@ -32,9 +30,7 @@ def run_tool(tool_name: str, text: str, directory: Path) -> ExitCode:
         work = _run(tool_name, read_object(text), existing_directory(directory), settings)
         result = run_short(_stoppable(work))
     except ByleaveError as error:
-        result = _failure(error.message, error.error_type, error.hint)
-        if isinstance(error, CommandTimeout) and error.partial is not None:
-            result["result"] = error.partial.model_dump(mode="json")
+        result = told(error)
     put_json(result)
     return ExitCode.OK if result["success"] else ExitCode.FAILED
 
@@ -67,20 +63,6 @@ async def _run(tool_name: str, params: dict[str, Any], directory: Path, settings
     try:
         gate = client_gate(settings, workspace.root)
         workspace.obey(gate.rules.policy)
-        judgement = gate.judge(tool_name, params, workspace=str(workspace.root))
-        verdict = judgement.verdict
-        if verdict.refused or judgement.params is None:
-            kind = verdict.error_type or ErrorType.REFUSED
-            return _failure(verdict.message, kind, verdict.findings[0].instead)
-        record_as = None if verdict.level is VerdictLevel.LOW else new_id("tool")
-        result = await workspace.run(
-            judgement.tool_name, judgement.params, network=verdict.network, record_as=record_as
-        )
-        return result.model_dump(mode="json")
+        return await run_here(gate, workspace, tool_name, params)
     finally:
         await workspace.close()
-
-
-def _failure(message: str, kind: ErrorType, hint: str | None) -> dict[str, Any]:
-    failure: dict[str, Any] = {"success": False, "error": message, "error_type": kind.value}
-    return {**failure, "hint": hint} if hint else failure

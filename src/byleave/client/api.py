@@ -8,7 +8,9 @@ that it is that server. Bodies and headers are never logged.
 
 import io
 import socket
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
@@ -37,6 +39,7 @@ from byleave.protocol.errors import (
     NotFound,
     Problem,
     RefusedError,
+    SignedOut,
     UnreachableError,
 )
 from byleave.protocol.executions import (
@@ -56,7 +59,7 @@ from byleave.protocol.policies import PolicyDeclaration
 from byleave.protocol.tools import ToolCatalogue
 
 from .addresses import loopback_numbers
-from .feed import CONNECT_SECONDS, BadFrame, FeedStream
+from .feed import CONNECT_SECONDS, BadFrame, FeedStream, server_date
 from .identity import TOKEN_HINT
 from .log import log
 from .pinning import Pinned
@@ -244,6 +247,13 @@ class ServerApi:
             headers["Last-Event-ID"] = str(last_event_id)
         return FeedStream(self, self._url(f"{_project(project_id)}/chat/stream", query), headers, on_bad_frame)
 
+    def feed_at(self, path: str, last_event_id: str | None) -> FeedStream:
+        """A feed by its path and query, for a program that reads frames itself."""
+        headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-store"}
+        if last_event_id is not None:
+            headers["Last-Event-ID"] = last_event_id
+        return FeedStream(self, self._url(path, {}), headers)
+
     def tool_stream(self, tool_id: str, last_event_id: int | None = None) -> FeedStream:
         """The feed of one call, from its beginning or from where one was."""
         headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-store"}
@@ -272,6 +282,21 @@ class ServerApi:
     async def _send(
         self, method: str, path: str, query: Mapping[str, str | int], data: bytes | None, seconds: float
     ) -> bytes:
+        async with self._asked(method, path, query, data, seconds) as response:
+            if response.status >= 300:
+                raise await self.problem(response)
+            return await response.read()
+
+    async def ask(self, method: str, path: str, data: bytes | None) -> tuple[int, bytes, datetime | None]:
+        """One request as it is: the answer's status, its body, and the server's clock."""
+        seconds = ANSWER_SECONDS + len(data or b"") / 100_000
+        async with self._asked(method, path, {}, data, seconds) as response:
+            return response.status, await response.read(), server_date(response)
+
+    @asynccontextmanager
+    async def _asked(
+        self, method: str, path: str, query: Mapping[str, str | int], data: bytes | None, seconds: float
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
         headers = None if data is None else {"Content-Type": "application/json"}
         # In pieces when it is large: in one piece it would hold up everything else this process does.
         body = io.BytesIO(data) if data is not None and len(data) > LARGE_BYTES else data
@@ -281,9 +306,7 @@ class ServerApi:
             async with self.session.request(
                 method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
-                if response.status >= 300:
-                    raise await self.problem(response)
-                return await response.read()
+                yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self.unreachable(error) from error
 
@@ -346,7 +369,7 @@ def _error(status: int, problem: Problem, location: str | None) -> ByleaveError:
             hint="give the server's final address with --server",
         )
     if status == 401:
-        return ConfigurationError(detail, hint=hint or TOKEN_HINT)
+        return SignedOut(detail, hint=hint or TOKEN_HINT)
     if status == 403:
         return RefusedError(detail, hint=hint or TOKEN_HINT + ", with the scopes this needs")
     if status == 404:

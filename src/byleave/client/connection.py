@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from byleave.policies import LoadedPolicy, load_policy, machine_gate
+from byleave.protocol.changes import UndoPlan
 from byleave.protocol.errors import ByleaveError, ConfigurationError, NotFound, UnreachableError
 from byleave.protocol.events import (
     ApprovalDecided,
@@ -29,7 +30,7 @@ from byleave.settings import ClientSettings
 from byleave.workspace import Workspace
 
 from .api import ServerApi
-from .handler import ToolHandler
+from .handler import ExecutionObserver, ToolHandler
 from .identity import TOKEN_HINT, load_token, open_identity
 from .journal import Journal
 from .log import log
@@ -45,6 +46,8 @@ GOOD_SECONDS = 5.0
 """A connection that lasted so long, or brought an event, was a good one: the pauses start small again."""
 
 OnEvent = Callable[[int, FeedEvent], None]
+OnConnection = Callable[[UnreachableError | None], None]
+"""Told when the feed is open (None), and why it is not each time it could not be opened or broke off."""
 
 
 class ClientConnection:
@@ -61,6 +64,8 @@ class ClientConnection:
         rules: LoadedPolicy,
         interactive: bool = False,
         on_event: OnEvent | None = None,
+        on_connection: OnConnection | None = None,
+        on_undone: Callable[[UndoPlan, str], None] | None = None,
     ) -> None:
         self.project_id = project_id
         self.workspace = workspace
@@ -77,10 +82,12 @@ class ClientConnection:
             link=api,
             forget=handler.forget_reads,
             intents=UndoIntents(journal.directory),
+            on_done=on_undone,
         )
         self._journal = journal
         self._interactive = interactive
         self._on_event = on_event
+        self._on_connection: OnConnection = on_connection or _unheard
         self._last_event_id: int | None = None
         self._failures = 0
         self._catching_up: asyncio.Task[None] | None = None
@@ -89,6 +96,11 @@ class ClientConnection:
     @property
     def client_id(self) -> str:
         return self.api.client_id or ""
+
+    @property
+    def unsent(self) -> int:
+        """Results that the server does not have yet."""
+        return len(self._journal.unsent)
 
     async def __aenter__(self) -> Self:
         return self
@@ -108,8 +120,10 @@ class ClientConnection:
             try:
                 await self._serve(isolation.backend)
                 log.info("stream ended by the server", server=self.api.server_url)
+                self._on_connection(UnreachableError("The server ended the connection."))
             except UnreachableError as error:
                 log.warning("not connected", error=error.message)
+                self._on_connection(error)
             finally:
                 self.connected.clear()
             if loop.time() - began > GOOD_SECONDS:
@@ -145,6 +159,7 @@ class ClientConnection:
             if stream.server_time is not None:
                 self.handler.set_server_time(stream.server_time)
             self.connected.set()
+            self._on_connection(None)
             log.info("connected", server=self.api.server_url, project=self.project_id, again=self._failures > 0)
             await self._end_catching_up()
             self._catching_up = asyncio.create_task(self._catch_up())
@@ -217,6 +232,9 @@ class ClientConnection:
                 pass
 
 
+def _unheard(_: UnreachableError | None) -> None: ...
+
+
 def connect_client(
     settings: ClientSettings,
     project_id: str,
@@ -224,6 +242,9 @@ def connect_client(
     prompt: ApprovalPrompt | None = None,
     *,
     on_event: OnEvent | None = None,
+    on_connection: OnConnection | None = None,
+    on_undone: Callable[[UndoPlan, str], None] | None = None,
+    observer: ExecutionObserver | None = None,
 ) -> ClientConnection:
     """Put a client together from settings. Call it inside a running loop, and close what it gives."""
     token = settings.token.get_secret_value() if settings.token is not None else load_token(settings.home)
@@ -247,6 +268,7 @@ def connect_client(
         journal=journal,
         link=api,
         prompt=prompt,
+        observer=observer,
     )
     return ClientConnection(
         project_id=project_id,
@@ -257,4 +279,6 @@ def connect_client(
         rules=rules,
         interactive=prompt is not None,
         on_event=on_event,
+        on_connection=on_connection,
+        on_undone=on_undone,
     )

@@ -53,6 +53,8 @@ class FeedStream:
         self._headers = headers
         self._on_bad_frame = on_bad_frame
         self._response: aiohttp.ClientResponse | None = None
+        self.status = 0
+        """The answer's; 0 while there is none."""
         self.server_time: datetime | None = None
         """The server's clock when it answered."""
 
@@ -63,6 +65,7 @@ class FeedStream:
             response = await self._api.session.get(url, headers=self._headers, timeout=timeout, allow_redirects=False)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._api.unreachable(error) from error
+        self.status = response.status
         if response.status != 200:
             try:
                 raise await self._api.problem(response)
@@ -73,7 +76,7 @@ class FeedStream:
             raise ConfigurationError(
                 f"What answers at {self._api.server_url} has no feed.", hint="is this the address of a Byleave server?"
             )
-        self.server_time = _date(response.headers.get("Date"))
+        self.server_time = server_date(response)
         self._response = response
         return self
 
@@ -94,6 +97,15 @@ class FeedStream:
                 async for pair in self._events():
                     yield pair
             return
+        async for frame in self.frames():
+            event = self._event(frame)
+            if event is not None:
+                yield event
+
+    async def frames(self) -> AsyncGenerator[Frame]:
+        """The frames as they come; the stream must be entered."""
+        if self._response is None:
+            raise RuntimeError("The feed is not open.")
         reader = FrameReader()
         content = self._response.content
         while True:
@@ -104,9 +116,7 @@ class FeedStream:
             if not chunk:
                 return
             for frame in reader.feed(chunk):
-                event = self._event(frame)
-                if event is not None:
-                    yield event
+                yield frame
 
     def _event(self, frame: Frame) -> tuple[int, FeedEvent] | None:
         """A frame as an event. What a newer server says and we do not understand is passed over, never fatal."""
@@ -124,7 +134,9 @@ class FeedStream:
             return None
 
 
-def _date(header: str | None) -> datetime | None:
+def server_date(response: aiohttp.ClientResponse) -> datetime | None:
+    """The server's clock when it answered."""
+    header = response.headers.get("Date")
     try:
         return parsedate_to_datetime(header) if header else None
     except ValueError:

@@ -45,7 +45,7 @@ from .checks import TOO_LATE, SignalChecks, bound_of
 from .inspector import Inspector
 from .journal import Journal
 from .log import log, on_every_line
-from .outbox import Link, LiveOutput, Outbox
+from .outbox import Link, LiveOutput, Outbox, Stream
 from .questions import ApprovalPrompt
 from .reports import Ending, ending
 from .waiting import WaitingSignals
@@ -68,6 +68,19 @@ class ActiveExecution:
     """Why it was called off."""
 
 
+class ExecutionObserver:
+    """Hears what becomes of executions, as it happens. This one does nothing; an editor's engine tells the editor."""
+
+    def started(self, event: ExecutionSignal) -> None: ...
+
+    def output(self, tool_id: str, stream: Stream, text: str) -> None:
+        """A piece of what a command prints, with secrets masked."""
+
+    def ended(self, result: ClientResult) -> None: ...
+
+    def acknowledged(self, event: ResultAcknowledged) -> None: ...
+
+
 class ToolHandler:
     """Executes what the server signals, asks what needs asking, reports everything (C1)."""
 
@@ -82,11 +95,15 @@ class ToolHandler:
         journal: Journal,
         link: Link,
         prompt: ApprovalPrompt | None = None,
+        observer: ExecutionObserver | None = None,
     ) -> None:
         self._settings = settings
+        self._observer = observer or ExecutionObserver()
         self._project_id = project_id
         self._client_id = client_id
         self._workspace = workspace
+        self.gate = gate
+        """The owner's."""
         self._journal = journal
         self._link = link
         self._checks = SignalChecks(project_id=project_id, workspace=workspace, gate=gate, link=link)
@@ -104,6 +121,8 @@ class ToolHandler:
         self._idle.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._history: deque[ClientResult] = deque(maxlen=HISTORY)
+        self._reported: deque[str] = deque(maxlen=HISTORY)
+        """Calls of this client whose results the server has not acknowledged on the feed yet."""
         self._disposed = False
         self._queued_at: dict[str, int] = {}
         self._stop_gauge = telemetry.gauge(
@@ -208,6 +227,9 @@ class ToolHandler:
             log.info("result acknowledged", tool_id=event.tool_id, status=event.status.value)
         else:
             log.debug("acknowledgement of nothing open", tool_id=event.tool_id, status=event.status.value)
+        if event.tool_id in self._reported:
+            self._reported.remove(event.tool_id)
+            self._observer.acknowledged(event)
 
     async def dispose(self) -> None:
         """End everything (C8): timers, questions, queue, processes. What is not delivered stays in the journal."""
@@ -289,6 +311,7 @@ class ToolHandler:
             if active.cancelled is not None:
                 raise ExecutionCancelled(active.cancelled)
             active.running = True
+            self._observer.started(event)
             with self._span(event):
                 outcome = await self._perform(event)
         except asyncio.CancelledError:
@@ -348,7 +371,7 @@ class ToolHandler:
         await self._journal.acting(event.tool_id, event.tool_name, event.digest, durable=changes)
         live = None
         if event.tool_name == "execute_command":
-            live = LiveOutput(self._link, self._project_id, event.tool_id)
+            live = LiveOutput(self._link, self._project_id, event.tool_id, self._observer.output)
         # Past its deadline nobody wants it any more, and a server that is out of reach cannot call it off.
         until = self._checks.ends_at(event)
         seconds = min(TOOLS[event.tool_name].timeout_seconds + OVERTIME_SECONDS, until - time.time())
@@ -381,6 +404,8 @@ class ToolHandler:
         body = end.report()
         past = end.summary(len(body))
         self._history.append(past)
+        self._reported.append(end.tool_id)
+        self._observer.ended(past)
         if end.error is not None:
             # Masked before it is cut: half a secret would no longer look like one.
             said = mask_text(str(end.error))[:MAX_ERROR_CHARACTERS]

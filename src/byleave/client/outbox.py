@@ -8,7 +8,7 @@ the opposite: a convenience, masked, sent once, never waited for, because the re
 import asyncio
 import contextlib
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Literal, Protocol
 
 from byleave.gate import MaskedStream
@@ -167,10 +167,14 @@ class LiveOutput:
     A line is held back until it ends, because half a secret does not look like one. The server masks again.
     """
 
-    def __init__(self, link: Link, project_id: str, tool_id: str) -> None:
+    def __init__(
+        self, link: Link, project_id: str, tool_id: str, heard: Callable[[str, Stream, str], None] | None = None
+    ) -> None:
         self._link = link
         self._project_id = project_id
         self._tool_id = tool_id
+        self._heard = heard
+        """Gets the same pieces here, whether or not the server can be reached."""
         self._waiting: list[tuple[Stream, str]] = []
         self._streams: dict[Stream, MaskedStream] = {}
         self._cut: set[Stream] = set()
@@ -238,6 +242,8 @@ class LiveOutput:
     async def _post(self, stream: Stream, text: str) -> bool:
         chunk = OutputChunk(stream=stream, text=text, sequence=self._sequence)
         self._sequence += 1
+        if self._heard is not None:
+            self._heard(self._tool_id, stream, text)
         try:
             await self._link.post_output(self._project_id, self._tool_id, chunk)
         except ByleaveError as error:

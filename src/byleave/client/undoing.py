@@ -57,6 +57,7 @@ class Undoer:
         link: UndoLink,
         forget: Callable[[], None],
         intents: UndoIntents,
+        on_done: Callable[[UndoPlan, str], None] | None = None,
     ) -> None:
         self._project_id = project_id
         self._client_id = client_id
@@ -65,6 +66,8 @@ class Undoer:
         self._forget = forget
         """Ends what is remembered of files: they change."""
         self._intents = intents
+        self._on_done = on_done
+        """Told of each undo that changed something, with the id under which it can be taken back."""
         self._alone = asyncio.Lock()
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -140,6 +143,8 @@ class Undoer:
             finally:
                 self._forget()
             log.info("undone", tool_id=event.tool_id, undo_id=undo_id, paths=plan.total_files)
+            if self._on_done is not None and undo_id is not None:
+                self._on_done(plan, undo_id)
             return UndoReport(request_id=request_id, plan=plan, undo_id=undo_id, done=True)
         except UndoRefused as error:
             return UndoReport(request_id=request_id, plan=error.plan, problem=_problem(error))

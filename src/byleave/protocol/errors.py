@@ -17,6 +17,7 @@ ByleaveError
 │   └── ConcurrencyLimitError  the queue is full
 ├── ToolApprovalTimeout    nobody answered in time
 ├── ConfigurationError     the operator: a setting is wrong or missing
+│   └── SignedOut              the server does not take the token
 └── UnreachableError       the server cannot be reached
 
 Every message stands alone as a sentence; `hint` says what to do next.
@@ -109,6 +110,10 @@ class ToolApprovalTimeout(ByleaveError):
 
 
 class ConfigurationError(ByleaveError):
+    pass
+
+
+class SignedOut(ConfigurationError):
     pass
 
 

@@ -13,7 +13,8 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from byleave.protocol.schema import describe, wire_schema
+from byleave.protocol import engine
+from byleave.protocol.schema import describe, wire_schema, wire_words
 from byleave.protocol.states import Scope
 from byleave.protocol.values import JsonObject
 
@@ -165,7 +166,9 @@ def _ref(name: str) -> JsonObject:
 
 def _words() -> JsonObject:
     words: JsonObject = wire_schema()["$defs"]
-    return _moved(words)
+    # An editor's engine speaks to its editor, not to the server.
+    local = {name for name, word in wire_words().items() if word.__module__ == engine.__name__}
+    return _moved({name: word for name, word in words.items() if name not in local})
 
 
 def _moved(value: Any) -> Any:

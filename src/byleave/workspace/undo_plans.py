@@ -20,6 +20,7 @@ from typing import Any
 
 from byleave.gate import mask_text, secret_name
 from byleave.protocol.changes import MAX_SHOWN_TEXT, MAX_UNDO_FILES, ShownChange, UndoPlan
+from byleave.protocol.engine import MAX_LISTED_CHANGES, ChangedFile, TextBefore, UndoList, UndoneCall
 from byleave.protocol.errors import CallerError, ToolFailure
 
 from .denials import Denials
@@ -37,6 +38,7 @@ from .undo_words import (
     mode_words,
     plan_notes,
     readable,
+    text_in,
     texts_of,
     why_not,
 )
@@ -133,6 +135,44 @@ class UndoDesk:
                     raise UndoRefused("Its time was up before it could begin; nothing was undone.", told)
                 done = history.apply(plan)
         return told, done.id if done.changes else None
+
+    def changes(self) -> UndoList:
+        """The files that calls changed and nobody took back, and the undos that can be brought back; newest first."""
+        with self._lock:
+            entries = self._open().entries()
+        begun = {one.undoes for one in entries if one.undoes is not None and not one.done}
+        calls = {one.id for one in entries if one.undoes is None}
+        changed = [
+            ChangedFile(
+                tool_id=one.id, path=_path(path), kind=change_kind(*pair), at=one.at, interrupted=one.id in begun
+            )
+            for one in reversed(entries)
+            if one.undoable and one.undoes is None
+            for path, pair in one.changes.items()
+            if any(state is not None and state.kind == "file" for state in pair)
+        ]
+        undone = [
+            UndoneCall(undo_id=one.id, paths=[_path(path) for path in one.changes][:MAX_UNDO_FILES], at=one.at)
+            for one in reversed(entries)
+            if one.undoable and one.undoes in calls
+        ]
+        return UndoList(changes=changed[:MAX_LISTED_CHANGES], undone=undone[:MAX_LISTED_CHANGES])
+
+    def before(self, tool_id: str, path: str) -> TextBefore:
+        """What a file of `changes` held before a call changed it."""
+        with self._lock:
+            history = self._open()
+            entries = (one.changes for one in history.entries() if one.id == tool_id)
+            found = next(
+                ((name, pair[0]) for one in entries for name, pair in one.items() if _path(name) == path), None
+            )
+            if found is None or found[1] is None:
+                return TextBefore(text=None, shown=True)
+            name, state = found
+            if self._forbids(name, "read_file"):
+                return TextBefore(text=None, shown=False)
+            text = text_in(history.content(state), 4 * MAX_SHOWN_TEXT)
+        return TextBefore(text=text, shown=text is not None)
 
     def outcome(self, tool_id: str, since: str) -> tuple[str, int, bool] | None:
         """The last undo of a call that was begun since a moment: its id, how many paths, whether it was finished."""

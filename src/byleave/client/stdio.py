@@ -1,0 +1,148 @@
+"""JSON-RPC 2.0 on a pair of pipes, framed by `Content-Length` as language servers do it.
+
+`Channel.serve` answers requests side by side until the other end closes its pipe; then it returns. A message that is no
+JSON-RPC ends the conversation: after it nobody could tell where the next one begins. Nothing here knows a method.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from byleave.protocol.errors import ByleaveError, CallerError, ConfigurationError
+
+from .log import log
+
+MAX_HEADER_BYTES = 4096
+MAX_BODY_BYTES = 256 * 1024 * 1024
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+FAILED = -32000
+"""A `ByleaveError`: `data` has its class's name and its hint."""
+
+Handler = Callable[[str, Any], Awaitable[Any]]
+
+
+class MethodNotFound(CallerError):
+    """A request that nobody here answers."""
+
+
+class InvalidParams(CallerError):
+    """A request whose parameters are of another form."""
+
+
+class Channel:
+    """One conversation with whoever started this process."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._gone = False
+
+    async def serve(self, handle: Handler) -> None:
+        """Answer until the other end goes away; requests that are still worked on then are cancelled."""
+        try:
+            while (message := await self._read()) is not None:
+                task = asyncio.create_task(self._answer(handle, message))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        finally:
+            self._gone = True
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def notify(self, method: str, params: Any) -> None:
+        """Say something that needs no answer. Never raises: whoever listened may have gone."""
+        self._write({"jsonrpc": "2.0", "method": method, "params": params})
+
+    async def drain(self) -> None:
+        """Wait until the other end has read enough: who sends much without it fills our memory."""
+        try:
+            await self._writer.drain()
+        except OSError:
+            self._gone = True
+
+    async def _read(self) -> dict[str, Any] | None:
+        """The next message; None when there is none any more."""
+        length: int | None = None
+        try:
+            while line := (await self._reader.readuntil(b"\n")).strip():
+                name, _, value = line.partition(b":")
+                if name.strip().lower() == b"content-length" and value.strip().isdigit():
+                    length = int(value)
+            if length is None or length > MAX_BODY_BYTES:
+                raise ConfigurationError("What arrives on stdin is no JSON-RPC message with a Content-Length.")
+            message: Any = json.loads(await self._reader.readexactly(length))
+        except asyncio.IncompleteReadError:
+            return None
+        except (asyncio.LimitOverrunError, ValueError, RecursionError):
+            raise ConfigurationError("What arrives on stdin is no JSON-RPC message.") from None
+        if not isinstance(message, dict):
+            raise ConfigurationError("What arrives on stdin is no JSON-RPC message.")
+        return cast("dict[str, Any]", message)
+
+    async def _answer(self, handle: Handler, message: dict[str, Any]) -> None:
+        number, method = message.get("id"), message.get("method")
+        if not isinstance(method, str) or number is None:
+            return  # an answer to nothing we asked, or a notification: none means anything here
+        answer: dict[str, Any]
+        try:
+            answer = {"result": await handle(method, message.get("params"))}
+        except ByleaveError as error:
+            answer = {"error": _problem(error)}
+        except Exception as error:  # noqa: BLE001 - a boundary: every request is answered, whatever goes wrong
+            log.error("request failed unexpectedly", method=method[:100], exc_info=error)
+            answer = {"error": {"code": INTERNAL_ERROR, "message": f"The engine failed with {type(error).__name__}."}}
+        self._write({"jsonrpc": "2.0", "id": number, **answer})
+        await self.drain()
+
+    def _write(self, message: dict[str, Any]) -> None:
+        if self._gone or self._writer.is_closing():
+            return
+        # ASCII: names of files may hold halves of surrogate pairs, which UTF-8 has no bytes for.
+        body = json.dumps(message, separators=(",", ":")).encode("ascii")
+        self._writer.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+
+def _problem(error: ByleaveError) -> dict[str, Any]:
+    codes: dict[type[ByleaveError], int] = {MethodNotFound: METHOD_NOT_FOUND, InvalidParams: INVALID_PARAMS}
+    data = {"kind": type(error).__name__, "hint": error.hint}
+    return {"code": codes.get(type(error), FAILED), "message": error.message, "data": data}
+
+
+@asynccontextmanager
+async def own_channel() -> AsyncGenerator[Channel]:
+    """The channel on this process's stdin and stdout, which nothing else in the process can use any more.
+
+    Both move to descriptors that no child inherits; in their places are /dev/null and stderr, so that a stray `print`
+    cannot break the wire and a command cannot speak on it.
+    """
+    if os.isatty(0):
+        raise ConfigurationError(
+            "`byleave connect --stdio` speaks with a program, not with a person.",
+            hint="leave out --stdio to connect in this terminal",
+        )
+    incoming, outgoing = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    os.close(nothing)
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=MAX_HEADER_BYTES)
+    reading, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(incoming, "rb", buffering=0)
+    )
+    writing, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(outgoing, "wb", buffering=0)
+    )
+    writer = asyncio.StreamWriter(writing, protocol, None, loop)
+    try:
+        yield Channel(reader, writer)
+    finally:
+        reading.close()
+        writer.close()

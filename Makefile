@@ -14,6 +14,8 @@ COVERAGE ?= $(shell [ "$$(nproc)" -ge 4 ] && echo 1)
 BROWSER_WORKERS ?= 2
 MINUTES ?= 3
 VSCODE := $(shell find vscode/src vscode/media -type f 2>/dev/null) vscode/package.json vscode/esbuild.mjs
+# The Python client, which the .vsix carries as a wheel.
+ENGINE := $(shell find src/byleave -name '*.py' -o -name '*.toml') pyproject.toml requirements-client.lock
 UI := $(shell find ui/src ui/public -type f 2>/dev/null) ui/index.html ui/vite.config.ts ui/tsconfig.json
 UV = $(shell uv --version >/dev/null 2>&1 && echo uv || echo .venv/.tools/bin/uv)
 
@@ -52,7 +54,7 @@ src/byleave/server/page/index.html: ui/node_modules/.ready schema/types.ts $(UI)
 vsix: dist/byleave.vsix ## pack the VS Code extension into dist/
 	@:
 
-dist/byleave.vsix: vscode/node_modules/.ready ui/node_modules/.ready schema/types.ts $(UI) $(VSCODE) scripts/vsix
+dist/byleave.vsix: vscode/node_modules/.ready ui/node_modules/.ready schema/types.ts $(UI) $(VSCODE) $(ENGINE) scripts/vsix
 	@scripts/vsix
 	@touch $@
 
@@ -135,6 +137,9 @@ schema: setup schema/node_modules/.ready ## write every generated file: schema/,
 lock: setup ## pin all dependencies again after a change in pyproject.toml
 	@$(UV) pip compile pyproject.toml --all-extras --group dev --universal --generate-hashes \
 		--no-annotate --no-header --no-emit-find-links -q -o requirements.lock
+	@# The client alone, at the versions that are tested here.
+	@$(UV) pip compile pyproject.toml -c requirements.lock --universal --generate-hashes \
+		--no-annotate --no-header --no-emit-find-links -q -o requirements-client.lock
 
 fuzz: setup ## run what the gate calls LOW under strace in a sandbox, for MINUTES
 	@scripts/setup-tests
@@ -159,5 +164,5 @@ bench-asking: setup ## how often a person would be asked, over what real agents 
 	@$(BIN)/python -m bench.asking
 
 clean: ## remove what the targets above made, .venv included
-	rm -rf .venv .vscode-host schema/node_modules ui/node_modules vscode/node_modules src/byleave/server/page vscode/dist .coverage .coverage.* htmlcov dist build
+	rm -rf .venv .vscode-host schema/node_modules ui/node_modules vscode/node_modules src/byleave/server/page vscode/dist vscode/engine .coverage .coverage.* htmlcov dist build
 	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,7 +1,9 @@
-"""Check that requirements.lock agrees with pyproject.toml: offline, so that CI cannot fail for the network's reasons.
+"""Check that the lock files agree with pyproject.toml: offline, so that CI cannot fail for the network's reasons.
+
+requirements.lock pins everything, requirements-client.lock the client alone, at the same versions.
 
 Every direct requirement must be pinned to a version that fits it, every pin must carry hashes, and no address of a
-registry may stand in the file. Writes nothing.
+registry may stand in the files. Writes nothing.
 """
 
 import re
@@ -16,10 +18,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*])?==(?P<version>[^ ;\\]+)")
 
 
-def wanted() -> list[Requirement]:
-    """Every requirement of pyproject.toml, extras and the dev group included."""
+def wanted(*, client: bool) -> list[Requirement]:
+    """Requirements of pyproject.toml: the client's, or all with extras and the dev group."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     lines: list[str] = list(project["project"]["dependencies"])
+    if client:
+        return [Requirement(line) for line in lines]
     for extra in project["project"]["optional-dependencies"].values():
         lines += extra
     lines += project["dependency-groups"]["dev"]
@@ -37,19 +41,26 @@ def pinned(text: str) -> dict[str, str]:
 
 
 def complaints() -> list[str]:
-    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    everything = pinned((ROOT / "requirements.lock").read_text(encoding="utf-8"))
+    client = pinned((ROOT / "requirements-client.lock").read_text(encoding="utf-8"))
+    said = [f"{name!r} is {version} for the client alone." for name, version in client.items() - everything.items()]
+    return said + _complaints("requirements.lock", client=False) + _complaints("requirements-client.lock", client=True)
+
+
+def _complaints(file: str, *, client: bool) -> list[str]:
+    text = (ROOT / file).read_text(encoding="utf-8")
     pins = pinned(text)
     said: list[str] = []
-    for requirement in wanted():
+    for requirement in wanted(client=client):
         version = pins.get(canonicalize_name(requirement.name))
         if version is None:
-            said.append(f"{requirement.name!r} is required but not pinned.")
+            said.append(f"{requirement.name!r} is required but not pinned in {file}.")
         elif not requirement.specifier.contains(version, prereleases=True):
             said.append(f"{requirement.name!r} is pinned to {version}, but pyproject.toml asks for {requirement}.")
     blocks = re.split(r"\n(?=\S)", text.strip())
     said += [f"{block.split()[0]!r} has no hash." for block in blocks if "--hash=" not in block]
     if re.search(r"https?://|--(?:extra-)?index-url|--find-links", text):
-        said.append("An address stands in requirements.lock.")
+        said.append(f"An address stands in {file}.")
     return said
 
 

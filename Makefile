@@ -113,9 +113,6 @@ check-lint: schema/node_modules/.ready
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python scripts/check_lock.py
 	@$(BIN)/python scripts/schema.py --check
-	@$(BIN)/python scripts/gate_tables.py --check
-	@$(BIN)/python scripts/vectors.py --check
-	@$(BIN)/python scripts/machine_tables.py --check
 
 check-types:
 	@$(BIN)/pyright src tests bench scripts
@@ -128,11 +125,8 @@ fix: setup ## format, and mend what ruff can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-schema: setup schema/node_modules/.ready ## write every generated file: schema/, docs/settings.md, the extension's tables and vectors
+schema: setup schema/node_modules/.ready ## write every generated file: schema/, docs/settings.md
 	@$(BIN)/python scripts/schema.py
-	@$(BIN)/python scripts/gate_tables.py
-	@$(BIN)/python scripts/vectors.py
-	@$(BIN)/python scripts/machine_tables.py
 
 lock: setup ## pin all dependencies again after a change in pyproject.toml
 	@$(UV) pip compile pyproject.toml --all-extras --group dev --universal --generate-hashes \

@@ -2142,6 +2142,7 @@ export interface EngineRequests {
   "initialize": [Initialize, Initialized];
   "shutdown": [Nothing, Nothing];
   "server/exchange": [ExchangeLink, ExchangedToken];
+  "server/try": [UseServer, ServerAnswer];
   "server/use": [UseServer, Nothing];
   "server/forget": [Nothing, Nothing];
   "server/request": [ServerRequest, ServerAnswer];

@@ -1,9 +1,8 @@
-// Bundles the extension for the editor's Node: the extension itself and the thread that searches, one file each. `vscode`
-// is the editor's own.
+// Bundles the extension for the editor's Node into one file. `vscode` is the editor's own.
 import { build } from "esbuild";
 
 await build({
-  entryPoints: { extension: "src/extension.ts", scan_worker: "src/tools/scan_worker.ts" },
+  entryPoints: { extension: "src/extension.ts" },
   outdir: "dist",
   outExtension: { ".js": ".cjs" },
   bundle: true,

@@ -21,7 +21,7 @@ def test_version_is_printed(byleave: Any) -> None:
     from importlib.metadata import version
 
     assert byleave.run("version").stdout == f"byleave {version('byleave')}\n"
-    assert byleave.json("version", "--json") == {"version": version("byleave")}
+    assert byleave.json("version", "--json") == {"version": version("byleave"), "engine": 1}
 
 
 def test_help_names_every_command(byleave: Any) -> None:

@@ -224,7 +224,9 @@ async def test_the_chat_reaches_nothing_but_its_own_routes(editor: Editor, site:
     assert caught.value.code == -32602
 
 
-async def test_a_link_is_exchanged_once(editor: Editor, user: User, site: Site) -> None:
+async def test_a_token_is_tried_and_a_link_is_exchanged_once(editor: Editor, user: User, site: Site) -> None:
+    tried = await editor.ask("server/try", server_url=site.url, token=site.token("bob"))
+    assert (tried["status"], tried["body"]["user_id"]) == (200, "bob")
     code = (await user.post("/my/signin")).body["path"].partition("code=")[2]
     told = await editor.ask("server/exchange", server_url=site.url, code=code)
     assert (told["user_id"], "execute" in told["scopes"]) == ("alice", True)

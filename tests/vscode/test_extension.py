@@ -176,7 +176,7 @@ async def test_a_write_is_seen_as_a_difference_and_happens_when_it_is_allowed(de
     await desk.begin()
     await desk.window.say("write notes.md: buy milk")
     await expect(desk.window.status).to_have_text("Byleave: 1 waiting")
-    await desk.question.get_by_role("button", name="Open as a difference").click()
+    await desk.question.get_by_role("button", name="Open diff").click()
     viewer = desk.window.page.locator(".monaco-diff-editor")
     await expect(viewer.locator(".editor.original")).to_contain_text("bread")
     await expect(viewer.locator(".editor.modified")).to_contain_text("milk")

@@ -63,8 +63,8 @@ export interface Host {
   forget?: () => void;
   /** Shows a file of the workspace where the host can; absent where it cannot. */
   openFile?: (path: string, line?: number) => void;
-  /** Shows a difference in the host's own viewer; absent where it has none. */
-  showDiff?: (title: string, before: string, after: string) => void;
+  /** Shows a difference in the host's own viewer; absent where it has none. `approvalId`: the question it belongs to. */
+  showDiff?: (title: string, before: string, after: string, approvalId: string | null) => void;
   /** Absent where the host tells the person in its own way. */
   readonly alerts?: Alerts;
   /** Ends the sign-in; absent where the host signs in by itself. */

@@ -94,8 +94,8 @@ export class VsCodeHost implements Host {
     this.#editor.postMessage({ type: "open-file", path, line: line ?? null });
   };
 
-  showDiff = (title: string, before: string, after: string): void => {
-    this.#editor.postMessage({ type: "show-diff", title, before, after });
+  showDiff = (title: string, before: string, after: string, approvalId: string | null): void => {
+    this.#editor.postMessage({ type: "show-diff", title, before, after, approvalId });
   };
 
   signOut = async (): Promise<void> => {

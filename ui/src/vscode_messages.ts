@@ -20,7 +20,7 @@ export type FromChat =
   | { type: "feed"; id: number; path: string; lastEventId: string | null }
   | { type: "unfeed"; id: number }
   | { type: "open-file"; path: string; line: number | null }
-  | { type: "show-diff"; title: string; before: string; after: string }
+  | { type: "show-diff"; title: string; before: string; after: string; approvalId: string | null }
   | { type: "command"; command: string };
 
 export type ToChat =

@@ -192,10 +192,10 @@ describe("a difference people read", () => {
   });
   it("opens in the host's own viewer where it has one", () => {
     const at = host({ showDiff: vi.fn() });
-    fireEvent.click(button("Open as a difference", open({ kind: "create", after: "x" }, at)));
+    fireEvent.click(button("Open diff", open({ kind: "create", after: "x" }, at)));
     expect(at.showDiff).toHaveBeenCalledWith("a.txt (new file)", "", "x");
     cleanup();
-    fireEvent.click(button("Open as a difference", open({ kind: "delete", before: "x" }, at)));
+    fireEvent.click(button("Open diff", open({ kind: "delete", before: "x" }, at)));
     expect(at.showDiff).toHaveBeenLastCalledWith("a.txt (deleted)", "x", "");
   });
 });

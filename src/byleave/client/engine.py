@@ -64,6 +64,7 @@ class Engine:
             "initialize": self._initialize,
             "shutdown": self._shutdown,
             "server/exchange": self._exchange,
+            "server/try": self._try_server,
             "server/use": self._use_server,
             "server/forget": self._forget_server,
             "server/request": self._request,
@@ -154,6 +155,11 @@ class Engine:
     async def _exchange(self, asked: messages.ExchangeLink) -> ExchangedToken:
         return await exchange_link(asked.server_url, asked.code)
 
+    async def _try_server(self, asked: messages.UseServer) -> Word:
+        """Whose token it is, as the server says; nothing else changes."""
+        async with ServerApi(asked.server_url, asked.token) as api:
+            return await _answer(api, "GET", "/my/me", None)
+
     async def _use_server(self, asked: messages.UseServer) -> Word:
         async with self._changing:
             api = ServerApi(asked.server_url, asked.token)  # raises where either makes no sense: then nothing changes
@@ -184,14 +190,7 @@ class Engine:
 
     async def _request(self, asked: messages.ServerRequest) -> Word:
         data = None if asked.method == "GET" else json.dumps(asked.body or {}).encode()
-        try:
-            status, body, date = await self._server.ask(asked.method, asked.path, data)
-        except ConfigurationError as error:
-            # It is there, and it is not the one: an answer of its own, so that a person is told.
-            told = {"detail": error.message, "hint": error.hint, "state": "unproven"}
-            return messages.ServerAnswer(status=421, body=told, server_time=None)
-        time = None if date is None else round(date.timestamp() * 1000)
-        return messages.ServerAnswer(status=status, body=_object(body), server_time=time)
+        return await _answer(self._server, asked.method, asked.path, data)
 
     async def _open_feed(self, asked: messages.OpenFeed) -> Word:
         if asked.feed in self._feeds or len(self._feeds) >= MAX_FEEDS:
@@ -449,6 +448,17 @@ def _resolved(connection: ClientConnection, path: str) -> messages.ResolvedPath:
             return messages.ResolvedPath(valid=False, error=refusal.message)
         real = str(disk.under_real_names(judgement.params)["path"])
     return messages.ResolvedPath(valid=True, real_path=os.path.normpath(os.path.join(root, real)))
+
+
+async def _answer(api: ServerApi, method: str, path: str, data: bytes | None) -> messages.ServerAnswer:
+    try:
+        status, body, date = await api.ask(method, path, data)
+    except ConfigurationError as error:
+        # It is there, and it is not the one: an answer of its own, so that a person is told.
+        told = {"detail": error.message, "hint": error.hint, "state": "unproven"}
+        return messages.ServerAnswer(status=421, body=told, server_time=None)
+    time = None if date is None else round(date.timestamp() * 1000)
+    return messages.ServerAnswer(status=status, body=_object(body), server_time=time)
 
 
 def _object(body: bytes) -> dict[str, Any] | None:

@@ -324,6 +324,7 @@ REQUESTS: dict[str, tuple[type[Word], type[Word]]] = {
     "initialize": (Initialize, Initialized),
     "shutdown": (Nothing, Nothing),
     "server/exchange": (ExchangeLink, ExchangedToken),
+    "server/try": (UseServer, ServerAnswer),
     "server/use": (UseServer, Nothing),
     "server/forget": (Nothing, Nothing),
     "server/request": (ServerRequest, ServerAnswer),

@@ -21,9 +21,11 @@ interface DiffViewProps {
   /** What the difference was read from and what holds it. */
   digestNote?: string;
   host: Host;
+  /** The question it belongs to. */
+  approvalId?: string;
 }
 
-export function DiffView({ change, digestNote, host }: DiffViewProps) {
+export function DiffView({ change, digestNote, host, approvalId }: DiffViewProps) {
   const box = useRef<HTMLElement>(null);
   const narrow = useNarrow(box);
   const [split, setSplit] = useState(() => host.recall("diff") !== "unified");
@@ -54,8 +56,8 @@ export function DiffView({ change, digestNote, host }: DiffViewProps) {
         )}
         <span className="card-spring" />
         {host.showDiff && shows && (
-          <button type="button" onClick={() => host.showDiff?.(title, before ?? "", after ?? "")}>
-            Open as a difference
+          <button type="button" onClick={() => host.showDiff?.(title, before ?? "", after ?? "", approvalId ?? null)}>
+            Open diff
           </button>
         )}
         {found && twoSided && !narrow && (

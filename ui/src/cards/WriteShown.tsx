@@ -72,7 +72,12 @@ export function WriteShown({ question, loaded, api, host, moved }: WriteShownPro
   const { change } = loaded.change;
   return (
     <>
-      <DiffView change={change} digestNote={digestNote(loaded.change, seenBefore(question))} host={host} />
+      <DiffView
+        change={change}
+        digestNote={digestNote(loaded.change, seenBefore(question))}
+        host={host}
+        approvalId={question.id}
+      />
       {(change.after ?? null) === null && <Written question={question} api={api} moved={moved} />}
     </>
   );

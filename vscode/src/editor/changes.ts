@@ -1,17 +1,16 @@
 // "Changed by agents": the files that calls changed in the connected folder and nobody took back, the newest first. Each
 // opens as a difference in the editor's own viewer, and can be undone after a dialog has said exactly what that would do.
-// What may be undone is decided where it was kept; here it is only shown and asked.
+// What may be undone is the engine's decision; here it is only shown and asked.
 
 import { realpath } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import type { UndoPlan } from "@protocol";
+import type { ChangedFile, UndoList, UndoneElsewhere, UndoPlan } from "@protocol";
 import * as vscode from "vscode";
 import { oneLine, shortened } from "../../../ui/src/text/visible.js";
-import type { ChangedFile, UndoDesk } from "../tools/undo_desk.js";
-import { type Back, chooseBack, offerBack, why } from "./bringing_back.js";
+import type { Engine } from "../engine/engine.js";
+import { chooseBack, offerBack, why } from "./bringing_back.js";
 import type { Differences } from "./diffs.js";
 import { changedSince, listed, named, notice, plain } from "./notices.js";
-import type { EditorUndo } from "./undoing.js";
 
 export const CHANGES = "byleave.changes";
 const MOST_NAMED = 12;
@@ -20,13 +19,14 @@ const SHOW = "Show the Difference";
 const UNDO = "Undo";
 const FINISH = "Finish It…";
 
-/** A folder whose changes are kept, and the way to undo them. */
+/** A folder whose changes are kept, and the engine that keeps them. */
 export interface KeptFolder {
-  readonly desk: Pick<UndoDesk, "files" | "before" | "interrupted" | "onChange" | "undone">;
+  readonly engine: Pick<Engine, "ask" | "on">;
   /** Its real path. */
   readonly folder: string;
-  readonly undo: Pick<EditorUndo, "look" | "undo" | "bringBack">;
 }
+
+const EMPTY: UndoList = { changes: [], undone: [] };
 
 export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscode.Disposable {
   readonly #changed = new vscode.EventEmitter<undefined>();
@@ -34,6 +34,7 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
   readonly #differences: Differences;
   readonly #registered: vscode.Disposable[];
   #kept: KeptFolder | null = null;
+  #list: UndoList = EMPTY;
   #some: boolean | undefined;
 
   constructor(differences: Differences) {
@@ -48,15 +49,34 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
 
   /** List what is kept of a folder, until the function that is given is called. */
   show(kept: KeptFolder): () => void {
-    const end = kept.desk.onChange(() => this.#tell());
+    const { engine } = kept;
     this.#kept = kept;
-    this.#tell();
-    for (const file of kept.desk.interrupted()) void this.#offerEnd(file);
+    const ends = [
+      engine.on("execution/ended", () => void this.#refresh()),
+      engine.on("connection/changed", () => void this.#refresh()),
+      engine.on("undo/done", (told) => {
+        this.#tellUndone(kept, told);
+        void this.#refresh();
+      }),
+    ];
+    void this.#refresh().then(() => this.#offerEnds());
     return () => {
-      end();
-      if (this.#kept === kept) this.#kept = null;
+      for (const end of ends) end();
+      if (this.#kept !== kept) return;
+      this.#kept = null;
+      this.#list = EMPTY;
       this.#tell();
     };
+  }
+
+  /** Ask the engine for the list anew. */
+  async #refresh(): Promise<void> {
+    const kept = this.#kept;
+    if (kept === null) return;
+    const list = await kept.engine.ask("undo/list", {}).catch(() => null);
+    if (list === null || this.#kept !== kept) return; // it ended: its successor is asked again
+    this.#list = list;
+    this.#tell();
   }
 
   /** The list is another; the view is there only while it has something, so that the chat has the room. */
@@ -68,7 +88,7 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
   }
 
   getChildren(parent?: ChangedFile): ChangedFile[] {
-    return parent === undefined ? (this.#kept?.desk.files() ?? []) : [];
+    return parent === undefined ? this.#list.changes : [];
   }
 
   getTreeItem(file: ChangedFile): vscode.TreeItem {
@@ -77,7 +97,7 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
     const time = new Date(file.at).toLocaleTimeString();
     const [what, icon, done] = WORDS[file.kind];
     const where = dirname(file.path) === "." ? "" : ` in ${listed(oneLine(dirname(file.path)))}`;
-    item.id = `${file.toolId} ${file.path}`;
+    item.id = `${file.tool_id} ${file.path}`;
     item.description = `${what}${where}, ${time}`;
     item.tooltip = `${oneLine(file.path)}: ${done} by an agent at ${time}`;
     item.iconPath = new vscode.ThemeIcon(icon);
@@ -90,8 +110,9 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
   async open(file: ChangedFile): Promise<void> {
     const kept = this.#kept;
     if (kept === null) return;
-    const before = await kept.desk.before(file.toolId, file.path);
-    if (before === null) {
+    const asked = { tool_id: file.tool_id, path: file.path };
+    const before = await kept.engine.ask("undo/before", asked).catch(() => null);
+    if (before === null || !before.shown) {
       await tell(
         `What ${oneLine(file.path)} held before cannot be shown: it is no text, too large, or no longer kept.`,
       );
@@ -100,7 +121,7 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
     const now = join(kept.folder, file.path);
     // A link that came since must not lead the person elsewhere.
     const real = await realpath(now).catch(() => null);
-    await this.#differences.showKept(file.path, before ?? "", real === now ? vscode.Uri.file(now) : null);
+    await this.#differences.showKept(file.path, before.text ?? "", real === now ? vscode.Uri.file(now) : null);
   }
 
   /** Undo the call that changed a file, when the person says so. */
@@ -108,7 +129,7 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
     const kept = this.#kept;
     if (kept === null) return;
     try {
-      const plan = await kept.undo.look(file.toolId);
+      const plan = await kept.engine.ask("undo/preview", { tool_id: file.tool_id });
       const conflicts = plan.conflicts ?? [];
       if (conflicts.length > 0) {
         const todo = "Undo the later changes first; what you changed yourself is yours to merge.";
@@ -122,30 +143,39 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
       const said = await vscode.window.showWarningMessage(question, options, SHOW, UNDO);
       if (said === SHOW) return await this.open(file);
       if (said !== UNDO) return;
-      const done = await kept.undo.undo(file.toolId, plan.plan, lost);
-      void offerBack(kept.undo, done);
+      const asked = { tool_id: file.tool_id, plan: plan.plan, partial: lost };
+      const done = await kept.engine.ask("undo/carryOut", asked);
+      await this.#refresh();
+      void offerBack(kept.engine, done);
     } catch (error) {
       await tellWhy(error);
     }
   }
 
-  /** The editor was closed, or the disk was full, in the middle of an undo: nobody else says so. */
+  /** The engine was killed, or the disk was full, in the middle of an undo: nobody else says so. */
+  #offerEnds(): void {
+    const stopped = this.#list.changes.filter(({ interrupted }) => interrupted);
+    for (const file of new Map(stopped.map((file) => [file.tool_id, file])).values()) void this.#offerEnd(file);
+  }
+
   async #offerEnd(file: ChangedFile): Promise<void> {
     const words = `Byleave: an undo stopped in the middle. Of what an agent did to ${oneLine(file.path)} and the files with it, only a part is undone.`;
     if ((await vscode.window.showWarningMessage(notice(words), FINISH)) === FINISH) await this.undo(file);
   }
 
   /** A call was undone that nobody here asked for: say so, and offer to take it back. */
-  tellUndone(undo: Back, plan: UndoPlan, undoId: string): void {
-    const paths = plan.files.map(({ path }) => path);
+  #tellUndone({ engine }: KeptFolder, { paths, undo_id }: UndoneElsewhere): void {
     // None where an undo that was interrupted had done all of it already.
     const message = `Undone, as asked in the chat or on the page${paths.length === 0 ? "" : `: ${named(paths)}`}.`;
-    void offerBack(undo, { message, undoId });
+    void offerBack(engine, { message, undo_id });
   }
 
   /** Take one of the undos back that were carried out here, whoever asked for them. */
   async bringBack(): Promise<void> {
-    if (this.#kept !== null) await chooseBack(this.#kept.desk.undone(), this.#kept.undo);
+    if (this.#kept === null) return;
+    await this.#refresh();
+    await chooseBack(this.#list.undone, this.#kept.engine);
+    await this.#refresh();
   }
 
   dispose(): void {

@@ -3,18 +3,19 @@
 import * as vscode from "vscode";
 import type { ChatView } from "../webview/view.js";
 import type { Connector } from "./connector.js";
+import type { Differences } from "./diffs.js";
 import type { LocalServer } from "./local_server.js";
 import type { ChannelLog } from "./log.js";
 import type { OutputTerminal } from "./output.js";
 import type { Projects } from "./projects.js";
-import type { Tokens } from "./secrets.js";
 import { readSettings } from "./settings.js";
-import { signIn, takeToken } from "./sign_in.js";
+import { type SignInPorts, signIn, takeToken } from "./sign_in.js";
 
 export interface CommandPorts {
   readonly connector: Connector;
   readonly view: ChatView;
-  readonly tokens: Tokens;
+  readonly signing: SignInPorts;
+  readonly differences: Differences;
   readonly projects: Projects;
   readonly local: LocalServer;
   readonly log: ChannelLog;
@@ -22,10 +23,16 @@ export interface CommandPorts {
 }
 
 export function registerCommands(ports: CommandPorts): vscode.Disposable[] {
-  const { connector, view, tokens, local, log, output } = ports;
-  const acts: Record<string, () => unknown> = {
+  const { connector, differences, view, signing, local, log, output } = ports;
+  const answer = async (allows: boolean, uri?: unknown) => {
+    const question = differences.questionOf(uri instanceof vscode.Uri ? uri : undefined);
+    if (question !== null) await connector.live?.answer(question, allows);
+  };
+  const acts: Record<string, (...given: unknown[]) => unknown> = {
+    allow: (uri) => answer(true, uri),
+    deny: (uri) => answer(false, uri),
     signIn: async () => {
-      if (await signIn(tokens)) await connector.connect(true);
+      if (await signIn(signing)) await connector.connect(true);
     },
     signOut: async () => {
       await connector.signOut();
@@ -38,12 +45,13 @@ export function registerCommands(ports: CommandPorts): vscode.Disposable[] {
     chooseProject: () => chooseProject(ports),
     startServer: async () => {
       const started = await local.start();
-      if (started && (await takeToken(tokens, started.origin, started.token))) await connector.connect(true);
+      if (started && (await takeToken(signing, started.origin, started.token))) await connector.connect(true);
     },
     openChat: () => view.open(),
     showWaiting: () => showWaiting(ports),
     showLog: () => log.show(),
     showOutput: () => output.show(),
+    diagnose: () => diagnose(ports),
     openSettings: () => vscode.commands.executeCommand("workbench.action.openSettings", "@ext:byleave.byleave"),
     howToStart: () => vscode.commands.executeCommand("workbench.action.openWalkthrough", "byleave.byleave#start"),
     openFolder: () => vscode.commands.executeCommand("vscode.openFolder"),
@@ -62,4 +70,11 @@ async function chooseProject({ connector, projects }: CommandPorts): Promise<voi
   const folders = vscode.workspace.workspaceFolders ?? [];
   if (origin !== null) for (const folder of folders) await projects.forget(origin, folder);
   await connector.connect(true);
+}
+
+/** Opens what the engine says of itself as a document, to look at or to send to whoever helps. */
+async function diagnose({ signing }: CommandPorts): Promise<void> {
+  const told = await signing.engine.ask("diagnostics", {}).catch((error: Error) => ({ problem: error.message }));
+  const content = JSON.stringify(told, null, 2);
+  await vscode.window.showTextDocument(await vscode.workspace.openTextDocument({ language: "json", content }));
 }

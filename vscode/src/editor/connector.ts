@@ -1,17 +1,19 @@
-// The one that connects: folder, server, token, project, then the watch over the project and the client that executes in
+// The one that connects: folder, server, token, engine, project, then the watch over the project and the engine at work in
 // the folder. One attempt at a time; a newer one ends the older. In a folder that is not trusted nothing is executed.
 
 import * as vscode from "vscode";
 import { Api, Problem } from "../../../ui/src/api.js";
 import { oneLine } from "../../../ui/src/text/visible.js";
+import { type Engine, EngineError } from "../engine/engine.js";
+import { EngineHost } from "../engine/host.js";
+import { EngineProblem } from "../engine/program.js";
 import { isLoopback } from "../host/address.js";
-import type { StartExecuting } from "../host/executing.js";
-import { NodeHost } from "../host/node_host.js";
-import type { Log } from "../tools/ports.js";
 import type { ChatView } from "../webview/view.js";
 import { findFolder, forgetFolder } from "./folder.js";
+import { tellEngineProblem } from "./getting_engine.js";
 import type { LivePorts } from "./live.js";
 import { LiveProject } from "./live.js";
+import type { Log } from "./log.js";
 import { plain, sentence } from "./notices.js";
 import type { Projects } from "./projects.js";
 import type { Tokens } from "./secrets.js";
@@ -34,8 +36,8 @@ export interface ConnectorPorts {
   readonly log: Log;
   readonly view: ChatView;
   readonly status: StatusBar;
-  readonly live: LivePorts;
-  readonly startExecuting: StartExecuting;
+  readonly engine: Engine;
+  readonly live: Omit<LivePorts, "engine" | "log">;
   /** How long a break lasts before it is told. */
   readonly outageMs?: number;
 }
@@ -92,9 +94,13 @@ export class Connector {
     if (round !== this.#round) return;
     if (token === null) return this.#become({ at: "signed-out", why: null });
     this.#become({ at: "connecting" });
+    const { engine } = this.#ports;
+    const host = new EngineHost(engine, origin);
+    const api = new Api(host);
     try {
-      const host = new NodeHost({ origin, token });
-      const api = new Api(host);
+      await engine.start();
+      if (round !== this.#round) return;
+      await engine.useServer({ server_url: origin, token });
       const problem = unfit(await api.me());
       if (round !== this.#round) return;
       if (problem !== null) return this.#become({ at: "refused", why: problem });
@@ -105,7 +111,9 @@ export class Connector {
       this.#told = false;
       await this.#open(host, api, project.project_id, found.folder);
     } catch (error) {
-      if (round === this.#round) this.#failed(origin, error);
+      if (round === this.#round) this.#failed(origin, error, ask);
+    } finally {
+      if (this.#live?.host !== host) host.dispose();
     }
   }
 
@@ -140,14 +148,30 @@ export class Connector {
     if (moved || at === "bad-address" || at === "unreachable") await this.#startAgain();
   }
 
-  /** The settings name another sandbox: whoever asked for a stronger one must not be left with the weaker. */
-  async sandboxChanged(): Promise<void> {
+  /** The engine must be told anew: whoever asked for a stronger sandbox must not be left with the weaker. */
+  async engineSettingsChanged(): Promise<void> {
     if (this.#live !== null) await this.connect(false);
+  }
+
+  /** The setting names another engine, or the one that ended is wanted again. */
+  async engineChanged(): Promise<void> {
+    if (this.#live === null && this.#standing.at !== "no-engine") return;
+    await this.#end();
+    await this.#ports.engine.restart();
+    await this.connect(false);
+  }
+
+  /** The engine could not be kept running. */
+  engineGone(problem: Error): void {
+    this.#round += 1;
+    void this.#end();
+    this.#become({ at: "no-engine", why: oneLine(problem.message) });
+    void tellEngineProblem(problem);
   }
 
   /** The folder is trusted now: what could not be executed can be. */
   async trusted(): Promise<void> {
-    await this.#live?.execute(this.#ports.startExecuting);
+    await this.#live?.execute();
   }
 
   async dispose(): Promise<void> {
@@ -162,13 +186,14 @@ export class Connector {
     await this.start();
   }
 
-  async #open(host: NodeHost, api: Api, projectId: string, folder: vscode.WorkspaceFolder): Promise<void> {
-    const live = new LiveProject({ host, api, projectId, folder: folder.uri.fsPath }, this.#ports.live, () =>
-      this.#changed(live),
-    );
+  async #open(host: EngineHost, api: Api, projectId: string, folder: vscode.WorkspaceFolder): Promise<void> {
+    const { engine, log } = this.#ports;
+    const ports = { ...this.#ports.live, engine, log };
+    const connected = { host, api, projectId, folder: folder.uri.fsPath };
+    const live: LiveProject = new LiveProject(connected, ports, () => this.#changed(live));
     this.#live = live;
     this.#become({ at: "connected", projectId, folder: oneLine(folder.name) });
-    if (vscode.workspace.isTrusted) await live.execute(this.#ports.startExecuting);
+    if (vscode.workspace.isTrusted) await live.execute();
   }
 
   #changed(live: LiveProject): void {
@@ -191,7 +216,14 @@ export class Connector {
     this.#outage ??= setTimeout(() => void this.#tellUnreachable(live.origin, 0), this.#ports.outageMs ?? OUTAGE_MS);
   }
 
-  #failed(origin: string, error: unknown): void {
+  #failed(origin: string, error: unknown, ask: boolean): void {
+    if (error instanceof EngineProblem || error instanceof EngineError) {
+      this.#ports.log.error("no engine", { error: error.message });
+      this.#become({ at: "no-engine", why: oneLine(error.message) });
+      // Not each time a window opens: the view says it too.
+      if (ask || error instanceof EngineProblem) void tellEngineProblem(error);
+      return;
+    }
     if (!(error instanceof Problem)) throw error;
     this.#ports.log.warn("not connected", { origin, status: error.status, error: error.message });
     if (error.status === 401) {
@@ -249,6 +281,7 @@ export class Connector {
         up: live?.link === "up",
         trusted: vscode.workspace.isTrusted,
         isolation: live?.executing?.isolation ?? null,
+        warnings: live?.executing?.warnings ?? [],
         executes: live?.executing !== null && live?.executing?.ended === null,
       }),
     );

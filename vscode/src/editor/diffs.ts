@@ -1,19 +1,28 @@
-// A write's difference in the editor's own viewer: two documents that exist in memory only and cannot be written. A few
-// are kept, for as long as somebody may look at them.
+// Differences in the editor's own viewer: documents that exist in memory only and cannot be written. That of a question
+// has Allow and Deny in its title bar while it waits, and is closed when it is over. A few are kept, for as long as
+// somebody may look at them.
 
 import * as vscode from "vscode";
 import { visible } from "../../../ui/src/text/visible.js";
+import type { Asked } from "../tools/ToolHandler.js";
 
 export const SCHEME = "byleave-change";
 const MOST_KEPT = 40;
+/** The diffs, by address, whose title bar has Allow and Deny. */
+const ASKING = "byleave.askingDiffs";
 
 export class Differences implements vscode.TextDocumentContentProvider, vscode.Disposable {
   readonly #texts = new Map<string, string>();
-  readonly #registered: vscode.Disposable;
+  /** The question of each diff that asks, by the address of its right side. */
+  readonly #asking = new Map<string, Asked>();
+  readonly #registered: vscode.Disposable[];
   #next = 1;
 
   constructor() {
-    this.#registered = vscode.workspace.registerTextDocumentContentProvider(SCHEME, this);
+    this.#registered = [
+      vscode.workspace.registerTextDocumentContentProvider(SCHEME, this),
+      vscode.window.tabGroups.onDidChangeTabs(({ closed }) => this.#closed(closed)),
+    ];
   }
 
   provideTextDocumentContent(uri: vscode.Uri): string {
@@ -21,28 +30,56 @@ export class Differences implements vscode.TextDocumentContentProvider, vscode.D
   }
 
   /** `title` begins with the file's path, so that the viewer knows the language. */
-  async show(title: string, before: string, after: string, preserveFocus = false): Promise<void> {
+  async show(title: string, before: string, after: string): Promise<void> {
     const path = title.replace(/ \((new file|changed|deleted)\)$/, "");
-    const left = this.#keep("now", path, before);
-    const right = this.#keep("asked", path, after);
-    await vscode.commands.executeCommand("vscode.diff", left, right, `${visible(title)}: now ↔ as asked`, {
-      preview: true,
-      preserveFocus,
-    });
+    const [left, right] = [this.#keep("current", path, before), this.#keep("proposed", path, after)];
+    await open(left, right, `${visible(title)}: current ↔ proposed`, false);
+  }
+
+  /** What a write that waits would change, with Allow and Deny beside it. */
+  async ask(question: Asked, path: string, before: string, after: string, preserveFocus: boolean): Promise<void> {
+    const [left, right] = [this.#keep("current", path, before), this.#keep("proposed", path, after)];
+    this.#asking.set(right.toString(), question);
+    this.#tell();
+    await open(left, right, `${visible(path)}: current ↔ proposed (${question.risk})`, preserveFocus);
   }
 
   /** What was there before a call against what is there now; null: nothing is. */
   async showKept(path: string, before: string, now: vscode.Uri | null): Promise<void> {
     const left = this.#keep("before", path, before);
-    const title = `${visible(path)}: before the agent ↔ now`;
-    await vscode.commands.executeCommand("vscode.diff", left, now ?? this.#keep("gone", path, ""), title, {
-      preview: true,
-    });
+    await open(left, now ?? this.#keep("gone", path, ""), `${visible(path)}: before the agent ↔ now`, false);
+  }
+
+  /** The question of a diff: the one a button was pressed in, else the one in sight. */
+  questionOf(uri: vscode.Uri | undefined): Asked | null {
+    const shown = uri ?? rightOf(vscode.window.tabGroups.activeTabGroup.activeTab);
+    return (shown && this.#asking.get(shown.toString())) ?? null;
+  }
+
+  /** A question is over: its diffs ask nothing any more, and are closed. */
+  over(questionId: string): void {
+    const over = [...this.#asking].filter(([, { id }]) => id === questionId).map(([uri]) => uri);
+    for (const uri of over) this.#asking.delete(uri);
+    if (over.length === 0) return;
+    this.#tell();
+    const tabs = vscode.window.tabGroups.all.flatMap((group) => group.tabs);
+    const ours = tabs.filter((tab) => over.includes(rightOf(tab)?.toString() ?? ""));
+    void vscode.window.tabGroups.close(ours, true);
   }
 
   dispose(): void {
-    this.#registered.dispose();
+    for (const each of this.#registered) each.dispose();
     this.#texts.clear();
+    this.#asking.clear();
+  }
+
+  #closed(tabs: readonly vscode.Tab[]): void {
+    const some = tabs.map((tab) => this.#asking.delete(rightOf(tab)?.toString() ?? ""));
+    if (some.includes(true)) this.#tell();
+  }
+
+  #tell(): void {
+    void vscode.commands.executeCommand("setContext", ASKING, [...this.#asking.keys()]);
   }
 
   #keep(side: string, path: string, text: string): vscode.Uri {
@@ -52,7 +89,17 @@ export class Differences implements vscode.TextDocumentContentProvider, vscode.D
     for (const old of this.#texts.keys()) {
       if (this.#texts.size <= MOST_KEPT) break;
       this.#texts.delete(old);
+      // What cannot be seen any more must not be allowed by a button.
+      this.#asking.delete(old);
     }
     return uri;
   }
+}
+
+async function open(left: vscode.Uri, right: vscode.Uri, title: string, preserveFocus: boolean): Promise<void> {
+  await vscode.commands.executeCommand("vscode.diff", left, right, title, { preview: true, preserveFocus });
+}
+
+function rightOf(tab: vscode.Tab | undefined): vscode.Uri | undefined {
+  return tab?.input instanceof vscode.TabInputTextDiff ? tab.input.modified : undefined;
 }

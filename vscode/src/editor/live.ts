@@ -1,53 +1,64 @@
-// A project that is connected: the watch over it, the client that executes in the folder, and what a person is told while
-// the chat is not in sight. Ends as one.
+// A project that is connected: the watch over it, the engine at work in the folder, the calls both tell of, and what a
+// person is told while the chat is not in sight. Ends as one.
 
-import type { FeedEvent } from "@protocol";
+import type { ApprovalStatus, ConnectionChanged, FeedEvent, WorkspaceSettings } from "@protocol";
 import * as vscode from "vscode";
 import type { Api } from "../../../ui/src/api.js";
 import { oneLine, shortened } from "../../../ui/src/text/visible.js";
 import { saidOf } from "../../../ui/src/text/words.js";
-import type { Executing, ExecutingState, StartExecuting } from "../host/executing.js";
-import type { NodeHost } from "../host/node_host.js";
-import { type Asked, type Link, Watch } from "../host/watch.js";
-import { MORE_TIME } from "../tools/CommandExecutor.js";
-import { ByleaveError } from "../tools/errors.js";
-import type { Log } from "../tools/ports.js";
-import { SEARCH_LESS } from "../tools/SearchExecutor.js";
+import { type Engine, EngineError } from "../engine/engine.js";
+import type { EngineHost } from "../engine/host.js";
+import { type Link, Watch } from "../host/watch.js";
+import { PathValidator } from "../tools/executors.js";
+import { type Asked, ToolHandler } from "../tools/ToolHandler.js";
+import type { ChangedFiles } from "./changes.js";
 import type { Differences } from "./diffs.js";
+import type { Log } from "./log.js";
 import { notice, plain, sentence } from "./notices.js";
 import type { OutputTerminal } from "./output.js";
-import { type QuestionPorts, showChange } from "./questions.js";
+import { answerInDiff, type QuestionPorts, showChange } from "./questions.js";
 import { readSettings } from "./settings.js";
 import { Telling } from "./telling.js";
 
 const QUIET_TRIES = 2;
 const AGAIN_MS = 2000;
 const CONNECT = "Connect again";
-const UNANSWERED =
-  "nobody answered a question in time, so what it asked for was not done. Ask the agent again if you want it.";
+const UNANSWERED = "nobody answered a question in time, so nothing ran. Ask the agent again if you want it.";
 const IN_CHAT = "The chat shows what is known of it.";
-/** What to do, where the hint of an error says it to the agent. */
-const FOR_PEOPLE = new Map([
-  [MORE_TIME, "If it needs longer, ask the agent to allow it more time: at most 300 seconds."],
-  [SEARCH_LESS, "The agent was told to search a smaller part."],
-]);
 
 export interface LivePorts {
   readonly log: Log;
+  readonly engine: Engine;
   readonly differences: Differences;
+  readonly changes: ChangedFiles;
   readonly output: OutputTerminal;
-  /** How long to wait before the client is started again. */
+  readonly settings: () => Promise<WorkspaceSettings>;
+  /** How long to wait before the folder is connected again. */
   readonly againMs?: number;
   chatVisible(): boolean;
   openWaiting(): void;
 }
 
 export interface Connected {
-  readonly host: NodeHost;
+  readonly host: EngineHost;
   readonly api: Api;
   readonly projectId: string;
   readonly folder: string;
 }
+
+/** How the engine stands in the folder. */
+export interface ExecutingState {
+  /** Whether the server has this machine on its list now. */
+  readonly connected: boolean;
+  /** What holds its commands; null while it is found out. */
+  readonly isolation: string | null;
+  /** What is weaker than it should be, in words. */
+  readonly warnings: readonly string[];
+  /** Why it ended for good, in a sentence; null while it runs or tries again. */
+  readonly ended: string | null;
+}
+
+const STARTED: ExecutingState = { connected: false, isolation: null, warnings: [], ended: null };
 
 export class LiveProject {
   readonly #connected: Connected;
@@ -56,7 +67,10 @@ export class LiveProject {
   readonly #watch: Watch;
   readonly #questions: QuestionPorts;
   readonly #telling: Telling;
-  #executing: Executing | null = null;
+  readonly #handler: ToolHandler;
+  readonly #ends: (() => void)[] = [];
+  readonly paths: PathValidator;
+  #executing: ExecutingState | null = null;
   #starting = false;
   #tries = 0;
   #again: ReturnType<typeof setTimeout> | undefined;
@@ -66,41 +80,34 @@ export class LiveProject {
     this.#connected = connected;
     this.#ports = ports;
     this.#changed = changed;
+    this.paths = new PathValidator(ports.engine);
+    const dialogs = { ask: (question: Asked) => this.#asked(question), over: this.#over.bind(this) };
+    const { approvalTimeoutMs } = readSettings();
+    this.#handler = new ToolHandler(dialogs, ports.output, ports.log, { approvalTimeoutMs }, changed);
     this.#questions = {
       api: connected.api,
       projectId: connected.projectId,
       differences: ports.differences,
-      stillWaits: (id) => this.#watch.isWaiting(id),
+      stillWaits: (id) => this.#handler.isWaiting(id),
       openWaiting: () => ports.openWaiting(),
     };
     this.#telling = new Telling({
       ...this.#questions,
       chatVisible: () => ports.chatVisible(),
-      waiting: () => this.#watch.waiting,
+      waiting: () => this.#handler.pendingApprovals,
     });
-    this.#watch = new Watch(
-      connected.host,
-      connected.api,
-      connected.projectId,
-      {
-        changed,
-        asked: (question) => this.#asked(question),
-        over: (question, status, by) => {
-          ports.log.info("question over", { id: question.id, status, by });
-          this.#telling.over(question.id);
-        },
-        event: (event) => this.#heard(event),
-      },
-      wakeOfWindow,
-    );
+    const { host, api, projectId } = connected;
+    const listener = { changed, event: (event: FeedEvent) => this.#heard(event) };
+    this.#watch = new Watch(host, api, projectId, this.#handler, listener, wakeOfWindow);
+    this.#listen(ports.engine);
   }
 
-  get host(): NodeHost {
+  get host(): EngineHost {
     return this.#connected.host;
   }
 
   get origin(): string {
-    return this.#connected.host.access.origin;
+    return this.#connected.host.origin;
   }
 
   get folder(): string {
@@ -112,62 +119,118 @@ export class LiveProject {
   }
 
   get waiting(): readonly Asked[] {
-    return this.#watch.waiting;
+    return this.#handler.pendingApprovals;
   }
 
-  /** How the executing client stands; null when there is none. */
+  get handler(): ToolHandler {
+    return this.#handler;
+  }
+
+  /** How the engine stands in the folder; null when nothing is executed there. */
   get executing(): ExecutingState | null {
-    return this.#executing?.state ?? null;
+    return this.#executing;
   }
 
-  /** Starts the client that executes, once. */
-  async execute(start: StartExecuting): Promise<void> {
+  /** Lets the engine execute in the folder, once. */
+  async execute(): Promise<void> {
     if (this.#starting || this.#ended) return;
     this.#starting = true;
-    const { host, projectId, folder } = this.#connected;
+    const { projectId: project_id, folder: workspace } = this.#connected;
+    this.#executing = STARTED;
     try {
-      const executing = await start({ access: host.access, projectId, folder, changed: () => this.#moved() });
-      if (this.#ended) await executing.dispose();
-      else this.#executing = executing;
+      const connected = await this.#ports.engine.connect({
+        project_id,
+        workspace,
+        settings: await this.#ports.settings(),
+      });
+      if (this.#ended) return;
+      this.#ends.push(this.#ports.changes.show({ engine: this.#ports.engine, folder: connected.workspace }));
       this.#changed();
     } catch (error) {
-      // A boundary: whatever keeps the client from starting, the chat stays and the person is told.
-      this.#starting = false;
-      this.#notStarted(start, error);
+      // A boundary: whatever keeps the engine from starting there, the chat stays and the person is told.
+      this.#notStarted(error);
     }
+  }
+
+  /** After a restart of the engine the folder could not be connected again. */
+  lostFolder(error: EngineError): void {
+    this.#notStarted(error);
+  }
+
+  /** Shows what a write that waits would change. */
+  async showQuestion(approvalId: string): Promise<boolean> {
+    const question = this.#handler.pendingApprovals.find(({ id }) => id === approvalId);
+    if (question === undefined) return false;
+    await showChange(question, this.#questions, false);
+    return true;
+  }
+
+  /** Allow or Deny in a difference's title bar. */
+  async answer(question: Asked, allows: boolean): Promise<void> {
+    await answerInDiff(question, this.#questions, allows);
   }
 
   async end(): Promise<void> {
     this.#ended = true;
     clearTimeout(this.#again);
+    for (const end of this.#ends) end();
     this.#watch.end();
     this.#telling.end();
-    const executing = this.#executing;
+    this.#handler.dispose();
     this.#executing = null;
-    await executing?.dispose();
+    await this.#ports.engine.leave();
+    this.host.dispose();
+  }
+
+  #listen(engine: Engine): void {
+    const handler = this.#handler;
+    this.#ends.push(
+      engine.on("execution/started", (event) => handler.handleToolExecutionSignal(event)),
+      engine.on("execution/output", (event) => handler.handleToolOutput(event)),
+      engine.on("execution/ended", (result) => handler.handleToolEnded(result)),
+      engine.on("execution/acknowledged", (event) => handler.handleToolResultAck(event)),
+      engine.on("connection/changed", (told) => this.#moved(told)),
+      engine.on("isolation/found", ({ backend, warnings }) => this.#become({ isolation: backend, warnings })),
+      engine.onGone(() => {
+        handler.handleEngineGone();
+        this.#become({ connected: false });
+      }),
+    );
+  }
+
+  #become(more: Partial<ExecutingState>): void {
+    if (this.#executing !== null) this.#executing = { ...this.#executing, ...more };
+    this.#changed();
   }
 
   /** A window that was just closed may still be ending in this folder: it is tried again before anybody is told. */
-  #notStarted(start: StartExecuting, error: unknown): void {
-    const sentence = reason(error);
-    this.#ports.log.error("nothing can be executed here", { error: sentence });
+  #notStarted(error: unknown): void {
+    const why = error instanceof EngineError ? sentence(error) : oneLine(String(error));
+    this.#ports.log.error("nothing can be executed here", { error: why });
+    this.#starting = false;
+    this.#executing = null;
     if (this.#ended) return;
     if (this.#tries < QUIET_TRIES) {
       this.#tries += 1;
-      this.#again = setTimeout(() => void this.execute(start), this.#ports.againMs ?? AGAIN_MS);
+      this.#again = setTimeout(() => void this.execute(), this.#ports.againMs ?? AGAIN_MS);
       return;
     }
     this.#changed();
-    const words = notice(`Byleave: nothing can be executed in this folder: ${sentence}`);
+    const words = notice(`Byleave: nothing can be executed in this folder: ${why}`);
     void vscode.window.showErrorMessage(words, "Try again").then((said) => {
-      if (said === "Try again") void this.execute(start);
+      if (said === "Try again") void this.execute();
     });
   }
 
-  #moved(): void {
-    const ended = this.#executing?.state.ended ?? null;
+  #moved({ hint, message, signed_out, state }: ConnectionChanged): void {
+    if (state !== "ended") {
+      this.#become({ connected: state === "connected" });
+      return;
+    }
+    // A sign-in that is over is seen by the watch too, which says what to do.
+    const ended = signed_out ? null : sentence({ message: message ?? "", hint });
+    this.#become({ connected: false, ended });
     if (ended !== null && !this.#ended) void this.#tellEnded(ended);
-    this.#changed();
   }
 
   /** It does not come back by itself: what it would take is in the words, or connecting asks for it. */
@@ -178,36 +241,26 @@ export class LiveProject {
   }
 
   #asked(question: Asked): void {
-    this.#ports.log.info("question", { id: question.id, tool: question.toolName, risk: question.risk });
     if (readSettings().openDiffs) void showChange(question, this.#questions, true);
     this.#telling.asked(question);
   }
 
+  #over(question: Asked, _status: ApprovalStatus): void {
+    this.#telling.over(question.id);
+    this.#ports.differences.over(question.id);
+  }
+
   #heard(event: FeedEvent): void {
-    this.#ports.output.hear(event);
     if (event.kind !== "tool.finished" || event.error === null || this.#ports.chatVisible()) return;
     if (event.error_type !== "approval_timeout" && event.error_type !== "execution_timeout") return;
     this.#telling.late(`Byleave: ${lateWords(event.error, event.error_type)}`);
   }
 }
 
-/** A call that ended late, for a person: what the error says is for the agent, down to the names of its parameters. */
+/** A call that ended late, for a person: the error's hint is for the agent, down to the names of its parameters. */
 function lateWords(error: string, type: "approval_timeout" | "execution_timeout"): string {
   if (type === "approval_timeout") return UNANSWERED;
-  const { hint, what } = saidOf(error, false);
-  const todo = hint === null ? IN_CHAT : (FOR_PEOPLE.get(hint) ?? plain(oneLine(hint)));
-  return `${shortened(oneLine(what), 200)} ${shortened(todo, 200)}`;
-}
-
-/** Why a client did not start, in a sentence that says what to do. */
-function reason(error: unknown): string {
-  if (error instanceof ByleaveError) return sentence(error);
-  const { code } = error as NodeJS.ErrnoException;
-  if (code === "ENOENT") return "the folder is not there any more. Open it again from where it is now.";
-  if (code === "EACCES" || code === "EPERM") {
-    return "you may not read it, or not write where the editor keeps its state: the permissions do not allow it. Correct them, then try again.";
-  }
-  return oneLine(error instanceof Error ? error.message : String(error));
+  return `${shortened(oneLine(saidOf(error, false).what), 200)} ${IN_CHAT}`;
 }
 
 /** The person is back at this window: worth trying at once. */

@@ -1,4 +1,4 @@
-// A server on this machine, started because the person said so: the program they named, with arguments from here and no
+// A server on this machine, started because the person said so: the engine's own program, with arguments from here and no
 // shell. It ends with the window. Its token is made by the same program and goes straight to the secret storage.
 
 import { type ChildProcess, execFile, spawn } from "node:child_process";
@@ -6,8 +6,10 @@ import { homedir, userInfo } from "node:os";
 import { promisify } from "node:util";
 import * as vscode from "vscode";
 import { oneLine } from "../../../ui/src/text/visible.js";
+import { EngineProblem, type EngineProgram, engineEnvironment } from "../engine/program.js";
 import { isLoopback } from "../host/address.js";
-import type { Log } from "../tools/ports.js";
+import { openFolders, tellEngineProblem } from "./getting_engine.js";
+import type { Log } from "./log.js";
 import { notice, plain } from "./notices.js";
 import { readSettings } from "./settings.js";
 
@@ -21,30 +23,34 @@ export interface Started {
 
 export class LocalServer implements vscode.Disposable {
   readonly #log: Log;
+  readonly #program: () => Promise<EngineProgram>;
   #process: ChildProcess | null = null;
 
-  constructor(log: Log) {
+  constructor(log: Log, program: () => Promise<EngineProgram>) {
     this.#log = log;
+    this.#program = program;
   }
 
   /** Starts one with the person's consent, or uses the one that runs; null when there is none now, which was said. */
   async start(): Promise<Started | null> {
-    const { serverCommand, origin } = readSettings();
+    const { origin } = readSettings();
     const here = origin !== null && isLoopback(origin) ? origin : null;
     const running = here !== null && (await answers(here)) ? here : null;
-    if (!(await consent(serverCommand, running))) return null;
+    if (!(await consent(running))) return null;
     const port = here === null ? "0" : new URL(here).port || "80";
     try {
       return await vscode.window.withProgress(
         { location: vscode.ProgressLocation.Notification, title: "Byleave: starting a server…" },
         async () => {
-          const url = running ?? (await this.#serve(serverCommand, port));
-          return { origin: new URL(url).origin, token: await this.#token(serverCommand) };
+          const program = await this.#program();
+          const url = running ?? (await this.#serve(program, port));
+          return { origin: new URL(url).origin, token: await this.#token(program) };
         },
       );
     } catch (error) {
       this.dispose();
-      await this.#tell(serverCommand, error);
+      if (error instanceof EngineProblem) await tellEngineProblem(error);
+      else await this.#tell(error);
       return null;
     }
   }
@@ -54,13 +60,14 @@ export class LocalServer implements vscode.Disposable {
     this.#process = null;
   }
 
-  #serve(command: string, port: string): Promise<string> {
+  #serve({ args, command }: EngineProgram, port: string): Promise<string> {
     this.dispose();
     return new Promise((resolve, reject) => {
-      const child = spawn(command, ["serve", "--host", "127.0.0.1", "--port", port, "--json"], {
+      const child = spawn(command, [...args, "serve", "--host", "127.0.0.1", "--port", port, "--json"], {
         stdio: ["ignore", "pipe", "pipe"],
         // Never in the open folder: nothing of it may have a say in how the server starts.
         cwd: homedir(),
+        env: engineEnvironment(process.env, openFolders()),
         windowsHide: true,
       });
       this.#process = child;
@@ -87,9 +94,10 @@ export class LocalServer implements vscode.Disposable {
     });
   }
 
-  async #token(command: string): Promise<string> {
-    const { stdout } = await run(command, ["token", "--user", userInfo().username, "--json"], {
+  async #token({ args, command }: EngineProgram): Promise<string> {
+    const { stdout } = await run(command, [...args, "token", "--user", userInfo().username, "--json"], {
       cwd: homedir(),
+      env: engineEnvironment(process.env, openFolders()),
       timeout: READY_MS,
     });
     const token = (JSON.parse(stdout) as { token?: unknown }).token;
@@ -97,25 +105,14 @@ export class LocalServer implements vscode.Disposable {
     return token;
   }
 
-  async #tell(command: string, error: unknown): Promise<void> {
+  async #tell(error: unknown): Promise<void> {
     this.#log.error("the local server did not start", { error: String(error) });
-    const sentence = failure(oneLine(command), error);
-    const said = await vscode.window.showErrorMessage(notice(sentence), "Open the settings", "Show the log");
-    if (said === "Open the settings") await vscode.commands.executeCommand("byleave.openSettings");
-    if (said === "Show the log") await vscode.commands.executeCommand("byleave.showLog");
+    const { stderr } = error as { stderr?: unknown };
+    const words = typeof stderr === "string" ? lastWords(stderr) : "";
+    const why = plain(oneLine(words || (error instanceof Error ? error.message : String(error))));
+    const said = await vscode.window.showErrorMessage(notice(`The server did not start: ${why}`), "Show the log");
+    if (said !== undefined) await vscode.commands.executeCommand("byleave.showLog");
   }
-}
-
-function failure(program: string, error: unknown): string {
-  const { code, stderr } = error as NodeJS.ErrnoException & { stderr?: unknown };
-  if (code === "ENOENT") {
-    return `There is no program ${program}. Install Byleave with "pipx install byleave", or say where it is in the setting byleave.serverCommand.`;
-  }
-  if (code === "EACCES") {
-    return `You may not run ${program}: its permissions do not allow it. Correct the setting byleave.serverCommand, or the permissions.`;
-  }
-  const words = typeof stderr === "string" ? lastWords(stderr) : "";
-  return `The server did not start: ${plain(oneLine(words || (error instanceof Error ? error.message : String(error))))}`;
 }
 
 /** What a program says last: its error with what to do, or its last line. */
@@ -136,18 +133,17 @@ async function answers(origin: string): Promise<boolean> {
   }
 }
 
-async function consent(command: string, running: string | null): Promise<boolean> {
-  const program = oneLine(command);
+async function consent(running: string | null): Promise<boolean> {
   const [question, detail, yes] =
     running === null
       ? [
           "Start a Byleave server on this machine?",
-          `Runs ${program} serve on 127.0.0.1 as you, until this window closes, and makes a token for you that is kept in the editor's secret storage.`,
+          "Runs byleave serve on 127.0.0.1 as you, until this window closes, and makes a token for you that is kept in the editor's secret storage.",
           "Start",
         ]
       : [
           `A server runs at ${running} already. Sign in to it?`,
-          `Runs ${program} token to make a token for you, which is kept in the editor's secret storage. It is sent once the server has proven that it is yours.`,
+          "Runs byleave token to make a token for you, which is kept in the editor's secret storage. It is sent once the server has proven that it is yours.",
           "Sign in",
         ];
   return (await vscode.window.showInformationMessage(question, { modal: true, detail }, yes)) === yes;

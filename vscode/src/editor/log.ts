@@ -3,7 +3,16 @@
 
 import * as vscode from "vscode";
 import { visible } from "../../../ui/src/text/visible.js";
-import type { Fields, Log } from "../tools/ports.js";
+
+export type Fields = Readonly<Record<string, unknown>>;
+
+/** Where steps are told: info for each step, debug for arguments and timing, error for failures. */
+export interface Log {
+  debug(message: string, fields?: Fields): void;
+  info(message: string, fields?: Fields): void;
+  warn(message: string, fields?: Fields): void;
+  error(message: string, fields?: Fields): void;
+}
 
 export class ChannelLog implements Log, vscode.Disposable {
   readonly #channel = vscode.window.createOutputChannel("Byleave", { log: true });

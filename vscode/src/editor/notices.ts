@@ -3,7 +3,6 @@
 // be nothing else. None of these surfaces makes code of what stands between backticks: it would show the marks.
 
 import { oneLine } from "../../../ui/src/text/visible.js";
-import { withWhatToDo } from "../tools/words.js";
 
 /** The same words without a link in them. */
 export function notice(text: string): string {
@@ -18,6 +17,11 @@ export function plain(text: string): string {
 /** What happened and what to do, on one line. */
 export function sentence({ hint, message }: { readonly message: string; readonly hint: string | null }): string {
   return plain(oneLine(withWhatToDo(message, hint)));
+}
+
+function withWhatToDo(message: string, hint: string | null): string {
+  if (!hint) return message;
+  return `${message} ${hint[0]?.toUpperCase()}${hint.slice(1)}${/[.?!…]$/.test(hint) ? "" : "."}`;
 }
 
 /** The same words in a list: every `$(name)` in them is text. */

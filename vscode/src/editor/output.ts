@@ -1,10 +1,11 @@
 // What commands print, as it comes, in a terminal that nobody types into. Only colours of the text are obeyed: titles,
 // links, the clipboard, cursor moves and hidden text are dropped, and other controls are made visible.
 
-import type { FeedEvent } from "@protocol";
+import type { ClientResult, ExecutionOutput, ExecutionStarted } from "@protocol";
 import * as vscode from "vscode";
 import { oneLine, visible } from "../../../ui/src/text/visible.js";
 import { callSummary } from "../../../ui/src/text/words.js";
+import type { ExecutionViewer } from "../tools/ToolHandler.js";
 
 const MOST_KEPT = 200_000;
 // biome-ignore-start lint/suspicious/noControlCharactersInRegex: controls are what these look for
@@ -35,9 +36,10 @@ function plain(text: string): string {
   return visible(text.replace(/\r\n?/g, "\n")).replaceAll("\n", "\r\n");
 }
 
-export class OutputTerminal implements vscode.Disposable {
+export class OutputTerminal implements ExecutionViewer, vscode.Disposable {
   readonly #written = new vscode.EventEmitter<string>();
-  readonly #carried = new Map<string, string>();
+  /** By execution: the beginning of a sequence whose end has not come; null while it has told nothing. */
+  readonly #carried = new Map<string, string | null>();
   #kept = "";
   #terminal: vscode.Terminal | null = null;
   readonly #closing: vscode.Disposable;
@@ -61,29 +63,34 @@ export class OutputTerminal implements vscode.Disposable {
     this.#terminal.show(true);
   }
 
-  hear(event: FeedEvent): void {
-    if (event.kind === "tool.started" && event.tool_name === "execute_command") {
-      this.#write(`\u001b[1m$ ${callSummary(event.tool_name, event.tool_params)}\u001b[0m\r\n`);
-    } else if (event.kind === "tool.output") {
-      this.#piece(event.tool_id, event.text);
-    } else if (event.kind === "tool.finished" && event.tool_name === "execute_command") {
-      this.#carried.delete(event.tool_id);
-      const how = event.error === null ? "done" : oneLine(event.error);
-      this.#write(`\u001b[0m\u001b[90m— ${how}\u001b[0m\r\n`);
+  started({ tool_id, tool_name, tool_params }: ExecutionStarted): void {
+    if (tool_name !== "execute_command") return;
+    this.#carried.set(tool_id, null);
+    this.#write(`\u001b[1m$ ${callSummary(tool_name, tool_params)}\u001b[0m\r\n`);
+  }
+
+  output({ text, tool_id }: ExecutionOutput): void {
+    const whole = (this.#carried.get(tool_id) ?? "") + text;
+    const rest = UNFINISHED.exec(whole)?.[0] ?? "";
+    this.#carried.set(tool_id, rest);
+    this.#write(tamed(whole.slice(0, whole.length - rest.length)));
+  }
+
+  ended({ error, result, tool_id, tool_name }: ClientResult): void {
+    if (tool_name !== "execute_command") return;
+    // One that was over at once told nothing before: its result has it all.
+    if (this.#carried.get(tool_id) === null) {
+      for (const name of ["stdout", "stderr"]) this.#write(tamed(String(result?.[name] ?? "")));
     }
+    this.#carried.delete(tool_id);
+    const how = error === null ? "done" : oneLine(error);
+    this.#write(`\u001b[0m\u001b[90m— ${how}\u001b[0m\r\n`);
   }
 
   dispose(): void {
     this.#closing.dispose();
     this.#terminal?.dispose();
     this.#written.dispose();
-  }
-
-  #piece(id: string, text: string): void {
-    const whole = (this.#carried.get(id) ?? "") + text;
-    const rest = UNFINISHED.exec(whole)?.[0] ?? "";
-    this.#carried.set(id, rest);
-    this.#write(tamed(whole.slice(0, whole.length - rest.length)));
   }
 
   #write(text: string): void {

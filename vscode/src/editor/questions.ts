@@ -1,13 +1,13 @@
 // A question while the chat is not in sight: a notification, where a person can deny, look at it in the chat, or
 // go on to a dialog that says exactly what would happen. Only there can it be allowed, never by the button that has the
-// focus, and HIGH takes a second step. What files belong to is seen in the chat alone. The answer carries the digest of
-// what was shown.
+// focus, and HIGH takes a second step. A write is seen as a difference, which has its answers in its title bar. What other
+// files belong to is seen in the chat alone. The answer carries the digest of what was shown.
 
 import * as vscode from "vscode";
 import { type Api, Problem } from "../../../ui/src/api.js";
 import { oneLine, shortened, visible } from "../../../ui/src/text/visible.js";
 import { callSummary } from "../../../ui/src/text/words.js";
-import type { Asked } from "../host/watch.js";
+import type { Asked } from "../tools/ToolHandler.js";
 import type { Differences } from "./diffs.js";
 import { notice, plain, sentence } from "./notices.js";
 
@@ -36,13 +36,14 @@ export async function askNatively(question: Asked, ports: QuestionPorts, more = 
   const buttons = question.inspected ? [SHOW, DENY] : [ALLOW, DENY, SHOW];
   const said = await put(head, ...buttons);
   if (said === undefined) return;
-  if (!ports.stillWaits(question.id)) {
-    await vscode.window.showInformationMessage("This question is over: it was answered elsewhere, or its time was up.");
-    return;
-  }
+  if (!ports.stillWaits(question.id)) return over();
   if (said === SHOW) return show(question, ports);
   if (said === DENY) return deny(question, ports);
   await allow(question, ports);
+}
+
+async function over(): Promise<void> {
+  await vscode.window.showInformationMessage("This question is over: it was answered elsewhere, or its time was up.");
 }
 
 async function show(question: Asked, ports: QuestionPorts): Promise<void> {
@@ -58,7 +59,17 @@ export async function showChange(question: Asked, ports: QuestionPorts, preserve
   if (told === null || told.digest !== question.digest) return;
   const { path, before, after } = told.change;
   if (before === null && after === null) return;
-  await ports.differences.show(path, before ?? "", after ?? "", preserveFocus);
+  if (ports.stillWaits(question.id)) {
+    await ports.differences.ask(question, path, before ?? "", after ?? "", preserveFocus);
+  }
+}
+
+/** Allow or deny the write whose difference a button was pressed in. */
+export async function answerInDiff(question: Asked, ports: QuestionPorts, allows: boolean): Promise<void> {
+  if (!ports.stillWaits(question.id)) return over();
+  if (!allows) return deny(question, ports);
+  if (question.risk === "HIGH" && !(await sure(question))) return;
+  await approve(question, ports);
 }
 
 async function deny(question: Asked, ports: QuestionPorts): Promise<void> {
@@ -91,6 +102,10 @@ async function allow(question: Asked, ports: QuestionPorts): Promise<void> {
   if (said === DENY) return deny(question, ports);
   if (said !== "Allow once") return;
   if (question.risk === "HIGH" && !(await sure(question))) return;
+  await approve(question, ports);
+}
+
+async function approve(question: Asked, ports: QuestionPorts): Promise<void> {
   await decided(ports, () =>
     ports.api.approve(ports.projectId, question.id, { decision: "approved", digest: question.digest }),
   );
@@ -124,7 +139,7 @@ function why(question: Asked): string {
 
 async function sure(question: Asked): Promise<boolean> {
   const said = await vscode.window.showWarningMessage(
-    "This is HIGH. Run it all the same?",
+    "High risk. Run it all the same?",
     { modal: true, detail: [summary(question), why(question)].join("\n\n") },
     "Do not run it",
     "Run it",

@@ -4,11 +4,10 @@
 
 import type { Me } from "@protocol";
 import * as vscode from "vscode";
-import { Api, Problem } from "../../../ui/src/api.js";
-import { oneLine } from "../../../ui/src/text/visible.js";
+import { oneLine, shortened } from "../../../ui/src/text/visible.js";
+import { type Engine, EngineError } from "../engine/engine.js";
 import { isLoopback, linkOf, originOf, type SignInLink, tokenProblem } from "../host/address.js";
-import { exchange } from "../host/exchange.js";
-import { NodeHost } from "../host/node_host.js";
+import { tellEngineProblem } from "./getting_engine.js";
 import { notice, plain, sentence } from "./notices.js";
 import type { Tokens } from "./secrets.js";
 import { readSettings, saveServer } from "./settings.js";
@@ -17,8 +16,14 @@ import { silence } from "./standing.js";
 const AGAIN = "Sign in";
 const UNENCRYPTED = "would go over the network unencrypted. Use https, unless you know that the way is safe.";
 
+/** What signing in needs: where tokens are kept, and who asks servers. */
+export interface SignInPorts {
+  readonly tokens: Tokens;
+  readonly engine: Pick<Engine, "start" | "ask">;
+}
+
 /** Asks for a link, or for an address and a token. Whether somebody is signed in afterwards. */
-export async function signIn(tokens: Tokens): Promise<boolean> {
+export async function signIn(ports: SignInPorts): Promise<boolean> {
   const typed = await vscode.window.showInputBox({
     title: "Byleave: sign in",
     prompt: 'The server\'s address, or a sign-in link: "byleave link" prints one, and so does "byleave up".',
@@ -28,12 +33,12 @@ export async function signIn(tokens: Tokens): Promise<boolean> {
   });
   if (typed === undefined) return false;
   const link = linkOf(typed);
-  if (link !== null) return await takeLink(tokens, link);
+  if (link !== null) return await takeLink(ports, link);
   const origin = originOf(typed);
-  return origin === null ? false : await askToken(tokens, origin);
+  return origin === null ? false : await askToken(ports, origin);
 }
 
-async function askToken(tokens: Tokens, origin: string): Promise<boolean> {
+async function askToken(ports: SignInPorts, origin: string): Promise<boolean> {
   const typed = await vscode.window.showInputBox({
     title: `Byleave: sign in to ${origin}`,
     prompt: 'A token of the server ("byleave token --user NAME" prints one there), or a sign-in link.',
@@ -43,35 +48,61 @@ async function askToken(tokens: Tokens, origin: string): Promise<boolean> {
   });
   if (typed === undefined) return false;
   const link = linkOf(typed);
-  if (link === null) return await takeToken(tokens, origin, typed.trim());
-  return link.origin === origin ? await takeLink(tokens, link) : false;
+  if (link === null) return await takeToken(ports, origin, typed.trim());
+  return link.origin === origin ? await takeLink(ports, link) : false;
 }
 
 /** Tries a token, and keeps it when it is good for the editor. */
-export async function takeToken(tokens: Tokens, origin: string, token: string): Promise<boolean> {
+export async function takeToken({ engine, tokens }: SignInPorts, origin: string, token: string): Promise<boolean> {
+  if (!(await started(engine))) return false;
   try {
-    const me = await new Api(new NodeHost({ origin, token })).me();
-    const problem = unfit(me);
+    const { body, status } = await engine.ask("server/try", { server_url: origin, token });
+    const told = (body ?? {}) as { detail?: unknown; hint?: unknown };
+    const words = sentence({
+      message: String(told.detail ?? ""),
+      hint: typeof told.hint === "string" ? told.hint : null,
+    });
+    if (status === 401) return tell(`The server did not take the token: ${words}`);
+    if (status !== 200) return tell(told.detail === undefined ? silence(origin, status) : words);
+    const problem = unfit(body as unknown as Me);
     if (problem !== null) return tell(problem);
   } catch (error) {
-    return tell(failure(origin, error));
+    if (!(error instanceof EngineError)) throw error;
+    return tell(error.kind === "UnreachableError" ? silence(origin, 0) : sentence(error));
   }
   await saveServer(origin);
   await tokens.keep(origin, token);
   return true;
 }
 
+/** Whether there is an engine to ask; when there is none, the person was told. */
+async function started(engine: Pick<Engine, "start">): Promise<boolean> {
+  try {
+    await engine.start();
+    return true;
+  } catch (error) {
+    void tellEngineProblem(error);
+    return false;
+  }
+}
+
 /** Exchanges a link for a token. `agree` is asked with the user's name before the token is kept. */
 export async function takeLink(
-  tokens: Tokens,
-  link: SignInLink,
+  ports: SignInPorts,
+  { code, origin }: SignInLink,
   agree: (user: string) => Promise<boolean> = async () => true,
 ): Promise<boolean> {
-  const found = await exchange(link);
-  if (found.kind === "problem") return tell(found.words);
-  if (!(await agree(found.user)) || !(await takeToken(tokens, link.origin, found.token))) return false;
-  void vscode.window.showInformationMessage(notice(`Byleave: signed in to ${link.origin} as ${found.user}.`));
-  return true;
+  if (!(await started(ports.engine))) return false;
+  try {
+    const { token, user_id } = await ports.engine.ask("server/exchange", { server_url: origin, code });
+    const user = shortened(oneLine(user_id), 200);
+    if (!(await agree(user)) || !(await takeToken(ports, origin, token))) return false;
+    void vscode.window.showInformationMessage(notice(`Byleave: signed in to ${origin} as ${user}.`));
+    return true;
+  } catch (error) {
+    if (!(error instanceof EngineError)) throw error;
+    return tell(shortened(sentence(error), 500));
+  }
 }
 
 /**
@@ -82,7 +113,7 @@ export class OpenedLinks implements vscode.UriHandler {
   #busy = false;
 
   constructor(
-    private readonly tokens: Tokens,
+    private readonly ports: SignInPorts,
     private readonly signedIn: () => Promise<void>,
   ) {}
 
@@ -103,7 +134,7 @@ export class OpenedLinks implements vscode.UriHandler {
       return tell('The link that was opened is no sign-in link. Run "byleave link", and paste what it prints.');
     }
     if (!(await agreed(`Sign in to the server ${link.origin}?`, serverDetail(link.origin)))) return false;
-    return await takeLink(this.tokens, link, (user) =>
+    return await takeLink(this.ports, link, (user) =>
       agreed(
         `Sign in to ${link.origin} as ${user}?`,
         "What you write, and what agents do in your folder, would be seen by whoever this is. Go on only if it is you.",
@@ -157,11 +188,4 @@ export function unfit(me: Me): string | null {
   const missing = (["chat", "approve", "execute"] as const).filter((scope) => !me.scopes.includes(scope));
   if (missing.length === 0) return null;
   return `This token lacks the scope ${missing.join(", ")}. "byleave token --user NAME" makes one that has all of them.`;
-}
-
-function failure(origin: string, error: unknown): string {
-  if (!(error instanceof Problem)) return oneLine(String(error));
-  if (error.status === 0) return silence(origin, 0);
-  const words = sentence(error);
-  return error.status === 401 ? `The server did not take the token: ${words}` : words;
 }

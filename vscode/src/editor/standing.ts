@@ -8,7 +8,7 @@ export type Standing =
   | { readonly at: "no-folder" | "virtual" | "unchosen" | "bad-address" | "disconnected" | "connecting" }
   | { readonly at: "signed-out"; readonly why: string | null }
   | { readonly at: "unreachable"; readonly origin: string; readonly status: number }
-  | { readonly at: "refused" | "unproven"; readonly why: string }
+  | { readonly at: "refused" | "unproven" | "no-engine"; readonly why: string }
   | { readonly at: "connected"; readonly projectId: string; readonly folder: string };
 
 const SIGN_IN: Action = { command: "byleave.signIn", label: "Sign in" };
@@ -55,7 +55,7 @@ function words(standing: Exclude<Standing, { at: "connected" }>): [string, strin
         [CONNECT, { command: "byleave.signOut", label: "Sign out" }],
       ];
     case "connecting":
-      return ["Connecting…", "Looking for the server and this folder's project.", []];
+      return ["Connecting…", "Starting the engine, then looking for the server and this folder's project.", []];
     case "signed-out":
       return [
         "Sign in to Byleave",
@@ -71,6 +71,16 @@ function words(standing: Exclude<Standing, { at: "connected" }>): [string, strin
       ];
     case "refused":
       return ["The server refused", standing.why, [CONNECT, SIGN_IN]];
+    case "no-engine":
+      return [
+        "Byleave's engine is not running",
+        standing.why,
+        [
+          { command: "byleave.connect", label: "Try again" },
+          SETTINGS,
+          { command: "byleave.showLog", label: "Show the log" },
+        ],
+      ];
     case "unproven":
       return ["This may not be your server", standing.why, [CONNECT, SIGN_IN, SETTINGS]];
   }
@@ -98,6 +108,8 @@ export interface Facts {
   readonly trusted: boolean;
   /** What holds commands; null while it is not known, or when nothing executes here. */
   readonly isolation: string | null;
+  /** What is weaker than it should be. */
+  readonly warnings: readonly string[];
   readonly executes: boolean;
 }
 
@@ -135,7 +147,11 @@ export function statusOf(standing: Standing, facts: Facts): Shown {
     );
   }
   const held = facts.isolation === null ? "" : ` Commands are held by ${facts.isolation}.`;
-  return shown("$(check) Byleave", `Connected: agents may work in ${standing.folder}, as you allow it.${held}`);
+  const weaker = facts.warnings.length === 0 ? "" : `\n${facts.warnings.join("\n")}`;
+  return shown(
+    "$(check) Byleave",
+    `Connected: agents may work in ${standing.folder}, as you allow it.${held}${weaker}`,
+  );
 }
 
 function shown(text: string, tooltip: string): Shown {

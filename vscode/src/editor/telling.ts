@@ -3,7 +3,7 @@
 // questions are over makes room for another only after a while: who asks and takes back quickly fills no screen.
 
 import * as vscode from "vscode";
-import type { Asked } from "../host/watch.js";
+import type { Asked } from "../tools/ToolHandler.js";
 import { notice } from "./notices.js";
 import { askNatively, type QuestionPorts } from "./questions.js";
 import { readSettings } from "./settings.js";

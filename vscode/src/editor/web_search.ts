@@ -1,35 +1,33 @@
-// Who searches the web for agents: an address in the settings, or a key in the editor's secret storage. Read anew for each
-// search. Only what the person set for this machine counts, never a folder's own settings: a query, and a key, would go
-// where they say.
+// Who searches the web for agents: an address in the settings, or a key in the editor's secret storage. Only what the
+// person set for this machine counts, never a folder's own settings: a query, and a key, would go where they say.
 
+import type { WorkspaceSettings } from "@protocol";
 import * as vscode from "vscode";
-import { NO_WEB, type ProviderName, type WebSettings } from "../tools/web.js";
+import { own } from "./settings.js";
 
-const PROVIDERS: readonly ProviderName[] = ["searxng", "tavily", "brave"];
+const PROVIDERS: readonly string[] = ["searxng", "tavily", "brave"];
 const KEYED = [
   { label: "Tavily", provider: "tavily" },
   { label: "Brave Search", provider: "brave" },
 ] as const;
 
-/** What a search needs to know now. */
-export async function webSettings(secrets: vscode.SecretStorage): Promise<WebSettings> {
-  const kept = vscode.workspace.getConfiguration("byleave");
-  const own = <T>(name: string) => kept.inspect<T>(`search.${name}`)?.globalValue;
+/** What the engine needs to know of it. */
+export async function searchSettings(secrets: vscode.SecretStorage): Promise<WorkspaceSettings> {
   return {
-    provider: PROVIDERS.find((each) => each === own<string>("provider")) ?? null,
-    searxngUrl: own<string>("searxngUrl") || null,
-    tavilyUrl: own<string>("tavilyUrl") || NO_WEB.tavilyUrl,
-    tavilyKey: (await secrets.get(keyOf("tavily"))) ?? null,
-    braveUrl: own<string>("braveUrl") || NO_WEB.braveUrl,
-    braveKey: (await secrets.get(keyOf("brave"))) ?? null,
-    allowPrivate: own<boolean>("allowPrivate") === true,
+    search_provider: PROVIDERS.find((each) => each === own<string>("search.provider")) ?? null,
+    searxng_url: own<string>("search.searxngUrl") || null,
+    tavily_url: own<string>("search.tavilyUrl") || null,
+    tavily_api_key: (await secrets.get(keyOf("tavily"))) ?? null,
+    brave_url: own<string>("search.braveUrl") || null,
+    brave_api_key: (await secrets.get(keyOf("brave"))) ?? null,
+    search_allow_private: own<boolean>("search.allowPrivate") ?? null,
   };
 }
 
-/** Ask for a key and keep it; an empty one is forgotten. */
-export async function setSearchKey(secrets: vscode.SecretStorage): Promise<void> {
+/** Ask for a key and keep it; an empty one is forgotten. Whether anything changed. */
+export async function setSearchKey(secrets: vscode.SecretStorage): Promise<boolean> {
   const picked = await vscode.window.showQuickPick([...KEYED], { title: "Byleave: a key for web search" });
-  if (picked === undefined) return;
+  if (picked === undefined) return false;
   const typed = await vscode.window.showInputBox({
     title: `Byleave: ${picked.label}`,
     prompt: `Your key for ${picked.label}. It goes there with each search and nowhere else. Leave it empty to forget it.`,
@@ -37,14 +35,15 @@ export async function setSearchKey(secrets: vscode.SecretStorage): Promise<void>
     ignoreFocusOut: true,
     validateInput: keyProblem,
   });
-  if (typed === undefined || keyProblem(typed) !== null) return;
+  if (typed === undefined || keyProblem(typed) !== null) return false;
   if (typed.trim() === "") await secrets.delete(keyOf(picked.provider));
   else await secrets.store(keyOf(picked.provider), typed.trim());
-  await vscode.window.showInformationMessage(
+  void vscode.window.showInformationMessage(
     typed.trim() === ""
       ? `Byleave: the key for ${picked.label} is forgotten.`
       : `Byleave: ${picked.label} can be asked.`,
   );
+  return true;
 }
 
 /** Why a text cannot be a key; null when it may be one. */
@@ -52,6 +51,6 @@ function keyProblem(text: string): string | null {
   return /^[\x21-\x7e]{0,1000}$/.test(text.trim()) ? null : "This is no key: it holds characters that no key has.";
 }
 
-function keyOf(provider: ProviderName): string {
+function keyOf(provider: string): string {
   return `search ${provider}`;
 }

@@ -1,7 +1,5 @@
 // What an address of a server says of itself, without asking anybody. A token belongs to one origin and goes to no other.
 
-import { addressOf, loopbackNumber } from "../tools/addresses.js";
-
 /** The origin of a server, `https://byleave.example.com`; null when the text is no address of one. */
 export function originOf(text: string): string | null {
   let url: URL;
@@ -30,18 +28,11 @@ export function linkOf(text: string): SignInLink | null {
   return origin === null ? null : { origin, code: found?.[2] ?? "" };
 }
 
-/** The addresses of this machine that an origin stands for, the first to be tried first; none when it is elsewhere. */
-export function loopbackOf(origin: string): readonly string[] {
-  const name = new URL(origin).hostname.replace(/^\[|\]$/g, "").replace(/\.$/, "");
-  if (name === "localhost" || name.endsWith(".localhost")) return ["127.0.0.1", "::1"];
-  const address = addressOf(name);
-  const number = address && loopbackNumber(address);
-  return number === undefined ? [] : [number];
-}
-
-/** Whether the server is this machine. */
+/** Whether the server is this machine. For words and offers only: the engine decides by where a connection really leads. */
 export function isLoopback(origin: string): boolean {
-  return loopbackOf(origin).length > 0;
+  // URL has written every spelling of a number in one way.
+  const name = new URL(origin).hostname.replace(/^\[|\]$/g, "").replace(/\.$/, "");
+  return /^(localhost|.+\.localhost|127\.\d+\.\d+\.\d+|0\.0\.0\.0|::1?|::ffff:7f[\da-f]{2}:[\da-f]{1,4})$/.test(name);
 }
 
 /** Why a text cannot be a token; null when it may be one. */

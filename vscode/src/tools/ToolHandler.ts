@@ -1,395 +1,262 @@
-// ToolHandler: what this machine does with the server's events (C1). A signal that is addressed to this client and new gets
-// a place, or waits for one in order; `checks` decides whether it may run, the workspace runs it, and it ends in exactly one
-// report, whatever goes wrong. A call never runs twice, and nothing runs that the journal could not write down first.
-// Handling an event never waits: reports follow by themselves.
+// ToolHandler: what the editor keeps of the calls in its folder. Questions that wait, each with its timer; executions that
+// run; how both ended. The engine executes, reports and decides what may run; a person answers; this tells each of the
+// other, and shows what is known. It never runs anything and never answers a question by itself.
 
 import type {
   ApprovalDecided,
+  ApprovalRequest,
   ApprovalRequested,
+  ApprovalStatus,
   ClientResult,
-  ExecutionCancelSignal,
-  ExecutionSignal,
-  InspectionRequested,
-  ReadFileResult,
-  ResultAcknowledged,
+  ExecutionAcknowledged,
+  ExecutionOutput,
+  ExecutionStarted,
 } from "@protocol";
-import { type Gate, maskText } from "../gate/index.js";
-import { ApprovalDesk, type PastApproval } from "./approvals.js";
-import { ReadCache } from "./cache.js";
-import { boundOf, type Passed, SignalChecks } from "./checks.js";
-import { Deadline } from "./deadline.js";
-import { ByleaveError, ExecutionCancelled, kindOf, ToolTypeError } from "./errors.js";
-import { Inspector } from "./inspector.js";
-import type { Journal } from "./journal.js";
-import type { Link } from "./link.js";
-import { LiveOutput } from "./live_output.js";
-import { Outbox } from "./outbox.js";
-import { type Clock, type Log, NO_LOG, type Prompt, SYSTEM_CLOCK, sleep } from "./ports.js";
-import { type Ending, loggedParams, reportOf, summaryOf } from "./reports.js";
-import type { AnyResult, Workspace } from "./Workspace.js";
-import { WaitingSignals } from "./waiting.js";
-import { firstCharacters, isTool, repr, TABLES, type ToolName, timestamp } from "./words.js";
+import type { Log } from "../editor/log.js";
 
 const HISTORY = 200;
-/** How long a closing client still tries to deliver; the journal keeps what is left. */
-const LAST_POST = 2_000;
-/** The workspace keeps each tool's time limit; this much later the client gives up on it. */
-const OVERTIME = 15_000;
-const ENDED: readonly string[] = ["COMPLETED", "REJECTED", "TIMEOUT", "FAILED"];
 
-export interface HandlerParts {
-  readonly projectId: string;
-  readonly clientId: string;
-  readonly workspace: Workspace;
-  readonly gate: Gate;
-  readonly journal: Journal;
-  readonly link: Link;
-  /** Asks the person here; left out: nobody is asked. */
-  readonly prompt?: Prompt | undefined;
-  readonly log?: Log | undefined;
-  readonly clock?: Clock | undefined;
-  /** Told whenever what runs or waits has changed. */
-  readonly onChange?: (() => void) | undefined;
+/** A question that waits, as the feed or the list told it. */
+export interface Asked {
+  readonly id: string;
+  readonly toolName: string;
+  readonly params: Readonly<Record<string, unknown>>;
+  readonly risk: "LOW" | "MEDIUM" | "HIGH";
+  readonly description: string;
+  readonly reasons: readonly string[];
+  readonly network: boolean;
+  readonly digest: string;
+  /** Whether files belong to the question: what they hold, or why nobody could look, must be seen before it is allowed. */
+  readonly inspected: boolean;
 }
 
-/** One execution that runs now; aborting it ends its process. */
-export interface ActiveExecution {
-  readonly event: ExecutionSignal;
-  readonly stop: AbortController;
-  /** When it began, in milliseconds since 1970. */
-  readonly since: number;
+/** How one question ended, as this editor saw it. */
+export interface PastApproval {
+  readonly approvalId: string;
+  readonly toolName: string;
+  readonly status: ApprovalStatus;
+  readonly decidedBy: string | null;
+  readonly timestamp: string;
 }
 
-/** Executes what the server signals, asks what needs asking, reports everything. */
+/** One execution that ran here. */
+export interface ExecutionHistoryEntry {
+  readonly toolId: string;
+  readonly toolName: string;
+  readonly status: ClientResult["status"] | "running" | "interrupted";
+  readonly startTime: string;
+  readonly endTime: string | null;
+  readonly durationMs: number | null;
+  readonly error: string | null;
+  readonly userApproved: boolean;
+  /** Whether the server has its result. */
+  readonly acknowledged: boolean;
+}
+
+/** Puts questions to the person. */
+export interface DialogProvider {
+  ask(question: Asked): void;
+  /** A question is over, by whoever: nothing of it may stay open. */
+  over(question: Asked, status: ApprovalStatus): void;
+}
+
+/** Shows what executions do. */
+export interface ExecutionViewer {
+  started(event: ExecutionStarted): void;
+  output(event: ExecutionOutput): void;
+  ended(result: ClientResult): void;
+}
+
+export interface ToolHandlerConfig {
+  /** The longest a question is kept; HIGH has twice as long, as on the server. */
+  readonly approvalTimeoutMs: number;
+}
+
+interface Pending {
+  readonly question: Asked;
+  readonly timer: ReturnType<typeof setTimeout>;
+}
+
 export class ToolHandler {
-  readonly outbox: Outbox;
-  readonly approvals: ApprovalDesk;
-  readonly #checks: SignalChecks;
-  readonly #inspector: Inspector;
-  readonly #cache: ReadCache | undefined;
-  readonly #queue: WaitingSignals;
-  readonly #active = new Map<string, ActiveExecution>();
-  readonly #history: ClientResult[] = [];
-  readonly #work = new Set<Promise<void>>();
+  readonly #dialogs: DialogProvider;
+  readonly #viewer: ExecutionViewer;
   readonly #log: Log;
-  readonly #clock: Clock;
-  #disposed: Promise<void> | undefined;
+  readonly #config: ToolHandlerConfig;
+  readonly #changed: () => void;
+  readonly #pending = new Map<string, Pending>();
+  readonly #approvals: PastApproval[] = [];
+  readonly #active = new Map<string, ExecutionHistoryEntry>();
+  readonly #history: ExecutionHistoryEntry[] = [];
+  #disposed = false;
 
-  constructor(private readonly parts: HandlerParts) {
-    const { gate, journal, link, onChange, projectId, prompt, workspace } = parts;
-    const { settings } = workspace;
-    const [log, clock] = [parts.log ?? NO_LOG, parts.clock ?? SYSTEM_CLOCK];
+  constructor(
+    dialogs: DialogProvider,
+    viewer: ExecutionViewer,
+    log: Log,
+    config: ToolHandlerConfig,
+    changed: () => void = () => {},
+  ) {
+    this.#dialogs = dialogs;
+    this.#viewer = viewer;
     this.#log = log;
-    this.#clock = clock;
-    this.#checks = new SignalChecks({ projectId, workspace, gate, link, clock, log });
-    const { approvalTimeoutSeconds: timeoutSeconds, postTries: tries } = settings;
-    this.#inspector = new Inspector({ projectId, workspace, gate, link, tries, clock, log });
-    this.outbox = new Outbox({ link, projectId, journal, tries, clock, log });
-    this.approvals = new ApprovalDesk({ link, projectId, prompt, timeoutSeconds, tries, clock, log, onChange });
-    this.#cache = settings.cacheEnabled ? new ReadCache(workspace.root, settings.cacheSeconds, clock) : undefined;
-    this.#queue = new WaitingSignals(settings.queueLimit);
+    this.#config = config;
+    this.#changed = changed;
   }
 
-  // What is known (C4)
+  /** Questions that wait, oldest first. */
+  get pendingApprovals(): readonly Asked[] {
+    return [...this.#pending.values()].map(({ question }) => question);
+  }
 
-  /** What runs now. */
-  get activeExecutions(): ActiveExecution[] {
+  get approvalHistory(): readonly PastApproval[] {
+    return [...this.#approvals];
+  }
+
+  /** Executions that run now. */
+  get activeExecutions(): readonly ExecutionHistoryEntry[] {
     return [...this.#active.values()];
   }
 
-  /** What waits for a place, in order. */
-  get queued(): ExecutionSignal[] {
-    return this.#queue.signals;
-  }
-
-  /** How the last executions ended. */
-  get history(): ClientResult[] {
+  /** How the last executions ended, oldest first. */
+  get history(): readonly ExecutionHistoryEntry[] {
     return [...this.#history];
   }
 
-  /** What waits for a person. */
-  get pendingApprovals(): ApprovalRequested[] {
-    return this.approvals.pending;
+  isWaiting(approvalId: string): boolean {
+    return this.#pending.has(approvalId);
   }
 
-  /** How the last questions ended. */
-  get approvalHistory(): PastApproval[] {
-    return this.approvals.history;
-  }
-
-  /** Learn the server's clock, on which deadlines are written. */
-  setServerTime(milliseconds: number): void {
-    this.#checks.serverAhead = milliseconds - this.#clock.now();
-  }
-
-  /** Milliseconds the server's clock is ahead of ours. */
-  get serverAhead(): number {
-    return this.#checks.serverAhead;
-  }
-
-  /** Files changed by another way than a call: nothing that was read of them counts any more (C6). */
-  forgetReads(): void {
-    this.#cache?.forget();
-  }
-
-  // What the server says
-
-  /** A question for the person at this machine. */
+  /** A question for the person; one that is known is not asked twice. */
   handleToolApprovalRequest(event: ApprovalRequested): void {
-    this.approvals.request(event, this.serverAhead);
+    this.#take(asked(event.approval_id, event), event.timeout_seconds, event.deadline);
   }
 
   /** A question is answered, here or elsewhere. */
   handleToolApprovalDecided(event: ApprovalDecided): void {
-    this.approvals.decided(event);
+    this.#end(event.approval_id, event.status, event.decided_by);
   }
 
-  /** The server asks what a call would run or replace, before it asks a person. */
-  handleToolInspectionRequest(event: InspectionRequested): void {
-    if (event.client_id === this.parts.clientId) {
-      this.#track(this.#inspector.request(event));
+  /** The server's list is the truth: of the questions `known` before it was asked for, those not on it are over. */
+  settleApprovals(list: readonly ApprovalRequest[], known: readonly Asked[]): void {
+    const still = new Set(list.map(({ id }) => id));
+    for (const { id } of known) if (!still.has(id)) this.#end(id, "cancelled", null);
+    for (const each of list) {
+      if (each.status === "pending") this.#take(asked(each.id, each), each.timeout_seconds, each.deadline);
     }
   }
 
-  /** Something to execute. */
-  handleToolExecutionSignal(event: ExecutionSignal): void {
-    const { clientId, journal } = this.parts;
-    const { tool_id: toolId, tool_name: tool } = event;
-    if (this.#disposed !== undefined) {
+  /** Put a question to the person. What they answer goes to the server; the feed says how it ended. */
+  requestUserApproval(question: Asked): void {
+    this.#log.info("question", { id: question.id, tool: question.toolName, risk: question.risk });
+    this.#dialogs.ask(question);
+  }
+
+  /** The engine began to execute a call that the server signalled. */
+  handleToolExecutionSignal(event: ExecutionStarted): void {
+    if (this.#disposed) return;
+    const { approved_by, timestamp, tool_id, tool_name } = event;
+    this.#log.info("executing", { tool_id, tool: tool_name, approved_by });
+    this.#active.set(tool_id, {
+      toolId: tool_id,
+      toolName: tool_name,
+      status: "running",
+      startTime: timestamp,
+      endTime: null,
+      durationMs: null,
+      error: null,
+      userApproved: approved_by.startsWith("person:"),
+      acknowledged: false,
+    });
+    this.#viewer.started(event);
+    this.#changed();
+  }
+
+  handleToolOutput(event: ExecutionOutput): void {
+    if (this.#active.has(event.tool_id)) this.#viewer.output(event);
+  }
+
+  handleToolEnded(result: ClientResult): void {
+    const { duration_ms, error, status, timestamp, tool_id } = result;
+    const active = this.#active.get(tool_id);
+    if (active === undefined) return; // refused before it began
+    this.#active.delete(tool_id);
+    this.#keep({ ...active, status, endTime: timestamp, durationMs: duration_ms, error });
+    this.#viewer.ended(result);
+    this.#changed();
+  }
+
+  /** The server has the result of a call. */
+  handleToolResultAck({ status, tool_id }: ExecutionAcknowledged): void {
+    this.#log.info("result acknowledged", { tool_id, status });
+    const at = this.#history.findLastIndex(({ toolId }) => toolId === tool_id);
+    const entry = this.#history[at];
+    if (entry !== undefined) this.#history[at] = { ...entry, acknowledged: true };
+  }
+
+  /** The engine ended by itself: what ran there is interrupted. A new engine tells the server so. */
+  handleEngineGone(): void {
+    for (const entry of this.#active.values()) this.#keep({ ...entry, status: "interrupted" });
+    this.#active.clear();
+    this.#changed();
+  }
+
+  /** Timers are cleared, questions close unanswered. What runs is ended by whoever ends the engine. */
+  dispose(): void {
+    if (this.#disposed) return;
+    for (const id of [...this.#pending.keys()]) this.#end(id, "rejected", "the editor closed");
+    this.#disposed = true;
+    this.#active.clear();
+  }
+
+  #take(question: Asked, timeoutSeconds: number, deadline: string): void {
+    if (this.#disposed || this.#pending.has(question.id)) return;
+    if (this.#approvals.some(({ approvalId }) => approvalId === question.id)) return;
+    const limit = this.#config.approvalTimeoutMs * (question.risk === "HIGH" ? 2 : 1);
+    const left = Math.min(limit, timeoutSeconds * 1000);
+    const timer = setTimeout(() => this.#end(question.id, "timeout", null), left);
+    this.#pending.set(question.id, { question, timer });
+    this.#log.debug("question waits", { id: question.id, milliseconds: left, deadline });
+    this.#changed();
+    this.requestUserApproval(question);
+  }
+
+  #end(approvalId: string, status: ApprovalStatus, decidedBy: string | null): void {
+    const pending = this.#pending.get(approvalId);
+    const past = { approvalId, status, decidedBy, timestamp: new Date().toISOString() };
+    if (pending === undefined) {
+      // Decided before it was asked here: it must not be asked later.
+      if (!this.#approvals.some((each) => each.approvalId === approvalId)) this.#past({ ...past, toolName: "" });
       return;
     }
-    if (event.client_id !== clientId) {
-      // Not ours to fail either: the machine it is meant for may be running it.
-      this.#log.warn("signal for another client ignored", { tool_id: toolId });
-      return;
-    }
-    if (journal.knows(toolId)) {
-      this.#log.warn("repeated signal ignored", { tool_id: toolId });
-      this.#track(this.outbox.resend([toolId]));
-      return;
-    }
-    journal.take(toolId);
-    this.#log.info("signal received", { tool_id: toolId, tool, approved_by: event.approved_by });
-    if (!isTool(tool)) {
-      this.#fail(toolId, tool, new ToolTypeError(`This client has no tool ${repr(firstCharacters(tool, 100))}.`));
-    } else if (this.#active.size < this.parts.workspace.settings.concurrency) {
-      this.#start(event);
-    } else {
-      this.#enqueue(event);
-    }
-    this.parts.onChange?.();
+    clearTimeout(pending.timer);
+    this.#pending.delete(approvalId);
+    this.#past({ ...past, toolName: pending.question.toolName });
+    this.#log.info("question over", { id: approvalId, status, by: decidedBy });
+    this.#changed();
+    this.#dialogs.over(pending.question, status);
   }
 
-  /** A signal for this client that cannot be understood: it never runs, and the server is told. */
-  handleUnreadableSignal(toolId: string): void {
-    if (this.#disposed === undefined && !this.parts.journal.knows(toolId)) {
-      this.parts.journal.take(toolId);
-      this.#fail(toolId, "", new ToolTypeError("This client could not understand the signal; nothing was run."));
-    }
+  #past(past: PastApproval): void {
+    this.#approvals.push(past);
+    this.#approvals.splice(0, this.#approvals.length - HISTORY);
   }
 
-  /** Call off what runs or waits; what is over stays as it is. */
-  handleToolCancelSignal(event: ExecutionCancelSignal): void {
-    if (event.client_id === this.parts.clientId) {
-      this.#log.info("called off", { tool_id: event.tool_id });
-      this.#cancel(event.tool_id, "It was called off.");
-    }
-  }
-
-  /** The server has the result of a call: nothing of it needs sending again. */
-  handleToolResultAck(event: ResultAcknowledged): void {
-    const fields = { tool_id: event.tool_id, status: event.status };
-    if (ENDED.includes(event.status) && this.outbox.settled(event.tool_id)) {
-      this.#log.info("result acknowledged", fields);
-    } else {
-      this.#log.debug("acknowledgement of nothing open", fields);
-    }
-  }
-
-  /** End everything (C8): timers, questions, queue, processes. What is not delivered stays in the journal. */
-  dispose(): Promise<void> {
-    this.#disposed ??= this.#dispose();
-    return this.#disposed;
-  }
-
-  async #dispose(): Promise<void> {
-    this.#log.info("closing", { active: this.#active.size, queued: this.queued.length });
-    this.approvals.close();
-    this.#inspector.close();
-    for (const event of this.queued) {
-      this.#cancel(event.tool_id, "The client was closed before this was run.");
-    }
-    for (const toolId of [...this.#active.keys()]) {
-      this.#cancel(toolId, "The client was closed while this ran; part of its effect may remain.");
-    }
-    // Until the processes are gone, however long that takes: none may outlive the client.
-    while (this.#active.size > 0) {
-      await Promise.race(this.#work);
-    }
-    const stop = new AbortController();
-    await Promise.race([Promise.all(this.#work), sleep(this.#clock, LAST_POST, stop.signal)]);
-    stop.abort();
-    this.outbox.close();
-    this.parts.journal.close();
-  }
-
-  // Places and order (C3)
-
-  #start(event: ExecutionSignal): void {
-    this.#active.set(event.tool_id, { event, stop: new AbortController(), since: this.#clock.now() });
-    this.#track(this.#execute(event));
-  }
-
-  #enqueue(event: ExecutionSignal): void {
-    try {
-      this.#queue.add(event);
-      this.#log.info("queued", { tool_id: event.tool_id, waiting: this.queued.length });
-    } catch (error) {
-      this.#fail(event.tool_id, event.tool_name, error as ByleaveError);
-    }
-  }
-
-  /** Hold some work until it ends; closing waits for it. */
-  #track(work: Promise<void>): void {
-    const held = work.catch((error: unknown) => this.#log.error("failed unexpectedly", { error: kindOf(error) }));
-    this.#work.add(held);
-    void held.then(() => this.#work.delete(held));
-  }
-
-  #release(toolId: string): void {
-    this.#active.delete(toolId);
-    const waiting = this.#disposed === undefined ? this.#queue.next() : undefined;
-    if (waiting !== undefined) {
-      this.#start(waiting);
-    }
-    this.parts.onChange?.();
-  }
-
-  #cancel(toolId: string, why: string): void {
-    this.#active.get(toolId)?.stop.abort(new ExecutionCancelled(why));
-    const waiting = this.#queue.take(toolId);
-    if (waiting !== undefined) {
-      this.#fail(toolId, waiting.tool_name, new ExecutionCancelled(why));
-      this.parts.onChange?.();
-    }
-  }
-
-  /** Report a call that never ran. */
-  #fail(toolId: string, toolName: string, error: ByleaveError): void {
-    this.#track(
-      this.#report(
-        { toolId, toolName, outcome: { error }, durationMs: 0, timestamp: timestamp(this.#clock.now()) },
-        false,
-      ),
-    );
-  }
-
-  // One execution
-
-  async #execute(event: ExecutionSignal): Promise<void> {
-    const { tool_id: toolId, tool_name: toolName } = event;
-    const { stop } = this.#active.get(toolId) as ActiveExecution;
-    const began = this.#clock.monotonic();
-    let outcome: Ending["outcome"];
-    try {
-      outcome = { result: await this.#perform(event, stop.signal) };
-    } catch (error) {
-      outcome = { error: this.#errorOf(error, toolId, stop.signal) };
-    }
-    // Nothing waits between the end of the run and this: a cancellation that comes later finds nothing to cancel.
-    this.#release(toolId);
-    const durationMs = Math.round(this.#clock.monotonic() - began);
-    const changes = TABLES.tools[toolName as ToolName].changes_things;
-    await this.#report({ toolId, toolName, outcome, durationMs, timestamp: timestamp(this.#clock.now()) }, changes);
-  }
-
-  #errorOf(error: unknown, toolId: string, signal: AbortSignal): ByleaveError {
-    if (signal.aborted) {
-      return signal.reason as ByleaveError;
-    }
-    if (error instanceof ByleaveError) {
-      return error;
-    }
-    // The boundary: every execution reports, whatever goes wrong.
-    this.#log.error("failed unexpectedly", { tool_id: toolId, error: kindOf(error) });
-    return new ByleaveError(`The client failed with ${kindOf(error)}; see its log.`);
-  }
-
-  async #perform(event: ExecutionSignal, signal: AbortSignal): Promise<AnyResult> {
-    const passed = await this.#checks.check(event);
-    signal.throwIfAborted();
-    const { params } = passed;
-    this.#log.debug("executing", { tool_id: event.tool_id, params: loggedParams(event.tool_name, params) });
-    const cache = this.#cache;
-    if (TABLES.tools[event.tool_name as ToolName].changes_things) {
-      cache?.forget(params.path);
-      try {
-        return await this.#run(event, passed, signal);
-      } finally {
-        cache?.forget(params.path);
-      }
-    }
-    if (cache === undefined || event.tool_name !== "read_file") {
-      return this.#run(event, passed, signal);
-    }
-    const known = cache.get(params);
-    if (known !== undefined) {
-      this.#log.debug("answered from memory", { tool_id: event.tool_id });
-      return known;
-    }
-    const reading = cache.before(params);
-    const result = await this.#run(event, passed, signal);
-    cache.put(reading, result as ReadFileResult);
-    return result;
-  }
-
-  /** Write it down, then do it. The network is there only when the approval and our own gate both say so. */
-  async #run(event: ExecutionSignal, { params, verdict }: Passed, signal: AbortSignal): Promise<AnyResult> {
-    const { journal, link, projectId, workspace } = this.parts;
-    const { tool_id: toolId, tool_name: tool } = event;
-    const { changes_things: changes, timeout_seconds: seconds } = TABLES.tools[tool as ToolName];
-    await journal.acting(toolId, changes);
-    signal.throwIfAborted();
-    // Past its deadline nobody wants it any more, and a server that is out of reach cannot call it off.
-    const until = Date.parse(event.deadline) - this.serverAhead;
-    const deadline = new Deadline(this.#clock, until, seconds * 1000 + OVERTIME);
-    const live =
-      tool === "execute_command" ? new LiveOutput(link, projectId, toolId, this.#clock, this.#log) : undefined;
-    try {
-      return await workspace.run(tool, params, {
-        network: verdict.network && event.network,
-        signal: AbortSignal.any([signal, deadline.signal]),
-        late: deadline.late,
-        bound: boundOf(event),
-        onOutput: live?.take,
-        // LOW is what the gate knows not to write: there is nothing to keep.
-        recordAs: verdict.level === "LOW" ? undefined : toolId,
-      });
-    } catch (error) {
-      throw deadline.told(error);
-    } finally {
-      deadline.end();
-      if (live !== undefined) {
-        this.#track(live.stop());
-      }
-    }
-  }
-
-  async #report(end: Ending, durable: boolean): Promise<void> {
-    const { toolId: tool_id } = end;
-    const body = reportOf(end);
-    const past = summaryOf(end, body.length);
-    this.#history.push(past);
+  #keep(entry: ExecutionHistoryEntry): void {
+    this.#history.push(entry);
     this.#history.splice(0, this.#history.length - HISTORY);
-    if (past.error_type !== null) {
-      // Masked before it is cut: half a secret would no longer look like one.
-      const error = firstCharacters(maskText(String(past.error)), 1000);
-      this.#log.error("failed", { tool_id, error, error_type: past.error_type });
-    } else {
-      this.#log.info("done", { tool_id, status: past.status });
-    }
-    this.#log.debug("timing", { tool_id, duration_ms: end.durationMs, bytes: body.length });
-    await this.parts.journal.done(tool_id, body, durable);
-    await this.outbox.send(tool_id);
   }
+}
+
+function asked(id: string, told: ApprovalRequest | ApprovalRequested): Asked {
+  return {
+    id,
+    toolName: told.tool_name,
+    params: told.tool_params,
+    risk: told.risk_level,
+    description: told.description,
+    reasons: told.findings.filter((each) => each.level !== "LOW").map((each) => each.reason),
+    network: told.network,
+    digest: told.digest,
+    inspected: (told.inspection?.files.length ?? 0) > 0 || (told.inspection?.problem ?? null) !== null,
+  };
 }

@@ -1,14 +1,15 @@
-// The extension's end of the chat's messages: requests and feeds are carried out with the token, and their answers sent
+// The extension's end of the chat's messages: requests and feeds are carried out by the engine, and their answers sent
 // back. Only the routes the chat has a use for are reached: none that gives a way to sign in, none by which a machine
 // reports, no stream but a feed, and that never executes. Nothing the chat says is taken on trust.
 
 import type { FromChat, ToChat } from "../../../ui/src/vscode_messages.js";
-import type { NodeHost } from "../host/node_host.js";
+import type { EngineHost } from "../engine/host.js";
 
 export interface BridgePorts {
   post(message: ToChat): void;
   openFile(path: string, line: number | null): void;
-  showDiff(title: string, before: string, after: string): void;
+  /** `approvalId`: the question it belongs to, if it waits. */
+  showDiff(title: string, before: string, after: string, approvalId: string | null): void;
   run(command: string): void;
   hello(): void;
 }
@@ -36,14 +37,14 @@ const MOST_FEEDS = 8;
 export class Bridge {
   readonly #ports: BridgePorts;
   readonly #feeds = new Map<number, () => void>();
-  #host: NodeHost | null = null;
+  #host: EngineHost | null = null;
 
   constructor(ports: BridgePorts) {
     this.#ports = ports;
   }
 
   /** Who asks from now on; null: nobody. What was open is closed. */
-  use(host: NodeHost | null): void {
+  use(host: EngineHost | null): void {
     if (host === this.#host) return;
     this.closeFeeds();
     this.#host = host;
@@ -75,7 +76,12 @@ export class Bridge {
         if (typeof message.path === "string") this.#ports.openFile(message.path, line(message.line));
         return;
       case "show-diff":
-        this.#ports.showDiff(String(message.title), String(message.before), String(message.after));
+        this.#ports.showDiff(
+          String(message.title),
+          String(message.before),
+          String(message.after),
+          typeof message.approvalId === "string" ? message.approvalId : null,
+        );
         return;
       case "command":
         this.#ports.run(String(message.command));

@@ -3,7 +3,7 @@
 
 import * as vscode from "vscode";
 import type { Place, ToChat } from "../../../ui/src/vscode_messages.js";
-import type { NodeHost } from "../host/node_host.js";
+import type { EngineHost } from "../engine/host.js";
 import { Bridge, type BridgePorts } from "./bridge.js";
 import { chatHtml } from "./html.js";
 
@@ -61,7 +61,7 @@ export class ChatView implements vscode.WebviewViewProvider {
   }
 
   /** Where the extension stands now, and who asks for the chat. */
-  show(place: Place, host: NodeHost | null): void {
+  show(place: Place, host: EngineHost | null): void {
     this.#place = place;
     this.#bridge.use(host);
     this.#post({ type: "place", place });

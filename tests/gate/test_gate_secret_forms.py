@@ -162,6 +162,7 @@ PLACES = {
     "redis-cli": ("redis-cli -h x -a {} ping", "hunter2"),
     "openssl": ("openssl enc -passin pass:{}", "hunter2"),
     "chpasswd": ('echo "bob:{}" | sudo chpasswd', "hunter2"),
+    "npm auth": ("//registry.example/:_auth = {}", some(30)),
     "npm config": ("npm config set //r/:_authToken {}", some(30)),
     "kubernetes": ("apiVersion: v1\nkind: Secret\ndata:\n  foo: {}\n", "aHVudGVyMmh1bnRlcjI="),
     "kubernetes, data first": ("apiVersion: v1\ndata:\n  foo: {}\nkind: Secret\n", "aHVudGVyMmh1bnRlcjI="),
@@ -192,6 +193,13 @@ def test_secret_in_its_place_is_masked(form: str, secret: str) -> None:
     assert MASK_PREFIX in masked
     assert not survives(secret, masked)
     assert mask_text(masked) == masked, "masking again changes nothing"
+
+
+@pytest.mark.parametrize(("token", "kind"), [("rk_live_" + some(24), "stripe-key"), (some(30), "url-token")])
+def test_token_in_an_address_is_masked_once_and_keeps_its_kind(token: str, kind: str) -> None:
+    masked = f"https://{MASK_PREFIX}{kind}]@github.com/a"
+    assert mask_text(f"https://{token}@github.com/a") == masked
+    assert mask_text(masked) == masked
 
 
 NAMES = [
@@ -240,6 +248,10 @@ NOTATIONS = {
     "go": '{} := "{}"',
     "c#": 'string {} = "{}";',
     "option": "tool --{}={}",
+    "json in a string": '\\"{}\\": \\"{}\\"',
+    "call": 'set("{}", "{}")',
+    "argument": "f({}={})",
+    "javascript pair": '{{name: "{}", value: "{}"}}',
 }
 
 
@@ -266,6 +278,9 @@ def test_value_behind_a_telling_name_is_masked_in_every_notation(name: str) -> N
         (["redis-cli", "-a", "hunter2"], "hunter2"),
         (["tool", "--password", "correcthorse"], "correcthorse"),
         (["tool", "--api-key", "correcthorse"], "correcthorse"),
+        (["tool", "--pass", "correcthorse"], "correcthorse"),
+        (["az", "-p", "correcthorse"], "correcthorse"),
+        (["echo", "TOKEN=hunter2x9Q"], "hunter2x9Q"),
     ],
 )
 def test_secret_argument_of_a_command_is_masked(arguments: list[str], secret: str) -> None:
@@ -275,7 +290,15 @@ def test_secret_argument_of_a_command_is_masked(arguments: list[str], secret: st
 
 
 @pytest.mark.parametrize(
-    "arguments", [["docker", "run", "-u", "1000:1000"], ["curl", "-u", "bob"], ["mysql", "-p"], []]
+    "arguments",
+    [
+        ["docker", "run", "-u", "1000:1000"],
+        ["curl", "-u", "bob"],
+        ["curl", "-u", "1:2"],
+        ["mysql", "-p"],
+        ["tool", "--password", "-n"],
+        [],
+    ],
 )
 def test_ordinary_arguments_stay(arguments: list[str]) -> None:
     assert mask_arguments(arguments) == arguments

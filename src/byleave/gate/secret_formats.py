@@ -41,6 +41,8 @@ def _replacer(mask: str) -> Callable[[re.Match[str]], str]:
         if PLACEHOLDER.match(part):
             return whole
         start, end = match.span(1)
+        if whole[: start - match.start()].endswith(MASK_PREFIX) and _REST_OF_MASK.fullmatch(part):
+            return whole
         return f"{whole[: start - match.start()]}{mask}{whole[end - match.start() :]}"
 
     return replace
@@ -53,6 +55,9 @@ PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 """What people write where a secret will stand."""
+
+_REST_OF_MASK = re.compile(r"[a-z0-9-]{1,40}\]")
+"""`url-token]` of `https://[masked:url-token]@host`: its colon does not make it a user and a password."""
 
 _A = "[A-Za-z0-9]"
 _W = "[A-Za-z0-9_-]"

@@ -74,6 +74,7 @@ def test_begin_of_a_line_is_found_behind_options(argv: tuple[str, ...], strictly
         (words("docker", "push"), ("docker", "push", "x"), Fit.YES),
         (words("docker", "push"), ("docker", "--context", "x", "push"), Fit.YES),
         (words("docker", "push"), ("docker", "run", "push"), Fit.NO),
+        (words("docker", "push"), ("docker", "-x", "value", "push"), Fit.YES),
     ],
 )
 def test_lenient_look_sees_through_spellings(command: Any, argv: tuple[str, ...], fit: Fit) -> None:
@@ -202,6 +203,9 @@ def test_tool_narrows() -> None:
 def test_call_with_too_much_in_it_may_reach_everything() -> None:
     many = line("cat", *(f"src/{number:040}/{number}.py" for number in range(250)), "x" * 9000)
     assert SECRET.fit(many) is Fit.PERHAPS
+    deep = [f"{number}{'/y' * 90}" for number in range(99)]
+    assert SECRET.fit(line("cat", *deep)) is Fit.PERHAPS
+    assert SECRET.fit(line("cat", "secret/key", *deep)) is Fit.YES
     pieces = line("python", "-c", " ".join(f"a{number}" for number in range(5000)))
     assert SECRET.fit(pieces) is Fit.PERHAPS
 
@@ -246,6 +250,8 @@ def test_careless_look_covers_case_and_what_lies_below() -> None:
     assert path_above("a", "a/*/key")
     assert path_above("a/b", "a/*/key")
     assert not path_above("b", "a/*/key")
+    assert path_above("b", "**/key")
+    assert path_above("a/b", "a/**/key")
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,7 @@ def test_a_module_too_deep_to_tell_stands_for_something_that_cannot_be_shown() -
         ("node --require ./hook.js x.js", ["hook.js", "x.js"]),
         ("node -r dotenv x.js", ["x.js"]),
         ("node --import=./hook.mjs x.js", ["hook.mjs", "x.js"]),
+        ("node --import file:./hook.mjs x.js", ["hook.mjs", "x.js"]),
         ("node -r ./hook x.js", ["hook", "hook.js", "hook.json", "hook.node", "x.js"]),
         ("node --env-file .env.test x.js", [".env.test", "x.js"]),
         ("node -e 1 x.js", []),
@@ -131,6 +132,10 @@ def test_node_runs_what_its_name_could_mean_and_what_is_loaded_first(line: str, 
             "npm -w @me/core test",
             ["package.json", ".npmrc", "@me/core/package.json", "packages/core/package.json"],
         ),
+        (
+            "npm -w packages/a -w b test",
+            ["package.json", ".npmrc", "packages/a/package.json", "b/package.json", "packages/b/package.json"],
+        ),
         ("npm pkg get version", []),
         ("npm pkg set a=b", ["package.json", ".npmrc"]),
         ("npm ls", []),
@@ -148,6 +153,7 @@ def test_npm_runs_the_scripts_of_a_package(line: str, files: list[str]) -> None:
     [
         ("make", ["GNUmakefile", "makefile", "Makefile"]),
         ("make -C sub -f x.mk all", ["sub/x.mk"]),
+        ("make -C a -C b", ["a/b/GNUmakefile", "a/b/makefile", "a/b/Makefile"]),
         (
             "pytest tests/test_a.py::test_b -q",
             [

@@ -1,8 +1,10 @@
 """Writes: the level by extension, by what the file is for, and by what the content holds."""
 
+from fnmatch import fnmatchcase
+
 import pytest
 
-from byleave.gate import MASK_PREFIX, Gate, RiskAssessor, secret_name
+from byleave.gate import MASK_PREFIX, Gate, RiskAssessor, secret_globs, secret_name
 from byleave.protocol.tools import MAX_FILE_BYTES
 from byleave.protocol.verdicts import Verdict
 
@@ -276,6 +278,10 @@ def test_assessor_answers_for_a_path_by_itself() -> None:
         ("service-account-x.json", True),
         ("terraform.tfvars", True),
         (".ENV", True),
+        ("pa\u00dfwords.txt", True),
+        (".pa\u00dfword-store/x", True),
+        ("\u24d2redentials", True),
+        ("\u1e9e.key", True),
         (".env.example", False),
         ("id_rsa.pub", False),
         ("secrets.py", False),
@@ -291,3 +297,12 @@ def test_file_that_holds_secrets_is_known_by_its_name(path: str, secret: bool) -
     expected = "MEDIUM" if secret else "LOW"
     assert GATE.judge("read_file", {"path": path}).verdict.level == expected
     assert GATE.judge("search_files", {"path": path, "pattern": "x"}).verdict.level == expected
+
+
+def test_globs_of_secrets_mean_what_their_names_mean() -> None:
+    globs = secret_globs()
+    assert {".env*", "secrets.yaml", "secret"} <= {*globs.files}
+    for glob in globs.files:
+        name = glob.replace("*", "q")
+        assert secret_name(name) is not any(fnmatchcase(name, harmless) for harmless in globs.harmless), glob
+    assert all(secret_name(f"{name}/x") for name in globs.directories)

@@ -28,6 +28,10 @@ HIT = {"title": "T", "url": "https://example.org/", "content": "snippet", "descr
 KEY = "key-tell-nobody"
 
 
+def _listed(text: str) -> list[str]:
+    return text.split()
+
+
 @dataclass
 class Provider:
     """A provider whose next answer the test decides."""
@@ -133,15 +137,22 @@ async def test_workspace_searches_the_web(provider: Provider, place: Place, tmp_
     ("answer", "words"),
     [
         (web.Response(status=401, text=KEY), "refused the request"),
+        (web.Response(status=403, text=KEY), "refused the request"),
         (web.Response(status=429), "too many requests"),
         (web.Response(status=500), "status 500"),
+        (web.Response(status=201, text=KEY), "status 201"),
+        (web.Response(status=204), "status 204"),
+        (web.Response(status=404, text=KEY), "status 404"),
         (web.Response(status=302, headers={"Location": "http://127.0.0.1:9/elsewhere"}), "not followed"),
         (web.Response(text="<html>"), "no JSON object"),
         (web.Response(text="[" * 100_000), "no JSON object"),
         (web.Response(text="[]"), "no JSON object"),
+        (web.Response(text="null"), "no JSON object"),
+        (web.Response(text=""), "no JSON object"),
+        (web.Response(body=b"\xff{}"), "no JSON object"),
         (web.Response(body=b" " * 3_000_000), "more than"),
     ],
-    ids=["key", "many", "broken", "redirect", "html", "deep", "list", "large"],
+    ids=_listed("key forbidden many broken created nothing missing redirect html deep list null empty bytes large"),
 )
 async def test_answer_that_is_of_no_use_is_a_clear_error_without_the_key(
     provider: Provider, tmp_path: Path, answer: web.Response, words: str
@@ -153,9 +164,19 @@ async def test_answer_that_is_of_no_use_is_a_clear_error_without_the_key(
     assert len(provider.seen) == 1
 
 
-async def test_answer_without_hits_is_empty(provider: Provider, tmp_path: Path) -> None:
-    provider.answer = web.json_response({"web": [], "results": {}})
-    assert await _ask(_settings("brave", provider.url, tmp_path)) == []
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [("brave", b'{"web": [], "results": {}}'), ("searxng", b'{"results": null}'), ("searxng", b"\xef\xbb\xbf{}")],
+)
+async def test_answer_without_hits_is_empty(provider: Provider, tmp_path: Path, kind: str, answer: bytes) -> None:
+    provider.answer = web.Response(body=answer)
+    assert await _ask(_settings(kind, provider.url, tmp_path)) == []
+
+
+async def test_first_provider_is_asked_below_the_path_of_its_address(provider: Provider, tmp_path: Path) -> None:
+    settings = _settings("tavily", provider.url, tmp_path)
+    await _ask(settings.model_copy(update={"searxng_url": f"{provider.url}/at//"}))
+    assert [request.path for request in provider.seen] == ["/at/search"]
 
 
 async def test_compressed_answer_counts_as_what_it_becomes(provider: Provider, tmp_path: Path) -> None:
@@ -231,17 +252,19 @@ def _named(provider: Provider, name: str) -> str:
     return f"http://{name}:{provider.url.rpartition(':')[2]}"
 
 
-def _listed(text: str) -> list[str]:
-    return text.split()
-
-
-PUBLIC = ["8.8.8.8", "93.184.216.34", "2606:4700::1111", "2a00:1450:4001::1", "::ffff:8.8.8.8", "64:ff9b::808:808"]
+PUBLIC = _listed("""
+    8.8.8.8 93.184.216.34 2606:4700::1111 2a00:1450:4001::1 ::ffff:8.8.8.8 64:ff9b::808:808
+    9.255.255.255 11.0.0.0 100.63.255.255 100.128.0.0 169.253.255.255 169.255.0.0 172.15.255.255 172.32.0.0 192.0.1.0
+    192.88.98.1 192.169.0.0 198.17.255.255 198.20.0.0 203.0.112.255 223.255.255.255 2001:200::1 3fff:1000::1
+""")
+"""The second and third line: right beside what is private."""
 PRIVATE = _listed("""
     127.0.0.1 127.9.9.9 0.0.0.0 0.1.2.3 10.0.0.1 172.16.0.1 172.31.255.255 192.168.1.1 100.64.0.1 192.0.0.1 192.0.2.1
     192.88.99.1 198.18.0.1 198.51.100.1 203.0.113.1 224.0.0.1 239.1.1.1 240.0.0.1 255.255.255.255
     :: ::1 ::127.0.0.1 ::8.8.8.8 ::ffff:127.0.0.1 ::ffff:10.0.0.1 ::ffff:0:127.0.0.1 64:ff9b::127.0.0.1
     64:ff9b::10.0.0.1 64:ff9b:1::808:808 2002:7f00:1:: 2002:808:808:: 2001:0:808:808::1 100::1 2001:db8::1 3fff::1
     5f00::1 fc00::1 fd12:3456::1 fec0::1 ff02::1 ff0e::1
+    100.127.255.255 198.19.255.255 100.100.100.201 2001:1ff:ffff::1 3fff:fff::1 1fff::1 4000::1 fec0:: fd00:42::43
 """)
 NEVER = _listed("""
     169.254.169.254 169.254.170.2 169.254.0.1 fe80::1 febf::1 100.100.100.200 168.63.129.16 192.0.0.192 fd00:ec2::254
@@ -337,7 +360,13 @@ async def test_localhost_is_this_machine_and_nobody_is_asked_about_it(provider: 
     assert names.lookups == []
 
 
-@pytest.mark.parametrize("host", ["192.168.1.5", "[fd12::1]", "[::1]", "[::ffff:127.0.0.1]", "127.0.0.1:99"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("192.168.1.5", "[fd12::1]", "[::1]", "[::ffff:127.0.0.1]", "127.0.0.1:99"),
+        *("a_b", "a.b.", "b\u00fccher.example", "\uff11\uff12\uff17.0.0.1"),
+    ],
+)
 def test_address_that_is_written_out_is_the_owners_word(host: str) -> None:
     assert checked_url("SearXNG", "S", f"http://{host}/search").path == "/search"
 
@@ -355,6 +384,8 @@ def test_address_that_is_written_out_is_the_owners_word(host: str) -> None:
         ("http://", "no web address"),
         ("http://[::1", "no web address"),
         ("http://h:99999/", "no web address"),
+        ("http://h:x/", "no web address"),
+        ("http://[x]/", "no web address"),
         ("http://user@search.test/", "user name or a password"),
         ("http://:word@search.test/", "user name or a password"),
         ("http://@search.test/", "user name or a password"),
@@ -365,6 +396,7 @@ def test_address_that_is_written_out_is_the_owners_word(host: str) -> None:
         ("http://a b/", "a blank"),
         ("http://sea\trch.test/", "a hidden character"),
         ("http://search\u202e.test/", "a hidden character"),
+        ("http://sea\u200brch.test/", "a hidden character"),
         ("http://2130706433/", "unusual form"),
         ("http://0x7f000001/", "unusual form"),
         ("http://0x7f.1/", "unusual form"),
@@ -380,6 +412,7 @@ def test_address_that_is_written_out_is_the_owners_word(host: str) -> None:
         ("http://[v1.x]/", "no name"),
         ("http://search..test/", "no name"),
         ("http://%6c%6f/", "no name"),
+        ("http://a,b/", "no name"),
     ],
 )
 async def test_address_in_an_odd_form_is_refused_before_anything_is_asked(url: str, words: str) -> None:
@@ -391,7 +424,9 @@ async def test_address_in_an_odd_form_is_refused_before_anything_is_asked(url: s
 
 
 @pytest.mark.promise("S")
-@pytest.mark.parametrize("host", ["api.tavily.com", "8.8.8.8", "192.168.1.5", "localhost.test", "[2002:7f00:1::]"])
+@pytest.mark.parametrize(
+    "host", ["api.tavily.com", "8.8.8.8", "192.168.1.5", "localhost.test", "[2002:7f00:1::]", "b\u00fccher.example"]
+)
 def test_key_is_not_sent_unencrypted(host: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="unencrypted") as caught:
         checked_url("Tavily", "BYLEAVE_TAVILY_URL", f"http://{host}/search", keyed=True)
@@ -482,6 +517,31 @@ async def test_answer_without_an_end_is_left(
         await left.wait()
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n\x1f\x8b\x08\x00\x00",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 50\r\n\r\n\x1f\x8b\x08\x00\x00",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
+    ],
+    ids=["nothing", "torn", "torn gzip", "cut gzip", "other protocol"],
+)
+async def test_answer_that_breaks_off_is_said_without_the_key(tmp_path: Path, answer: bytes) -> None:
+    async def broken(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65536)
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(broken, "127.0.0.1", 0) as server, asyncio.timeout(10):
+        url = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for scheme in ("http", "https"):
+            with pytest.raises(ToolFailure, match="Tavily ") as caught:
+                await _ask(_settings("tavily", f"{scheme}://{url}", tmp_path))
+            assert KEY not in str(caught.value)
+
+
 @pytest.mark.promise("S")
 @pytest.mark.parametrize(
     "url",
@@ -494,6 +554,14 @@ async def test_answer_without_an_end_is_left(
         "https:///path",
         "https://[::1",
         "https://bank.example@evil.example/",
+        "https://:80/",
+        "https://[x]/",
+        "https://a]/",
+        "https://a\uff0fb/",
+        "https://a\u2100b/",
+        "https://a.example/\ud800",
+        " https://a.example/",
+        "",
         "https://evil.example\\@bank.example/",
         "https://a.example/\u202e",
         "https://a.example/\n",
@@ -511,7 +579,7 @@ async def test_hit_without_a_plain_address_is_left_out(provider: Provider, tmp_p
 
 @pytest.mark.promise("S")
 async def test_nothing_is_hidden_in_the_words_of_a_hit(provider: Provider, tmp_path: Path) -> None:
-    bad = "one\n\n two\x1b[2J\u202e\u200b three"
+    bad = "one\n\n\u2028 two\x1b[2J\u202e\u200b three"
     provider.answer = web.json_response({"results": [HIT | {"title": bad, "content": bad * 500}]})
     [hit] = await _ask(_settings("searxng", provider.url, tmp_path))
     assert hit.title == r"one two\x1b[2J\u{202e}\u{200b} three"

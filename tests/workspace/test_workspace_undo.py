@@ -36,6 +36,7 @@ from byleave.workspace import (
     settling,
     swapping,
     undo_steps,
+    undo_store,
 )
 from byleave.workspace import undo as undo_module
 from byleave.workspace.effects import runs_later
@@ -174,6 +175,40 @@ async def test_a_file_that_took_a_directorys_place_gives_it_back(
     assert tree(place.root) == before
 
 
+@pytest.mark.parametrize("target", ["other", "/usr", "dir"])
+async def test_a_link_that_took_a_directorys_place_gives_it_back_and_nothing_behind_it_changes(
+    place: Any, workspace: Workspace, history: UndoHistory, target: str
+) -> None:
+    place.file("dir/in.txt", "inside")
+    place.file("other/in.txt", "the user's")
+    before = tree(place.root)
+    await python(workspace, "exec_1", f"import os, shutil; shutil.rmtree('dir'); os.symlink({target!r}, 'dir')")
+    after = tree(place.root)
+    redo = undo(history, "exec_1")
+    assert tree(place.root) == before
+    undo(history, redo)
+    assert tree(place.root) == after
+    (place.root / "dir").unlink()
+    (place.root / "dir").symlink_to("elsewhere")
+    with history.alone():
+        assert history.plan(history.entry("exec_1")).conflicts == ["dir"]
+
+
+async def test_a_directory_that_took_a_links_place_gives_it_back_and_nothing_behind_it_changes(
+    place: Any, workspace: Workspace, history: UndoHistory
+) -> None:
+    place.file("other/in.txt", "the user's")
+    (place.root / "link").symlink_to("other")
+    before = tree(place.root)
+    code = "import os; os.unlink('link'); os.mkdir('link'); open('link/in.txt', 'w').write('new')"
+    await python(workspace, "exec_1", code)
+    after = tree(place.root)
+    redo = undo(history, "exec_1")
+    assert tree(place.root) == before
+    undo(history, redo)
+    assert tree(place.root) == after
+
+
 async def test_a_command_past_its_time_is_recorded_with_what_it_changed(
     place: Any, workspace: Workspace, history: UndoHistory
 ) -> None:
@@ -262,6 +297,35 @@ async def test_a_file_that_changed_since_is_named_and_nothing_is_touched(
         plan = history.plan(history.entry("exec_1"))
     assert plan.conflicts == ["b.txt"]
     assert tree(place.root) == before
+
+
+def _now_a_link(path: Path) -> None:
+    path.rename(path.with_name("other.txt"))
+    path.symlink_to("other.txt")
+
+
+def _now_a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _now_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("change", [Path.unlink, _now_a_link, _now_a_directory, _now_a_pipe])
+async def test_what_came_in_its_place_is_named_and_stays(
+    place: Any, workspace: Workspace, history: UndoHistory, change: Callable[[Path], None]
+) -> None:
+    place.file("a.txt", "old")
+    await write(workspace, "exec_1", "a.txt", "new")
+    change(place.root / "a.txt")
+    names = sorted(os.listdir(place.root))
+    with history.alone():
+        plan = history.plan(history.entry("exec_1"))
+        assert (plan.conflicts, plan.steps) == (["a.txt"], [])
+    assert sorted(os.listdir(place.root)) == names
 
 
 async def test_a_change_of_mode_alone_counts_as_changed_since(
@@ -698,6 +762,29 @@ async def test_three_at_once_each_have_their_own_entry_and_all_come_back(
         except NotFound:
             break
     assert tree(place.root) == before
+
+
+async def test_a_write_to_what_a_running_command_changed_is_the_writes_own(
+    place: Any, workspace: Workspace, history: UndoHistory
+) -> None:
+    file = place.file("a.txt", "one")
+    ready = asyncio.Event()
+    code = (
+        "import os, time\nopen('a.txt', 'w').write('by the command')\nprint(flush=True)\n"
+        "while not os.path.exists('go'): time.sleep(0.01)"
+    )
+    params = {"command": "python3", "args": ["-c", code]}
+    running = asyncio.ensure_future(
+        workspace.run("execute_command", params, record_as="exec_1", on_output=lambda *_: ready.set())
+    )
+    await ready.wait()
+    await write(workspace, "exec_2", "a.txt", "by the write")
+    place.file("go")
+    await running
+    undo(history, "exec_2")
+    assert file.read_text() == "by the command"
+    undo(history, "exec_1")
+    assert file.read_text() == "one"
 
 
 class _Edits:
@@ -1769,3 +1856,26 @@ def test_many_small_bundles_become_one(settings: ClientSettings) -> None:
     store.sweep(digests)
     assert len(list((settings.home / "undo" / "bundles").iterdir())) == 1
     assert {store.read(digest) for digest in digests} == {str(number).encode() for number in range(12)}
+
+
+def test_a_sweep_on_a_full_disk_loses_nothing(settings: ClientSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ObjectStore(settings.home, max_bytes=10**9)
+    kept = store.put(b"the user's work")
+    store.put(os.urandom(100_000))
+    store.close()
+    store = ObjectStore(settings.home, max_bytes=10**9)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    opened = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        patch.setattr(undo_store, "_write_all", full)
+        with pytest.raises(OSError, match="No space left"):
+            store.sweep({kept})
+    assert len(os.listdir("/proc/self/fd")) == opened
+    assert store.read(kept) == b"the user's work"
+    store.sweep({kept})
+    assert len(list((settings.home / "undo" / "bundles").iterdir())) == 1
+    store.close()
+    assert ObjectStore(settings.home, max_bytes=10**9).read(kept) == b"the user's work"

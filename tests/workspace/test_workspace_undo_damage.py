@@ -1,5 +1,6 @@
 """Undo when what it keeps is damaged: what can be brought back is, what cannot is named, and nothing is half done."""
 
+import json
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -104,13 +105,34 @@ async def test_what_is_no_bundle_among_the_bundles_stops_neither_recording_nor_u
     paths.close()
 
 
-async def test_a_line_that_nests_without_end_is_passed_over_like_any_other(
-    place: Any, settings: ClientSettings
-) -> None:
+LINE: dict[str, Any] = {
+    "step": "write",
+    "id": "exec_9",
+    "tool_name": "write_file",
+    "summary": "",
+    "at": "2026-01-01T00:00:00Z",
+    "notes": [],
+}
+STATE: list[Any] = ["file", 0o644, [0, 0], [1, 1, 1, 1], "0" * 64, None, False]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[" * 200_000,
+        *(
+            json.dumps(LINE | {"changes": [[path, STATE, None]]}).encode()
+            for path in ("../x", "a/../../x", "/etc/x", "")
+        ),
+        json.dumps(LINE | {"changes": [["x", ["odd", *STATE[1:]], None]]}).encode(),
+    ],
+    ids=["without end", "parent", "climbing", "absolute", "empty", "kind"],
+)
+async def test_a_line_that_makes_no_sense_is_passed_over(place: Any, settings: ClientSettings, line: bytes) -> None:
     await changed_by_a_command(place, settings)
     (workspaces,) = (settings.home / "undo" / "workspaces").iterdir()
     with (workspaces / "index.jsonl").open("ab") as file:
-        file.write(b"[" * 200_000 + b"\n")
+        file.write(line + b"\n")
     paths = PathValidator(place.root)
     history = UndoHistory(paths, settings.home)
     assert [entry.id for entry in history.entries()] == ["exec_1"]

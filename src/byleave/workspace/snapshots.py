@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from .drafts import PASSING
 from .paths import PathValidator
@@ -23,6 +23,7 @@ from .stubs import STAMP_NS
 
 Kind = Literal["file", "link", "directory", "closed", "git", "other"]
 """`closed`: a directory that is not looked into. `git`: a file of a repository that decides what git runs."""
+_KINDS = frozenset(get_args(Kind))
 
 MAX_DEPTH = 64
 MAX_NAMES = 10_000
@@ -128,6 +129,8 @@ def from_json(value: Any) -> State | None:
     if value is None:
         return None
     kind, mode, owner, stamp, digest, target, settled = value
+    if kind not in _KINDS:
+        raise ValueError(kind)
     return State(kind, int(mode), (owner[0], owner[1]), tuple(stamp), digest, target, bool(settled))
 
 

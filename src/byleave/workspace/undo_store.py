@@ -266,14 +266,22 @@ class ObjectStore:
 
     def _write_anew(self, digests: list[str]) -> None:
         bundle: _Bundle | None = None
-        for digest in digests:
-            data = self.read(digest)
-            if data is not None:
-                bundle = bundle or _Bundle(self._bundles, self._boot)
-                bundle.append(bytes.fromhex(digest), data)
-        if bundle is not None:
-            bundle.sync()
-            bundle.close()
+        try:
+            for digest in digests:
+                data = self.read(digest)
+                if data is not None:
+                    bundle = bundle or _Bundle(self._bundles, self._boot)
+                    bundle.append(bytes.fromhex(digest), data)
+            if bundle is not None:
+                bundle.sync()
+        except OSError:
+            # What it holds is still where it was.
+            if bundle is not None:
+                (self._bundles / bundle.name).unlink(missing_ok=True)
+            raise
+        finally:
+            if bundle is not None:
+                bundle.close()
 
     def room_for(self, size: int) -> bool:
         """Whether so many bytes more may be kept."""

@@ -205,6 +205,8 @@ async def test_malformed_parameters_are_invalid(handler: Any, link: Any, approve
         {"approved_by": "mode:full", "approval_id": None, "mode": AgentMode.SANDBOX},
         {"approved_by": "mode:other", "approval_id": None, "mode": AgentMode.FULL},
         {"approved_by": "alice", "approval_id": "approval_1"},
+        *({"approved_by": word, "approval_id": "approval_1"} for word in ("person", "personx", "grant", "grantx")),
+        {"approved_by": "rulex", "approval_id": "approval_1"},
     ],
 )
 async def test_what_needed_approval_and_has_none_is_not_run(
@@ -627,13 +629,15 @@ async def test_the_cache_can_be_turned_off(make_handler: Any, link: Any, signal:
 
 @pytest.mark.promise("C9")
 async def test_steps_arguments_and_failures_are_logged_at_their_levels(
-    handler: Any, link: Any, signal: Any, caplog: pytest.LogCaptureFixture
+    handler: Any, link: Any, signal: Any, approved: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="byleave.client")
     handler.handle_tool_execution_signal(signal("exec_1"))
     await link.report("exec_1")
     handler.handle_tool_execution_signal(signal("exec_2", params={"path": "missing.txt"}))
     await link.report("exec_2")
+    handler.handle_tool_execution_signal(approved("exec_3", "write_file", {"path": "b.txt", "content": "hello"}))
+    await link.report("exec_3")
     levels = {(record.levelname, record.getMessage().split()[0]) for record in caplog.records}
     assert ("INFO", "event='signal") in levels
     assert ("DEBUG", "event='executing'") in levels

@@ -293,6 +293,7 @@ async def test_server_that_keeps_no_connection_open_cannot_be_spoken_to() -> Non
         (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", ConfigurationError),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n" + b" " * 5000, ConfigurationError),
         (b"HTTP/1.1 100 Continue\r\n\r\n", ConfigurationError),
+        (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", ConfigurationError),
         (b"", UnreachableError),
     ],
 )

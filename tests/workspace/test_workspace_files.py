@@ -58,6 +58,7 @@ async def _list(workspace: Workspace, **params: object) -> ListDirectoryResult:
         (b"%PDF-1.4 text", base64.b64encode(b"%PDF-1.4 text").decode(), "base64"),
         (b"\x89PNG\r\n\x1a\n\x00", base64.b64encode(b"\x89PNG\r\n\x1a\n\x00").decode(), "base64"),
         (b"RIFF\x00\x00\x00\x00WEBP", base64.b64encode(b"RIFF\x00\x00\x00\x00WEBP").decode(), "base64"),
+        (b"\x00\x00\x00\x20ftypavif", base64.b64encode(b"\x00\x00\x00\x20ftypavif").decode(), "base64"),
         (b"<svg/>", "<svg/>", "utf-8"),
     ],
 )
@@ -70,7 +71,13 @@ async def test_file_comes_with_the_encoding_it_was_read_in(
 
 
 @pytest.mark.promise("T1")
-@pytest.mark.parametrize("data", [b"\x7fELF\x00\x01", b"\xff\xfe\x00\xd8", b"ab\x00", b"\xff\x01\x02"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"\x7fELF\x00\x01", b"\xff\xfe\x00\xd8", b"ab\x00", b"\xff\x01\x02", b"RIFF\x00\x00\x00\x00WAVE"),
+        *(b"\x00\x00\xfe\xff" + rest for rest in (b"\x00\x11\x00\x00", b"\x00\x00\xd8\x00", b"\x00\x00\x00")),
+    ],
+)
 async def test_binary_file_is_refused(workspace: Workspace, place: Place, data: bytes) -> None:
     place.file("x.bin", data)
     with pytest.raises(ToolFailure, match="binary file"):

@@ -311,6 +311,24 @@ async def test_reading_commands_meet_the_cover_too(obeying: Obeying, place: Plac
     assert not packed.exists() or b"mine" not in packed.read_bytes()
 
 
+async def test_name_that_is_no_text_hides_nothing_from_the_rules(obeying: Obeying, place: Place) -> None:
+    root = os.fsencode(place.root)
+    os.mkdir(root + b"/d\xff")
+    for name in (b"/d\xff.key", b"/d\xff/a.key", "/\ufffd.key".encode(), b"/d\xff.txt"):
+        Path(os.fsdecode(root + name)).write_text("hidden" if name.endswith(b".key") else "plain")
+    look = (
+        "import os\n"
+        "for place, _, names in os.walk(b'.'):\n"
+        "    for name in names:\n"
+        "        try: print(open(os.path.join(place, name)).read())\n"
+        "        except OSError: pass\n"
+    )
+    workspace = await obeying("**/*.key")
+    result = await workspace.run("execute_command", {"command": "python", "args": ["-c", look]})
+    assert isinstance(result, ExecuteCommandResult)
+    assert result.stdout.split() == ["plain"]
+
+
 @pytest.mark.promise("T3")
 async def test_a_script_that_is_bound_meets_the_cover_too(obeying: Obeying, place: Place) -> None:
     place.file("private/key.txt", "mine")
@@ -445,6 +463,15 @@ async def test_listings_and_searches_leave_out_what_is_denied(obeying: Obeying, 
     assert [entry.path for entry in listed.files] == ["src", "src/a.txt"]
     found: Any = await workspace.run("search_files", {"path": ".", "pattern": "mine"})
     assert [match.path for match in found.matches] == ["src/a.txt"]
+
+
+async def test_listing_does_not_tell_how_large_what_is_denied_behind_a_link_is(obeying: Obeying, place: Place) -> None:
+    place.file("private/key", "x" * 999)
+    place.file("open/a", "12345")
+    (place.root / "open/link").symlink_to("../private/key")
+    (place.root / "open/near").symlink_to("a")
+    listed: Any = await (await obeying("private/**")).run("list_directory", {"path": "open"})
+    assert {entry.name: entry.size for entry in listed.files} == {"a": 5, "link": len("../private/key"), "near": 5}
 
 
 @pytest.mark.promise("G1")

@@ -38,12 +38,14 @@ async def test_link_to_outside_is_not_shown(workspace: Workspace, place: Place, 
         ("date", "-fnotes.txt"),
         ("date", "--file=notes.txt"),
         ("cat", "sub/../notes.txt"),
+        ("cat", "a holds b, or is empty"),
     ],
 )
 async def test_link_to_a_secret_is_not_shown(workspace: Workspace, place: Place, call: tuple[str, ...]) -> None:
     place.file(".env", "API=1")
     place.file("sub/x", "")
-    (place.root / "notes.txt").symlink_to(".env")
+    for name in ("notes.txt", "a holds b, or is empty"):
+        (place.root / name).symlink_to(".env")
     with pytest.raises(PathValidationError, match="may hold secrets"):
         await run(workspace, *call)
 

@@ -79,6 +79,23 @@ async def test_write_that_waited_too_long_says_what_it_waits_for() -> None:
         pass
 
 
+async def test_write_that_is_called_off_while_it_waits_leaves_at_once() -> None:
+    turns = Turns()
+
+    async def write() -> None:
+        async with turns.write(".envrc"):
+            pass
+
+    async with turns.command(), asyncio.timeout(10):
+        writing = asyncio.ensure_future(write())
+        await asyncio.sleep(0)
+        writing.cancel()
+        assert await asyncio.gather(writing, return_exceptions=True) != [None]
+        async with turns.command():
+            pass
+    await write()
+
+
 def test_write_is_told_what_it_waits_for_before_its_own_time_is_up() -> None:
     assert TOOLS["write_file"].timeout_seconds > SECONDS + 15
 

@@ -387,6 +387,19 @@ async def test_no_descriptor_of_the_workspace_reaches_the_command(workspace: Wor
             await asyncio.sleep(0.01)  # some are closed aside
 
 
+async def test_descriptor_that_the_client_inherited_reaches_no_command(workspace: Workspace) -> None:
+    """An editor that starts the client may leave some open."""
+    inherited = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+    os.dup2(inherited, 40, inheritable=True)
+    try:
+        script = "import os; print(os.listdir('/proc/self/fd'))"
+        result = await _run(workspace, "python", "-c", script)
+    finally:
+        os.close(inherited)
+        os.close(40)
+    assert result.stdout == "['0', '1', '2', '3']\n"  # 3 is the listing itself
+
+
 def _open_paths() -> Iterator[str]:
     for fd in os.listdir("/proc/self/fd"):
         with suppress(OSError):

@@ -18,7 +18,7 @@ from typing import Literal
 
 import pytest
 
-from byleave.protocol.errors import ExecutionCancelled, PathValidationError, ToolFailure
+from byleave.protocol.errors import ExecutionCancelled, InvalidParameters, PathValidationError, ToolFailure
 from byleave.protocol.tools import WriteFileParams, WriteFileResult
 from byleave.settings import ClientSettings
 from byleave.workspace import FileSystemExecutor, PathValidator, Workspace, drafts, writing
@@ -462,9 +462,12 @@ async def test_file_system_without_nameless_files_is_written_all_the_same(worksp
 
 
 @pytest.mark.usefixtures("named")
-def test_file_system_without_hard_links_is_written_all_the_same(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP])
+def test_file_system_without_hard_links_is_written_all_the_same(
+    place: Place, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
     def no_links(*_: object, **__: object) -> None:
-        raise PermissionError(errno.EPERM, "no hard links here")
+        raise OSError(code, "no hard links here")
 
     monkeypatch.setattr(os, "link", no_links)
     paths = PathValidator(place.root)
@@ -476,6 +479,26 @@ def test_file_system_without_hard_links_is_written_all_the_same(place: Place, mo
     assert _everything(place.root) == ["x", "y"]
     files.close()
     paths.close()
+
+
+def test_link_that_fails_for_another_reason_leaves_no_debris(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "link", failing)
+    paths = PathValidator(place.root)
+    files = FileSystemExecutor(paths)
+    with pytest.raises(ToolFailure, match="could not be used"):
+        files.write_now(WriteFileParams(path="a/x", content="new"))
+    assert _everything(place.root) == []
+    files.close()
+    paths.close()
+
+
+async def test_half_a_character_is_not_written(workspace: Workspace, place: Place) -> None:
+    with pytest.raises(InvalidParameters, match="half a surrogate pair"):
+        await workspace.run("write_file", {"path": "x.txt", "content": "\ud800"})
+    assert _everything(place.root) == []
 
 
 @pytest.mark.parametrize("mode", ["write", "append"])

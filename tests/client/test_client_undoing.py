@@ -648,8 +648,14 @@ async def test_what_was_read_before_is_forgotten(
 # What outlives a kill, and what takes long
 
 
+@pytest.mark.parametrize("failures", [[], [UnreachableError("gone")]], ids=["told", "not told"])
 async def test_undo_that_takes_long_is_told_to_be_under_way_and_then_done(
-    workspace: Workspace, desk: UndoDesk, reports: Reports, intents: UndoIntents, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace,
+    desk: UndoDesk,
+    reports: Reports,
+    intents: UndoIntents,
+    monkeypatch: pytest.MonkeyPatch,
+    failures: list[ByleaveError],
 ) -> None:
     await write(workspace, "a.txt", "new\n")
     digest = desk.look("exec_1").plan
@@ -662,14 +668,16 @@ async def test_undo_that_takes_long_is_told_to_be_under_way_and_then_done(
             return desk.carry_out(*named, wanted=lambda: True, **more)
 
     monkeypatch.setattr(undoing, "LONG_SECONDS", 0.01)
+    reports.failures = [*failures]
+    told = [(False, True)] if failures else [(True, False), (False, True)]
     undoer = made(Slow(), reports, intents)
     undoer.request(asked("r1", digest), server_ahead=0)
-    begun = await reports.of("r1")
-    assert (begun.begun, begun.done) == (True, False)
-    go_on.set()
     async with asyncio.timeout(10), reports.news:
-        await reports.news.wait_for(lambda: len(reports.got) > 1)
-    assert [(report.begun, report.done) for report in reports.got] == [(True, False), (False, True)]
+        await reports.news.wait_for(lambda: len(reports.got) == len(told) - 1 and not reports.failures)
+        assert [(report.begun, report.done) for report in reports.got] == told[:-1]
+        go_on.set()
+        await reports.news.wait_for(lambda: len(reports.got) == len(told))
+    assert [(report.begun, report.done) for report in reports.got] == told
     await undoer.close()
 
 

@@ -175,7 +175,18 @@ async def test_no_question_of_a_server_shows_a_denied_file(ruled: ToolHandler, l
                 session_id="session_1",
             )
         )
-    await link.until(lambda: len(link.inspections) == 3)
+    for number, name in enumerate(("private/key.txt", "door/key.txt", "door/new.txt"), 3):
+        ruled.handle_tool_inspection_request(
+            InspectionRequested(
+                timestamp=now(),
+                tool_id=f"exec_{number}",
+                tool_name="write_file",
+                tool_params={"path": name, "content": ""},
+                client_id="client_00000000000000000000000000000001",
+                session_id="session_1",
+            )
+        )
+    await link.until(lambda: len(link.inspections) == 6)
     for _, inspection in link.inspections:
         assert inspection.problem
         assert "mine" not in inspection.model_dump_json()

@@ -346,6 +346,8 @@ async def test_path_that_is_not_there_yet_is_named_by_what_its_link_leads_to(
     place.file("private/key")
     (place.root / "link").symlink_to("private")
     assert await workspace.under_real_names({"path": name}) == {"path": real}
+    args = [name, f"--file={name}", "-x", "--y=", "..", 7]
+    assert await workspace.under_real_names({"args": args}) == {"args": [real, f"--file={real}", *args[2:]]}
 
 
 # The workspace itself

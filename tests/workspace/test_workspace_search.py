@@ -77,6 +77,13 @@ async def test_ignored_hidden_secret_and_binary_files_are_left_out(searcher: Sea
     assert [path for path, _, _ in await _search(searcher, "needle", path="sub/deep")] == []
 
 
+async def test_rules_behind_a_line_that_is_no_text_are_not_read(searcher: SearchExecutor, place: Place) -> None:
+    place.file(".gitignore", b"a\n\xff\nb\n")
+    for name in ("a", "b"):
+        place.file(name, "needle")
+    assert await _search(searcher, "needle") == [("b", 1, "needle")]
+
+
 async def test_directory_of_secrets_is_searched_when_it_is_asked_for(searcher: SearchExecutor, place: Place) -> None:
     place.file(".aws/credentials", "needle")
     assert await _search(searcher, "needle") == []
@@ -439,6 +446,11 @@ def test_scan_answers_like_ripgrep(
         ("a,b", "a,b", "a"),
         ("[!a]b", "cb", "ab"),
         ("\\*", "*", "a"),
+        ("a?c", "abc", "a/c"),
+        ("a{}b", "ab", "a{}b"),
+        ("{**x,y}", "ax", "a/x"),
+        ("[a-c]x", "bx", "-x"),
+        ("[a-]x", "-x", "bx"),
     ],
 )
 def test_glob_means_what_it_means_to_ripgrep(glob: str, fits: str, not_: str) -> None:

@@ -1687,6 +1687,34 @@ async def test_a_file_saved_twice_in_the_gap_is_kept_twice(
     assert {what[1] for what in tree(place.root).values()} == {b"first", b"second"}
 
 
+def test_what_is_gone_by_then_is_neither_replaced_nor_removed(place: Any, root_fd: int) -> None:
+    place.file("draft", "draft")
+    file = place.file("a.txt", "old")
+
+    def going(_: str) -> bool:
+        file.unlink()
+        return True
+
+    with pytest.raises(swapping.Unexpected, match="it is gone"):
+        swapping.swap(root_fd, "draft", "a.txt", going)
+    assert os.listdir(place.root) == ["draft"]
+    place.file("a.txt", "old")
+    with pytest.raises(swapping.Unexpected, match="it is gone"):
+        swapping.take_away(root_fd, "a.txt", going)
+    assert os.listdir(place.root) == ["draft"]
+
+
+def test_draft_of_a_write_beside_a_command_is_not_the_commands(place: Any, settings: ClientSettings) -> None:
+    paths = PathValidator(place.root)
+    recorder = UndoRecorder(paths, settings.home)
+    running = recorder.begin("exec_1", "execute_command", "x")
+    place.file(".byleave-0123456789abcdef.tmp", "draft")
+    place.file("made.txt", "made")
+    assert list(recorder.end(running)) == ["made.txt"]
+    recorder.close()
+    paths.close()
+
+
 async def test_a_file_saved_in_the_gap_is_not_lost_where_ours_is_taken_away_before_it_is_put_back(
     place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

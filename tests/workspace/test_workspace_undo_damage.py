@@ -64,6 +64,15 @@ async def test_a_damaged_content_is_named_before_anything_is_touched_and_the_res
     assert not (place.root / "new").exists()
 
 
+async def test_contents_that_are_gone_are_named_and_nothing_is_touched(place: Any, settings: ClientSettings) -> None:
+    await changed_by_a_command(place, settings)
+    for bundle in (settings.home / "undo" / "bundles").iterdir():
+        bundle.unlink()
+    with looking_back(place, settings) as history:
+        assert sorted(history.plan(history.entry("exec_1")).lost) == ["a", "b"]
+    assert (place.root / "a").read_text() == "A"
+
+
 async def test_a_mode_goes_back_also_where_the_kept_content_is_damaged(place: Any, settings: ClientSettings) -> None:
     await changed_by_a_command(place, settings)
     spoil(settings.home, b"its mode alone changes")

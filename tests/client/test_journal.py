@@ -284,6 +284,23 @@ async def test_it_stays_small_while_the_client_runs(tmp_path: Path, monkeypatch:
     again.close()
 
 
+async def test_where_it_cannot_be_written_anew_it_still_takes_what_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path)
+    monkeypatch.setattr("byleave.client.journal.COMPACT_BYTES", 0)
+    draft = tmp_path / "journal.draft"
+    draft.mkdir()
+    await journal.done("exec_1", REPORT, durable=True)
+    journal.accepted("exec_1")
+    await acted(journal, "exec_2", durable=True)
+    journal.close()
+    draft.rmdir()
+    again = Journal(tmp_path)
+    assert (again.knows("exec_1"), again.unsent) == (True, ["exec_2"])
+    again.close()
+
+
 async def test_ids_are_remembered_up_to_a_bound_and_open_ones_always(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     await acted(journal, "exec_open", durable=False)

@@ -5,6 +5,7 @@ import struct
 import threading
 import time
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -187,7 +188,11 @@ def test_line_among_millions_is_found_at_once() -> None:
 
 
 @pytest.mark.promise("T2")
-def test_append_loses_nothing_that_is_added_while_the_old_content_is_kept(place: Place, paths: PathValidator) -> None:
+@pytest.mark.parametrize("mode", ["append", "write"])
+def test_write_loses_nothing_that_is_added_while_the_old_content_is_kept(
+    place: Place, paths: PathValidator, mode: Literal["append", "write"]
+) -> None:
+    """Not a byte: what comes after it was kept could not be undone."""
     file = place.file("log.txt", "one\n")
     files = FileSystemExecutor(paths)
 
@@ -196,7 +201,7 @@ def test_append_loses_nothing_that_is_added_while_the_old_content_is_kept(place:
             log.write("two\n")
 
     with pytest.raises(ToolFailure, match="changed"):
-        files.write_now(WriteFileParams(path="log.txt", content="three\n", mode="append"), threading.Event(), keep)
+        files.write_now(WriteFileParams(path="log.txt", content="three\n", mode=mode), threading.Event(), keep)
     assert file.read_text() == "one\ntwo\n"
     assert os.listdir(place.root) == ["log.txt"]
     files.close()

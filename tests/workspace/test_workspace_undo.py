@@ -252,6 +252,26 @@ async def test_a_failed_write_leaves_nothing_to_undo(place: Any, workspace: Work
         history.entry("exec_1")
 
 
+async def test_what_the_user_saves_while_the_old_content_is_kept_is_neither_lost_nor_the_writes(
+    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = place.file("a.txt", "old")
+    keep = UndoRecorder.keep_old
+
+    def keep_and_save(*arguments: Any) -> None:
+        keep(*arguments)
+        place.file("a.txt", "saved by the user")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(UndoRecorder, "keep_old", keep_and_save)
+        with pytest.raises(ToolFailure, match="changed while it was written"):
+            await write(workspace, "exec_1", "a.txt", "new")
+    assert (file.read_text(), history.entries()) == ("saved by the user", [])
+    await write(workspace, "exec_2", "a.txt", "new")
+    undo(history, "exec_2")
+    assert file.read_text() == "saved by the user"
+
+
 async def test_what_the_user_changed_between_two_commands_is_not_theirs(
     place: Any, workspace: Workspace, history: UndoHistory
 ) -> None:

@@ -270,9 +270,10 @@ class _Writer:
         if self._keep is None:
             return
         made = [self._real_name(parent, name) for parent, name in self._made]
+        before = _stamp(target.old if append else _stat(target))
         self._keep(Replacing(target.real, target.old_fd, target.old, fd, made))
-        # Keeping takes time, and somebody may have gone on writing.
-        if append and target.old is not None and not _unchanged(target):
+        # Keeping takes time, and somebody may have gone on writing: that is neither kept nor added to.
+        if target.old is not None and _stamp(_stat(target)) != before:
             raise self._disturbed("changed while it was written; nothing was")
 
     def _check_bound(self, target: _Target, write: Written, max_bytes: int) -> None:
@@ -373,20 +374,27 @@ def _take_over(fd: int, target: _Target) -> None:
     take_attributes(target.old_fd, fd)
 
 
+def _stat(target: _Target) -> os.stat_result | None:
+    """What is under the name now, if anything."""
+    try:
+        return os.stat(target.name, dir_fd=target.dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
 def _same_file(target: _Target, old: os.stat_result | None) -> bool:
     """Whether the name still stands for that file, or still for none."""
-    try:
-        now = os.stat(target.name, dir_fd=target.dir_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return old is None
-    return old is not None and (now.st_dev, now.st_ino) == (old.st_dev, old.st_ino)
+    now = _stat(target)
+    if now is None or old is None:
+        return now is old
+    return (now.st_dev, now.st_ino) == (old.st_dev, old.st_ino)
 
 
 def _unchanged(target: _Target) -> bool:
     """Whether what was copied is still all there is under that name."""
-    try:
-        now = os.stat(target.name, dir_fd=target.dir_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return target.old is None
-    old = target.old
-    return old is not None and (now.st_ino, now.st_size, now.st_mtime_ns) == (old.st_ino, old.st_size, old.st_mtime_ns)
+    return _stamp(_stat(target)) == _stamp(target.old)
+
+
+def _stamp(info: os.stat_result | None) -> tuple[int, int, int] | None:
+    """Changes with every write."""
+    return None if info is None else (info.st_ino, info.st_size, info.st_mtime_ns)

@@ -1455,6 +1455,19 @@ def test_a_full_disk_at_the_first_call_stops_no_later_call(
     paths.close()
 
 
+async def test_a_full_store_hinders_neither_an_undo_nor_its_own_undo(
+    place: Any, settings: ClientSettings, history: UndoHistory
+) -> None:
+    file = place.file("a.txt", "o" * 600)
+    workspace = Workspace(place.root, settings.model_copy(update={"undo_bytes": 1024}))
+    await write(workspace, "exec_1", "a.txt", "n" * 700)  # both together are more than is kept
+    redo = undo(history, "exec_1")
+    assert file.read_text() == "o" * 600
+    undo(history, redo)
+    assert file.read_text() == "n" * 700
+    await workspace.close()
+
+
 def test_a_store_that_is_full_says_what_cannot_be_brought_back(place: Any, settings: ClientSettings) -> None:
     place.file("a.txt", "a" * 900)
     place.file("b.txt", "b" * 900)

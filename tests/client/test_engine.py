@@ -121,6 +121,7 @@ async def test_changes_are_listed_previewed_undone_and_brought_back(
     connected: tuple[Editor, Path], user: User, project: str
 ) -> None:
     editor, workspace = connected
+    (workspace / "b.txt").write_text("before\n")
     tool_id = await allowed(user, await user.execute(project, "write_file", path="a.txt", content="beta\n"))
     await user.end_of(tool_id)
     (change,) = (await editor.ask("undo/list"))["changes"]
@@ -128,13 +129,18 @@ async def test_changes_are_listed_previewed_undone_and_brought_back(
         tool_id, "a.txt", "change", False,
     )  # fmt: skip
     assert await editor.ask("undo/before", tool_id=tool_id, path="a.txt") == {"text": "alpha\n", "shown": True}
+    # What is kept while somebody looks is there too.
+    other = await allowed(user, await user.execute(project, "write_file", path="b.txt", content="after\n"))
+    await user.end_of(other)
+    assert await editor.ask("undo/before", tool_id=other, path="b.txt") == {"text": "before\n", "shown": True}
     plan = await editor.ask("undo/preview", tool_id=tool_id)
     assert [(file["path"], file["before"], file["after"]) for file in plan["files"]] == [("a.txt", "beta\n", "alpha\n")]
     done = await editor.ask("undo/carryOut", tool_id=tool_id, plan=plan["plan"])
     assert done["message"] == "Undone: 1 path is as before the call."
     assert (workspace / "a.txt").read_text() == "alpha\n"
     listed = await editor.ask("undo/list")
-    assert (listed["changes"], [one["paths"] for one in listed["undone"]]) == ([], [["a.txt"]])
+    assert [one["path"] for one in listed["changes"]] == ["b.txt"]
+    assert [one["paths"] for one in listed["undone"]] == [["a.txt"]]
     assert [method for method, _ in editor.told if method == "undo/done"] == [], "it asked for it itself"
     back = await editor.ask("undo/bringBack", tool_id=done["undo_id"])
     assert back["message"] == "Brought back: it is as it was before the undo."

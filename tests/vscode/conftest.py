@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,16 +78,26 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
         yield site
 
 
+ENGINE = {"byleave.path": str(ROOT / ".venv" / "bin" / "byleave")}
+"""The engine of this checkout, named in the settings: nothing is installed."""
+
+
 @asynccontextmanager
-async def open_editor(root: Path, **settings: Any) -> AsyncGenerator[str]:
-    """VS Code's server with the extension installed; its address."""
+async def open_editor(
+    root: Path,
+    settings: dict[str, Any] = ENGINE,
+    env: dict[str, str] | None = None,
+    within: Sequence[str] = (),
+) -> AsyncGenerator[str]:
+    """VS Code's server with the extension installed; its address. `within`: a program that starts it."""
     data, extensions, port = root / "editor", root / "extensions", free_port()
     (data / "data" / "User").mkdir(parents=True)
     (data / "data" / "Machine").mkdir(parents=True)
     (data / "data" / "User" / "settings.json").write_text(json.dumps(SETTINGS))
     (data / "data" / "Machine" / "settings.json").write_text(json.dumps(settings))
     usual = ["--accept-server-license-terms", "--server-data-dir", str(data), "--extensions-dir", str(extensions)]
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("BYLEAVE_", "COVERAGE_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("BYLEAVE_", "COVERAGE_"))}
+    env = {**kept, "BYLEAVE_HOME": str(root / "engine"), **(env or {})}
     installing = await asyncio.create_subprocess_exec(
         str(NODE), str(EDITOR), *usual, "--install-extension", str(VSIX), env=env, stdout=asyncio.subprocess.PIPE
     )
@@ -95,8 +105,8 @@ async def open_editor(root: Path, **settings: Any) -> AsyncGenerator[str]:
     assert b"successfully installed" in said, said
     with (root / "editor.log").open("wb") as log:
         running = await asyncio.create_subprocess_exec(
-            str(NODE), str(EDITOR), *usual, "--host", "127.0.0.1", "--port", str(port), "--without-connection-token",
-            "--telemetry-level", "off", env=env, stdout=log, stderr=log, start_new_session=True,
+            *within, str(NODE), str(EDITOR), *usual, "--host", "127.0.0.1", "--port", str(port),
+            "--without-connection-token", "--telemetry-level", "off", env=env, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     url = f"http://127.0.0.1:{port}"
     try:

@@ -1,12 +1,14 @@
 """The packed extension in a real VS Code: a person signs in, chats, looks at differences, answers, loses the server.
 
 The server, the offline agent, the editor, its extension host and the browser are real; the extension is the only client
-that executes. One window serves all tests, each of which leaves nothing waiting.
+that drives the client. One window serves all tests, each of which leaves nothing waiting.
 """
 
 import contextlib
 import json
+import os
 import re
+import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +29,12 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)
 
 WISHES = {
     "byleave.serverUrl": "http://127.0.0.1:9",
-    "byleave.serverCommand": "./evil",
+    "byleave.path": "./evil",
     "byleave.connectAtStart": False,
     "byleave.notifications": False,
     "byleave.openDiffs": True,
     "byleave.sandbox": "none",
+    "byleave.commandTimeoutMs": 1,
 }
 """What a repository would like to say of how agents may work in it; no test would pass if it had a say."""
 
@@ -44,6 +47,8 @@ class Desk:
     site: Site
     user: User
     project_id: str
+    root: Path
+    """Where the editor keeps its things."""
 
     @property
     def workspace(self) -> Path:
@@ -59,6 +64,10 @@ class Desk:
         await self.window.open_chat()
         await self.window.chat.get_by_role("button", name="Open the menu").click()
         await self.window.chat.get_by_role("button", name="New conversation").click()
+
+    def engines(self) -> list[int]:
+        """Processes of the engine that this editor started."""
+        return [pid for pid in _engines() if str(self.root / "engine") in _environment(pid).get("BYLEAVE_HOME", "")]
 
     async def machines(self) -> list[str]:
         """The workspaces of the machines that would execute."""
@@ -89,7 +98,7 @@ async def desk(browser: Browser, site: Site, tmp_path_factory: pytest.TempPathFa
         # A folder that nobody trusts has a chat, and is no place to execute in.
         await expect(window.status).to_have_text("Byleave: not trusted")
         (project,) = (await user.get("/my/projects")).body["projects"]
-        desk = Desk(window, site, user, project["project_id"])
+        desk = Desk(window, site, user, project["project_id"], root)
         assert await desk.machines() == []
         await window.trust_the_folder()
         await expect(window.status).to_have_text("Byleave")
@@ -192,6 +201,29 @@ async def test_a_write_is_seen_as_a_difference_and_happens_when_it_is_allowed(de
     await desk.window.shot("4-written")
 
 
+@pytest.mark.promise("C-vscode", "A3")
+async def test_a_write_is_allowed_or_denied_in_the_title_bar_of_its_difference(desk: Desk) -> None:
+    window, notes = desk.window, desk.workspace / "titled.md"
+    bar = window.page.locator(".editor-group-container .title .editor-actions")
+    await desk.begin()
+    await window.say("write titled.md: from the title bar")
+    await desk.question.get_by_role("button", name="Open diff").click()
+    await expect(window.page.get_by_role("tab", name=re.compile("titled.md: current ↔ proposed"))).to_be_visible()
+    await window.shot("4c-title-bar")
+    await bar.get_by_role("button", name=re.compile("^Allow This Change")).click()
+    await expect(window.chat.get_by_text("Wrote titled.md")).to_be_visible()
+    assert notes.read_text().strip() == "from the title bar"
+    # The difference of what is answered is of no more use.
+    await expect(window.page.get_by_role("tab", name=re.compile("titled.md: current"))).to_have_count(0)
+    await window.say("write titled.md: never")
+    await desk.question.get_by_role("button", name="Open diff").click()
+    await bar.get_by_role("button", name=re.compile("^Deny This Change")).click()
+    await window.answer("Why? The agent is told.", "not that")
+    await expect(desk.question).to_have_count(0)
+    await expect(window.page.get_by_role("tab", name=re.compile("titled.md: current"))).to_have_count(0)
+    assert notes.read_text().strip() == "from the title bar"
+
+
 @pytest.mark.promise("C-vscode", "L8-undo")
 async def test_what_agents_changed_is_listed_and_undone_from_the_list_and_from_the_page(
     desk: Desk, browser: Browser
@@ -271,7 +303,7 @@ async def test_a_question_is_told_while_the_chat_is_hidden_and_a_late_command_is
     await expect(window.dialog.get_by_role("button", name="Deny")).to_be_focused()
     await window.shot("7-dialog")
     await window.dialog.get_by_role("button", name="Allow once").click()
-    await expect(window.dialog).to_contain_text("This is HIGH")
+    await expect(window.dialog).to_contain_text("High risk.")
     await window.dialog.get_by_role("button", name="Run it", exact=True).click()
     await expect(window.toast("python3 ran longer than 1 s and was ended.")).to_be_visible()
     await window.shot("8-timeout")
@@ -368,8 +400,46 @@ async def test_whoever_takes_the_servers_port_gets_no_token_and_the_person_is_to
     await window.clear_notifications()
 
 
+@pytest.mark.promise("C-vscode", "C-engine")
+async def test_a_killed_engine_is_started_again_and_its_command_is_interrupted_and_never_run_twice(desk: Desk) -> None:
+    window, began = desk.window, desk.workspace / "runs.txt"
+    code = "import time; open('runs.txt', 'a').write('run\\n'); time.sleep(120)"
+    await window.open_chat()
+    tool_id = await desk.call("python3", "-c", code, timeout=200)
+    await desk.question.get_by_role("button", name="Allow once…").click()
+    await desk.question.get_by_role("button", name="Yes, allow it once").click()
+    await _exists(desk, began)
+    (engine,) = desk.engines()
+    os.kill(engine, signal.SIGKILL)
+    ended = await desk.user.end_of(tool_id)
+    assert (ended["status"], ended["error_type"]) == ("FAILED", "interrupted")
+    await expect(window.status).to_have_text("Byleave")
+    assert desk.engines() != [engine]
+    await desk.begin()
+    await window.say("read package.json and tell me the version")
+    await expect(window.chat.get_by_text("3.2.1", exact=True)).to_be_visible()
+    assert began.read_text() == "run\n"
+
+
 def _server(desk: Desk) -> Process:
     return desk.site.processes[-1]
+
+
+def _engines() -> list[int]:
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and (entry / "cmdline").read_bytes().endswith(b"\0connect\0--stdio\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def _environment(pid: int) -> dict[str, str]:
+    try:
+        pairs = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return {}
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
 
 
 async def _exists(desk: Desk, path: Path) -> None:

@@ -109,13 +109,19 @@ class UndoHistory:
         return None if state is None or state.digest is None else self._store.read(state.digest)
 
     @contextlib.contextmanager
+    def reading(self) -> Generator[None]:
+        """While contents are read: what was kept since is there, and nothing is swept away."""
+        with hold(self._store.lock, fcntl.LOCK_SH, patient=True):
+            self._store.refresh()
+            yield
+
+    @contextlib.contextmanager
     def alone(self) -> Generator[None]:
         """While no call runs here, and none begins. Raises ToolFailure where one runs."""
         with (
             hold(self._index.lock, fcntl.LOCK_EX, patient=False, busy=_BUSY),
-            hold(self._store.lock, fcntl.LOCK_SH, patient=True),
+            self.reading(),
         ):
-            self._store.refresh()
             yield
 
     # Looking before acting

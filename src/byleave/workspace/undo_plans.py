@@ -171,7 +171,8 @@ class UndoDesk:
             name, state = found
             if self._forbids(name, "read_file"):
                 return TextBefore(text=None, shown=False)
-            text = text_in(history.content(state), 4 * MAX_SHOWN_TEXT)
+            with history.reading():
+                text = text_in(history.content(state), 4 * MAX_SHOWN_TEXT)
         return TextBefore(text=text, shown=text is not None)
 
     def outcome(self, tool_id: str, since: str) -> tuple[str, int, bool] | None:

@@ -111,8 +111,9 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
     const kept = this.#kept;
     if (kept === null) return;
     const asked = { tool_id: file.tool_id, path: file.path };
-    const before = await kept.engine.ask("undo/before", asked).catch(() => null);
-    if (before === null || !before.shown) {
+    const before = await kept.engine.ask("undo/before", asked).catch(tellWhy);
+    if (before === undefined) return;
+    if (!before.shown) {
       await tell(
         `What ${oneLine(file.path)} held before cannot be shown: it is no text, too large, or no longer kept.`,
       );

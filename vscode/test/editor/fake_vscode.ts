@@ -43,6 +43,13 @@ export class Uri {
   }
 }
 
+export class TabInputTextDiff {
+  constructor(
+    readonly original: Uri,
+    readonly modified: Uri,
+  ) {}
+}
+
 export class Position {
   constructor(
     readonly line: number,
@@ -127,6 +134,17 @@ export const terminals: { pty: { open(): void; onDidWrite(listener: Listener<str
 export const windowState = new EventEmitter<{ focused: boolean }>();
 export const closedTerminal = new EventEmitter<unknown>();
 export const editors: { uri: Uri; selection?: Selection; revealed: Range[] }[] = [];
+export interface FakeTab {
+  readonly label: string;
+  readonly input: unknown;
+}
+export const changedTabs = new EventEmitter<{ closed: readonly FakeTab[] }>();
+const group = { tabs: [] as FakeTab[], activeTab: undefined as FakeTab | undefined };
+/** The tabs of the window, and the one in sight. */
+export const tabs = group;
+/** What the progress notifications said, each from its title on; `open` counts those that are still there. */
+export const progress = { said: [] as string[], open: 0 };
+export const documents: string[] = [];
 export const failing = { open: null as Error | null };
 
 export const window = {
@@ -150,7 +168,18 @@ export const window = {
     editors.push(editor);
     return editor;
   },
-  withProgress: (_options: unknown, work: () => Promise<unknown>) => work(),
+  async withProgress(
+    { title }: { title: string },
+    work: (report: { report(step: { message: string }): void }) => Promise<unknown>,
+  ) {
+    progress.open += 1;
+    progress.said.push(title);
+    try {
+      return await work({ report: ({ message }) => void progress.said.push(message) });
+    } finally {
+      progress.open -= 1;
+    }
+  },
   createStatusBarItem: () => {
     const item = { show: vi.fn(), dispose: vi.fn() } as unknown as FakeStatus;
     statusItems.push(item);
@@ -180,6 +209,16 @@ export const window = {
     return terminal;
   },
   registerTreeDataProvider: () => ({ dispose: vi.fn() }),
+  tabGroups: {
+    all: [group],
+    activeTabGroup: group,
+    onDidChangeTabs: changedTabs.event,
+    async close(closed: FakeTab[]) {
+      group.tabs = group.tabs.filter((tab) => !closed.includes(tab));
+      if (group.activeTab !== undefined && closed.includes(group.activeTab)) group.activeTab = group.tabs.at(-1);
+      changedTabs.fire({ closed });
+    },
+  },
   onDidCloseTerminal: closedTerminal.event,
   onDidChangeWindowState: windowState.event,
 };
@@ -193,12 +232,22 @@ export const workspace = {
     update: async (name: string, value: unknown) => void settings.set(name, value),
   }),
   registerTextDocumentContentProvider: () => ({ dispose: vi.fn() }),
+  async openTextDocument({ content }: { content: string }) {
+    documents.push(content);
+    return Uri.from({ scheme: "untitled", path: "Untitled-1" });
+  },
 };
+
+/** The values of the context keys, as the extension set them last. */
+export const contexts = new Map<string, unknown>();
 
 export const commands = {
   async executeCommand(...given: unknown[]) {
     ran.push(given);
-    return await handlers.get(String(given[0]))?.();
+    const [name, ...rest] = given;
+    if (name === "setContext") contexts.set(String(rest[0]), rest[1]);
+    if (name === "vscode.diff") showDiff(rest as [Uri, Uri, string]);
+    return await handlers.get(String(name))?.(...rest);
   },
   registerCommand(name: string, act: () => unknown) {
     handlers.set(name, act);
@@ -206,10 +255,18 @@ export const commands = {
   },
 };
 
+function showDiff([left, right, label]: [Uri, Uri, string]): void {
+  group.activeTab = { label, input: new TabInputTextDiff(left, right) };
+  group.tabs = [...group.tabs, group.activeTab];
+}
+
 /** As at the start of a window. */
 export function reset(): void {
-  for (const list of [shown, ran, remarks, statusItems, channels, terminals, editors]) list.length = 0;
-  for (const map of [answers, settings, folderSettings, handlers]) map.clear();
+  for (const list of [shown, ran, remarks, statusItems, channels, terminals, editors, documents, progress.said]) list.length = 0;
+  for (const map of [answers, settings, folderSettings, handlers, contexts]) map.clear();
+  group.tabs = [];
+  group.activeTab = undefined;
+  progress.open = 0;
   failing.open = null;
   workspace.isTrusted = true;
   workspace.workspaceFolders = undefined;

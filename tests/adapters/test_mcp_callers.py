@@ -120,7 +120,10 @@ async def test_a_server_without_the_library_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "mcp.server.streamable_http_manager", None)
     async with ask(household, **ACCEPT) as http:
         answer = await http.post(f"/mcp/{household.project_id}", json=PING)
-    assert (answer.status_code, answer.json()["hint"]) == (503, "Install it: `pip install 'byleave[mcp]'`.")
+    assert (answer.status_code, answer.json()["hint"]) == (
+        503,
+        "In a checkout: `pip install '.[mcp]'`.",
+    )
 
 
 def test_neither_server_nor_client_loads_a_bridge_before_it_is_asked_for() -> None:

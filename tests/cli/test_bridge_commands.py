@@ -33,7 +33,7 @@ def test_without_its_extra_it_says_which_one_to_install(
     monkeypatch.setitem(sys.modules, "mcp.server.context" if name == "mcp" else "acp", None)
     done = byleave.here(name)
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"pip install 'byleave[{name}]'" in done.stderr
+    assert f"pip install '.[{name}]'" in done.stderr
 
 
 @pytest.mark.parametrize("name", BRIDGES)

@@ -197,7 +197,7 @@ def _without_the_server(home: Path, command: list[str]) -> subprocess.CompletedP
 def test_missing_server_extra_is_said(tmp_path: Path, command: list[str]) -> None:
     done = _without_the_server(tmp_path, command)
     assert done.returncode == 1
-    assert done.stderr == "error: This needs the server.\nhint: pip install 'byleave[server]'\n"
+    assert done.stderr == "error: This needs the server.\nhint: in a checkout: pip install '.[server]'\n"
 
 
 def test_a_record_can_be_verified_where_no_server_is_installed(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ async def test_without_an_agent_a_message_is_503_with_how_to_get_one(
     alice = (await start_server()).user()
     answer = await alice.post(f"/my/projects/{await alice.project()}/chat/messages", {"content": "hello"})
     assert answer.status == 503
-    assert "pip install 'byleave[agents]'" in answer.json["hint"]
+    assert "pip install '.[agents]'" in answer.json["hint"]
 
 
 AGENTS = """

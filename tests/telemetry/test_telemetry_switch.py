@@ -74,7 +74,7 @@ def test_a_missing_extra_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ConfigurationError, match="not installed") as caught:
         telemetry.configure("otlp", "tests")
-    assert caught.value.hint == "pip install 'byleave[telemetry]'"
+    assert caught.value.hint == "in a checkout: pip install '.[telemetry]'"
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9")
     with capture_logs() as logs:
         telemetry.configure("auto", "tests")  # the variable may be meant for another program

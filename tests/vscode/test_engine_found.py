@@ -63,7 +63,7 @@ async def test_first_start_installs_from_the_packed_wheel_and_never_from_the_fol
         open_window(browser, url, folder) as window,
     ):
         await sign_in(window, site)
-        await expect(window.toast("Downloading…")).to_be_visible(timeout=INSTALL_MS)
+        await expect(window.toast("downloading its engine…")).to_be_visible(timeout=INSTALL_MS)
         await window.shot("h-installing")
         await expect(window.status).to_have_text(re.compile("not trusted"), timeout=INSTALL_MS)
         await window.trust_the_folder()

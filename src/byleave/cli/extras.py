@@ -22,4 +22,4 @@ def needs_extra(extra: str, what: str) -> Generator[None]:
         # Here: `byleave --help` and `byleave version` start without it.
         from byleave.protocol.errors import ConfigurationError
 
-        raise ConfigurationError(f"This needs {what}.", hint=f"pip install 'byleave[{extra}]'") from error
+        raise ConfigurationError(f"This needs {what}.", hint=f"in a checkout: pip install '.[{extra}]'") from error

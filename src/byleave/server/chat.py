@@ -101,7 +101,8 @@ def agents_of(parts: Parts, project_id: str) -> list[AgentInfo]:
     """The agents that work on a project's messages."""
     if parts.worker is None:
         raise Unavailable(
-            "This server has no agent to work on messages.", hint="Install one: `pip install 'byleave[agents]'`."
+            "This server has no agent to work on messages.",
+            hint="In a checkout: `pip install '.[agents]'`.",
         )
     return parts.worker.agents(project_id)
 

@@ -81,7 +81,7 @@ async def _sessions(parts: Parts) -> "McpSessions":
             if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
                 raise
             raise Unavailable(
-                "This server does not speak MCP.", hint="Install it: `pip install 'byleave[mcp]'`."
+                "This server does not speak MCP.", hint="In a checkout: `pip install '.[mcp]'`."
             ) from None
         parts.on_demand.setdefault(PART, module.McpSessions(parts))
     return cast("McpSessions", parts.on_demand[PART])

@@ -62,6 +62,7 @@ def _start(choice: Choice, service: str) -> None:
         if not (error.name or "").startswith("opentelemetry"):
             raise
         raise ConfigurationError(
-            "Telemetry needs OpenTelemetry, which is not installed.", hint="pip install 'byleave[telemetry]'"
+            "Telemetry needs OpenTelemetry, which is not installed.",
+            hint="in a checkout: pip install '.[telemetry]'",
         ) from error
     switch_on(console_sdk(service) if choice == "console" else otlp_sdk(service))

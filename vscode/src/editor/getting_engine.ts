@@ -49,7 +49,7 @@ export function gettingEngine(
 export async function tellEngineProblem(error: unknown): Promise<void> {
   const button = error instanceof EngineProblem ? error.button : "Show Log";
   const words = error instanceof Error ? error.message : String(error);
-  const said = await vscode.window.showErrorMessage(notice(`Byleave: ${oneLine(words)}`), button);
+  const said = await vscode.window.showErrorMessage(notice(oneLine(words)), button);
   if (said !== undefined) await vscode.commands.executeCommand(ACTS[said]);
 }
 

@@ -85,7 +85,7 @@ async function install(environment: string, packed: Packed, around: Surroundings
     const sentence = "Byleave needs Python 3.11 or newer on this machine. Install it, then try again.";
     throw new EngineProblem("python", sentence);
   }
-  around.progress("Setting up Byleave's engine (once)…");
+  around.progress("setting up its engine (once)…");
   const draft = `${environment}.draft-${process.pid}-${drafts++}`;
   try {
     mkdirSync(join(around.storage, "engine"), { recursive: true });
@@ -186,7 +186,7 @@ async function fillWithUv(
   const own = ["--no-cache", "--no-python-downloads", "--color", "never", "--no-progress"];
   const install = ["pip", "install", ...own, "--link-mode", "copy", "--compile-bytecode", "--python", python(draft)];
   await step(uv, ["venv", ...own, "--no-project", "--python", base, draft], 120, around);
-  around.progress("Downloading…");
+  around.progress("downloading its engine…");
   await step(uv, [...install, "--require-hashes", "--only-binary", ":all:", "-r", packed.lock], 900, around);
   await step(uv, [...install, "--no-deps", "--no-index", packed.wheel], 120, around);
 }
@@ -197,7 +197,7 @@ async function fillWithPip(draft: string, base: string, packed: Packed, around: 
   // Fewer retries say sooner that there is no network. The time limit stays pip's own: lines are slow.
   const hashed = ["--retries", "2", "--require-hashes", "--only-binary", ":all:", "-r", packed.lock];
   await step(base, ["-I", "-m", "venv", draft], 120, around);
-  around.progress("Downloading…");
+  around.progress("downloading its engine…");
   await step(python(draft), [...install, ...hashed], 900, around);
   await step(python(draft), [...install, "--no-deps", "--no-index", packed.wheel], 120, around);
 }

@@ -3,9 +3,11 @@
 // ended. It decides nothing about calls, and never puts a token on a command line or into an environment.
 
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
+import { createInterface } from "node:readline";
 import type { ConnectWorkspace, EngineNotifications, EngineRequests, UseServer, WorkspaceConnected } from "@protocol";
 import {
   createMessageConnection,
+  ErrorCodes,
   type MessageConnection,
   ResponseError,
   StreamMessageReader,
@@ -178,18 +180,17 @@ export class Engine {
       process.once("error", () => resolve());
     });
     const running: Running = { process, rpc, since: Date.now(), ended };
-    process.stderr.setEncoding("utf8").on("data", (text: string) => this.#logged(text));
+    void ended.then(() => rpc.dispose());
+    createInterface({ input: process.stderr }).on("line", (line) => this.#logged(line));
     process.stdin.on("error", () => {}); // it ended: `close` says so
     rpc.onNotification((method, params) => this.#told(method, params));
     rpc.onError(([error]) => log.error("the engine's channel failed", { error: error.message }));
     rpc.listen();
     try {
-      const answered = within(ANSWER_MS, send(running, "initialize", { protocol: ENGINE, editor: "VS Code" }));
-      await Promise.race([answered, ended.then(() => Promise.reject(gone()))]);
+      await within(ANSWER_MS, send(running, "initialize", { protocol: ENGINE, editor: "VS Code" }));
       if (this.#server !== null) await send(running, "server/use", this.#server);
     } catch (error) {
       process.kill("SIGKILL");
-      rpc.dispose();
       throw error;
     }
     this.#running = running;
@@ -208,18 +209,23 @@ export class Engine {
   }
 
   #over(running: Running): void {
-    running.rpc.dispose();
     if (this.#running !== running) return;
     this.#running = null;
     const { exitCode, signalCode } = running.process;
     this.#ports.log.warn("the engine ended", { code: exitCode, signal: signalCode });
     for (const listener of [...this.#gone]) listener();
     if (Date.now() - running.since > GOOD_MS) this.#failures = 0;
-    this.#again();
+    this.#again(new EngineError("Byleave's engine ends again and again. The log says why.", "EngineFault"));
   }
 
-  #again(): void {
+  /** Starts it after a pause, or gives up when the last few ended early: then `problem` is told. */
+  #again(problem: EngineError): void {
     if (this.#disposed) return;
+    if (this.#failures >= MOST_FAILURES) {
+      this.#failures = 0;
+      this.#ports.gaveUp(problem);
+      return;
+    }
     const pause = Math.min((this.#ports.firstPauseMs ?? FIRST_PAUSE_MS) * 2 ** this.#failures, LONGEST_PAUSE_MS);
     this.#failures += 1;
     clearTimeout(this.#retry);
@@ -231,10 +237,8 @@ export class Engine {
       await this.start();
     } catch (error) {
       this.#ports.log.error("the engine did not start", { error: String(error) });
-      if (this.#disposed) return;
-      if (this.#failures < MOST_FAILURES && error instanceof EngineError) return this.#again();
-      this.#failures = 0;
-      this.#ports.gaveUp(error instanceof Error ? error : new Error(String(error)));
+      if (error instanceof EngineError) this.#again(error);
+      else if (!this.#disposed) this.#ports.gaveUp(error instanceof Error ? error : new Error(String(error)));
     }
   }
 
@@ -242,39 +246,32 @@ export class Engine {
     for (const listener of [...(this.#listeners.get(method) ?? [])]) listener(params as never);
   }
 
-  /** Its own log, line by line, under the levels it has itself. */
-  #logged(text: string): void {
-    for (const line of text.split("\n")) {
-      const found = /^\S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL)\s+(.*)$/.exec(line.trimEnd());
-      const { log } = this.#ports;
-      if (found === null) {
-        if (line.trim() !== "") log.warn(`engine: ${line.trimEnd()}`);
-      } else if (found[1] === "DEBUG") log.debug(`engine: ${found[2]}`);
-      else if (found[1] === "INFO") log.info(`engine: ${found[2]}`);
-      else if (found[1] === "WARNING") log.warn(`engine: ${found[2]}`);
-      else log.error(`engine: ${found[2]}`);
-    }
+  /** A line of its own log, under the level it has itself. */
+  #logged(line: string): void {
+    const { log } = this.#ports;
+    const [, level, words] = /^\S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL)\s+(.*)$/.exec(line.trimEnd()) ?? [];
+    if (level === "DEBUG") log.debug(`engine: ${words}`);
+    else if (level === "INFO") log.info(`engine: ${words}`);
+    else if (level === "ERROR" || level === "CRITICAL") log.error(`engine: ${words}`);
+    else if (line.trim() !== "") log.warn(`engine: ${words ?? line.trimEnd()}`);
   }
 }
 
 async function send<M extends keyof EngineRequests>(
-  { rpc, ended }: Running,
+  { rpc }: Running,
   method: M,
   params: EngineRequests[M][0],
 ): Promise<EngineRequests[M][1]> {
   try {
-    // A request to a process that dies is answered by nobody.
-    return await Promise.race([
-      rpc.sendRequest<EngineRequests[M][1]>(method, params),
-      ended.then(() => Promise.reject(gone())),
-    ]);
+    // When the process ends the connection is disposed of, and that rejects what nobody will answer.
+    return await rpc.sendRequest<EngineRequests[M][1]>(method, params);
   } catch (error) {
-    throw error instanceof EngineError ? error : engineError(error);
+    throw engineError(error);
   }
 }
 
 function engineError(error: unknown): EngineError {
-  if (!(error instanceof ResponseError)) return gone();
+  if (!(error instanceof ResponseError) || error.code === ErrorCodes.PendingResponseRejected) return gone();
   const data = (error.data ?? {}) as { kind?: unknown; hint?: unknown };
   return new EngineError(
     error.message,

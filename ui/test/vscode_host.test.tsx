@@ -104,12 +104,14 @@ describe("the host in the editor", () => {
     host.waiting();
     host.openFile("a.ts", 4);
     host.openFile("b.ts");
-    host.showDiff("a.ts", "x", "y");
+    host.showDiff("a.ts", "x", "y", "question");
+    host.showDiff("a.ts", "x", "y", null);
     await host.signOut();
     expect(posted.slice(1)).toEqual([
       { type: "open-file", path: "a.ts", line: 4 },
       { type: "open-file", path: "b.ts", line: null },
-      { type: "show-diff", title: "a.ts", before: "x", after: "y" },
+      { type: "show-diff", title: "a.ts", before: "x", after: "y", approvalId: "question" },
+      { type: "show-diff", title: "a.ts", before: "x", after: "y", approvalId: null },
       { type: "command", command: "byleave.signOut" },
     ]);
   });

@@ -4,7 +4,7 @@
 
 import { realpath } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import type { ChangedFile, UndoList, UndoneElsewhere, UndoPlan } from "@protocol";
+import type { ChangedFile, UndoList, Undone, UndoneElsewhere, UndoPlan } from "@protocol";
 import * as vscode from "vscode";
 import { oneLine, shortened } from "../../../ui/src/text/visible.js";
 import type { Engine } from "../engine/engine.js";
@@ -147,7 +147,7 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
       const asked = { tool_id: file.tool_id, plan: plan.plan, partial: lost };
       const done = await kept.engine.ask("undo/carryOut", asked);
       await this.#refresh();
-      void offerBack(kept.engine, done);
+      void this.#offerBack(kept, done);
     } catch (error) {
       await tellWhy(error);
     }
@@ -165,10 +165,16 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
   }
 
   /** A call was undone that nobody here asked for: say so, and offer to take it back. */
-  #tellUndone({ engine }: KeptFolder, { paths, undo_id }: UndoneElsewhere): void {
+  #tellUndone(kept: KeptFolder, { paths, undo_id }: UndoneElsewhere): void {
     // None where an undo that was interrupted had done all of it already.
     const message = `Undone, as asked in the chat or on the page${paths.length === 0 ? "" : `: ${named(paths)}`}.`;
-    void offerBack(engine, { message, undo_id });
+    void this.#offerBack(kept, { message, undo_id });
+  }
+
+  /** Nobody else says that a call is back: the list is asked for. */
+  async #offerBack({ engine }: KeptFolder, done: Undone): Promise<void> {
+    await offerBack(engine, done);
+    await this.#refresh();
   }
 
   /** Take one of the undos back that were carried out here, whoever asked for them. */

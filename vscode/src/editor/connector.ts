@@ -129,6 +129,8 @@ export class Connector {
     const { origin } = readSettings();
     this.#round += 1;
     await this.#end();
+    // Also where nothing was connected: the engine has the token since the last try.
+    await this.#ports.engine.leave();
     if (origin !== null) await this.#ports.tokens.forget(origin);
     this.#become({ at: "signed-out", why });
   }
@@ -157,7 +159,8 @@ export class Connector {
   async engineChanged(): Promise<void> {
     if (this.#live === null && this.#standing.at !== "no-engine") return;
     await this.#end();
-    await this.#ports.engine.restart();
+    // Where that fails, connecting starts it once more and says why it cannot.
+    await this.#ports.engine.restart().catch(() => {});
     await this.connect(false);
   }
 

@@ -90,7 +90,7 @@ export class Differences implements vscode.TextDocumentContentProvider, vscode.D
       if (this.#texts.size <= MOST_KEPT) break;
       this.#texts.delete(old);
       // What cannot be seen any more must not be allowed by a button.
-      this.#asking.delete(old);
+      if (this.#asking.delete(old)) this.#tell();
     }
     return uri;
   }

@@ -157,12 +157,10 @@ export class LiveProject {
     this.#notStarted(error);
   }
 
-  /** Shows what a write that waits would change. */
+  /** Shows what a write that waits would change. Whether it could. */
   async showQuestion(approvalId: string): Promise<boolean> {
     const question = this.#handler.pendingApprovals.find(({ id }) => id === approvalId);
-    if (question === undefined) return false;
-    await showChange(question, this.#questions, false);
-    return true;
+    return question !== undefined && (await showChange(question, this.#questions, false));
   }
 
   /** Allow or Deny in a difference's title bar. */

@@ -51,17 +51,16 @@ async function show(question: Asked, ports: QuestionPorts): Promise<void> {
   await showChange(question, ports, true);
 }
 
-/** The difference of a write in the editor's viewer; nothing for other calls. */
-export async function showChange(question: Asked, ports: QuestionPorts, preserveFocus: boolean): Promise<void> {
-  if (question.toolName !== "write_file") return;
+/** Shows the difference of a write in the editor's viewer. Whether there was one to show. */
+export async function showChange(question: Asked, ports: QuestionPorts, preserveFocus: boolean): Promise<boolean> {
+  if (question.toolName !== "write_file") return false;
   const told = await ports.api.change(question.id).catch(() => null);
   // Another digest belongs to another question: showing it would mislead.
-  if (told === null || told.digest !== question.digest) return;
+  if (told === null || told.digest !== question.digest) return false;
   const { path, before, after } = told.change;
-  if (before === null && after === null) return;
-  if (ports.stillWaits(question.id)) {
-    await ports.differences.ask(question, path, before ?? "", after ?? "", preserveFocus);
-  }
+  if ((before === null && after === null) || !ports.stillWaits(question.id)) return false;
+  await ports.differences.ask(question, path, before ?? "", after ?? "", preserveFocus);
+  return true;
 }
 
 /** Allow or deny the write whose difference a button was pressed in. */

@@ -34,13 +34,14 @@ export function readSettings(): Settings {
 
 /** What the engine is told of how it may work in the folder; what nobody set is left to it. */
 export function workspaceSettings(): WorkspaceSettings {
+  const cacheTtlMs = amount("cacheTtlMs");
   return {
     command_timeout_seconds: seconds("commandTimeoutMs"),
     max_file_bytes: amount("fileSizeMaxBytes"),
     concurrency: amount("concurrencyLimit"),
     approval_timeout_seconds: seconds("approvalTimeoutMs"),
     cache_enabled: own<boolean>("enableCaching") ?? null,
-    cache_seconds: seconds("cacheTtlMs"),
+    cache_seconds: cacheTtlMs === null ? null : cacheTtlMs / 1000,
     sandbox: own<string>("sandbox") || null,
   };
 }

@@ -64,7 +64,7 @@ export async function takeToken({ engine, tokens }: SignInPorts, origin: string,
     });
     if (status === 401) return tell(`The server did not take the token: ${words}`);
     if (status !== 200) return tell(told.detail === undefined ? silence(origin, status) : words);
-    const problem = unfit(body as unknown as Me);
+    const problem = unfit(body as Me | null);
     if (problem !== null) return tell(problem);
   } catch (error) {
     if (!(error instanceof EngineError)) throw error;
@@ -183,7 +183,9 @@ function linkProblem(text: string, origin: string): string | null {
 }
 
 /** Why a token cannot be used by the editor; null when it can. */
-export function unfit(me: Me): string | null {
+export function unfit(me: Me | null): string | null {
+  // A proxy's page, or another program.
+  if (!Array.isArray(me?.scopes)) return "What answers there is no Byleave server. Check the address.";
   if (me.scopes.includes("agent")) return "This is an agent's token. The editor answers questions, which no agent may.";
   const missing = (["chat", "approve", "execute"] as const).filter((scope) => !me.scopes.includes(scope));
   if (missing.length === 0) return null;

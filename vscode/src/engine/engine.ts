@@ -24,6 +24,13 @@ const GOOD_MS = 30_000;
 const MOST_FAILURES = 6;
 const ANSWER_MS = 20_000;
 const ENDING_MS = 10_000;
+/** What the channel itself answers once nobody is at its other end. */
+const GONE: readonly number[] = [
+  ErrorCodes.PendingResponseRejected,
+  ErrorCodes.ConnectionInactive,
+  ErrorCodes.MessageWriteError,
+  ErrorCodes.MessageReadError,
+];
 
 /** Why a request to the engine failed. `kind` is the engine's class of error; `unreachable`: another try may help. */
 export class EngineError extends Error {
@@ -271,7 +278,7 @@ async function send<M extends keyof EngineRequests>(
 }
 
 function engineError(error: unknown): EngineError {
-  if (!(error instanceof ResponseError) || error.code === ErrorCodes.PendingResponseRejected) return gone();
+  if (!(error instanceof ResponseError) || GONE.includes(error.code)) return gone();
   const data = (error.data ?? {}) as { kind?: unknown; hint?: unknown };
   return new EngineError(
     error.message,

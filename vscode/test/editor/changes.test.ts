@@ -1,72 +1,90 @@
-// What agents changed, listed and taken back in the editor: a real workspace, real files, a small stand-in for the editor.
+// What agents changed, listed and taken back in the editor: the real engine at work in a real folder, for a small server.
 
-import { existsSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { UndoPlan } from "@protocol";
-import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { Problem } from "../../../ui/src/api.js";
-import { ChangedFiles } from "../../src/editor/changes.js";
+import type { ChangedFile, UndoList, UndoPlan } from "@protocol";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { ChangedFiles, type KeptFolder } from "../../src/editor/changes.js";
 import { Differences } from "../../src/editor/diffs.js";
-import { EditorUndo } from "../../src/editor/undoing.js";
-import { setSearchKey, webSettings } from "../../src/editor/web_search.js";
-import { ToolFailure } from "../../src/tools/errors.js";
-import type { UndoDesk } from "../../src/tools/undo_desk.js";
-import { type Entry, UndoList } from "../../src/tools/undo_list.js";
-import { Workspace } from "../../src/tools/Workspace.js";
-import { NO_WEB } from "../../src/tools/web.js";
-import { FakeMemory, PATIENT } from "../tools/fakes.js";
-import { temporary, workspaceWith } from "../tools/places.js";
-import { answers, folderSettings, handlers, ran, reset, Secrets, settings, shown, type Uri } from "./fake_vscode.js";
+import { searchSettings, setSearchKey } from "../../src/editor/web_search.js";
+import { EngineError } from "../../src/engine/engine.js";
+import { realEngine } from "../engine/real_engine.js";
+import { until } from "../waiting.js";
+import {
+  answers,
+  codeMarks,
+  contexts,
+  folderSettings,
+  handlers,
+  ran,
+  reset,
+  Secrets,
+  settings,
+  shown,
+  type Uri,
+} from "./fake_vscode.js";
+import { SmallServer } from "./small_server.js";
 
+const { engine, folder } = realEngine();
+let count = 0;
 let root: string;
-let memory: FakeMemory;
-let workspace: Workspace;
-let desk: UndoDesk;
+let server: SmallServer;
 let view: ChangedFiles;
 let differences: Differences;
 let hide: () => void;
 
-/** A server that is not there, unless a test says so. */
-const away = () => Promise.reject(new Problem("no answer", 0));
-let api = { undo: away, undoPlan: away } as unknown as ConstructorParameters<typeof EditorUndo>[1];
-let connected = false;
-
-beforeEach(() => {
+beforeEach(async () => {
   reset();
-  root = workspaceWith({ "a.txt": "one\n", "src/b $(x).txt": "two\n" });
-  memory = new FakeMemory();
-  workspace = new Workspace(root, { undo: { directory: join(temporary(), "undo"), memory } });
-  desk = workspace.undoing as UndoDesk;
+  root = folder(`ws${count++}`);
+  mkdirSync(join(root, "src"));
+  writeFileSync(join(root, "a.txt"), "one\n");
+  writeFileSync(join(root, "src/b $(x).txt"), "two\n");
+  server = await SmallServer.open();
+  await engine.start();
+  await engine.useServer({ server_url: server.origin, token: "t" });
+  await engine.connect({ project_id: "proj_new", workspace: root, settings: {} });
+  await server.until(() => server.clients.length === 1);
   differences = new Differences();
   view = new ChangedFiles(differences);
-  connected = false;
-  hide = view.show({ desk, folder: root, undo: new EditorUndo(desk, api, () => connected) });
+  hide = view.show({ engine, folder: root });
 });
 
-afterEach(() => {
+afterEach(async () => {
+  hide();
   view.dispose();
-  workspace.close();
+  await engine.leave();
+  await server.close();
+  expect(codeMarks()).toEqual([]);
 });
 
+/** An agent's write, and the list that has it. */
 async function write(id: string, path: string, content: string): Promise<void> {
-  await workspace.run("write_file", { path, content, mode: "write" }, { recordAs: id });
+  expect(await server.execute(id, "write_file", { path, content, mode: "write" })).toMatchObject({
+    status: "completed",
+  });
+  await until(() => expect(view.getChildren().map(({ tool_id }) => tool_id)).toContain(id));
 }
 
 const text = (path: string) => readFileSync(join(root, path), "utf8");
-const first = () => view.getChildren()[0] as ReturnType<ChangedFiles["getChildren"]>[number];
+const first = () => view.getChildren()[0] as ChangedFile;
 const press = (command: string) => handlers.get(`byleave.${command}`)?.(first());
+const last = () => shown.at(-1)?.text;
+
+/** Shows the list of an engine of which something is otherwise. */
+function showWith(ask: (method: string, params: never, real: KeptFolder["engine"]["ask"]) => unknown): void {
+  hide();
+  const real = engine.ask.bind(engine);
+  const asked = (method: string, params: never) => ask(method, params, real);
+  hide = view.show({ engine: { ask: asked as never, on: engine.on.bind(engine) }, folder: root });
+}
 
 describe("the list of changed files", () => {
   test("has the newest first, says what became of each, and follows what happens", async () => {
-    let told = 0;
-    view.onDidChangeTreeData(() => {
-      told += 1;
-    });
-    expect(view.getChildren()).toEqual([]);
+    await until(() => expect(contexts.get("byleave.hasChanges")).toBe(false));
     await write("exec_1", "a.txt", "new\n");
     await write("exec_2", "src/b $(x).txt", "new\n");
     await write("exec_3", "made.txt", "new\n");
-    expect(told).toBe(3);
+    expect(contexts.get("byleave.hasChanges")).toBe(true);
     const items = view.getChildren().map((file) => view.getTreeItem(file));
     expect(items.map(({ description, label }) => [label, String(description).replace(/, .*/, "")])).toEqual([
       ["made.txt", "new"],
@@ -76,13 +94,19 @@ describe("the list of changed files", () => {
     expect(items[0]).toMatchObject({ id: "exec_3 made.txt", contextValue: "byleave.change" });
     expect(items[0]?.tooltip).toMatch(/^made\.txt: created by an agent at /);
     expect(view.getChildren(first())).toEqual([]);
+    const file = first();
+    let told = 0;
+    view.onDidChangeTreeData(() => {
+      told += 1;
+    });
     hide();
-    expect([view.getChildren(), told]).toEqual([[], 4]);
-    await view.open({ toolId: "exec_1", path: "a.txt", kind: "change", at: 1 });
-    await view.undo({ toolId: "exec_1", path: "a.txt", kind: "change", at: 1 });
+    expect([view.getChildren(), told]).toEqual([[], 1]);
     // An empty list takes no room in the side bar: there is a view only while it has something.
-    const shows = (some: boolean) => ["setContext", "byleave.hasChanges", some];
-    expect([ran, shown]).toEqual([[shows(false), shows(true), shows(false)], []]);
+    expect(contexts.get("byleave.hasChanges")).toBe(false);
+    await view.open(file);
+    await view.undo(file);
+    await view.bringBack();
+    expect(shown).toEqual([]);
   });
 
   test("opens what was there against what is there now, and follows no link that came since", async () => {
@@ -103,23 +127,29 @@ describe("the list of changed files", () => {
     writeFileSync(join(root, "a.txt"), Buffer.from([0, 1]));
     await write("exec_1", "a.txt", "new\n");
     await press("openChange");
-    expect(shown.at(-1)?.text).toMatch(/a\.txt held before cannot be shown/);
+    expect(last()).toMatch(/a\.txt held before cannot be shown/);
+  });
+
+  test("stays as it is while the engine is gone", async () => {
+    await write("exec_1", "a.txt", "new\n");
+    const before = view.getChildren();
+    const { pid } = engine;
+    process.kill(Number(pid), "SIGKILL");
+    await until(() => expect(engine.pid).not.toBeOneOf([null, pid]));
+    await until(() => expect(view.getChildren()).toEqual(before));
   });
 });
 
-/** What the dialog says of such a plan. */
+/** What the dialog says of such a plan of the server. */
 async function askedOf(plan: Partial<UndoPlan>): Promise<string | undefined> {
-  hide();
-  const undo = new EditorUndo(desk, api, () => false);
-  undo.look = async () => ({ tool_id: "exec_1", plan: "0".repeat(64), files: [], total_files: 0, ...plan });
-  hide = view.show({ desk, folder: root, undo });
-  await write("exec_1", "a.txt", "new\n");
-  await press("undoChange");
+  const whole = { tool_id: "exec_1", plan: "0".repeat(64), files: [], total_files: 0, ...plan };
+  server.routes.set("GET /my/tools/exec_1/undo", [200, whole]);
+  await view.undo({ tool_id: "exec_1", path: "a.txt", kind: "change", at: "", interrupted: false });
   return shown.at(-1)?.detail;
 }
 
 describe("undoing", () => {
-  test("asks first, says what it would do, and does it here while no server is there", async () => {
+  test("asks first, says what it would do, and does it here where the server does not know the call", async () => {
     await write("exec_1", "made/a.txt", "new\n");
     await press("undoChange");
     // Enter presses the first one.
@@ -138,7 +168,7 @@ describe("undoing", () => {
     expect(text("made/a.txt")).toBe("new\n");
     answers.set("Undo this change?", "Undo");
     await press("undoChange");
-    expect(shown.at(-1)?.text).toMatch(/Undone\. The server could not be told/);
+    expect(last()).toMatch(/Undone\. The server could not be told/);
     expect(existsSync(join(root, "made"))).toBe(false);
     expect(view.getChildren()).toEqual([]);
   });
@@ -148,40 +178,27 @@ describe("undoing", () => {
     const file = first();
     writeFileSync(join(root, "a.txt"), "mine\n");
     await press("undoChange");
-    expect(shown.at(-1)?.text).toBe(
+    expect(last()).toBe(
       "Byleave: Nothing was undone: a.txt was changed again since. Undo the later changes first; what you changed yourself is yours to merge.",
     );
-    await view.undo({ ...file, toolId: "exec_9" });
-    expect(shown.at(-1)?.text).toMatch(/Nothing that 'exec_9' changed/);
+    await view.undo({ ...file, tool_id: "exec_9" });
+    expect(last()).toMatch(/Nothing that 'exec_9' changed/);
     expect(text("a.txt")).toBe("mine\n");
   });
 
   test("of what was not kept says so, and of what is back that there is nothing to do", async () => {
-    const plan = { tool_id: "exec_1", plan: "0".repeat(64), files: [], total_files: 0, notes: ["n"] };
-    const told: UndoPlan[] = [
-      { ...plan, lost: { "a.txt": "too large" } },
-      { ...plan, notes: [] },
-      { ...plan, conflicts: ["a", "b", "c", "d"] },
-      { ...plan, files: Array.from({ length: 20 }, () => ({ path: "x", kind: "change" as const })), total_files: 30 },
-    ];
-    hide();
-    const undo = {
-      look: async () => told.shift() as UndoPlan,
-      undo: async () => ({ message: "Done.", undoId: null }),
-      bringBack: async () => "",
-    };
-    view.show({ desk, folder: root, undo });
-    await write("exec_1", "a.txt", "new\n");
+    const done = { tool_id: "exec_1", state: "done", undo_id: null, files: 0, message: "Done." };
+    server.routes.set("POST /my/tools/exec_1/undo", [200, done]);
     answers.set("Undo what can be undone", "Undo");
-    await press("undoChange");
+    await askedOf({ lost: { "a.txt": "too large" }, notes: ["n"] });
     expect(shown.at(-2)).toMatchObject({ detail: "a.txt cannot be brought back: too large.\nn" });
-    expect(shown.at(-1)?.text).toBe("Byleave: Done.");
-    await press("undoChange");
-    expect(shown.at(-1)?.detail).toBe("There is nothing to change: everything is already as it was before.");
-    await press("undoChange");
-    expect(shown.at(-1)?.text).toMatch(/Nothing was undone: a, b, c and 1 more were changed again since\./);
-    await press("undoChange");
-    expect(shown.at(-1)?.detail).toMatch(/\nand 18 more\nn$/);
+    expect(last()).toBe("Byleave: Done.");
+    expect(server.asked("/undo").at(-1)?.body).toMatchObject({ partial: true });
+    expect(await askedOf({})).toBe("There is nothing to change: everything is already as it was before.");
+    await askedOf({ conflicts: ["a", "b", "c", "d"] });
+    expect(last()).toMatch(/Nothing was undone: a, b, c and 1 more were changed again since\./);
+    const files = Array.from({ length: 20 }, () => ({ path: "x", kind: "change" as const }));
+    expect(await askedOf({ files, total_files: 30, notes: ["n"] })).toMatch(/\nand 18 more\nn$/);
   });
 
   test.each<[string, Partial<UndoPlan["files"][number]>, string]>([
@@ -209,211 +226,170 @@ describe("undoing", () => {
       "x.md will be changed back to what it was before.",
     ],
   ])("says of %s in words what becomes of it", async (_, change, words) => {
-    expect(await askedOf({ total_files: 1, files: [{ path: "x.md", ...change } as UndoPlan["files"][number]] })).toBe(
-      words,
-    );
+    const files = [{ path: "x.md", ...change } as UndoPlan["files"][number]];
+    expect(await askedOf({ total_files: 1, files })).toBe(words);
   });
 
   test("says that calls ran at the same time, as the terminal does", async () => {
-    const asked = await askedOf({ together: ["exec_2"], notes: ["npm runs it at `npm test`."] });
-    expect(asked).toMatch(
+    expect(await askedOf({ together: ["exec_2"], notes: ["npm runs it at `npm test`."] })).toMatch(
       /\nOther calls ran at the same time; some of this may be their doing\.\nnpm runs it at "npm test"\.$/,
     );
   });
 
-  test("goes through the server while it is there; what it refuses is said", async () => {
+  test("goes through the server while it knows the call; what it refuses is said", async () => {
     await write("exec_1", "a.txt", "new\n");
-    connected = true;
-    const asked: unknown[] = [];
-    api.undoPlan = (id) => desk.look(id);
-    api.undo = async (id, body) => {
-      asked.push([id, body]);
-      return { tool_id: id, state: "done", undo_id: null, files: 1, message: "Undone: 1 path is as before the call." };
-    };
+    const plan = await engine.ask("undo/preview", { tool_id: "exec_1" });
+    server.routes.set("GET /my/tools/exec_1/undo", [200, plan]);
+    const done = { tool_id: "exec_1", state: "done", undo_id: null, files: 1, message: "Undone: as `before`." };
+    server.routes.set("POST /my/tools/exec_1/undo", [200, done]);
     answers.set("Undo this change?", "Undo");
     await press("undoChange");
-    expect(asked).toEqual([["exec_1", { plan: expect.stringMatching(/^[0-9a-f]{64}$/), partial: false }]]);
-    expect(shown.at(-1)?.text).toBe("Byleave: Undone: 1 path is as before the call.");
-    api.undo = () => Promise.reject(new Problem("It is busy.", 409, "Try again."));
+    expect(server.asked("/undo").at(-1)?.body).toEqual({ plan: plan.plan, partial: false });
+    expect(last()).toBe('Byleave: Undone: as "before".');
+    const busy = { title: "Busy", status: 409, detail: "It is busy.", hint: "try again", state: "busy" };
+    server.routes.set("POST /my/tools/exec_1/undo", [409, busy]);
     await press("undoChange");
-    expect(shown.at(-1)?.text).toBe("Byleave: It is busy. Try again.");
-    api.undo = away;
-    await press("undoChange");
-    expect(text("a.txt")).toBe("one\n");
-    api = { undo: away, undoPlan: away } as unknown as typeof api;
+    expect(last()).toBe("Byleave: It is busy. Try again.");
+    expect(text("a.txt")).toBe("new\n");
   });
 
-  test("can be taken back at once, as long as nobody changed the file since", async () => {
+  test("can be taken back at once, and not once somebody changed the file since", async () => {
     answers.set("Undo this change?", "Undo");
     answers.set("Undone.", "Bring It Back");
     await write("exec_1", "a.txt", "new\n");
     await press("undoChange");
-    await vi.waitFor(
-      () => expect(shown.at(-1)?.text).toMatch(/Brought back: it is as it was before the undo/),
-      PATIENT,
-    );
+    await until(() => expect(last()).toMatch(/Brought back: it is as it was before the undo/));
     expect(text("a.txt")).toBe("new\n");
-    expect(view.getChildren()).toHaveLength(1);
-    const undo = new EditorUndo(desk, api, () => false);
-    const { plan } = await undo.look("exec_1");
-    const { undoId } = await undo.undo("exec_1", plan, false);
+    await until(() => expect(view.getChildren()).toHaveLength(1));
+    answers.delete("Undone.");
+    await press("undoChange");
+    expect(text("a.txt")).toBe("one\n");
     writeFileSync(join(root, "a.txt"), "mine\n");
-    expect(await undo.bringBack(String(undoId))).toBe(
-      "Nothing was brought back: a.txt was changed since the undo. What you changed is yours to merge.",
-    );
+    answers.set("bring back what was undone", "a.txt");
+    await handlers.get("byleave.bringBack")?.();
+    expect(last()).toMatch(/^Byleave: Changed since .*a\.txt/);
     expect(text("a.txt")).toBe("mine\n");
   });
 
-  test("of which something is gone cannot be taken back, and says what", async () => {
-    const lost = { "a.txt": "the rules deny it" };
-    const kept = { look: async () => ({ tool_id: "undo_1", plan: "", files: [], total_files: 0, lost }) };
-    const undo = new EditorUndo({ ...kept, carryOut: () => Promise.reject(new Error("it acts")) }, api, () => false);
-    expect(await undo.bringBack("undo_1")).toBe("Nothing was brought back: a.txt cannot be (the rules deny it).");
-  });
-
-  test("that was asked for elsewhere is told, and can be taken back in one step", async () => {
+  test("that was asked for elsewhere is told, and the button stays until it is taken back", async () => {
     await write("exec_1", "a.txt", "new\n");
-    const undo = new EditorUndo(desk, api, () => false);
-    const { plan: digest } = await desk.look("exec_1");
-    const { plan, undoId } = await desk.carryOut("exec_1", digest, false, () => true);
-    expect(undo.isAsking("exec_1", String(undoId))).toBe(false);
     answers.set("Undone, as asked in the chat or on the page: a.txt.", "Bring It Back");
-    // Somebody else is just undoing something: the button stays.
     answers.set("A call runs in this workspace", "Bring It Back");
     let busy = true;
-    const back = (id: string) => {
-      const now = busy;
+    showWith((method, params, real) => {
+      if (method !== "undo/bringBack" || !busy) return real(method as never, params);
       busy = false;
-      return now ? Promise.reject(new ToolFailure("A call runs in this workspace.")) : undo.bringBack(id);
+      return Promise.reject(new EngineError("A call runs in this workspace.", "ConflictError", "try again"));
+    });
+    const asked = {
+      kind: "tool.undo_request",
+      tool_id: "exec_1",
+      client_id: server.client.id,
+      session_id: "s",
+      partial: false,
     };
-    view.tellUndone({ bringBack: back }, plan, String(undoId));
-    await vi.waitFor(
-      () => expect(shown.at(-1)?.text).toMatch(/Brought back: it is as it was before the undo/),
-      PATIENT,
-    );
+    const times = { timestamp: new Date().toISOString(), deadline: new Date(Date.now() + 60_000).toISOString() };
+    const reports = () => server.asked("/undo-report");
+    server.send(1, { ...asked, ...times, request_id: "r1", plan: null });
+    await server.until(() => reports().length === 1);
+    const [first] = reports() as { body: { plan: UndoPlan } }[];
+    server.send(2, { ...asked, ...times, request_id: "r2", plan: first?.body.plan.plan });
+    await until(() => expect(last()).toMatch(/Brought back: it is as it was before the undo/));
     expect(shown.map(({ kind }) => kind)).toEqual(["info", "warning", "info"]);
-    view.tellUndone(undo, { ...plan, files: [] }, String(undoId));
-    expect(shown.at(-1)?.text).toBe("Byleave: Undone, as asked in the chat or on the page.");
     expect(text("a.txt")).toBe("new\n");
+    await until(() => expect(view.getChildren()).toHaveLength(1));
   });
 
   test("that stopped in the middle is told when the folder is opened again, and can be finished from there", async () => {
     await write("exec_1", "made.txt", "new\n");
-    const list = new UndoList(memory);
-    const [entry] = list.entries();
-    await list.put({ ...(entry as Entry), id: "undo_1", toolName: "undo", undoes: "exec_1", done: false });
-    hide();
     answers.set("an undo stopped in the middle", "Finish It…");
     answers.set("Undo this change?", "Undo");
-    hide = view.show({ desk, folder: root, undo: new EditorUndo(desk, api, () => false) });
-    await vi.waitFor(() => expect(shown.at(-1)?.text).toMatch(/Undone/), PATIENT);
+    showWith(async (method, params, real) => {
+      const told = await real(method as never, params);
+      if (method !== "undo/list") return told;
+      const list = told as UndoList;
+      return { ...list, changes: list.changes.map((change) => ({ ...change, interrupted: true })) };
+    });
+    await until(() => expect(last()).toMatch(/Undone/));
     expect(shown[0]).toMatchObject({
       kind: "warning",
       text: expect.stringContaining("Of what an agent did to made.txt and the files with it, only a part"),
     });
-    expect([existsSync(join(root, "made.txt")), desk.interrupted()]).toEqual([false, []]);
+    expect(existsSync(join(root, "made.txt"))).toBe(false);
   });
 
   test("that was dismissed can be taken back later, from a list of what was undone", async () => {
     await handlers.get("byleave.bringBack")?.();
-    expect(shown.at(-1)?.text).toMatch(/nothing was undone here that could be brought back/);
-    const undo = new EditorUndo(desk, api, () => false);
+    expect(last()).toMatch(/nothing was undone here that could be brought back/);
+    answers.set("Undo this change?", "Undo");
     for (const [id, path] of Object.entries({ exec_1: "a.txt", exec_2: "src/b $(x).txt" })) {
       await write(id, path, "new\n");
-      await undo.undo(id, (await undo.look(id)).plan, false);
+      await press("undoChange");
     }
     await handlers.get("byleave.bringBack")?.();
     expect(shown.at(-1)).toMatchObject({ kind: "pick", items: ["src/b \\$(x).txt", "a.txt"] });
     answers.set("bring back what was undone", "a.txt");
     await handlers.get("byleave.bringBack")?.();
+    expect(last()).toBe("Byleave: Brought back: it is as it was before the undo.");
     expect([text("a.txt"), text("src/b $(x).txt")]).toEqual(["new\n", "two\n"]);
-    expect(desk.undone()).toMatchObject([{ paths: ["src/b $(x).txt"] }]); // it is back, and not undone any more
-    hide();
+    // It is back, and not undone any more.
+    answers.delete("bring back what was undone");
     await handlers.get("byleave.bringBack")?.();
-    expect(shown.at(-1)?.text).toBe("Byleave: Brought back: it is as it was before the undo.");
-  });
-
-  test("that was carried out although its answer was lost, or came too early, can be taken back too", async () => {
-    await write("exec_1", "a.txt", "new\n");
-    const undo: EditorUndo = new EditorUndo(desk, { ...api, undo: (id, body) => asked(id, body) }, () => true);
-    const { plan } = await desk.look("exec_1");
-    const carried = async (body: { plan: string }) => {
-      const { undoId } = await desk.carryOut("exec_1", body.plan, false, () => true);
-      expect(undo.isAsking("exec_1", String(undoId))).toBe(true);
-      return undoId;
-    };
-    let asked: typeof api.undo = async (_, body) => {
-      await carried(body);
-      throw new Problem("no answer", 0);
-    };
-    const first = await undo.undo("exec_1", plan, false);
-    expect(first).toEqual({ message: "Undone.", undoId: expect.stringMatching(/^undo_/) });
-    expect(await undo.bringBack(String(first.undoId))).toMatch(/^Brought back: it is as it was/);
-    asked = async (id, body) => {
-      await carried(body);
-      return { tool_id: id, state: "undoing", undo_id: null, files: 0, message: "It takes a while." };
-    };
-    const { plan: again } = await desk.look("exec_1");
-    expect(await undo.undo("exec_1", again, false)).toMatchObject({ undoId: expect.stringMatching(/^undo_/) });
-    expect(undo.isAsking("exec_1", "undo_0")).toBe(false);
-  });
-
-  test("that cannot be taken back says why", async () => {
-    hide();
-    const undo = new EditorUndo(desk, api, () => false);
-    const lost = async () => ({ message: "Undone.", undoId: "undo_0" });
-    view.show({
-      desk,
-      folder: root,
-      undo: { look: (id) => undo.look(id), undo: lost, bringBack: (id) => undo.bringBack(id) },
-    });
-    answers.set("Undo this change?", "Undo");
-    answers.set("Undone.", "Bring It Back");
-    await write("exec_1", "a.txt", "new\n");
-    await press("undoChange");
-    await vi.waitFor(() => expect(shown.at(-1)?.text).toMatch(/Nothing that 'undo_0' changed/), PATIENT);
+    expect(shown.at(-1)).toMatchObject({ kind: "pick", items: ["src/b \\$(x).txt"] });
   });
 
   test("of what is already as it was says so; a fault of ours is not hidden", async () => {
     await write("exec_1", "a.txt", "new\n");
     writeFileSync(join(root, "a.txt"), "one\n");
     answers.set("Undo this change?", "Undo");
+    const file = first();
     await press("undoChange");
-    expect(shown.at(-1)?.text).toMatch(/Nothing to do: everything is already as it was before this call\./);
-    hide();
-    const broken = () => Promise.reject(new TypeError("x"));
-    view.show({ desk, folder: root, undo: { look: broken, undo: broken, bringBack: broken } });
-    await expect(view.undo({ toolId: "exec_1", path: "a.txt", kind: "change", at: 1 })).rejects.toThrow(TypeError);
+    expect(last()).toMatch(/Nothing to do: everything is already as it was before this call\./);
+    expect(shown.at(-1)?.items).toEqual([]);
+    showWith(() => Promise.reject(new TypeError("x")));
+    await expect(view.undo(file)).rejects.toThrow(TypeError);
   });
 });
 
 describe("web search", () => {
+  const NOTHING = {
+    search_provider: null,
+    searxng_url: null,
+    tavily_url: null,
+    tavily_api_key: null,
+    brave_url: null,
+    brave_api_key: null,
+    search_allow_private: null,
+  };
+
   test("is as the person set it for this machine; a folder has no say", async () => {
     const secrets = new Secrets();
-    expect(await webSettings(secrets as never)).toEqual(NO_WEB);
     folderSettings.set("search.searxngUrl", "http://evil.test");
-    expect(await webSettings(secrets as never)).toEqual(NO_WEB);
+    folderSettings.set("search.provider", "searxng");
+    expect(await searchSettings(secrets as never)).toEqual(NOTHING);
     settings.set("search.searxngUrl", "https://search.test");
     settings.set("search.provider", "searxng");
     settings.set("search.allowPrivate", true);
-    const set = { searxngUrl: "https://search.test", provider: "searxng", allowPrivate: true };
-    expect(await webSettings(secrets as never)).toEqual({ ...NO_WEB, ...set });
+    const set = { searxng_url: "https://search.test", search_provider: "searxng", search_allow_private: true };
+    expect(await searchSettings(secrets as never)).toEqual({ ...NOTHING, ...set });
+    settings.set("search.provider", "auto");
+    expect((await searchSettings(secrets as never)).search_provider).toBeNull();
   });
 
   test("takes keys into the secret storage, and forgets them", async () => {
     const secrets = new Secrets();
-    await setSearchKey(secrets as never);
+    expect(await setSearchKey(secrets as never)).toBe(false);
     answers.set("a key for web search", "Brave Search");
-    await setSearchKey(secrets as never);
+    expect(await setSearchKey(secrets as never)).toBe(false);
     answers.set("Your key for Brave", "no key é");
-    await setSearchKey(secrets as never);
+    expect(await setSearchKey(secrets as never)).toBe(false);
     expect(secrets.kept.size).toBe(0);
     answers.set("Your key for Brave", " key-1 ");
-    await setSearchKey(secrets as never);
-    expect(await webSettings(secrets as never)).toEqual({ ...NO_WEB, braveKey: "key-1" });
+    expect(await setSearchKey(secrets as never)).toBe(true);
+    expect(await searchSettings(secrets as never)).toEqual({ ...NOTHING, brave_api_key: "key-1" });
     expect(JSON.stringify(shown)).not.toContain("key-1");
     answers.set("Your key for Brave", "");
-    await setSearchKey(secrets as never);
+    expect(await setSearchKey(secrets as never)).toBe(true);
     expect(secrets.kept.size).toBe(0);
   });
 });

@@ -1,9 +1,10 @@
-// Signing in, connecting, losing the server and getting it back, over real HTTP with a small server.
+// Signing in, connecting, losing the server and getting it back: the real engine, a real folder, and a small server over
+// real HTTP.
 
-import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { ChangedFiles } from "../../src/editor/changes.js";
 import { registerCommands } from "../../src/editor/commands.js";
 import { Connector } from "../../src/editor/connector.js";
 import { Differences } from "../../src/editor/diffs.js";
@@ -12,17 +13,20 @@ import { ChannelLog } from "../../src/editor/log.js";
 import { OutputTerminal } from "../../src/editor/output.js";
 import { Projects } from "../../src/editor/projects.js";
 import { Tokens } from "../../src/editor/secrets.js";
+import { workspaceSettings } from "../../src/editor/settings.js";
 import { addressRemark, signIn, takeToken, unfit } from "../../src/editor/sign_in.js";
 import { StatusBar } from "../../src/editor/status.js";
-import type { ExecutingOptions, ExecutingState } from "../../src/host/executing.js";
-import { MORE_TIME } from "../../src/tools/CommandExecutor.js";
-import { ConfigurationError } from "../../src/tools/errors.js";
-import { SEARCH_LESS } from "../../src/tools/SearchExecutor.js";
+import { EngineProblem, type EngineProgram } from "../../src/engine/program.js";
+import { FileSystemExecutor } from "../../src/tools/executors.js";
 import { ChatView } from "../../src/webview/view.js";
+import { PROGRAM, realEngine } from "../engine/real_engine.js";
+import { until } from "../waiting.js";
 import {
   answers,
   channels,
   codeMarks,
+  contexts,
+  documents,
   folder,
   handlers,
   Memory,
@@ -32,6 +36,7 @@ import {
   settings,
   shown,
   statusItems,
+  tabs,
   terminals,
   Uri,
   windowState,
@@ -40,18 +45,29 @@ import {
 import { decided, question, SmallServer } from "./small_server.js";
 
 let server: SmallServer;
-const ending: (() => Promise<void>)[] = [];
+let current: Connector | null = null;
+let program: () => Promise<EngineProgram> = async () => PROGRAM;
+const real = realEngine({
+  program: () => program(),
+  gaveUp: (problem) => current?.engineGone(problem),
+  lostFolder: (problem) => current?.live?.lostFolder(problem),
+});
+const { engine } = real;
+const demo = real.folder("demo");
 
 beforeEach(async () => {
   reset();
+  program = async () => PROGRAM;
   server = await SmallServer.open();
   settings.set("serverUrl", server.origin);
-  workspace.workspaceFolders = [folder("/a/demo")];
+  workspace.workspaceFolders = [folder(demo)];
 });
 
 afterEach(async () => {
-  vi.useRealTimers();
-  for (const end of ending.splice(0)) await end();
+  vi.restoreAllMocks();
+  await current?.dispose();
+  current = null;
+  await engine.leave();
   await server.close();
   expect(codeMarks()).toEqual([]);
 });
@@ -62,20 +78,11 @@ function house(outageMs = 15_000) {
   const projects = new Projects(new Memory() as never);
   const log = new ChannelLog();
   const output = new OutputTerminal();
+  const differences = new Differences();
   const view = new ChatView(Uri.file("/ext") as never, { openFile() {}, showDiff() {} });
   const seen = { visible: false };
-  const state: { -readonly [key in keyof ExecutingState]: ExecutingState[key] } = {
-    connected: true,
-    isolation: "bwrap",
-    ended: null,
-  };
-  const started: ExecutingOptions[] = [];
-  const disposed = vi.fn(async () => {});
-  const startExecuting = vi.fn(async (options: ExecutingOptions) => {
-    started.push(options);
-    return { state, dispose: disposed };
-  });
   const openWaiting = vi.fn();
+  const signing = { tokens, engine };
   const connector = new Connector({
     memory: memory as never,
     tokens,
@@ -83,37 +90,45 @@ function house(outageMs = 15_000) {
     log,
     view,
     status: new StatusBar(),
-    live: { log, output, differences: new Differences(), chatVisible: () => seen.visible, openWaiting, againMs: 5 },
-    startExecuting,
+    engine,
+    live: {
+      output,
+      differences,
+      changes: new ChangedFiles(differences),
+      settings: async () => workspaceSettings(),
+      chatVisible: () => seen.visible,
+      openWaiting,
+      againMs: 5,
+    },
     outageMs,
   });
-  const local = new LocalServer(log);
-  ending.push(async () => {
-    await connector.dispose();
-    local.dispose();
-  });
-  const commands = { connector, view, tokens, projects, local, log, output };
-  return { memory, tokens, projects, connector, seen, state, started, disposed, startExecuting, openWaiting, commands };
+  current = connector;
+  const local = new LocalServer(log, async () => PROGRAM);
+  const commands = { connector, view, signing, differences, projects, local, log, output };
+  return { memory, tokens, signing, projects, connector, seen, openWaiting, commands };
 }
 
+/** A token as a server signs them: it must prove itself first. */
+const UNPROVABLE = `${Buffer.from('{"alg":"HS256"}').toString("base64url")}.e30.c2lnbmF0dXJl`;
 const status = () => statusItems[0]?.text;
-const until = (so: () => void) => vi.waitFor(so, { timeout: 5000, interval: 5 });
+/** The directory the engine executes in; null: none. */
+const executesIn = async () => (await engine.ask("diagnostics", {})).workspace;
 
 describe("signing in", () => {
   test("asks for the address and the token, tries it, and keeps it for that server", async () => {
-    const { tokens } = house();
+    const { signing, tokens } = house();
     answers.set("server's address", server.origin);
     answers.set("A token", " good ");
-    expect(await signIn(tokens)).toBe(true);
+    expect(await signIn(signing)).toBe(true);
     expect(server.got[0]).toMatchObject({ path: "/my/me", token: "Bearer good" });
     expect(await tokens.read(server.origin)).toBe("good");
   });
 
   test("that is left keeps nothing", async () => {
-    const { tokens } = house();
-    expect(await signIn(tokens)).toBe(false);
+    const { signing, tokens } = house();
+    expect(await signIn(signing)).toBe(false);
     answers.set("server's address", server.origin);
-    expect(await signIn(tokens)).toBe(false);
+    expect(await signIn(signing)).toBe(false);
     expect(await tokens.read(server.origin)).toBeNull();
   });
 
@@ -127,19 +142,40 @@ describe("signing in", () => {
       { user_id: "a", scopes: ["chat"] },
       'This token lacks the scope approve, execute. "byleave token --user NAME" makes one',
     ],
+    [200, "<html>", "no Byleave server"],
+    [200, { hello: "world" }, "no Byleave server"],
+    [502, "<html>", "has a problem of its own (502)"],
   ])("a token the server answers with %i is not kept", async (code, body, words) => {
-    const { tokens } = house();
+    const { signing, tokens } = house();
     server.routes.set("GET /my/me", [code, body]);
-    expect(await takeToken(tokens, server.origin, "bad")).toBe(false);
+    expect(await takeToken(signing, server.origin, "bad")).toBe(false);
     expect(shown.at(-1)).toMatchObject({ kind: "error" });
     expect(shown.at(-1)?.text).toContain(words);
     expect(await tokens.read(server.origin)).toBeNull();
   });
 
   test("a server that is not there is told", async () => {
-    const { tokens } = house();
-    expect(await takeToken(tokens, "http://127.0.0.1:9", "t")).toBe(false);
+    const { signing } = house();
+    expect(await takeToken(signing, "http://127.0.0.1:9", "t")).toBe(false);
     expect(shown.at(-1)?.text).toContain("Nothing answers at http://127.0.0.1:9");
+  });
+
+  test("a program at the server's port that is not the server gets no token", async () => {
+    const { signing, tokens } = house();
+    expect(await takeToken(signing, server.origin, UNPROVABLE)).toBe(false);
+    expect(shown.at(-1)?.text).toContain("did not prove that it is the server your token is from");
+    expect(server.got.map(({ path, token }) => [path, token])).toEqual([["/proof", ""]]);
+    expect(await tokens.read(server.origin)).toBeNull();
+  });
+
+  test("without an engine says why, with the button that helps", async () => {
+    const { signing, tokens } = house();
+    const none = realEngine({ program: () => Promise.reject(new EngineProblem("python", "There is no Python.")) });
+    answers.set("There is no Python", "Try Again");
+    handlers.set("byleave.connect", () => {});
+    expect(await takeToken({ ...signing, engine: none.engine }, server.origin, "t")).toBe(false);
+    await until(() => expect(ran.at(-1)).toEqual(["byleave.connect"]));
+    expect(await tokens.read(server.origin)).toBeNull();
   });
 
   test("a token that would go unencrypted to another machine is warned about", () => {
@@ -193,95 +229,145 @@ describe("at the start of a window", () => {
 
 describe("connecting", () => {
   test("finds the project, watches it and executes in the folder", async () => {
-    const { connector, tokens, started, state } = house();
+    const { connector, tokens } = house();
     await tokens.keep(server.origin, "t");
     await connector.connect(true);
     expect(connector.standing).toMatchObject({ at: "connected", projectId: "proj_new", folder: "demo" });
-    expect(started[0]).toMatchObject({ projectId: "proj_new", folder: "/a/demo", access: { token: "t" } });
+    await server.until(() => server.clients.length === 1);
+    expect(server.client.workspace).toBe(demo);
+    expect(server.got.every(({ token }) => token === "Bearer t")).toBe(true);
     await until(() => expect(status()).toBe("$(check) Byleave"));
-    state.isolation = "none";
-    started[0]?.changed();
-    expect(status()).toBe("$(unlock) Byleave: not isolated");
-    state.ended = "The project is gone. Run `byleave connect`.";
-    started[0]?.changed();
-    expect(shown.at(-1)?.text).toBe(
-      'Byleave: nothing is executed in this folder any more. The project is gone. Run "byleave connect".',
-    );
-    expect(shown.at(-1)?.items).toEqual(["Connect again"]);
-    expect(status()).toBe("$(warning) Byleave: not executing");
+    await until(() => expect(statusItems[0]?.tooltip).toContain("Commands are held by"));
+    expect(contexts.get("byleave.connected")).toBe(true);
+  });
+
+  test("without a sandbox says so in the status bar", async () => {
+    const { connector, tokens } = house();
+    await tokens.keep(server.origin, "t");
+    settings.set("sandbox", "none");
+    await connector.connect(true);
+    await until(() => expect(status()).toBe("$(unlock) Byleave: not isolated"));
+  });
+
+  test("tells the engine what the person set for this machine, and it holds", async () => {
+    const { connector, tokens } = house();
+    await tokens.keep(server.origin, "t");
+    const connecting = vi.spyOn(engine, "connect");
+    settings.set("commandTimeoutMs", 60_000);
+    settings.set("fileSizeMaxBytes", 3);
+    settings.set("concurrencyLimit", 2);
+    settings.set("approvalTimeoutMs", 120_000);
+    settings.set("enableCaching", false);
+    settings.set("cacheTtlMs", 10_000);
+    await connector.connect(true);
+    expect(connecting.mock.calls[0]?.[0]).toEqual({
+      project_id: "proj_new",
+      workspace: demo,
+      settings: {
+        command_timeout_seconds: 60,
+        max_file_bytes: 3,
+        concurrency: 2,
+        approval_timeout_seconds: 120,
+        cache_enabled: false,
+        cache_seconds: 10,
+        sandbox: null,
+      },
+    });
+    writeFileSync(join(demo, "large.txt"), "more than three");
+    expect(await new FileSystemExecutor(engine).executeReadFile("large.txt")).toMatchObject({ success: false });
+  });
+
+  test("with a setting that cannot be says which, and the chat stays", async () => {
+    const { connector, tokens } = house();
+    await tokens.keep(server.origin, "t");
+    settings.set("concurrencyLimit", 99);
+    await connector.connect(true);
+    await until(() => expect(shown.at(-1)?.text).toMatch(/nothing can be executed in this folder: .*concurrency/i));
+    expect(shown.at(-1)?.items).toEqual(["Try again"]);
+    expect(connector.standing.at).toBe("connected");
+    await until(() => expect(status()).toBe("$(warning) Byleave: not executing"));
   });
 
   test("offers to connect again what ended for good", async () => {
-    const { connector, tokens, started, state } = house();
+    const { connector, tokens } = house();
     await tokens.keep(server.origin, "t");
-    await connector.connect(true);
+    server.clientStatus = 404;
     answers.set("any more", "Connect again");
-    state.ended = "The project is gone. Run `byleave connect`.";
-    started[0]?.changed();
+    await connector.connect(true);
     await until(() => expect(ran.at(-1)).toEqual(["byleave.connect"]));
+    expect(shown.at(-1)?.text).toMatch(/^Byleave: nothing is executed in this folder any more\. \S/);
+    expect(shown.at(-1)?.items).toEqual(["Connect again"]);
+    await until(() => expect(status()).toBe("$(warning) Byleave: not executing"));
   });
 
-  test.each<[string, string]>([
-    ["ENOENT", "not there any more. Open it again"],
-    ["EACCES", "permissions do not allow it. Correct them"],
-  ])("a folder the machine answers %s for says what to do", async (code, words) => {
-    const { connector, tokens, startExecuting } = house();
+  test("in a folder that is gone says so", async () => {
+    const { connector, tokens } = house();
     await tokens.keep(server.origin, "t");
-    startExecuting.mockRejectedValue(Object.assign(new Error(`${code}: lstat`), { code }));
+    const gone = real.folder("gone");
+    workspace.workspaceFolders = [folder(gone)];
+    rmSync(gone, { recursive: true });
     await connector.connect(true);
-    await until(() => expect(shown.at(-1)?.text).toContain(words));
-    expect(shown.at(-1)?.items).toEqual(["Try again"]);
+    await until(() => expect(shown.at(-1)?.text).toContain("nothing can be executed in this folder: "));
+    expect(shown).toHaveLength(1);
+    expect(existsSync(gone)).toBe(false);
   });
 
   test("a server that cannot prove itself gets no token, and the view says why and what to do", async () => {
     const { connector, tokens } = house();
-    const claims = ["eyJhbGciOiJIUzI1NiJ9", "e30"].join(".");
-    await tokens.keep(server.origin, `${claims}.c2lnbmF0dXJl`);
+    await tokens.keep(server.origin, UNPROVABLE);
     await connector.connect(true);
-    expect(connector.standing).toMatchObject({ at: "unproven" });
-    expect(connector.standing).toMatchObject({ why: expect.stringContaining("did not prove") });
-    expect(server.got).toMatchObject([{ path: "/proof", token: "", body: { claims } }]);
+    expect(connector.standing).toMatchObject({ at: "unproven", why: expect.stringContaining("did not prove") });
+    expect(server.got.map(({ path, token }) => [path, token])).toEqual([["/proof", ""]]);
     expect(await tokens.read(server.origin)).not.toBeNull();
   });
 
   test("in a folder that is not trusted executes nothing until it is", async () => {
-    const { connector, tokens, startExecuting } = house();
+    const { connector, tokens } = house();
     await tokens.keep(server.origin, "t");
     workspace.isTrusted = false;
     await connector.connect(true);
     await until(() => expect(status()).toBe("$(shield) Byleave: not trusted"));
-    expect(startExecuting).not.toHaveBeenCalled();
+    expect(await executesIn()).toBeNull();
     workspace.isTrusted = true;
+    const connecting = vi.spyOn(engine, "connect");
     await connector.trusted();
     await connector.trusted();
-    expect(startExecuting).toHaveBeenCalledTimes(1);
+    expect(connecting).toHaveBeenCalledTimes(1);
+    expect(await executesIn()).toBe(demo);
   });
 
   test("tries again before it says that nothing can be executed, keeps the chat, and tries when it is told to", async () => {
-    const { connector, tokens, startExecuting } = house();
+    const { connector, tokens } = house();
     await tokens.keep(server.origin, "t");
-    const problem = new ConfigurationError("Another window works here.", "close it first");
-    for (let at = 0; at < 3; at++) startExecuting.mockRejectedValueOnce(problem);
+    // Another window works in this folder, with the same state directory.
+    const other = realEngine({ env: { ...process.env, BYLEAVE_HOME: join(real.root, "home") } });
+    await other.engine.start();
+    await other.engine.useServer({ server_url: server.origin, token: "t" });
+    await other.engine.connect({ project_id: "proj_new", workspace: demo, settings: {} });
+    const connecting = vi.spyOn(engine, "connect");
     answers.set("nothing can be executed", "Try again");
     await connector.connect(true);
     expect(shown).toEqual([]);
-    await until(() => expect(startExecuting).toHaveBeenCalledTimes(4));
-    expect(shown.map(({ text }) => text)).toEqual([
-      "Byleave: nothing can be executed in this folder: Another window works here. Close it first.",
-    ]);
+    await until(() => expect(shown.length).toBeGreaterThan(0));
+    expect(connecting.mock.calls.length).toBeGreaterThanOrEqual(3);
+    expect(shown[0]?.text).toMatch(/^Byleave: nothing can be executed in this folder: \S/);
+    expect(connector.standing.at).toBe("connected");
+    await other.engine.dispose();
     await until(() => expect(status()).toBe("$(check) Byleave"));
   });
 
-  test("an ending window starts nothing any more", async () => {
-    const { connector, tokens, startExecuting } = house();
+  test("without an engine says why in the view, and with a button", async () => {
+    const { connector, tokens } = house();
     await tokens.keep(server.origin, "t");
-    startExecuting.mockImplementationOnce(async () => {
-      await connector.dispose();
-      throw "not today";
-    });
-    await connector.connect(true);
-    expect(startExecuting).toHaveBeenCalledTimes(1);
-    expect(shown).toEqual([]);
+    const { pid } = engine;
+    program = () => Promise.reject(new EngineProblem("network", "No network. Try again."));
+    if (pid !== null) process.kill(pid, "SIGKILL");
+    await until(() => expect(connector.standing.at).toBe("no-engine"));
+    shown.length = 0;
+    await connector.connect(false);
+    expect(connector.standing).toEqual({ at: "no-engine", why: "No network. Try again." });
+    expect(shown).toMatchObject([{ kind: "error", text: "No network. Try again.", items: ["Try Again"] }]);
+    expect(server.got).toEqual([]);
   });
 
   test("without a folder, or with none chosen, says so", async () => {
@@ -308,6 +394,7 @@ describe("connecting", () => {
     [401, { detail: "The token's `sub` is odd." }, "signed-out"],
     [403, { detail: "Not you.", hint: "Send `scope`." }, "refused"],
     [200, { user_id: "a", scopes: ["chat"] }, "refused"],
+    [200, "<html>", "refused"],
   ])("a server that answers %i leads to what to do", async (code, body, at) => {
     const { connector, tokens } = house();
     await tokens.keep(server.origin, "t");
@@ -333,11 +420,13 @@ describe("connecting", () => {
   });
 
   test("a newer attempt ends the older one", async () => {
-    const { connector, tokens, started } = house();
+    const { connector, tokens } = house();
     await tokens.keep(server.origin, "t");
+    const connecting = vi.spyOn(engine, "connect");
     await Promise.all([connector.connect(true), connector.connect(true)]);
     await until(() => expect(connector.standing.at).toBe("connected"));
-    expect(started).toHaveLength(1);
+    await server.until(() => server.clients.length === 1);
+    expect(connecting).toHaveBeenCalledTimes(1);
   });
 });
 
@@ -346,8 +435,9 @@ describe("while it is connected", () => {
     const made = house(outageMs);
     await made.tokens.keep(server.origin, "t");
     await made.connector.connect(true);
-    await server.until(() => server.streams.length === 1);
+    await server.until(() => server.streams.length === 1 && server.clients.length === 1);
     await until(() => expect(made.connector.live?.link).toBe("up"));
+    await until(() => expect(status()).toBe("$(check) Byleave"));
     return made;
   }
 
@@ -390,7 +480,7 @@ describe("while it is connected", () => {
       error_type: "execution_timeout",
     });
     await until(() =>
-      expect(shown.at(-1)?.text).toBe('Byleave: It ran longer than 300 s. Start it with "byleave up".'),
+      expect(shown.at(-1)?.text).toBe("Byleave: It ran longer than 300 s. The chat shows what is known of it."),
     );
     await until(() => expect(openWaiting).toHaveBeenCalled());
     server.send(2, { ...ended, error: "It failed.", error_type: "tool_error" });
@@ -403,15 +493,8 @@ describe("while it is connected", () => {
 
   test.each([
     [
-      { error: `sleep ran longer than 1 s and was ended.\nhint: ${MORE_TIME}`, error_type: "execution_timeout" },
-      "Byleave: sleep ran longer than 1 s and was ended. If it needs longer, ask the agent to allow it more time: at most 300 seconds.",
-    ],
-    [
-      {
-        error: `The search took longer than 10 s and was ended.\nhint: ${SEARCH_LESS}`,
-        error_type: "execution_timeout",
-      },
-      "Byleave: The search took longer than 10 s and was ended. The agent was told to search a smaller part.",
+      { error: "sleep ran longer than 1 s.\nhint: set timeout", error_type: "execution_timeout" },
+      "Byleave: sleep ran longer than 1 s. The chat shows what is known of it.",
     ],
     [
       { error: "The client did not report a result in time.", error_type: "execution_timeout" },
@@ -419,7 +502,7 @@ describe("while it is connected", () => {
     ],
     [
       { error: "Approval timeout", error_type: "approval_timeout", status: "TIMEOUT" },
-      "Byleave: nobody answered a question in time, so what it asked for was not done. Ask the agent again if you want it.",
+      "Byleave: nobody answered a question in time, so nothing ran. Ask the agent again if you want it.",
     ],
   ])(
     "what an agent is told of a call that ended late is told to a person in a person's words (%#)",
@@ -468,55 +551,186 @@ describe("while it is connected", () => {
   });
 
   test("another folder beside it changes nothing; without its own folder it ends", async () => {
-    const { connector, disposed } = await connected();
-    workspace.workspaceFolders = [folder("/a/demo"), folder("/a/other")];
+    const { connector } = await connected();
+    workspace.workspaceFolders = [folder(demo), folder("/a/other")];
     await connector.foldersChanged();
-    expect(disposed).not.toHaveBeenCalled();
+    expect(await executesIn()).toBe(demo);
     workspace.workspaceFolders = undefined;
     await connector.foldersChanged();
-    expect(disposed).toHaveBeenCalledTimes(1);
+    expect(await executesIn()).toBeNull();
     expect(connector.standing.at).toBe("no-folder");
   });
 
   test("another server in the settings ends this connection, and the same one does not", async () => {
-    const { connector, disposed } = await connected();
+    const { connector } = await connected();
     await connector.serverChanged();
-    expect(disposed).not.toHaveBeenCalled();
+    expect(await executesIn()).toBe(demo);
     settings.set("serverUrl", "nonsense");
     await connector.serverChanged();
     expect(connector.standing.at).toBe("bad-address");
+    expect(await executesIn()).toBeNull();
     settings.set("serverUrl", "https://elsewhere.example.com");
     await connector.serverChanged();
     expect(connector.standing.at).toBe("signed-out");
-    expect(disposed).toHaveBeenCalledTimes(1);
   });
 
-  test("another sandbox in the settings holds at once: the client is started again with it", async () => {
-    const { connector, disposed, startExecuting } = await connected();
-    await connector.sandboxChanged();
-    expect(disposed).toHaveBeenCalledTimes(1);
-    expect(startExecuting).toHaveBeenCalledTimes(2);
+  test("another sandbox in the settings holds at once: the engine is told anew", async () => {
+    const { connector } = await connected();
+    server.routes.set("GET /my/projects", [200, { projects: [{ project_id: "proj_new", name: "x" }], total_count: 1 }]);
+    settings.set("sandbox", "none");
+    await connector.engineSettingsChanged();
+    await until(() => expect(status()).toBe("$(unlock) Byleave: not isolated"));
     await connector.disconnect();
-    await connector.sandboxChanged();
-    expect(startExecuting).toHaveBeenCalledTimes(2);
+    await connector.engineSettingsChanged();
+    expect(connector.standing.at).toBe("disconnected");
   });
 
-  test("disconnecting ends what executes", async () => {
-    const { connector, disposed } = await connected();
+  test("disconnecting ends what executes, and the engine forgets the token", async () => {
+    const { connector } = await connected();
+    const program = "import time; print('here', flush=True); time.sleep(60)";
+    const output = new Promise((resolve) => engine.on("execution/output", resolve));
+    const report = server.execute("exec_1", "execute_command", {
+      command: "python3",
+      args: ["-c", program],
+      timeout: 120,
+    });
+    await output;
+    expect(connector.live?.handler.activeExecutions).toMatchObject([{ toolId: "exec_1", userApproved: true }]);
     await connector.disconnect();
-    expect(disposed).toHaveBeenCalledTimes(1);
+    expect(await report).toMatchObject({ error_type: "cancelled" });
     expect(connector.live).toBeNull();
+    expect(await engine.ask("diagnostics", {})).toMatchObject({ workspace: null, server_url: null });
   });
 
-  test("the window's end during the start of the client ends it too", async () => {
-    const { connector, tokens, startExecuting, disposed } = house();
+  test("signing out makes the engine forget the token, also where nothing could be connected", async () => {
+    const { connector, tokens } = house();
     await tokens.keep(server.origin, "t");
-    startExecuting.mockImplementationOnce(async () => {
-      await connector.dispose();
-      return { state: { connected: true, isolation: null, ended: null }, dispose: disposed };
+    server.routes.set("GET /my/me", [403, { detail: "Not you." }]);
+    await connector.connect(true);
+    expect(connector.standing.at).toBe("refused");
+    await connector.signOut();
+    expect(await engine.ask("diagnostics", {})).toMatchObject({ server_url: null });
+  });
+
+  test("the window's end while the folder is connected ends that too", async () => {
+    const { connector, tokens } = house();
+    await tokens.keep(server.origin, "t");
+    const { connect } = engine;
+    vi.spyOn(engine, "connect").mockImplementationOnce((asked) => {
+      void connector.dispose();
+      return connect.call(engine, asked);
     });
     await connector.connect(true);
-    expect(disposed).toHaveBeenCalledTimes(1);
+    await until(async () => expect(await executesIn()).toBeNull());
+    expect(shown).toEqual([]);
+  });
+
+  test("calls are seen as they run: in the handler's history, and in the output", async () => {
+    const { connector, commands } = await connected();
+    commands.output.show();
+    await server.execute("exec_1", "execute_command", { command: "echo", args: ["hello"], timeout: 30 });
+    server.send(5, {
+      kind: "tool.result_ack",
+      timestamp: new Date().toISOString(),
+      tool_id: "exec_1",
+      status: "COMPLETED",
+      session_id: "s",
+    });
+    await until(() =>
+      expect(connector.live?.handler.history).toMatchObject([{ status: "success", acknowledged: true }]),
+    );
+    expect(terminals[0]?.written).toContain("echo hello");
+    expect(terminals[0]?.written).toContain("\r\nhello\r\n");
+  });
+
+  test("an engine that is killed comes back by itself, and nobody is bothered", async () => {
+    const { connector } = await connected(600_000);
+    const { pid } = engine;
+    const output = new Promise((resolve) => engine.on("execution/output", resolve));
+    const program = "import time; print('here', flush=True); time.sleep(60)";
+    const report = server.execute("exec_1", "execute_command", {
+      command: "python3",
+      args: ["-c", program],
+      timeout: 120,
+    });
+    await output;
+    process.kill(Number(pid), "SIGKILL");
+    await until(() => expect(status()).toBe("$(sync~spin) Byleave: reconnecting"));
+    expect(connector.live?.handler.history).toMatchObject([{ status: "interrupted" }]);
+    expect(await report).toMatchObject({ error_type: "interrupted" });
+    await until(() => expect(status()).toBe("$(check) Byleave"));
+    expect(await executesIn()).toBe(demo);
+    expect(shown).toEqual([]);
+  });
+
+  test("an engine that cannot be kept running is told, and can be tried again", async () => {
+    const { connector } = await connected();
+    const { pid } = engine;
+    program = () => Promise.reject(new EngineProblem("setting", "There is no program at '/x'."));
+    process.kill(Number(pid), "SIGKILL");
+    await until(() => expect(connector.standing).toEqual({ at: "no-engine", why: "There is no program at '/x'." }));
+    expect(shown).toMatchObject([{ kind: "error", items: ["Open Settings"] }]);
+    expect(status()).toBe("$(circle-slash) Byleave");
+    // The setting names another that is none, and then one that is.
+    await connector.engineChanged();
+    expect(connector.standing.at).toBe("no-engine");
+    expect(shown).toHaveLength(2);
+    program = async () => PROGRAM;
+    server.routes.set("GET /my/projects", [200, { projects: [{ project_id: "proj_new", name: "x" }], total_count: 1 }]);
+    await connector.engineChanged();
+    expect(connector.standing.at).toBe("connected");
+    const before = engine.pid;
+    await connector.engineChanged();
+    expect(engine.pid).not.toBe(before);
+    await connector.disconnect();
+    await connector.engineChanged();
+    expect(connector.standing.at).toBe("disconnected");
+  });
+
+  test("a folder that is gone when the engine comes back is told", async () => {
+    const short = real.folder("short");
+    workspace.workspaceFolders = [folder(short)];
+    const { connector } = await connected();
+    const { pid } = engine;
+    rmSync(short, { recursive: true });
+    process.kill(Number(pid), "SIGKILL");
+    await until(() => expect(shown.at(-1)?.text).toContain("nothing can be executed in this folder: "));
+    expect(connector.standing.at).toBe("connected");
+    await until(() => expect(status()).toBe("$(warning) Byleave: not executing"));
+  });
+
+  test("a write is answered in its difference, which is closed when it is over", async () => {
+    const { connector, commands } = await connected();
+    const registered = registerCommands(commands);
+    const change = { path: "a.md", kind: "change", before: "b", after: "x" };
+    server.routes.set("GET /my/approvals/w/change", [200, { approval_id: "w", digest: "digest of w", change }]);
+    server.routes.set("POST /my/projects/proj_new/approvals/w/approve", [200, {}]);
+    server.routes.set("POST /my/projects/proj_new/approvals/w/reject", [200, {}]);
+    settings.set("notifications", false);
+    server.send(1, question("w", { tool_name: "write_file", tool_params: { path: "a.md", content: "x" } }));
+    await until(() => expect(connector.live?.waiting).toHaveLength(1));
+    expect(await connector.live?.showQuestion("none")).toBe(false);
+    expect(await connector.live?.showQuestion("w")).toBe(true);
+    expect(contexts.get("byleave.askingDiffs")).toHaveLength(1);
+    answers.set("The agent is told", "no");
+    await handlers.get("byleave.deny")?.((tabs.tabs[0] as { input: { modified: Uri } }).input.modified);
+    await handlers.get("byleave.allow")?.();
+    expect(server.asked("/reject")[0]?.body).toEqual({ reason: "no" });
+    expect(server.asked("/approve")[0]?.body).toEqual({ decision: "approved", digest: "digest of w" });
+    server.send(2, decided("w"));
+    await until(() => expect(tabs.tabs).toEqual([]));
+    expect(contexts.get("byleave.askingDiffs")).toEqual([]);
+    await handlers.get("byleave.allow")?.();
+    expect(server.asked("/approve")).toHaveLength(1);
+    for (const each of registered) each.dispose();
+  });
+
+  test("a question without a difference is left to the chat", async () => {
+    const { connector } = await connected();
+    settings.set("notifications", false);
+    server.send(1, question("c"));
+    await until(() => expect(connector.live?.waiting).toHaveLength(1));
+    expect(await connector.live?.showQuestion("c")).toBe(false);
   });
 });
 
@@ -553,92 +767,8 @@ describe("the commands", () => {
     expect(await tokens.read(server.origin)).toBeNull();
     await run("startServer");
     expect(shown.at(-1)?.text).toContain("Start a Byleave server");
+    await run("diagnose");
+    expect(JSON.parse(documents[0] ?? "")).toMatchObject({ version: expect.any(String), server_url: null });
     for (const each of registered) each.dispose();
-  });
-});
-
-describe("a local server", () => {
-  let place: string;
-
-  beforeEach(async () => {
-    place = await mkdtemp(join(tmpdir(), "byleave-local-"));
-    answers.set("Start a Byleave server", "Start");
-  });
-  afterEach(() => rm(place, { recursive: true }));
-
-  async function program(serve: string, token = `console.log('{"token": "made"}')`): Promise<void> {
-    const path = join(place, "byleave");
-    await writeFile(path, `#!${process.execPath}\nif (process.argv[2] === "serve") { ${serve} } else { ${token} }\n`);
-    await chmod(path, 0o755);
-    settings.set("serverCommand", path);
-  }
-
-  test("is started after consent, tells its address, and gives a token", async () => {
-    await program(
-      `require("fs").writeFileSync("${place}/said", process.argv.slice(2).join(" ")); process.stderr.write("hello\\n"); process.stdout.write('{"ready": true, "ur'); setTimeout(() => process.stdout.write('l": "${server.origin}"}\\n'), 20); setInterval(() => {}, 1000)`,
-    );
-    const { commands, connector, tokens } = house();
-    registerCommands(commands);
-    await handlers.get("byleave.startServer")?.();
-    expect(await tokens.read(server.origin)).toBe("made");
-    expect(connector.standing.at).toBe("connected");
-    expect(shown[0]?.detail).toContain("serve on 127.0.0.1");
-  });
-
-  test("that runs already is used, and no other is started", async () => {
-    await program("process.exit(9)");
-    server.routes.set("GET /readyz", [200, {}]);
-    answers.set("runs at", "Sign in");
-    const started = await house().commands.local.start();
-    expect(started).toEqual({ origin: server.origin, token: "made" });
-    expect(server.got).toMatchObject([{ path: "/readyz", token: "" }]);
-  });
-
-  test("that is not there says how to get it", async () => {
-    settings.set("serverCommand", join(place, "missing"));
-    answers.set("There is no program", "Open the settings");
-    handlers.set("byleave.openSettings", () => {});
-    expect(await house().commands.local.start()).toBeNull();
-    expect(shown.at(-1)?.text).toContain("pipx install byleave");
-    expect(ran.at(-1)).toEqual(["byleave.openSettings"]);
-  });
-
-  test("that ends at once tells its last words", async () => {
-    await program(`process.stderr.write("one\\nThe port is taken.\\n"); process.exitCode = 3`);
-    answers.set("did not start", "Show the log");
-    handlers.set("byleave.showLog", () => {});
-    settings.set("serverUrl", "https://elsewhere.example.com");
-    expect(await house().commands.local.start()).toBeNull();
-    expect(shown.at(-1)?.text).toBe("The server did not start: The port is taken.");
-    await program("process.exitCode = 3");
-    await house().commands.local.start();
-    expect(shown.at(-1)?.text).toBe("The server did not start: it ended with 3, and did not say why");
-    const both = "error: Cannot listen on 127.0.0.1:1: Address already in use.\\nhint: Choose another --port.\\n";
-    await program(`process.stderr.write("2026 warning\\n${both}"); process.exitCode = 1`);
-    await house().commands.local.start();
-    expect(shown.at(-1)?.text).toBe(
-      "The server did not start: Cannot listen on 127.0.0.1:1: Address already in use. Choose another --port.",
-    );
-  });
-
-  test("whose token program fails tells its words too, and one that may not be run says so", async () => {
-    await program(
-      `console.log('{"ready": true, "url": "${server.origin}"}'); setInterval(() => {}, 1000)`,
-      `process.stderr.write("error: The secret is too short.\\nhint: Run \`byleave up\`.\\n"); process.exitCode = 1`,
-    );
-    expect(await house().commands.local.start()).toBeNull();
-    expect(shown.at(-1)?.text).toBe('The server did not start: The secret is too short. Run "byleave up".');
-    settings.set("serverCommand", place); // a directory
-    expect(await house().commands.local.start()).toBeNull();
-    expect(shown.at(-1)?.text).toContain("You may not run");
-  });
-
-  test("that makes no token is ended again", async () => {
-    await program(
-      `console.log('{"ready": true, "url": "${server.origin}"}'); setInterval(() => {}, 1000)`,
-      `console.log("{}")`,
-    );
-    expect(await house().commands.local.start()).toBeNull();
-    expect(shown.at(-1)?.text).toContain("it made no token");
   });
 });

@@ -262,7 +262,8 @@ function showDiff([left, right, label]: [Uri, Uri, string]): void {
 
 /** As at the start of a window. */
 export function reset(): void {
-  for (const list of [shown, ran, remarks, statusItems, channels, terminals, editors, documents, progress.said]) list.length = 0;
+  for (const list of [shown, ran, remarks, statusItems, channels, terminals, editors, documents, progress.said])
+    list.length = 0;
   for (const map of [answers, settings, folderSettings, handlers, contexts]) map.clear();
   group.tabs = [];
   group.activeTab = undefined;

@@ -3,12 +3,15 @@
 import { beforeEach, describe, expect, test, vi } from "vitest";
 import { Tokens } from "../../src/editor/secrets.js";
 import { addressRemark, OpenedLinks, signIn } from "../../src/editor/sign_in.js";
-import { PATIENT } from "../tools/fakes.js";
+import { realEngine } from "../engine/real_engine.js";
+import { PATIENT } from "../waiting.js";
 import { answers, codeMarks, ran, remarks, reset, Secrets, settings, shown } from "./fake_vscode.js";
 import { SmallServer } from "./small_server.js";
 
 let server: SmallServer;
 let tokens: Tokens;
+const { engine } = realEngine();
+const ports = () => ({ tokens, engine });
 const EXCHANGE = "POST /signin/exchange";
 
 beforeEach(async () => {
@@ -29,12 +32,14 @@ beforeEach(async () => {
   };
 });
 
+/** An error as the server writes it. */
+const problem = (detail: string, hint: string | null = null) => ({ title: "No", status: 400, detail, hint });
 const link = (code = "good-code") => `${server.origin}/signin?code=${code}`;
 
 describe("a link that is pasted", () => {
   test("instead of the address signs in with a token of the editor's own, kept for that server", async () => {
     answers.set("server's address", ` ${link()} `);
-    expect(await signIn(tokens)).toBe(true);
+    expect(await signIn(ports())).toBe(true);
     expect(server.got).toMatchObject([
       { method: "POST", path: "/signin/exchange", token: "", body: { code: "good-code" } },
       { method: "GET", path: "/my/me", token: "Bearer made.for.me" },
@@ -48,27 +53,27 @@ describe("a link that is pasted", () => {
   test("instead of the token does the same, if it is for that server", async () => {
     answers.set("server's address", server.origin);
     answers.set("A token", link());
-    expect(await signIn(tokens)).toBe(true);
+    expect(await signIn(ports())).toBe(true);
     expect(await tokens.read(server.origin)).toBe("made.for.me");
     answers.set("A token", "http://127.0.0.1:9/signin?code=x");
     server.got.length = 0;
-    expect(await signIn(tokens)).toBe(false);
+    expect(await signIn(ports())).toBe(false);
     expect(remarks.at(-1)).toContain("This link is for http://127.0.0.1:9");
     expect(server.got).toEqual([]);
   });
 
   test.each<[number, unknown, string]>([
-    [401, { detail: "This link was used already.", hint: "Run `byleave link`." }, 'used already. Run "byleave link".'],
-    [429, { detail: "Too many." }, "Too many."],
-    [403, { detail: "Made by\na page.", hint: 7 }, "Made by"],
-    [404, { detail: "There is nothing here." }, "gives no token for a link (404)"],
+    [401, problem("This link was used already.", "Run `byleave link`."), 'used already. Run "byleave link".'],
+    [429, problem("Too many."), "Too many."],
+    [403, problem("Made by\na page."), "Made by"],
+    [404, problem("There is nothing here."), "gives no token for a link (404)"],
     [200, { token: 7 }, "gives no token for a link (200)"],
     [502, "<html>", "gives no token for a link (502)"],
-    [302, {}, "Nothing answers"],
+    [302, {}, "gives no token for a link (302)"],
   ])("and answered with %i says what to do and keeps nothing", async (status, body, words) => {
     server.routes.set(EXCHANGE, [status, body]);
     answers.set("server's address", link());
-    expect(await signIn(tokens)).toBe(false);
+    expect(await signIn(ports())).toBe(false);
     expect(shown.at(-1)).toMatchObject({ kind: "error" });
     expect(shown.at(-1)?.text).toContain(words);
     expect(await tokens.read(server.origin)).toBeNull();
@@ -77,15 +82,16 @@ describe("a link that is pasted", () => {
   test("whose server is gone says so, and leads back", async () => {
     answers.set("server's address", "http://127.0.0.1:9/signin?code=x");
     answers.set("Nothing answers", "Sign in");
-    expect(await signIn(tokens)).toBe(false);
+    expect(await signIn(ports())).toBe(false);
     expect(shown.at(-1)?.text).toContain("Nothing answers at http://127.0.0.1:9");
+    expect(shown.at(-1)?.text).toContain("start it, then get a new link");
     await vi.waitFor(() => expect(ran.at(-1)).toEqual(["byleave.signIn"]), PATIENT);
   });
 
   test("gives a token that is tried before it is kept", async () => {
     server.routes.set("GET /my/me", [200, { user_id: "a", scopes: ["chat"] }]);
     answers.set("server's address", link());
-    expect(await signIn(tokens)).toBe(false);
+    expect(await signIn(ports())).toBe(false);
     expect(await tokens.read(server.origin)).toBeNull();
   });
 
@@ -100,7 +106,7 @@ describe("a link that was opened from outside", () => {
   const opened = (path: string, query: string) => ({ scheme: "vscode", path, query }) as never;
   const asked = () => shown.filter(({ kind }) => kind === "warning");
   const signedIn = vi.fn(async () => {});
-  const handler = () => new OpenedLinks(tokens, signedIn);
+  const handler = () => new OpenedLinks(ports(), signedIn);
 
   beforeEach(() => {
     signedIn.mockClear();

@@ -1,21 +1,21 @@
-// The editor's small parts: settings, secrets, folder, project, words, status, log, differences, files, output.
+// The editor's small parts: settings, secrets, folder, project, words, status, log, files, output.
 
-import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { Api } from "../../../ui/src/api.js";
-import { Differences } from "../../src/editor/diffs.js";
+import type { Host } from "../../../ui/src/host.js";
 import { openFile } from "../../src/editor/files.js";
 import { findFolder, forgetFolder } from "../../src/editor/folder.js";
 import { ChannelLog } from "../../src/editor/log.js";
 import { OutputTerminal, tamed } from "../../src/editor/output.js";
 import { Projects } from "../../src/editor/projects.js";
 import { Tokens } from "../../src/editor/secrets.js";
-import { readSettings, saveServer } from "../../src/editor/settings.js";
+import { readSettings, saveServer, workspaceSettings } from "../../src/editor/settings.js";
 import { type Facts, placeOf, type Standing, silence, statusOf } from "../../src/editor/standing.js";
 import { StatusBar } from "../../src/editor/status.js";
-import { NodeHost } from "../../src/host/node_host.js";
+import { PathValidator } from "../../src/tools/executors.js";
+import { realEngine } from "../engine/real_engine.js";
 import {
   answers,
   channels,
@@ -24,14 +24,12 @@ import {
   failing,
   folder,
   Memory,
-  ran,
   reset,
   Secrets,
   settings,
   shown,
   statusItems,
   terminals,
-  type Uri,
   workspace,
 } from "./fake_vscode.js";
 import { SmallServer } from "./small_server.js";
@@ -40,19 +38,45 @@ beforeEach(reset);
 
 describe("settings", () => {
   test("have defaults, and an address that is none is null", async () => {
-    expect(readSettings()).toMatchObject({
+    expect(readSettings()).toEqual({
       origin: "http://127.0.0.1:8477",
-      serverCommand: "byleave",
+      serverUrl: "http://127.0.0.1:8477",
+      path: null,
       connectAtStart: true,
       notify: true,
       openDiffs: false,
-      sandbox: "auto",
+      approvalTimeoutMs: 300_000,
     });
     settings.set("serverUrl", "nonsense");
-    settings.set("sandbox", "none");
-    expect(readSettings()).toMatchObject({ origin: null, sandbox: "none" });
+    expect(readSettings()).toMatchObject({ origin: null, serverUrl: "nonsense" });
     await saveServer("https://a");
     expect(readSettings().origin).toBe("https://a");
+  });
+
+  test("that nobody made are left to the engine", () => {
+    expect(Object.values(workspaceSettings())).toEqual(Array(7).fill(null));
+  });
+
+  test("of time are told in seconds, and what is no amount is left out", () => {
+    settings.set("commandTimeoutMs", 90_400);
+    settings.set("approvalTimeoutMs", 400);
+    settings.set("fileSizeMaxBytes", 1024.9);
+    settings.set("concurrencyLimit", "many");
+    settings.set("enableCaching", false);
+    settings.set("cacheTtlMs", 0);
+    settings.set("sandbox", "bwrap");
+    expect(workspaceSettings()).toEqual({
+      command_timeout_seconds: 90,
+      max_file_bytes: 1024,
+      concurrency: null,
+      approval_timeout_seconds: 1,
+      cache_enabled: false,
+      cache_seconds: 0,
+      sandbox: "bwrap",
+    });
+    settings.set("fileSizeMaxBytes", -1);
+    settings.set("cacheTtlMs", 1500);
+    expect(workspaceSettings()).toMatchObject({ max_file_bytes: null, cache_seconds: 1.5 });
   });
 });
 
@@ -98,7 +122,16 @@ describe("the project of a folder", () => {
   });
   afterEach(() => server.close());
 
-  const api = () => new Api(new NodeHost({ origin: server.origin, token: "t" }));
+  const host: Pick<Host, "request"> = {
+    async request(method, path, body) {
+      const answer = await fetch(`${server.origin}${path}`, {
+        method,
+        ...(body ? { body: JSON.stringify(body) } : {}),
+      });
+      return { status: answer.status, body: await answer.json(), serverTime: null };
+    },
+  };
+  const api = () => new Api(host as Host);
   const some = { projects: [{ project_id: "p1", name: "one", created_at: "" }], total_count: 1 };
 
   test("is made and remembered when there is none", async () => {
@@ -138,8 +171,9 @@ describe("the words for where it stands", () => {
     { at: "unreachable", origin: "http://127.0.0.1:1", status: 502 },
     { at: "unproven", why: "It did not prove itself." },
     { at: "refused", why: "No." },
+    { at: "no-engine", why: "Byleave needs Python 3.11." },
   ];
-  const facts: Facts = { waiting: 0, up: true, trusted: true, isolation: "bwrap", executes: true };
+  const facts: Facts = { waiting: 0, up: true, trusted: true, isolation: "bwrap", warnings: [], executes: true };
   const connected: Standing = { at: "connected", projectId: "p", folder: "demo" };
 
   test.each(all)("%o says what to do", (standing) => {
@@ -171,6 +205,13 @@ describe("the words for where it stands", () => {
     expect(statusOf(connected, { ...facts, ...some }).text).toBe(text);
   });
 
+  test("what is weaker than it should be is in the tooltip", () => {
+    const { tooltip } = statusOf(connected, { ...facts, warnings: ["No limit on memory."] });
+    expect(tooltip).toBe(
+      "Connected: agents may work in demo, as you allow it. Commands are held by bwrap.\nNo limit on memory.",
+    );
+  });
+
   test("the status bar opens the chat, and is read aloud without names of pictures", () => {
     const bar = new StatusBar();
     bar.show(statusOf(connected, { ...facts, waiting: 2 }));
@@ -197,64 +238,56 @@ test("the log has levels and fields, and nothing in it is obeyed", () => {
   log.dispose();
 });
 
-describe("a difference", () => {
-  test("opens in the editor's own viewer from two documents that nobody can write", async () => {
-    const differences = new Differences();
-    await differences.show("src/a.ts (changed)", "old", "new", true);
-    const [command, left, right, title, options] = ran[0] as [string, Uri, Uri, string, unknown];
-    expect(command).toBe("vscode.diff");
-    expect(left.scheme).toBe("byleave-change");
-    expect(left.path).toMatch(/\/src\/a\.ts$/);
-    expect(title).toBe("src/a.ts (changed): now ↔ as asked");
-    expect(options).toEqual({ preview: true, preserveFocus: true });
-    expect(differences.provideTextDocumentContent(left as never)).toBe("old");
-    expect(differences.provideTextDocumentContent(right as never)).toBe("new");
-    for (let at = 0; at < 30; at++) await differences.show("b", "x", "y");
-    expect(differences.provideTextDocumentContent(left as never)).toContain("no longer kept");
-    differences.dispose();
-  });
-});
-
 describe("opening a file", () => {
+  const { engine, folder: make } = realEngine();
+  const paths = new PathValidator(engine);
+  let server: SmallServer;
   let root: string;
 
-  beforeEach(async () => {
-    root = await mkdtemp(join(tmpdir(), "byleave-files-"));
-    await mkdir(join(root, "ws"));
-    await writeFile(join(root, "ws", "a.txt"), "one\ntwo\n");
-    await writeFile(join(root, "outside.txt"), "secret");
+  beforeAll(async () => {
+    root = make("ws");
+    await writeFile(join(root, "a.txt"), "one\ntwo\n");
+    await writeFile(join(root, "..", "outside.txt"), "secret");
+    await symlink("../outside.txt", join(root, "link"));
+    await symlink("a.txt", join(root, "inside"));
+    server = await SmallServer.open();
+    await engine.start();
+    await engine.useServer({ server_url: server.origin, token: "t" });
+    await engine.connect({ project_id: "p", workspace: root, settings: {} });
   });
-  afterEach(() => rm(root, { recursive: true }));
+  afterAll(() => server.close());
 
-  test("goes to its line", async () => {
-    await openFile(join(root, "ws"), "a.txt", 2);
-    expect(editors[0]?.uri.fsPath).toMatch(/ws\/a\.txt$/);
+  test("goes to its line, by its real name", async () => {
+    await openFile(paths, "a.txt", 2);
+    expect(editors[0]?.uri.fsPath).toBe(join(root, "a.txt"));
     expect(editors[0]?.revealed[0]?.start.line).toBe(1);
-    await openFile(join(root, "ws"), join(root, "ws", "a.txt"), null);
-    expect(editors).toHaveLength(2);
+    await openFile(paths, "inside", null);
+    expect(editors[1]?.uri.fsPath).toBe(join(root, "a.txt"));
+    expect(shown).toEqual([]);
   });
 
   test("never leaves the folder, also not by a link", async () => {
-    await symlink("../outside.txt", join(root, "ws", "link"));
-    for (const path of ["../outside.txt", "link", join(root, "outside.txt"), ".."])
-      await openFile(join(root, "ws"), path, null);
+    for (const path of ["../outside.txt", "link", "/etc/passwd", ".."]) await openFile(paths, path, null);
     expect(editors).toEqual([]);
     expect(shown).toHaveLength(4);
-    expect(shown.every(({ text }) => text.includes("outside the connected folder"))).toBe(true);
+    for (const { text } of shown) expect(text).toMatch(/^Byleave: .* cannot be opened: \S/);
   });
 
-  test("that is gone, may not be read, or fails otherwise is told in a sentence", async () => {
-    await openFile(join(root, "ws"), "gone.txt", null);
-    failing.open = Object.assign(new Error("no"), { code: "EACCES" });
-    await openFile(join(root, "ws"), "a.txt", null);
+  test("that the editor cannot show, or whose name would be a link, is told in a sentence", async () => {
     failing.open = new Error("It is binary.");
-    await openFile(join(root, "ws"), "a.txt", null);
+    await openFile(paths, "a.txt", null);
+    await openFile(paths, "../[x](command:y)", null);
     expect(shown.map(({ text }) => text)).toEqual([
-      "There is no gone.txt in the folder now. It was moved or deleted since.",
-      "You may not read a.txt: its permissions do not allow it.",
-      "a.txt could not be opened: It is binary.",
+      "Byleave: a.txt cannot be opened: it is not there, or is no text.",
+      expect.stringContaining("[x] (command:y)"),
     ]);
-    await chmod(join(root, "ws"), 0o755);
+  });
+
+  test("is not possible without the engine's word", async () => {
+    await engine.leave();
+    await openFile(paths, "a.txt", null);
+    expect(editors).toEqual([]);
+    expect(shown.at(-1)?.text).toMatch(/^Byleave: a\.txt cannot be opened now: /);
   });
 });
 
@@ -268,23 +301,28 @@ describe("output", () => {
 
   test("shows commands, what they print as it comes, and how they ended", () => {
     const output = new OutputTerminal();
-    const base = { timestamp: "", session_id: "s", run_id: null, approved_by: null };
-    const call = { tool_id: "t", tool_name: "execute_command" };
+    const call = { tool_id: "t", tool_name: "execute_command", timestamp: "" };
+    const started = { ...call, approved_by: "risk:LOW", tool_params: { command: "ls", args: ["-l"] } };
+    const ended = { ...call, status: "success", result: null, error: null, error_type: null, duration_ms: 1 } as const;
     output.show();
     expect(terminals[0]?.written).toBe("Output of commands appears here.\r\n");
-    output.hear({
-      ...base,
-      ...call,
-      kind: "tool.started",
-      tool_params: { command: "ls", args: ["-l"] },
-      risk_level: "LOW",
+    output.started(started);
+    output.output({ tool_id: "t", stream: "stdout", text: "one\u001b[3" });
+    output.output({ tool_id: "t", stream: "stdout", text: "1mtwo" });
+    output.ended({ ...ended, result: { stdout: "not twice" } });
+    output.started({ ...started, tool_id: "quick" });
+    output.ended({
+      ...ended,
+      tool_id: "quick",
+      status: "error",
+      error: "It failed.",
+      result: { stdout: "at once\u001b[2J" },
     });
-    output.hear({ ...base, kind: "tool.output", tool_id: "t", stream: "stdout", text: "one\u001b[3", sequence: 0 });
-    output.hear({ ...base, kind: "tool.output", tool_id: "t", stream: "stdout", text: "1mtwo", sequence: 1 });
-    const ended = { status: "COMPLETED", result: null, result_shortened: false, execution_time_ms: 1 } as const;
-    output.hear({ ...base, ...call, ...ended, kind: "tool.finished", error: null, error_type: null });
-    output.hear({ ...base, ...call, ...ended, kind: "tool.finished", error: "It failed.", error_type: "tool_error" });
-    output.hear({ ...base, kind: "chat.text", run_id: "r", text: "not this" });
+    output.started({ ...started, tool_name: "read_file", tool_params: { path: "secret" } });
+    output.ended({ ...ended, tool_name: "read_file", result: { stdout: "not this" } });
+    expect(terminals[0]?.written).not.toMatch(/not this|not twice|secret/);
+    expect(terminals[0]?.written).not.toContain("\u001b[2J");
+    expect(terminals[0]?.written).toContain("at once");
     expect(terminals[0]?.written).toContain("ls -l");
     expect(terminals[0]?.written).toContain("one\u001b[31mtwo");
     expect(terminals[0]?.written).toContain("— done");

@@ -3,8 +3,8 @@
 import { beforeEach, describe, expect, test, vi } from "vitest";
 import { type Api, Problem } from "../../../ui/src/api.js";
 import type { Differences } from "../../src/editor/diffs.js";
-import { askNatively, type QuestionPorts, showChange } from "../../src/editor/questions.js";
-import type { Asked } from "../../src/host/watch.js";
+import { answerInDiff, askNatively, type QuestionPorts, showChange } from "../../src/editor/questions.js";
+import type { Asked } from "../../src/tools/ToolHandler.js";
 import { answers, reset, shown } from "./fake_vscode.js";
 
 beforeEach(reset);
@@ -38,7 +38,7 @@ function ports(more: Partial<Record<keyof Api, unknown>> = {}) {
   const made: QuestionPorts = {
     api: api as unknown as Api,
     projectId: "p",
-    differences: { show } as unknown as Differences,
+    differences: { ask: show } as unknown as Differences,
     stillWaits: () => true,
     openWaiting,
   };
@@ -85,7 +85,7 @@ describe("a question while the chat is hidden", () => {
     expect(shown[0]?.kind).toBe("error");
     expect(shown[2]?.items).toEqual(["Do not run it", "Run it"]);
     expect(api.approve).not.toHaveBeenCalled();
-    answers.set("This is HIGH", "Run it");
+    answers.set("High risk", "Run it");
     await askNatively({ ...asked, risk: "HIGH", reasons: [] }, made);
     expect(api.approve).toHaveBeenCalledTimes(1);
   });
@@ -165,7 +165,7 @@ describe("the difference of a write", () => {
     answers.set("Byleave asks", "Show");
     await askNatively(write, made);
     expect(openWaiting).toHaveBeenCalled();
-    expect(show).toHaveBeenCalledWith("a.md", "b", "x", true);
+    expect(show).toHaveBeenCalledWith(write, "a.md", "b", "x", true);
   });
 
   test("is not shown when it belongs to another question, has no text, or cannot be had", async () => {
@@ -179,7 +179,9 @@ describe("the difference of a write", () => {
       ports({ change: async () => ({ digest: "d", change: { path: "a", before: null, after: null } }) }).made,
       false,
     );
-    await showChange(asked, made, false);
+    expect(await showChange(asked, made, false)).toBe(false);
+    const over = { ...ports().made, stillWaits: () => false };
+    expect(await showChange(write, over, false)).toBe(false);
     expect(show).not.toHaveBeenCalled();
   });
 
@@ -187,7 +189,50 @@ describe("the difference of a write", () => {
     const { show, made } = ports({
       change: async () => ({ digest: "d", change: { path: "a", before: null, after: "x" } }),
     });
-    await showChange(write, made, false);
-    expect(show).toHaveBeenCalledWith("a", "", "x", false);
+    expect(await showChange(write, made, false)).toBe(true);
+    expect(show).toHaveBeenCalledWith(write, "a", "", "x", false);
+  });
+});
+
+describe("an answer in the difference of a write", () => {
+  test("allows MEDIUM at once, with the digest of what was shown", async () => {
+    const { made, api } = ports();
+    await answerInDiff(write, made, true);
+    expect(shown).toEqual([]);
+    expect(api.approve).toHaveBeenCalledWith("p", "a", { decision: "approved", digest: "d" });
+  });
+
+  test("asks a second time for HIGH, and what is not said then is not allowed", async () => {
+    const { made, api } = ports();
+    await answerInDiff({ ...write, risk: "HIGH" }, made, true);
+    expect(shown).toMatchObject([{ text: "High risk. Run it all the same?", items: ["Do not run it", "Run it"] }]);
+    answers.set("High risk", "Do not run it");
+    await answerInDiff({ ...write, risk: "HIGH" }, made, true);
+    expect(api.approve).not.toHaveBeenCalled();
+    answers.set("High risk", "Run it");
+    await answerInDiff({ ...write, risk: "HIGH" }, made, true);
+    expect(api.approve).toHaveBeenCalledTimes(1);
+  });
+
+  test("denies with a reason, and not at all after Escape", async () => {
+    const { made, api } = ports();
+    await answerInDiff(write, made, false);
+    expect(api.reject).not.toHaveBeenCalled();
+    answers.set("The agent is told", "not that file");
+    await answerInDiff(write, made, false);
+    expect(api.reject).toHaveBeenCalledWith("p", "a", "not that file");
+  });
+
+  test("that was given elsewhere meanwhile says so and sends nothing", async () => {
+    const { made, api } = ports();
+    for (const allows of [true, false]) await answerInDiff(write, { ...made, stillWaits: () => false }, allows);
+    expect(shown.map(({ text }) => text)).toEqual(Array(2).fill(expect.stringContaining("This question is over")));
+    for (const sent of [api.approve, api.reject]) expect(sent).not.toHaveBeenCalled();
+  });
+
+  test("that the server does not take says why", async () => {
+    const { made } = ports({ approve: async () => Promise.reject(new Problem("It is rejected.", 409)) });
+    await answerInDiff(write, made, true);
+    expect(shown.at(-1)?.text).toBe("Byleave: Somebody was faster: It is rejected.");
   });
 });

@@ -14,8 +14,8 @@ export interface Got {
 
 export class SmallServer {
   readonly got: Got[] = [];
-  /** By method and path (without the query): a status and a body, or a function of the request. */
-  readonly routes = new Map<string, [number, unknown] | ((got: Got) => [number, unknown])>();
+  /** By method and path (without the query): a status and a body, or a function of the request; null: no answer at all. */
+  readonly routes = new Map<string, [number, unknown] | null | ((got: Got) => [number, unknown])>();
   /** Open feeds that only watch. */
   readonly streams: ServerResponse[] = [];
   /** Open feeds of clients that execute. */
@@ -43,6 +43,11 @@ export class SmallServer {
     made.routes.set("POST /my/projects", [200, { project_id: "proj_new", name: "ws", created_at: "" }]);
     made.routes.set("GET /my/approvals", [200, { approvals: [], total_count: 0 }]);
     return made;
+  }
+
+  /** Requests whose path ends so. */
+  asked(end: string): Got[] {
+    return this.got.filter(({ path }) => path.endsWith(end));
   }
 
   /** Sends an event on every open feed. */
@@ -105,7 +110,10 @@ export class SmallServer {
         if (feeds.includes(response)) feeds.splice(feeds.indexOf(response), 1);
       });
     } else {
-      const found = this.routes.get(`${got.method} ${url.pathname}`) ?? usual(got.method, url.pathname, opens);
+      const named = this.routes.get(`${got.method} ${url.pathname}`);
+      const found = named === undefined ? usual(got.method, url.pathname, opens) : named;
+      for (const tell of this.#news.splice(0)) tell();
+      if (found === null) return;
       const [status, body] = typeof found === "function" ? found(got) : found;
       response.writeHead(status, status >= 300 && status < 400 ? { Location: "http://elsewhere.invalid/" } : {});
       response.end(typeof body === "string" ? body : JSON.stringify(body));

@@ -4,8 +4,8 @@ import { beforeEach, describe, expect, test, vi } from "vitest";
 import type { Api } from "../../../ui/src/api.js";
 import type { Differences } from "../../src/editor/diffs.js";
 import { Telling } from "../../src/editor/telling.js";
-import type { Asked } from "../../src/host/watch.js";
-import { PATIENT } from "../tools/fakes.js";
+import type { Asked } from "../../src/tools/ToolHandler.js";
+import { until } from "../waiting.js";
 import { reset, settings, window } from "./fake_vscode.js";
 
 interface Toast {
@@ -63,7 +63,6 @@ function desk(apartMs = 10_000) {
 }
 
 const texts = () => toasts.map(({ text }) => text);
-const until = (so: () => void) => vi.waitFor(so, { timeout: 3000, interval: 2 });
 
 describe("a flood of questions", () => {
   test("opens one notification, and the next says how many wait when that one is done with", async () => {
@@ -128,7 +127,7 @@ test("nothing is told while the chat is in sight, where it is not wanted, or aft
   ask("d");
   seen.chat = true;
   toasts[0]?.answer();
-  await vi.waitFor(() => expect(telling).toBeDefined(), PATIENT);
+  await new Promise((resolve) => setImmediate(resolve));
   expect(toasts).toHaveLength(1);
   seen.chat = false;
   telling.end();

@@ -1,7 +1,7 @@
 // The engine as a child process: the real one wherever it can be made to do what a test needs, else a script of a few
 // lines that speaks as one.
 
-import { chmodSync, mkdirSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
+import { readFileSync, realpathSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { type Engine, EngineError } from "../../src/engine/engine.js";
@@ -9,7 +9,7 @@ import { EngineHost } from "../../src/engine/host.js";
 import { EngineProblem } from "../../src/engine/program.js";
 import { SmallServer } from "../editor/small_server.js";
 import { until } from "../waiting.js";
-import { PROGRAM, type RealEngine, realEngine } from "./real_engine.js";
+import { PROGRAM, realEngine } from "./real_engine.js";
 import { machine, script } from "./surroundings.js";
 
 const TOKEN = "a-token-that-nobody-else-may-see";
@@ -57,7 +57,9 @@ describe("an engine that runs", () => {
       status: 200,
     });
     expect(server.got[0]?.token).toBe(`Bearer ${TOKEN}`);
-    const [args, environment] = ["cmdline", "environ"].map((name) => readFileSync(`/proc/${engine.pid}/${name}`, "utf8"));
+    const [args, environment] = ["cmdline", "environ"].map((name) =>
+      readFileSync(`/proc/${engine.pid}/${name}`, "utf8"),
+    );
     expect(args?.split("\0").slice(1)).toEqual(["-m", "byleave.cli.main", "connect", "--stdio", ""]);
     expect(environment).toContain("BYLEAVE_HOME=");
     expect(`${args}${environment}${real.log.lines.join()}`).not.toContain(TOKEN);
@@ -139,19 +141,17 @@ describe("an engine that is killed", () => {
       host.feed("/my/projects/p/chat/stream?execute=false", null, { open, frame() {}, closed });
     });
     await opened;
-    // Nobody answers this one: it is in flight for as long as the test wants.
-    server.routes.set("GET /my/slow", () => [200, new Promise(() => {})]);
-    const asked = failure(engine.ask("server/openFeed", { feed: 9999, path: "/my/slow", last_event_id: null }));
+    server.routes.set("GET /my/slow", null);
     const before = engine.pid;
-    const inFlight = failure(engine.ask("server/exchange", { server_url: "http://10.255.255.1:9", code: "x" }));
+    const inFlight = failure(engine.ask("server/request", { method: "GET", path: "/my/slow", body: null }));
+    await server.until(() => server.asked("/my/slow").length === 1);
     process.kill(Number(before), "SIGKILL");
     expect(await inFlight).toMatchObject({ kind: "EngineGone", unreachable: true });
-    await asked.catch(() => {});
+    await until(() => expect(closed.mock.calls).toEqual([[0]]));
     expect(await failure(engine.ask("diagnostics", {}))).toMatchObject({
       message: "Byleave's engine is not running.",
       hint: "it is started again automatically",
     });
-    expect(closed.mock.calls).toEqual([[0]]);
     host.dispose();
     await successor(engine, before);
   });
@@ -162,8 +162,7 @@ describe("an engine that is killed", () => {
     await engine.connect({ project_id: "p", workspace, settings: {} });
     await server.until(() => server.clients.length === 1);
     const before = engine.pid;
-    const { rm } = await import("node:fs/promises");
-    await rm(workspace, { recursive: true });
+    rmSync(workspace, { recursive: true });
     process.kill(Number(before), "SIGKILL");
     await until(() => expect(real.lostFolder).toHaveLength(1));
     expect(real.lostFolder[0]?.kind).toBe("ConfigurationError");
@@ -179,7 +178,8 @@ test("an engine that is disposed of ends in order, reports what ran, and is not 
   await engine.connect({ project_id: "proj_new", workspace: real.folder("ws"), settings: {} });
   const { pid } = engine;
   const output = new Promise((resolve) => engine.on("execution/output", resolve));
-  const params = { command: "sh", args: ["-c", "echo here; sleep 60"], timeout: 120 };
+  const program = "import time; print('here', flush=True); time.sleep(60)";
+  const params = { command: "python3", args: ["-c", program], timeout: 120 };
   const report = server.execute("exec_1", "execute_command", params);
   await output;
   await engine.dispose();
@@ -238,66 +238,88 @@ describe("a program that is none", () => {
   });
 });
 
-/** A script that answers `initialize` and then does what `after` says. It notes each of its starts. */
-function fake({
-  answer = { result: {} } as object,
-  after = "",
-  starts = Number.POSITIVE_INFINITY,
-}): RealEngine & { readonly count: () => number } {
+/** A script that answers `initialize` and then does what `after` says. It notes each of its starts; later ones fail. */
+function fakeProgram({ answer = { result: {} } as object, after = "", starts = 1000 }) {
   const { root } = machine();
   const notes = join(root, "starts");
-  mkdirSync(join(root, "bin"));
-  const body = `
+  const path = script(
+    join(root, "engine"),
+    `
 const fs = require("node:fs");
-fs.appendFileSync(${JSON.stringify(notes)}, "x");
-if (fs.readFileSync(${JSON.stringify(notes)}, "utf8").length > ${Number.isFinite(starts) ? starts : "Infinity"}) process.exit(3);
+fs.appendFileSync("${notes}", "x");
+if (fs.readFileSync("${notes}", "utf8").length > ${starts}) process.exit(3);
 process.stdin.once("data", (data) => {
   const { id } = JSON.parse(String(data).split("\\r\\n\\r\\n")[1]);
   const text = JSON.stringify({ jsonrpc: "2.0", id, ...${JSON.stringify(answer)} });
   process.stdout.write("Content-Length: " + text.length + "\\r\\n\\r\\n" + text, () => { ${after} });
-});`;
-  const path = join(root, "bin/engine");
-  writeFileSync(path, `#!${process.execPath}\n${body}\n`);
-  chmodSync(path, 0o755);
-  const made = realEngine({ program: async () => ({ ...PROGRAM, command: path, args: [] }), firstPauseMs: 1 });
-  return { ...made, count: () => readFileSync(notes, "utf8").length };
+});`,
+    `#!${process.execPath}`,
+  );
+  return { program: { ...PROGRAM, command: path, args: [] }, count: () => readFileSync(notes, "utf8").length };
 }
+
+function fake(given: Parameters<typeof fakeProgram>[0]) {
+  const { count, program } = fakeProgram(given);
+  return { ...realEngine({ program: async () => program, firstPauseMs: 1 }), count };
+}
+
+test("an engine that does not end when it is told to is killed after a while", async () => {
+  const { engine } = fake({ after: "setInterval(() => {}, 1000)" });
+  await engine.start();
+  const { pid } = engine;
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  try {
+    const ended = engine.dispose();
+    await vi.advanceTimersByTimeAsync(10_000);
+    await ended;
+  } finally {
+    vi.useRealTimers();
+  }
+  expect(() => process.kill(Number(pid), 0)).toThrow("ESRCH");
+});
 
 describe("an engine that does not stay", () => {
   test("is given up when it no longer starts, and somebody is told", async () => {
     const { engine, gaveUp, log, count } = fake({ starts: 1, after: "process.exit(2)" });
     await engine.start();
     await until(() => expect(gaveUp).toHaveLength(1));
-    expect(gaveUp[0]?.message).toBe("Byleave's engine is not running.");
+    expect(gaveUp[0]).toMatchObject({ kind: "EngineGone", message: "Byleave's engine is not running." });
     expect(count()).toBe(7);
     expect(log.lines.filter((line) => line.includes("the engine did not start"))).toHaveLength(6);
     expect(engine.pid).toBeNull();
   });
 
+  test("is given up too when it starts each time and ends at once, until somebody starts it again", async () => {
+    const { engine, gaveUp, count } = fake({ after: "process.exit(2)" });
+    await engine.start();
+    await until(() => expect(gaveUp).toHaveLength(1));
+    expect(gaveUp[0]?.message).toBe("Byleave's engine ends again and again. The log says why.");
+    expect(count()).toBe(7);
+    await engine.start();
+    await until(() => expect(gaveUp).toHaveLength(2));
+  });
+
   test("is not tried again where a person must do something first", async () => {
-    const programs = [async () => (await fakeProgram()).program, () => Promise.reject(new EngineProblem("version", "Old."))];
-    const { engine, gaveUp } = realEngine({ program: () => (programs.shift() ?? programs.at(-1))?.() as never, firstPauseMs: 1 });
+    const { program } = fakeProgram({ after: "process.exit(2)" });
+    const found = vi.fn(() => Promise.reject(new EngineProblem("version", "Old.")));
+    const { engine, gaveUp } = realEngine({ program: found as never, firstPauseMs: 1 });
+    found.mockImplementationOnce(async () => program as never);
     await engine.start();
     await until(() => expect(gaveUp.map(({ message }) => message)).toEqual(["Old."]));
   });
 
   test("says on stderr what goes to the log, whatever it is", async () => {
     const lines = ["12:00 DEBUG   one", "12:00 WARNING two", "12:00 ERROR   three", "a trace", ""].join("\\n");
-    const { engine, log } = fake({ after: `process.stderr.write("${lines}\\n")` });
+    const after = `process.stderr.write("${lines}\\n"); process.stdin.on("data", () => process.exit(0))`;
+    const { engine, log } = fake({ after });
     await engine.start();
-    await until(() => expect(log.lines.slice(-4)).toEqual(["debug engine: one", "warn engine: two", "error engine: three", "warn engine: a trace"]));
+    await until(() =>
+      expect(log.lines.slice(-4)).toEqual([
+        "debug engine: one",
+        "warn engine: two",
+        "error engine: three",
+        "warn engine: a trace",
+      ]),
+    );
   });
 });
-
-/** A program that answers and ends at once. */
-async function fakeProgram() {
-  const { root } = machine();
-  const path = join(root, "engine");
-  const text = '{"jsonrpc":"2.0","id":0,"result":{}}';
-  writeFileSync(
-    path,
-    `#!${process.execPath}\nprocess.stdin.once("data", () => process.stdout.write("Content-Length: ${text.length}\\r\\n\\r\\n${text.replaceAll('"', '\\"')}", () => process.exit(0)));\n`,
-  );
-  chmodSync(path, 0o755);
-  return { program: { ...PROGRAM, command: path, args: [] } };
-}

@@ -66,7 +66,7 @@ describe("an installation", () => {
   it("of the packed engine works, once, and starts without its console script", { timeout: SLOW }, async () => {
     const here = { ...ready(), packed: PACKED };
     const found = await findEngine(here);
-    expect(here.said).toEqual(["Setting up Byleave's engine (once)…", "Downloading…"]);
+    expect(here.said).toEqual(["setting up its engine (once)…", "downloading its engine…"]);
     expect(found).toMatchObject({ args: ["-I", "-m", "byleave.cli.main"], version: "0.1.0", from: "private" });
     const [only, ...others] = environments(here);
     expect(others).toEqual([]);
@@ -143,7 +143,7 @@ describe("an installation", () => {
     const here = ready();
     const stop = new AbortController();
     const progress = (message: string) => {
-      if (message === "Downloading…") stop.abort(new Error("called off"));
+      if (message === "downloading its engine…") stop.abort(new Error("called off"));
     };
     await expect(findEngine({ ...here, progress, signal: stop.signal })).rejects.toThrow("called off");
     expect(environments(here)).toEqual([]);

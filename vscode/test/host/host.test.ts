@@ -1,24 +1,27 @@
-// The address, the requests and the watch, over real HTTP.
+// The address, and the watch over a project through the real engine.
 
-import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { Api } from "../../../ui/src/api.js";
+import { EngineHost } from "../../src/engine/host.js";
 import { isLoopback, linkOf, originOf, tokenProblem } from "../../src/host/address.js";
-import { NodeHost, SILENCE_MS } from "../../src/host/node_host.js";
-import { type Asked, Watch } from "../../src/host/watch.js";
+import { Watch } from "../../src/host/watch.js";
+import { ToolHandler } from "../../src/tools/ToolHandler.js";
 import { decided, question, SmallServer } from "../editor/small_server.js";
+import { Lines, realEngine } from "../engine/real_engine.js";
 
+const { engine } = realEngine();
 let server: SmallServer;
 
 beforeEach(async () => {
   server = await SmallServer.open();
+  await engine.start();
+  await engine.useServer({ server_url: server.origin, token: "secret" });
 });
 
 afterEach(async () => {
-  vi.useRealTimers();
+  await engine.leave();
   await server.close();
 });
-
-const host = () => new NodeHost({ origin: server.origin, token: "secret" });
 
 describe("an address", () => {
   test("is taken as its origin, and nothing with a path, a user or another scheme is taken", () => {
@@ -66,97 +69,6 @@ describe("an address", () => {
   });
 });
 
-describe("a request", () => {
-  test("carries the token and JSON, and gives the parsed answer with the server's time", async () => {
-    server.routes.set("POST /my/x", [200, { fine: true }]);
-    const answer = await host().request("POST", "/my/x", { a: 1 });
-    expect(answer).toMatchObject({ status: 200, body: { fine: true } });
-    expect(answer.serverTime).toBeGreaterThan(0);
-    expect(server.got[0]).toMatchObject({ method: "POST", path: "/my/x", token: "Bearer secret", body: { a: 1 } });
-  });
-
-  test("without a body sends an empty object, and an answer that is no JSON is null", async () => {
-    server.routes.set("POST /my/x", [502, "<html>"]);
-    expect(await host().request("POST", "/my/x")).toMatchObject({ status: 502, body: null });
-    expect(server.got[0]?.body).toEqual({});
-  });
-
-  test("never follows a redirect: the token is for one server", async () => {
-    server.routes.set("GET /my/x", [302, ""]);
-    await expect(host().request("GET", "/my/x")).rejects.toThrow();
-  });
-
-  test("to another server is not made", async () => {
-    await expect(host().request("GET", "//elsewhere.invalid/my/x")).rejects.toThrow("another server");
-  });
-
-  test("nothing is remembered here", () => {
-    const made = host();
-    made.remember();
-    made.waiting();
-    expect(made.recall()).toBeNull();
-  });
-});
-
-describe("a feed", () => {
-  test("tells its frames, and its end when the server goes", async () => {
-    const heard: string[] = [];
-    const closed = new Promise<number>((resolve) => {
-      host().feed("/my/projects/p/chat/stream?execute=false", "7", {
-        open: () => heard.push("open"),
-        frame: (frame) => {
-          heard.push(`${frame.id} ${frame.event}`);
-          server.drop();
-        },
-        closed: resolve,
-      });
-    });
-    await server.until(() => server.streams.length === 1);
-    expect(server.got[0]?.lastEventId).toBe("7");
-    server.send(8, { kind: "chat.run" });
-    expect(await closed).toBe(0);
-    expect(heard).toEqual(["open", "8 chat.run"]);
-  });
-
-  test("that is refused tells the status", async () => {
-    server.streamStatus = 401;
-    const status = await new Promise<number>((resolve) => {
-      host().feed("/my/projects/p/chat/stream", null, { open() {}, frame() {}, closed: resolve });
-    });
-    expect(status).toBe(401);
-  });
-
-  test("that is closed here tells nothing more", async () => {
-    const closed = vi.fn();
-    const opened = new Promise<void>((resolve) => {
-      const end = host().feed("/my/projects/p/chat/stream", null, {
-        open: () => {
-          end();
-          resolve();
-        },
-        frame: closed,
-        closed,
-      });
-    });
-    await opened;
-    server.send(1, { kind: "chat.run" });
-    await host().request("GET", "/my/me");
-    expect(closed).not.toHaveBeenCalled();
-  });
-
-  test("that is silent for too long is dead", async () => {
-    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
-    const closed = new Promise<number>((resolve) => {
-      host().feed("/my/projects/p/chat/stream", null, {
-        open: () => void vi.advanceTimersByTimeAsync(SILENCE_MS + 1),
-        frame() {},
-        closed: resolve,
-      });
-    });
-    expect(await closed).toBe(0);
-  });
-});
-
 describe("the watch over a project", () => {
   function watch() {
     const heard: string[] = [];
@@ -165,35 +77,45 @@ describe("the watch over a project", () => {
       heard.push(line);
       for (const each of news.splice(0)) each();
     };
-    const made = host();
+    const host = new EngineHost(engine, server.origin);
+    const handler: ToolHandler = new ToolHandler(
+      { ask: ({ id }) => tell(`asked ${id}`), over: ({ id }, status) => tell(`over ${id} ${status}`) },
+      { started() {}, output() {}, ended() {} },
+      new Lines(),
+      { approvalTimeoutMs: 300_000 },
+    );
     const watching: Watch = new Watch(
-      made,
-      new Api(made),
+      host,
+      new Api(host),
       "p",
+      handler,
       {
-        changed: () => tell(`changed ${watching?.link} ${watching?.waiting.length}`),
-        asked: (asked: Asked) => tell(`asked ${asked.id}`),
-        over: (asked, status) => tell(`over ${asked.id} ${status}`),
+        changed: () => tell(`changed ${watching?.link} ${handler.pendingApprovals.length}`),
         event: (event) => tell(event.kind),
       },
       () => () => {},
     );
+    const end = () => {
+      watching.end();
+      handler.dispose();
+      host.dispose();
+    };
     const until = async (line: string) => {
       while (!heard.includes(line)) await new Promise<void>((resolve) => news.push(resolve));
     };
-    return { watching, heard, until };
+    return { watching, handler, heard, until, end };
   }
 
   test("knows what waits from the list and from the feed, once each", async () => {
     const listed = { ...question("a"), id: "a", status: "pending" };
     server.routes.set("GET /my/approvals", [200, { approvals: [listed], total_count: 1 }]);
-    const { watching, heard, until } = watch();
+    const { handler, heard, until, end } = watch();
     await until("asked a");
     server.send(1, question("a"));
     server.send(2, question("b"));
     await until("asked b");
-    expect(watching.waiting.map((each) => each.id)).toEqual(["a", "b"]);
-    expect(watching.waiting[1]).toMatchObject({
+    expect(handler.pendingApprovals.map((each) => each.id)).toEqual(["a", "b"]);
+    expect(handler.pendingApprovals[1]).toMatchObject({
       risk: "MEDIUM",
       digest: "digest of b",
       reasons: ["npm test runs scripts."],
@@ -201,17 +123,17 @@ describe("the watch over a project", () => {
     expect(heard.filter((line) => line === "asked a")).toHaveLength(1);
     server.send(3, decided("a"));
     await until("over a approved");
-    expect(watching.isWaiting("a")).toBe(false);
+    expect(handler.isWaiting("a")).toBe(false);
     server.send(4, question("a"));
     server.send(5, decided("never heard of"));
     server.send(6, question("c"));
     await until("asked c");
-    expect(watching.waiting.map((each) => each.id)).toEqual(["b", "c"]);
-    watching.end();
+    expect(handler.pendingApprovals.map((each) => each.id)).toEqual(["b", "c"]);
+    end();
   });
 
   test("asks for the list again after a break, and drops what is not on it any more", async () => {
-    const { watching, until } = watch();
+    const { watching, until, end } = watch();
     await until("changed up 0");
     server.send(1, question("a"));
     await until("asked a");
@@ -219,22 +141,23 @@ describe("the watch over a project", () => {
     await until("changed down 1");
     await until("over a cancelled");
     expect(watching.link).toBe("up");
-    watching.end();
+    end();
   });
 
   test("goes on without the list when it cannot be had", async () => {
     server.routes.set("GET /my/approvals", [500, {}]);
-    const { watching, until } = watch();
+    const { until, end } = watch();
     await until("changed up 0");
     server.send(1, question("a"));
     await until("asked a");
-    watching.end();
+    end();
   });
 
   test("says when nobody is signed in any more", async () => {
     server.streamStatus = 401;
-    const { watching, until } = watch();
+    const { watching, until, end } = watch();
     await until("changed signed-out 0");
     expect(watching.link).toBe("signed-out");
+    end();
   });
 });

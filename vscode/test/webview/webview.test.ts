@@ -3,12 +3,12 @@
 import { beforeEach, describe, expect, test, vi } from "vitest";
 import type { FeedListener } from "../../../ui/src/host.js";
 import type { FromChat, ToChat } from "../../../ui/src/vscode_messages.js";
-import type { NodeHost } from "../../src/host/node_host.js";
+import type { EngineHost } from "../../src/engine/host.js";
 import { Bridge } from "../../src/webview/bridge.js";
 import { chatHtml } from "../../src/webview/html.js";
 import { ChatView } from "../../src/webview/view.js";
 import { EventEmitter, handlers, ran, reset, Uri } from "../editor/fake_vscode.js";
-import { PATIENT } from "../tools/fakes.js";
+import { PATIENT } from "../waiting.js";
 
 beforeEach(reset);
 
@@ -53,7 +53,7 @@ function bridge() {
     }),
   };
   const made = new Bridge(ports);
-  made.use(host as unknown as NodeHost);
+  made.use(host as unknown as EngineHost);
   return { made, ports, posted, host, listeners, close };
 }
 
@@ -93,6 +93,36 @@ describe("the bridge", () => {
       expect(host.request).not.toHaveBeenCalled();
     },
   );
+
+  test.each<["GET" | "POST", string]>([
+    ["GET", "/my/signin"],
+    ["POST", "/my/signin"],
+    ["POST", "/my/tools/execute"],
+    ["POST", "/my/projects/p/tools/t/result"],
+    ["POST", "/my/approvals/a/confirm"],
+    ["GET", "/my/projects/p/chat/stream?execute=false"],
+    ["GET", "/my/projects/a%2Fb/agents"],
+    ["POST", "/my/me"],
+  ])("has no use for %s %s", async (method, path) => {
+    const { made, posted, host } = bridge();
+    made.hear({ type: "request", id: 1, method, path });
+    await vi.waitFor(() => expect(posted).toMatchObject([{ answer: { status: 400 } }]), PATIENT);
+    expect(host.request).not.toHaveBeenCalled();
+  });
+
+  test.each<["GET" | "POST", string]>([
+    ["GET", "/my/approvals?project_id=p"],
+    ["GET", "/my/approvals/a-1/change"],
+    ["GET", "/my/tools/t/undo"],
+    ["POST", "/my/projects/p/approvals/a/approve"],
+    ["POST", "/my/projects/p/chat/messages"],
+    ["GET", "/my/projects/p/audit/verify"],
+  ])("carries %s %s", async (method, path) => {
+    const { made, posted, host } = bridge();
+    made.hear({ type: "request", id: 1, method, path });
+    await vi.waitFor(() => expect(posted).toMatchObject([{ answer: { status: 200 } }]), PATIENT);
+    expect(host.request).toHaveBeenCalledWith(method, path, undefined);
+  });
 
   test("takes no other method", async () => {
     const { made, host } = bridge();
@@ -135,7 +165,7 @@ describe("the bridge", () => {
     expect(ports.hello).toHaveBeenCalled();
     expect(close).toHaveBeenCalledTimes(1);
     made.hear({ type: "feed", id: 2, path: FEED, lastEventId: null });
-    made.use(host as unknown as NodeHost);
+    made.use(host as unknown as EngineHost);
     expect(close).toHaveBeenCalledTimes(1);
     made.use(null);
     expect(close).toHaveBeenCalledTimes(2);
@@ -146,7 +176,9 @@ describe("the bridge", () => {
     made.hear({ type: "open-file", path: "a.ts", line: 3 });
     made.hear({ type: "open-file", path: "a.ts", line: -1 });
     made.hear({ type: "open-file", path: 1, line: 1 } as unknown as FromChat);
-    made.hear({ type: "show-diff", title: "a", before: "b", after: "c" });
+    made.hear({ type: "show-diff", title: "a", before: "b", after: "c", approvalId: "q" });
+    made.hear({ type: "show-diff", title: "a", before: "b", after: "c", approvalId: null });
+    made.hear({ type: "show-diff", title: "a", before: "b", after: "c", approvalId: 7 } as unknown as FromChat);
     made.hear({ type: "command", command: "byleave.signIn" });
     made.hear({ type: "nonsense" } as unknown as FromChat);
     made.hear(null as unknown as FromChat);
@@ -154,7 +186,11 @@ describe("the bridge", () => {
       ["a.ts", 3],
       ["a.ts", null],
     ]);
-    expect(ports.showDiff).toHaveBeenCalledWith("a", "b", "c");
+    expect(ports.showDiff.mock.calls).toEqual([
+      ["a", "b", "c", "q"],
+      ["a", "b", "c", null],
+      ["a", "b", "c", null],
+    ]);
     expect(ports.run).toHaveBeenCalledWith("byleave.signIn");
   });
 });

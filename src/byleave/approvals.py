@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from byleave.bus import Bus, Presence
-from byleave.gate import describe, shown_params
+from byleave.gate import cover_inert, describe, shown_params
 from byleave.gate.changes import Write, write_change
 from byleave.gate.grants import covers, problem_with, text_of, widest_of
 from byleave.gate.render import full_text
@@ -84,7 +84,7 @@ class ApprovalManager:
                 session_id=session_id,
                 agent_id=agent_id,
                 tool_name=tool_name,
-                tool_params=shown_params(tool_name, tool_params),
+                tool_params=shown_params(tool_name, tool_params, cover_inert),
                 digest=call_digest(tool_name, tool_params, project_id),
                 risk_level=risk_level,
                 description=describe(tool_name, tool_params, verdict),
@@ -197,13 +197,16 @@ class ApprovalManager:
             sentence=f"It would have covered {len(hits)} of your last {calls}{among}.",
         )
 
-    async def whole_call(self, approval_id: str, user_id: str) -> WholeCall:
-        """All of what waits: where a question shows a part of a long content, this shows the rest."""
+    async def whole_call(self, approval_id: str, user_id: str, *, reveal: bool = False) -> WholeCall:
+        """All of what waits: where a question shows a part of a long content, this shows the rest.
+
+        With `reveal` also what is masked there: a person must be able to see all that they allow.
+        """
         approval = await self._store.approvals.get(approval_id, user_id=user_id)
         for tool_id in approval.tool_ids:
             row = await self._store.executions.get(tool_id, user_id=user_id)
             if row.true_params is not None:
-                text = await asyncio.to_thread(full_text, row.tool_name, json.loads(row.true_params))
+                text = await asyncio.to_thread(full_text, row.tool_name, json.loads(row.true_params), reveal=reveal)
                 return WholeCall(approval_id=approval_id, text=text)
         raise NotFound("Nothing waits for this approval any more.", hint="The record has the call as it was shown.")
 

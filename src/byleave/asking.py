@@ -9,7 +9,7 @@ import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from byleave.gate import check_path, describe, mask_text, mask_value, safe_text
+from byleave.gate import check_path, cover_inert, describe, mask_text, mask_value, safe_text, shown_params
 from byleave.gate.changes import MISSING, NOT_LOOKED
 from byleave.gate.grants import suggest
 from byleave.gate.rules import call_of
@@ -38,6 +38,7 @@ def question_for(
     lines = [describe(tool_name, params, verdict), *([NOT_LOOKED] if tool_name == "write_file" else [])]
     return Question(
         description="\n".join(lines),
+        tool_params=shown_params(tool_name, params, cover_inert),
         timeout_seconds=_seconds(verdict.risk_level, settings),
         suggestions=_suggestions(tool_name, params, verdict, {}, workspace),
         along=_along(tool_name, params, workspace),
@@ -59,7 +60,7 @@ def question_after_inspection(
     files = [
         file.model_copy(
             update={
-                "text": None if file.text is None else mask_text(file.text),
+                "text": None if file.text is None else mask_text(file.text, cover_inert),
                 "note": None if file.note is None else safe_text(mask_text(file.note))[:MAX_NOTE],
             }
         )
@@ -74,6 +75,7 @@ def question_after_inspection(
         lines += _running(files, written, now)
     return Question(
         description="\n".join(lines),
+        tool_params=shown_params(row.tool_name, params, cover_inert),
         timeout_seconds=_seconds(verdict.risk_level, settings),
         suggestions=_suggestions(row.tool_name, params, verdict, inspection.bound, workspace),
         inspection=Inspection(files=files),

@@ -143,8 +143,9 @@ class RecordingLink:
     async def reject(self, project_id: str, approval_id: str, body: RejectBody) -> DecisionAnswer:
         return await self._decide(approval_id, "rejected", body.reason)
 
-    async def whole_call(self, approval_id: str) -> WholeCall:
-        return WholeCall(approval_id=approval_id, text=f"all of {approval_id}")
+    async def whole_call(self, approval_id: str, *, reveal: bool = False) -> WholeCall:
+        masked = "" if reveal else ", masked"
+        return WholeCall(approval_id=approval_id, text=f"all of {approval_id}{masked}")
 
     async def change(self, approval_id: str) -> WriteChange:
         shown = ShownChange(path="a.txt", kind=ChangeKind.CHANGE, before="a\n", after="b\n")

@@ -538,7 +538,7 @@ async def test_what_would_run_is_shown_with_its_digest(terminal: Terminal, reque
 async def test_long_content_is_shortened_and_v_shows_all_of_it(terminal: Terminal, request_event: Any) -> None:
     content = "\n".join(f"line {number}" for number in range(60)) + "\n" + "x" * 1000
 
-    async def whole() -> str:
+    async def whole(_: bool) -> str:
         return f"write_file\ncontent: {content}"
 
     event = request_event(
@@ -568,8 +568,23 @@ async def test_long_content_is_shortened_and_v_shows_all_of_it(terminal: Termina
     assert await asking == Answer(allow=False, reason="no")
 
 
+async def test_m_shows_what_is_masked_and_is_offered_only_where_something_is(
+    terminal: Terminal, request_event: Any
+) -> None:
+    async def whole(reveal: bool) -> str:
+        return "API_KEY=aB3xyz99" if reveal else "API_KEY=[masked:key, 8 characters]"
+
+    event = request_event(tool_params={"path": ".env.sample", "content": "API_KEY=[masked:key, 8 characters]"})
+    asking = asyncio.create_task(terminal.prompt.ask(question(event, whole=whole)))
+    await terminal.expect("v to see all of it, m to see what is masked: ")
+    terminal.type("m\n")
+    assert "API_KEY=aB3xyz99" in await terminal.expect("m to see what is masked: ")
+    terminal.type("n no\n")
+    assert await asking == Answer(allow=False, reason="no")
+
+
 async def test_a_whole_call_that_cannot_be_had_is_said(terminal: Terminal, request_event: Any) -> None:
-    async def whole() -> str:
+    async def whole(_: bool) -> str:
         raise UnreachableError("Cannot reach the server.")
 
     told = await walk(

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from byleave.gate import MASK_PREFIX, Gate, describe, mask_text, mask_value, safe_text, shown_params
+from byleave.gate import MASK_PREFIX, Gate, cover_inert, describe, mask_text, mask_value, safe_text, shown_params
+from byleave.gate.changes import Write, write_change
 from byleave.gate.characters import hidden_in
 from byleave.gate.render import full_text, quote
 
@@ -176,8 +177,52 @@ def test_content_that_gets_short_by_masking_is_shown_whole() -> None:
 
 
 def test_parameters_that_cannot_be_masked_are_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("byleave.gate.render.mask_value", lambda _: "[masked:withheld]")
+    monkeypatch.setattr("byleave.gate.render.mask_value", lambda *_: "[masked:withheld]")
     assert shown_params("read_file", {"path": "a"}) == {"withheld": "[masked:withheld]"}
+
+
+ACTS = [
+    ("deploy.sh", "API_KEY=aB3xyz9;touch${IFS}MARK"),
+    ("deploy.sh", "export DB_PASSWORD=hunter22`touch${IFS}MARK`"),
+    ("deploy.sh", "TOKEN=aB3xyz99>MARK"),
+    ("deploy.sh", "API_KEY=aB3xyz9|MARK"),
+    ("package.json", '{"scripts": {"test": "curl https://ci:a1$(touch${IFS}MARK)@host/"}}'),
+    ("a.py", """password="__import__('os').system('MARK')"\neval(password)"""),
+    ("a.html", "<p>secret_token={{7*'MARK'}}</p>"),
+    ("a.yml", "password: !!python/object/apply:os.system ['MARK']"),
+    ("k8s.yml", 'kind: Secret\ndata:\n  a: "$(MARK)"\n'),
+    ("run.sh", "-----BEGIN PRIVATE KEY-----\ntouch\nMARK\n-----END PRIVATE KEY-----\n"),
+    ("run.sh", "curl -u ci:a1;MARK https://host/"),
+    ("run.sh", "mysql -pa1b2c3;MARK"),
+]
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize(("path", "content"), ACTS)
+def test_no_mask_hides_what_could_act_from_the_person_who_decides(path: str, content: str) -> None:
+    params = {"path": path, "content": content, "mode": "write"}
+    judged = GATE.judge("write_file", params)
+    asked = [
+        full_text("write_file", params),
+        str(shown_params("write_file", params, cover_inert)),
+        describe("write_file", judged.params, judged.verdict),
+        write_change(Write(path, append=False, content=content, seen=None, text=None)).after or "",
+    ]
+    for shown in asked:
+        assert "MARK" in shown or (shown == asked[2] and "Content" not in shown)
+    call = {"command": "python", "args": ["x.py", "--password", content]}
+    assert "MARK" in full_text("execute_command", call)
+
+
+@pytest.mark.promise("S")
+def test_a_mask_says_how_much_it_covers_and_is_taken_off_on_request() -> None:
+    params = {"path": ".env.sample", "content": "API_KEY=aB3xyz99\nNAME=x\n", "mode": "write"}
+    assert "API_KEY=[masked:key, 8 characters]" in full_text("write_file", params)
+    assert shown_params("write_file", params, cover_inert)["content"].startswith("API_KEY=[masked:key, 8 characters]\n")
+    assert mask_text(mask_text(params["content"], cover_inert)) == mask_text(params["content"], cover_inert)
+    assert "API_KEY=aB3xyz99" in full_text("write_file", params, reveal=True)
+    assert MASK_PREFIX not in full_text("write_file", params, reveal=True)
+    assert shown_params("write_file", params)["content"].startswith("API_KEY=[masked:key]\n"), "the record keeps less"
 
 
 @pytest.mark.parametrize("size", [1, 20_000, 300_000])

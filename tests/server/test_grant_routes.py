@@ -190,6 +190,22 @@ async def test_the_whole_of_a_long_call_can_be_seen_while_it_waits(server: Any) 
     assert (await alice.get(f"/my/approvals/{approval_id}/whole")).status == 404
 
 
+@pytest.mark.promise("G11", "S")
+async def test_a_question_masks_nothing_that_could_act_and_shows_the_rest_on_request(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    content = "API_KEY=aB3xyz9;touch${IFS}MARK\nTOKEN=aB3xyz99\n"
+    answer = await alice.execute(project, "write_file", {"path": "deploy.sh", "content": content})
+    (asked,) = (await alice.get("/my/approvals")).json["approvals"]
+    expected = "API_KEY=aB3xyz9;touch${IFS}MARK\nTOKEN=[masked:token, 8 characters]\n"
+    assert asked["tool_params"]["content"] == expected
+    assert "touch${IFS}MARK" in asked["description"]
+    path = f"/my/approvals/{answer.json['approval_id']}/whole"
+    assert "TOKEN=[masked:token, 8 characters]" in (await alice.get(path)).json["text"]
+    assert "TOKEN=aB3xyz99" in (await alice.get(f"{path}?reveal=true")).json["text"]
+    assert (await server.user(name="bob").get(f"{path}?reveal=true")).status == 404
+
+
 @pytest.mark.promise("G10")
 async def test_the_organisations_rules_count_for_everybody_and_a_machines_allow_does_not_beat_them(
     start_server: Any, tmp_path: Path

@@ -84,6 +84,15 @@ async def test_secrets_in_a_script_are_masked_also_at_the_edge_of_what_is_shown(
     assert "[masked:" in file.text
 
 
+async def test_what_could_act_in_a_script_is_never_masked(workspace: Workspace, place: Place) -> None:
+    scripts = {"test": "curl https://ci:a1$(touch${IFS}MARK)@host/", "pretest": "TOKEN=aB3xyz99 node x.js"}
+    place.file("package.json", json.dumps({"scripts": scripts}))
+    (seen,) = [file for file in (await inspected(workspace, "npm", "test")).files if file.path == "package.json"]
+    assert seen.text is not None
+    assert "https://ci:a1$(touch${IFS}MARK)@host/" in seen.text
+    assert "TOKEN=[masked:token, 8 characters]" in seen.text
+
+
 async def test_files_that_hold_secrets_or_no_text_are_bound_but_not_shown(workspace: Workspace, place: Place) -> None:
     place.file("package.json", json.dumps({"scripts": {"test": "x"}}))
     place.file(".npmrc", "//registry.example.org/:_authToken=abc")

@@ -104,7 +104,9 @@ export class Api {
     this.#send<DecisionAnswer>(inProject(project, `approvals/${encodeURIComponent(approval)}/approve`), body);
   reject = (project: string, approval: string, reason: string | null) =>
     this.#send<DecisionAnswer>(inProject(project, `approvals/${encodeURIComponent(approval)}/reject`), { reason });
-  whole = (approval: string) => this.#get<WholeCall>(`/my/approvals/${encodeURIComponent(approval)}/whole`);
+  /** `reveal`: also what is masked in the question. */
+  whole = (approval: string, reveal = false) =>
+    this.#get<WholeCall>(`/my/approvals/${encodeURIComponent(approval)}/whole`, reveal ? { reveal } : {});
   change = (approval: string) => this.#get<WriteChange>(`/my/approvals/${encodeURIComponent(approval)}/change`);
 
   history = (query: HistoryQuery) => this.#get<ExecutionPage>("/my/tools/history", query);

@@ -41,6 +41,15 @@ describe("what a question shows", () => {
     expect(said).toContain("2 identical calls wait for this one answer.");
     expect(said).toContain("Note: look twice.");
   });
+  it("says how much is masked and shows it when asked", async () => {
+    const whole = vi.fn(async () => ({ approval_id: "appr_1", text: "args: '--token' 'aB3xyz99'" }));
+    const args = ["--token", "[masked:option, 8 characters]", "x=[masked:key, 1 character]"];
+    const { container } = open({ api: api({ whole }), question: question({ tool_params: { command: "git", args } }) });
+    expect(container.textContent).toContain("Looks like secrets: 9 characters masked in 2 places.");
+    await press(button("Show them"));
+    expect(whole).toHaveBeenCalledWith("appr_1", true);
+    expect(container.textContent).toContain("aB3xyz99");
+  });
   it("leaves out of its words what has a place of its own", () => {
     const { container } = open({ question: question({ agent_id: null }) });
     expect(container.textContent?.split("It records changes.").length).toBe(2);

@@ -193,9 +193,9 @@ describe("a difference people read", () => {
   it("opens in the host's own viewer where it has one", () => {
     const at = host({ showDiff: vi.fn() });
     fireEvent.click(button("Open diff", open({ kind: "create", after: "x" }, at)));
-    expect(at.showDiff).toHaveBeenCalledWith("a.txt (new file)", "", "x");
+    expect(at.showDiff).toHaveBeenCalledWith("a.txt (new file)", "", "x", null);
     cleanup();
     fireEvent.click(button("Open diff", open({ kind: "delete", before: "x" }, at)));
-    expect(at.showDiff).toHaveBeenLastCalledWith("a.txt (deleted)", "x", "");
+    expect(at.showDiff).toHaveBeenLastCalledWith("a.txt (deleted)", "x", "", null);
   });
 });

@@ -151,8 +151,9 @@ class ServerApi:
     async def confirm(self, approval_id: str, body: ConfirmBody) -> DecisionAnswer:
         return await self._post(f"/my/approvals/{_part(approval_id)}/confirm", body, DecisionAnswer)
 
-    async def whole_call(self, approval_id: str) -> WholeCall:
-        return await self._get(f"/my/approvals/{_part(approval_id)}/whole", WholeCall)
+    async def whole_call(self, approval_id: str, *, reveal: bool = False) -> WholeCall:
+        query = {"reveal": "true"} if reveal else None
+        return await self._get(f"/my/approvals/{_part(approval_id)}/whole", WholeCall, query)
 
     async def change(self, approval_id: str) -> WriteChange:
         """What a write that waits would do to its file."""

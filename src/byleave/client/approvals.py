@@ -153,8 +153,8 @@ class ApprovalDesk:
         async def preview(rule: GrantRule) -> GrantPreview:
             return await self._link.preview_grant(self._project_id, rule)
 
-        async def whole() -> str:
-            return (await self._link.whole_call(event.approval_id)).text
+        async def whole(reveal: bool) -> str:
+            return (await self._link.whole_call(event.approval_id, reveal=reveal)).text
 
         async def change() -> WriteChange:
             return await self._link.change(event.approval_id)

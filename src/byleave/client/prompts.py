@@ -17,7 +17,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from byleave.gate import safe_text
+from byleave.gate import MASK_PREFIX, safe_text
 from byleave.gate.grants import problem_with, text_of, widest_of
 from byleave.protocol.changes import WriteChange
 from byleave.protocol.errors import ByleaveError, CallerError
@@ -190,7 +190,8 @@ class _Asking:
     def _menu(self) -> str:
         similar = ", s to allow similar calls" if self._similar_offered else ""
         everything = ", a to allow everything in this session" if self._all_offered else ""
-        return f"Type y to allow once, n to deny{similar}{everything}, v to see all of it: "
+        masked = ", m to see what is masked" if MASK_PREFIX in str(self._event.tool_params) else ""
+        return f"Type y to allow once, n to deny{similar}{everything}, v to see all of it{masked}: "
 
     async def _understood(self, word: str, rest: str) -> Answer | None:
         """What a line says; None when it is no answer, or when the person went back."""
@@ -200,8 +201,8 @@ class _Asking:
             return None
         if word in ("y", "yes", "allow"):
             return await self._once()
-        if word == "v":
-            await self._all_of_it()
+        if word in ("v", "m"):
+            await self._all_of_it(reveal=word == "m")
         elif word == "s" and self._similar_offered:
             return await self._similar()
         elif word == "s":
@@ -302,12 +303,12 @@ class _Asking:
             except CallerError as error:
                 self._prompt.say(str(error))
 
-    async def _all_of_it(self) -> None:
-        """All of the call, a screen at a time."""
+    async def _all_of_it(self, *, reveal: bool) -> None:
+        """All of the call, a screen at a time; with `reveal` also what is masked in it."""
         whole = self._event.description
         try:
             if self._question.whole is not None:
-                whole = await self._prompt.unless_closed(self._question, self._question.whole())
+                whole = await self._prompt.unless_closed(self._question, self._question.whole(reveal))
         except ByleaveError as error:
             self._prompt.say(f"The server cannot show more: {error.message}")
         width, height = self._prompt.size

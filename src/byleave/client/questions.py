@@ -35,8 +35,8 @@ class Question:
     """On the loop's clock."""
     preview: Callable[[GrantRule], Awaitable[GrantPreview]] | None = None
     """What a rule would have covered, as the server says."""
-    whole: Callable[[], Awaitable[str]] | None = None
-    """All of the call, where the question shows a part."""
+    whole: Callable[[bool], Awaitable[str]] | None = None
+    """All of the call, where the question shows a part; with True also what is masked in it."""
     change: Callable[[], Awaitable[WriteChange]] | None = None
     """What a write would do to its file."""
 

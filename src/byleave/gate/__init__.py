@@ -13,7 +13,7 @@ from .policy import NO_POLICY, Action, LayerPolicy, Policy, PolicyError, PolicyO
 from .policy_text import declared_layers, parse_policy
 from .render import describe, full_text, safe_text, shown_params
 from .risk import RiskAssessor
-from .secrets import MASK_PREFIX, mask_text, mask_value
+from .secrets import MASK_PREFIX, cover_inert, mask_text, mask_value
 from .streams import MaskedStream
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "Rule",
     "SecretGlobs",
     "check_path",
+    "cover_inert",
     "declared_layers",
     "describe",
     "full_text",

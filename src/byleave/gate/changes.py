@@ -12,7 +12,7 @@ from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange
 from byleave.protocol.inspections import SeenFile
 
 from .render import safe_text
-from .secrets import MASK_PREFIX, mask_text
+from .secrets import MASK_PREFIX, cover_inert, mask_text
 
 MISSING = "missing"
 NOT_LOOKED = (
@@ -84,7 +84,7 @@ def _masked(text: str, notes: list[str]) -> str | None:
     if len(text) > MAX_SHOWN_TEXT:
         notes.append("The file as it would be is too long to be shown here; what would be written is shown apart.")
         return None
-    return mask_text(text)
+    return mask_text(text, cover_inert)
 
 
 def _safe(text: str | None, notes: list[str]) -> str | None:

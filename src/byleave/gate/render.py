@@ -1,4 +1,6 @@
-r"""What people are shown: calls in plain words, with nothing hidden, nothing cut off out of sight, secrets masked.
+r"""What people are shown: calls in plain words, with nothing hidden, nothing cut off out of sight.
+
+Of what looks like a secret only what could not act is masked, and a mask says how much it covers (`cover_inert`).
 
 Made from the parameters alone, never from what an agent says about them. Characters that a screen obeys or that
 nobody sees come out as `\x1b` or `\u{202e}`; long padding is collapsed and said so; every argument has its own quotes.
@@ -15,7 +17,7 @@ from byleave.protocol.values import JsonObject
 from byleave.protocol.verdicts import Verdict, VerdictLevel
 
 from .characters import HIDDEN, HIDDEN_CLASS, escaped, mixed_scripts
-from .secrets import MASK_PREFIX, mask_arguments, mask_text, mask_value
+from .secrets import MASK_PREFIX, Cover, cover, cover_inert, cover_nothing, mask_arguments, mask_text, mask_value
 
 MAX_SHOWN_CONTENT = 16 * 1024
 _EDGE = MAX_SHOWN_CONTENT // 2
@@ -62,14 +64,14 @@ def _blanks(found: re.Match[str]) -> str:
     return f" [{len(found.group())} blanks] "
 
 
-def quote(text: str) -> str:
+def quote(text: str, cover: Cover = cover_inert) -> str:
     r"""One argument between quotes, so that its ends are visible; secrets masked.
 
     Beside those, two different texts never look the same: a backslash that was written is always doubled, so that one
     alone says that something is spelled out: `\n` is a line end, `\\n` a backslash and an n. Long runs of what nobody
     sees are told as `\[2000 spaces]`.
     """
-    shown = mask_text(text).replace("\\", "\\\\").replace("'", "\\'")
+    shown = mask_text(text, cover).replace("\\", "\\\\").replace("'", "\\'")
     if not (shown.isascii() and shown.isprintable() and " " * _MUCH not in shown):
         shown = _LONG_RUN.sub(lambda found: f"\\[{_run(found.group())}]", shown)
         shown = _SPELLED_OUT.sub(lambda found: escaped(found.group()), shown)
@@ -89,11 +91,11 @@ def describe(tool_name: str, params: JsonObject | None, verdict: Verdict) -> str
     describer = _DESCRIBERS.get(tool_name)
     if describer is None or params is None:
         # The gate has spelled such a name out already.
-        lines = [f"A call of '{safe_text(mask_text(tool_name))}' that cannot be read."]
+        lines = [f"A call of '{safe_text(mask_text(tool_name, cover_inert))}' that cannot be read."]
     else:
         lines = [describer(params), *_content(tool_name, params, verdict), *_notes(tool_name, params)]
     reasons = [finding.reason for finding in verdict.findings if finding.level is not VerdictLevel.LOW]
-    lines += [safe_text(mask_text(reason)) for reason in reasons[:MAX_REASONS]]
+    lines += [safe_text(mask_text(reason, cover_inert)) for reason in reasons[:MAX_REASONS]]
     if len(reasons) > MAX_REASONS:
         lines.append(f"and {len(reasons) - MAX_REASONS} further reasons")
     return "\n".join(lines)
@@ -115,7 +117,7 @@ def _notes(tool_name: str, params: JsonObject) -> list[str]:
         if (letter := mixed_scripts(name)) is not None
     ]
     small = {name: value for name, value in params.items() if name != "content"}
-    if MASK_PREFIX in str(_masked(tool_name, small)) and MASK_PREFIX not in str(small):
+    if MASK_PREFIX in str(_masked(tool_name, small, cover_inert)) and MASK_PREFIX not in str(small):
         where = "; it would be sent outside" if tool_name == "search_web" else ""
         notes.append(f"Note: what looks like a secret is masked here, the call holds the real one{where}.")
     content = params.get("content")
@@ -167,7 +169,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _describe_command(params: JsonObject) -> str:
-    items = mask_arguments([params["command"], *params.get("args", ())])
+    items = mask_arguments([params["command"], *params.get("args", ())], cover_inert)
     line = " ".join(quote(item) for item in items)
     return f"Run {line} for at most {params.get('timeout', 30)} seconds"
 
@@ -204,10 +206,14 @@ _DESCRIBERS: dict[str, Callable[[JsonObject], str]] = {
 }
 
 
-def full_text(tool_name: str, params: JsonObject) -> str:
-    """The whole call, nothing left out: every parameter, every argument, every line; secrets masked, safe to print."""
-    lines = [safe_text(mask_text(tool_name))]
-    for name, value in _masked(tool_name, params).items():
+def full_text(tool_name: str, params: JsonObject, *, reveal: bool = False) -> str:
+    """The whole call, nothing left out: every parameter, every argument, every line; safe to print.
+
+    With `reveal` nothing is masked either.
+    """
+    cover = cover_nothing if reveal else cover_inert
+    lines = [safe_text(mask_text(tool_name, cover))]
+    for name, value in _masked(tool_name, params, cover).items():
         label = safe_text(str(name))
         if isinstance(value, str) and "\n" in value:
             size = len(value.encode("utf-8", "surrogatepass"))
@@ -216,36 +222,36 @@ def full_text(tool_name: str, params: JsonObject) -> str:
         elif isinstance(value, list):
             items = cast("list[Any]", value)
             lines.append(f"{label} ({len(items)}):")
-            lines += [f"  {number}: {quote(str(item))}" for number, item in enumerate(items, 1)]
+            lines += [f"  {number}: {quote(str(item), cover)}" for number, item in enumerate(items, 1)]
         else:
-            lines.append(f"{label}: {quote(value) if isinstance(value, str) else safe_text(str(value))}")
+            lines.append(f"{label}: {quote(value, cover) if isinstance(value, str) else safe_text(str(value))}")
     return "\n".join(lines)
 
 
-def shown_params(tool_name: str, params: JsonObject) -> JsonObject:
-    """Parameters for the record and for events: secrets masked, long content shortened and said so."""
+def shown_params(tool_name: str, params: JsonObject, cover: Cover = cover) -> JsonObject:
+    """Parameters for the record, with `cover_inert` for a question: masked, long content shortened and said so."""
     content = params.get("content")
     if tool_name != "write_file" or not isinstance(content, str) or len(content) <= MAX_SHOWN_CONTENT:
-        return _masked(tool_name, params)
+        return _masked(tool_name, params, cover)
     raw = content.encode("utf-8", "surrogatepass")
     others = {key: value for key, value in params.items() if key != "content"}
     return {
-        **shown_params(tool_name, others),
-        "content": _shortened(content),
+        **shown_params(tool_name, others, cover),
+        "content": _shortened(content, cover),
         "content_size": len(raw),
         "content_sha256": hashlib.sha256(raw).hexdigest(),
     }
 
 
-def _masked(tool_name: str, params: JsonObject) -> JsonObject:
-    masked = mask_value(params)
+def _masked(tool_name: str, params: JsonObject, cover: Cover) -> JsonObject:
+    masked = mask_value(params, cover)
     if not isinstance(masked, dict):
         return {"withheld": masked}
     shown = cast("JsonObject", masked)
     command, args = params.get("command"), params.get("args")
     if tool_name == "execute_command" and isinstance(command, str) and _all_text(args):
         # What an argument means depends on the command: `-p` of one is a port, of another a password.
-        return {**shown, "args": mask_arguments([command, *args])[1:]} if args else shown
+        return {**shown, "args": mask_arguments([command, *args], cover)[1:]} if args else shown
     return shown
 
 
@@ -253,11 +259,11 @@ def _all_text(args: object) -> bool:
     return isinstance(args, list) and all(isinstance(item, str) for item in cast("list[Any]", args))
 
 
-def _shortened(content: str) -> str:
+def _shortened(content: str, cover: Cover) -> str:
     left_out = f"\n[… {len(content) - MAX_SHOWN_CONTENT} characters left out …]\n"
     if len(content) <= _MASK_WHOLE:
-        masked = mask_text(content)
+        masked = mask_text(content, cover)
         return masked if len(masked) <= MAX_SHOWN_CONTENT else f"{masked[:_EDGE]}{left_out}{masked[-_EDGE:]}"
-    head = mask_text(content[: _EDGE + _CONTEXT])[:_EDGE]
-    tail = mask_text(content[-_EDGE - _CONTEXT :])[-_EDGE:]
+    head = mask_text(content[: _EDGE + _CONTEXT], cover)[:_EDGE]
+    tail = mask_text(content[-_EDGE - _CONTEXT :], cover)[-_EDGE:]
     return f"{head}{left_out}{tail}"

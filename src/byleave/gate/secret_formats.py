@@ -12,6 +12,29 @@ from functools import cached_property
 
 MASK_PREFIX = "[masked:"
 
+Cover = Callable[[str, str], str]
+"""What stands in the place of a secret: from its kind and its value."""
+
+_INERT = re.compile(r"[A-Za-z0-9_.~+/=@:%^!,#*?-]+")
+"""Signs that no shell, interpreter or template acts on. Everything else may be code."""
+
+
+def cover(kind: str, value: str) -> str:
+    """For the model, the record of results and logs: nothing of a secret is left."""
+    return f"{MASK_PREFIX}{kind}]"
+
+
+def cover_inert(kind: str, value: str) -> str:
+    """For calls, which people decide about: only what could not be code is covered, and its length is said."""
+    if not _INERT.fullmatch(value):
+        return value
+    return f"{MASK_PREFIX}{kind}, {len(value)} character{'' if len(value) == 1 else 's'}]"
+
+
+def cover_nothing(kind: str, value: str) -> str:
+    """For a person who asked to see what is masked in a call they decide about."""
+    return value
+
 
 @dataclass(frozen=True)
 class Format:
@@ -29,21 +52,21 @@ class Format:
         # Compiled when its needle is first seen: most never are, and a program must start quickly.
         return re.compile(self.source, self.flags)
 
-    def mask(self, text: str) -> str:
-        return self.pattern.sub(_replacer(f"{MASK_PREFIX}{self.kind}]"), text)
+    def mask(self, text: str, cover: Cover) -> str:
+        return self.pattern.sub(_replacer(self.kind, cover), text)
 
 
-def _replacer(mask: str) -> Callable[[re.Match[str]], str]:
+def _replacer(kind: str, cover: Cover) -> Callable[[re.Match[str]], str]:
     def replace(match: re.Match[str]) -> str:
         if not match.re.groups:
-            return mask
+            return cover(kind, match.group())
         whole, part = match.group(), match.group(1)
         if PLACEHOLDER.match(part):
             return whole
         start, end = match.span(1)
         if whole[: start - match.start()].endswith(MASK_PREFIX) and _REST_OF_MASK.fullmatch(part):
             return whole
-        return f"{whole[: start - match.start()]}{mask}{whole[end - match.start() :]}"
+        return f"{whole[: start - match.start()]}{cover(kind, part)}{whole[end - match.start() :]}"
 
     return replace
 
@@ -56,7 +79,7 @@ PLACEHOLDER = re.compile(
 )
 """What people write where a secret will stand."""
 
-_REST_OF_MASK = re.compile(r"[a-z0-9-]{1,40}\]")
+_REST_OF_MASK = re.compile(r"[a-z0-9-]{1,40}(?:, [0-9]{1,9} characters?)?\]")
 """`url-token]` of `https://[masked:url-token]@host`: its colon does not make it a user and a password."""
 
 _A = "[A-Za-z0-9]"
@@ -325,7 +348,7 @@ _WORDS_BY_NEEDLE = tuple((form.needle, form) for form in _WORDS)
 _SHORTEST_KEY = 20
 
 
-def mask_formats(text: str, lower: str) -> str:
+def mask_formats(text: str, lower: str, cover: Cover) -> str:
     """The text without secrets that are known by their form; `lower` is the text in lower case."""
     masked = text
     if len(text) >= _SHORTEST_KEY:
@@ -333,13 +356,13 @@ def mask_formats(text: str, lower: str) -> str:
             if around := _around(text, sign):
                 for needle, form in forms:
                     if needle in around:
-                        masked = form.mask(masked)
+                        masked = form.mask(masked, cover)
     for needle, form in _PLACES_BY_NEEDLE:
         if needle in text and form.also in lower:
-            masked = form.mask(masked)
+            masked = form.mask(masked, cover)
     for needle, form in _WORDS_BY_NEEDLE:
         if needle in lower and form.also in lower:
-            masked = form.mask(masked)
+            masked = form.mask(masked, cover)
     return masked
 
 

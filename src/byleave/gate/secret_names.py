@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from .secret_formats import MASK_PREFIX, PLACEHOLDER
+from .secret_formats import PLACEHOLDER, Cover
 
 _WORDS = ("key", "token", "secret", "pass", "pwd", "credential")
 _AFTER = (
@@ -109,7 +109,7 @@ class _Named:
         )
 
 
-def mask_named(text: str, lower: str) -> str:
+def mask_named(text: str, lower: str, cover: Cover) -> str:
     """The text with values behind telling names masked; `lower` is the text in lower case, of the same length."""
     pieces: list[str] = []
     done = 0
@@ -119,7 +119,7 @@ def mask_named(text: str, lower: str) -> str:
         if named is None or value is None or not _is_secret(text, named, value):
             continue
         group = value.lastgroup or "bare"
-        pieces += [text[done : value.start(group)], f"{MASK_PREFIX}{named.kind}]"]
+        pieces += [text[done : value.start(group)], cover(named.kind, value.group(group))]
         done = value.end(group)
     if not pieces:
         return text

@@ -3,16 +3,39 @@
 Secrets are known by their form (`secret_formats`), by the name before them (`secret_names`), or as the data of a
 Kubernetes Secret. The cost is linear whatever the text. If masking itself fails, the text is withheld, never passed on
 raw: that is a property of the functions here, so that no caller has to think of it.
+
+What a person decides about is masked with `cover_inert`: a mask never hides anything that could act, and says how many
+characters it hides.
 """
 
 import re
+from functools import partial
 from typing import Any, cast
 
 from .characters import whole_characters
-from .secret_formats import MASK_PREFIX, OPTION_NAME, PLACEHOLDER, mask_formats
+from .secret_formats import (
+    MASK_PREFIX,
+    OPTION_NAME,
+    PLACEHOLDER,
+    Cover,
+    cover,
+    cover_inert,
+    cover_nothing,
+    mask_formats,
+)
 from .secret_names import mask_named, telling_field
 
-__all__ = ["MASK_PREFIX", "WITHHELD", "mask_arguments", "mask_text", "mask_value"]
+__all__ = [
+    "MASK_PREFIX",
+    "WITHHELD",
+    "Cover",
+    "cover",
+    "cover_inert",
+    "cover_nothing",
+    "mask_arguments",
+    "mask_text",
+    "mask_value",
+]
 
 WITHHELD = f"{MASK_PREFIX}withheld] This text could not be checked for secrets."
 MAX_DEPTH = 200
@@ -49,53 +72,53 @@ _APART = {
 _USER_AND_PASSWORD = re.compile(r"(?![0-9]+:[0-9]+$)([^\s:/]*:)(\S.*)", re.DOTALL)
 
 
-def mask_text(text: str) -> str:
+def mask_text(text: str, cover: Cover = cover) -> str:
     """The text with what looks like a secret replaced by `[masked:…]`; the same object when there is nothing.
 
     Half a character (a lone surrogate) becomes U+FFFD: what is masked is what gets written and sent.
     """
     try:
-        return _mask(text)
+        return _mask(text, cover)
     except Exception:  # noqa: BLE001 - the boundary: whatever went wrong, the raw text must not pass
         return WITHHELD
 
 
-def mask_value(value: Any) -> Any:
+def mask_value(value: Any, cover: Cover = cover) -> Any:
     """As `mask_text` for every text in a JSON value; values under names such as `password` are masked whole."""
     try:
-        return _mask_value(value, 0)
+        return _mask_value(value, 0, cover)
     except Exception:  # noqa: BLE001 - the boundary: whatever went wrong, the raw value must not pass
         return WITHHELD
 
 
-def mask_arguments(args: list[str]) -> list[str]:
+def mask_arguments(args: list[str], cover: Cover = cover) -> list[str]:
     """A command and its arguments, masked one by one, by what stands before each and by what the command is."""
     try:
-        return _mask_command(args)
+        return _mask_command(args, cover)
     except Exception:  # noqa: BLE001 - the boundary: whatever went wrong, the raw arguments must not pass
         return [WITHHELD]
 
 
-def _mask(text: str) -> str:
+def _mask(text: str, cover: Cover) -> str:
     text = whole_characters(text)
     if len(text) < SHORTEST or (len(text) < SHORT and not _SUSPECT.search(text)):
         return text
     if "\x1b" in text or "\x9b" in text:
         # Colours stand between a name and its value, and touch the key they highlight.
         plain = _CONTROL_SEQUENCE.sub("", text)
-        masked = _mask_plain(plain)
+        masked = _mask_plain(plain, cover)
         if masked != plain:
             return masked
-    return _mask_plain(text)
+    return _mask_plain(text, cover)
 
 
-def _mask_plain(text: str) -> str:
+def _mask_plain(text: str, cover: Cover) -> str:
     lower = _lower(text)
-    masked = mask_formats(text, lower)
+    masked = mask_formats(text, lower, cover)
     if masked is not text:
         lower = _lower(masked)
-    masked = mask_named(masked, lower)
-    return _mask_manifest(masked) if "kind" in lower and "Secret" in masked else masked
+    masked = mask_named(masked, lower, cover)
+    return _mask_manifest(masked, cover) if "kind" in lower and "Secret" in masked else masked
 
 
 def _lower(text: str) -> str:
@@ -104,73 +127,77 @@ def _lower(text: str) -> str:
     return lower if len(lower) == len(text) else text.replace("\u0130", "I").lower()
 
 
-def _mask_manifest(text: str) -> str:
+def _mask_manifest(text: str, cover: Cover) -> str:
     """A Kubernetes Secret: whatever its entries are called, all of them are secret."""
     if _MANIFEST.search(text):
         parts = text.split("\n---")
-        text = "\n---".join(_MANIFEST_DATA.sub(_mask_block, part) if _MANIFEST.search(part) else part for part in parts)
+        block = partial(_mask_block, cover)
+        text = "\n---".join(_MANIFEST_DATA.sub(block, part) if _MANIFEST.search(part) else part for part in parts)
     if _MANIFEST_JSON.search(text):
-        text = _MANIFEST_JSON_DATA.sub(lambda data: _JSON_ENTRY.sub(_mask_entry, data.group()), text)
+        entry = partial(_mask_entry, cover)
+        text = _MANIFEST_JSON_DATA.sub(lambda data: _JSON_ENTRY.sub(entry, data.group()), text)
     return text
 
 
-def _mask_block(data: re.Match[str]) -> str:
+def _mask_block(cover: Cover, data: re.Match[str]) -> str:
     start = data.start("block") - data.start()
-    return data.group()[:start] + _MANIFEST_ENTRY.sub(_mask_entry, data.group("block"))
+    return data.group()[:start] + _MANIFEST_ENTRY.sub(partial(_mask_entry, cover), data.group("block"))
 
 
-def _mask_entry(entry: re.Match[str]) -> str:
+def _mask_entry(cover: Cover, entry: re.Match[str]) -> str:
     name, value = [part for part in entry.groups() if part is not None]
     bare = value.strip("\"'")
     if len(bare) < 3 or PLACEHOLDER.match(bare):
         return entry.group()
-    return f"{name}{MASK_PREFIX}secret]"
+    covered = cover("secret", bare)
+    return entry.group() if covered == bare else name + covered
 
 
-def _mask_value(value: Any, depth: int) -> Any:
+def _mask_value(value: Any, depth: int, cover: Cover) -> Any:
     if isinstance(value, str):
-        return _mask(value)
+        return _mask(value, cover)
     if depth > MAX_DEPTH:
         return WITHHELD
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()
-        return {_mask(str(key)): _mask_field(str(key), item, depth + 1) for key, item in items}
+        return {_mask(str(key), cover): _mask_field(str(key), item, depth + 1, cover) for key, item in items}
     if isinstance(value, (list, tuple)):
-        return _mask_list(cast("list[Any]", value), depth + 1)
+        return _mask_list(cast("list[Any]", value), depth + 1, cover)
     return value
 
 
-def _mask_field(key: str, value: Any, depth: int) -> Any:
+def _mask_field(key: str, value: Any, depth: int, cover: Cover) -> Any:
     if isinstance(value, str) and value and telling_field(key) and not PLACEHOLDER.match(value):
-        return f"{MASK_PREFIX}{whole_characters(key.lower()[:40])}]"
-    return _mask_value(value, depth)
+        return cover(whole_characters(key.lower()[:40]), value)
+    return _mask_value(value, depth, cover)
 
 
-def _mask_list(values: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
+def _mask_list(values: list[Any] | tuple[Any, ...], depth: int, cover: Cover) -> list[Any]:
     """Items of a list; one behind an option such as `--token` is what the option says it is."""
     masked: list[Any] = []
     before: Any = None
     for item in values:
         named = isinstance(before, str) and isinstance(item, str) and OPTION_NAME.fullmatch(before) is not None
-        masked.append(f"{MASK_PREFIX}option]" if named and item[:1] not in ("", "-") else _mask_value(item, depth))
+        hides = named and item[:1] not in ("", "-")
+        masked.append(cover("option", item) if hides else _mask_value(item, depth, cover))
         before = item
     return masked
 
 
-def _mask_command(args: list[str]) -> list[str]:
-    masked = cast("list[str]", _mask_list(args, 1))
+def _mask_command(args: list[str], cover: Cover) -> list[str]:
+    masked = cast("list[str]", _mask_list(args, 1, cover))
     if not args:
         return masked
     command = args[0].rpartition("/")[2]
     glued, apart = _GLUED.get(command), _APART.get(command, ())
     for at, argument in enumerate(args):
         if at and args[at - 1] in apart:
-            masked[at] = _mask_login(argument) if command == "curl" else f"{MASK_PREFIX}option]"
+            masked[at] = _mask_login(argument, cover) if command == "curl" else cover("option", argument)
         elif at and glued and argument.startswith(glued) and len(argument) > len(glued):
-            masked[at] = f"{glued}{MASK_PREFIX}option]"
+            masked[at] = glued + cover("option", argument.removeprefix(glued))
     return masked
 
 
-def _mask_login(argument: str) -> str:
+def _mask_login(argument: str, cover: Cover) -> str:
     found = _USER_AND_PASSWORD.fullmatch(argument)
-    return _mask(argument) if found is None else f"{found.group(1)}{MASK_PREFIX}option]"
+    return _mask(argument, cover) if found is None else found.group(1) + cover("option", found.group(2))

@@ -23,6 +23,10 @@ class ApprovalsQuery(Word):
     project_id: Identifier | None = Field(default=None, description="Only those of this project.")
 
 
+class WholeQuery(Word):
+    reveal: bool = Field(default=False, description="Also what is masked in the question.")
+
+
 async def approve(request: Request) -> Response:
     body = await read_body(request, ApproveBody)
     return await _decide(request, approve=True, digest=body.digest, scope=body.scope, terms=body.terms)
@@ -44,8 +48,9 @@ async def confirm(request: Request) -> Response:
 
 
 async def whole_call(request: Request) -> Response:
-    user_id = principal_of(request).user_id
-    return JsonAnswer(await parts_of(request).approvals.whole_call(request.path_params["approval_id"], user_id))
+    reveal = read_query(request, WholeQuery).reveal
+    approvals, user_id = parts_of(request).approvals, principal_of(request).user_id
+    return JsonAnswer(await approvals.whole_call(request.path_params["approval_id"], user_id, reveal=reveal))
 
 
 async def change(request: Request) -> Response:
@@ -164,11 +169,13 @@ ROUTES = (
         "/my/approvals/{approval_id}/whole",
         whole_call,
         "All of what waits",
-        "Where a question shows a part of a long content, this shows all of it, secrets masked.",
+        "Where a question shows a part of a long content, this shows all of it. What looks like a secret and could not "
+        "act is masked, with its length; `reveal` shows that too.",
         "approvals",
         frozenset({Scope.CHAT, Scope.APPROVE}),
+        query=WholeQuery,
         answer="WholeCall",
-        errors=(404,),
+        errors=(400, 404),
     ),
     Route(
         "GET",

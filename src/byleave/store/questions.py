@@ -14,7 +14,7 @@ from byleave.protocol.events import ApprovalDecided, ApprovalRequested
 from byleave.protocol.grants import Suggestion
 from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus
-from byleave.protocol.values import new_id
+from byleave.protocol.values import JsonObject, new_id
 
 from . import moves, replaced
 from .database import Transaction
@@ -41,6 +41,8 @@ class Question:
     inspection: Inspection | None = None
     """Small: the text of a long file that would be replaced is in `replaced`."""
     replaced: str | None = None
+    tool_params: JsonObject | None = None
+    """As the person sees them: what could act is not masked, and a mask says how much it covers. None: as recorded."""
     along: Callable[[Sequence[str]], str] | None = None
     """Where code of the workspace runs: words about what changed unseen and may run along."""
 
@@ -76,7 +78,7 @@ def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, quest
             "session_id": execution.session_id,
             "agent_id": execution.agent_id,
             "tool_name": execution.tool_name,
-            "tool_params": execution.tool_params,
+            "tool_params": execution.tool_params if question.tool_params is None else plain_json(question.tool_params),
             "digest": execution.digest,
             "risk_level": execution.risk_level.value,
             "findings": execution.findings,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from byleave.gate import CommandValidator, mask_text, secret_name
+from byleave.gate import CommandValidator, cover_inert, mask_text, secret_name
 from byleave.gate.scripts import package_scripts
 from byleave.protocol.errors import ByleaveError, ToolFailure
 from byleave.protocol.inspections import MAX_SEEN_TEXT, Inspection, SeenFile
@@ -147,7 +147,7 @@ class _Call:
         if look.sha256 != MISSING and not secret_name(look.path) and not secret_name(look.real or ""):
             text = self._text(look)
         # Masked in more than is shown: half a secret no longer looks like one.
-        shown = None if text is None else mask_text(text[: 4 * MAX_SEEN_TEXT])
+        shown = None if text is None else mask_text(text[: 4 * MAX_SEEN_TEXT], cover_inert)
         return SeenFile(
             path=look.path,
             sha256=look.sha256,

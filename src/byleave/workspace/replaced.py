@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 
-from byleave.gate import mask_text, secret_name
+from byleave.gate import cover_inert, mask_text, secret_name
 from byleave.protocol.changes import MAX_SHOWN_TEXT
 from byleave.protocol.digests import plain_json
 from byleave.protocol.errors import ByleaveError, PathValidationError, ToolFailure
@@ -143,7 +143,7 @@ def _text(data: bytes, path: str, real: str) -> tuple[str | None, str | None]:
         return None, "It is not text in UTF-8."
     if len(data) > _KEPT or len(text) > MAX_SHOWN_TEXT:
         return None, "It is too long to be shown here."
-    masked = mask_text(text)
+    masked = mask_text(text, cover_inert)
     if len(masked) > 2 * MAX_SHOWN_TEXT or len(plain_json(masked).encode()) > _MAX_SENT:
         return None, "It is too long to be shown here."
     return masked, None

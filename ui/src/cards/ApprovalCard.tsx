@@ -15,6 +15,7 @@ import { useDeciding } from "./deciding";
 import { useGuard } from "./guard";
 import { Headline } from "./Headline";
 import { Inspected } from "./Inspected";
+import { Masked } from "./Masked";
 import { Parameters } from "./Parameters";
 import { Risk } from "./Risk";
 import { SettledLine } from "./SettledLine";
@@ -96,6 +97,7 @@ export function ApprovalCard(props: ApprovalCardProps) {
           <Why question={question} />
           <Asker question={question} />
           <Exactly question={question} />
+          <Masked question={question} shown={shownOf(question, loaded)} api={api} />
           <Inspected inspection={question.inspection} folded={isWrite} />
         </div>
         {settled === null ? (
@@ -120,6 +122,12 @@ export function ApprovalCard(props: ApprovalCardProps) {
       </div>
     </article>
   );
+}
+
+/** What of a call is shown, and may be masked: a write's content is in its difference, where there is one. */
+function shownOf({ tool_params }: Question, loaded: ReturnType<typeof useChange>): string {
+  const after = loaded && "change" in loaded ? loaded.change.change.after : null;
+  return after ?? Object.values(tool_params).flat().map(String).join("\n");
 }
 
 function Why({ question }: { question: Question }) {

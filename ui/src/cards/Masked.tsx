@@ -1,0 +1,36 @@
+// What is masked in a question: how many places and characters, and the real values when the person asks for them. They
+// are fetched then, shown here alone, and kept nowhere.
+
+import { useState } from "react";
+import type { Api } from "../api";
+import type { Question } from "../state/model";
+import { Lines } from "../text/Lines";
+import { counted } from "../text/words";
+import { told } from "./told";
+
+const MASK = /\[masked:[^\],]{1,60}, (\d{1,9}) characters?\]/g;
+
+export function Masked({ question, shown, api }: { question: Question; shown: string; api: Api }) {
+  const [real, setReal] = useState<string | null>(null);
+  const [problem, setProblem] = useState<string | null>(null);
+  const places = [...shown.matchAll(MASK)];
+  if (places.length === 0) return null;
+  const hidden = places.reduce((sum, [, many]) => sum + Number(many), 0);
+  if (real !== null) return <Lines text={real} start={null} label="The call with nothing masked" />;
+  const load = async () => {
+    try {
+      setReal((await api.whole(question.id, true)).text);
+    } catch (error) {
+      setProblem(told(error));
+    }
+  };
+  return (
+    <p className="card-told">
+      Looks like secrets: {counted(hidden, "character")} masked in {counted(places.length, "place")}.{" "}
+      <button type="button" onClick={load}>
+        Show them
+      </button>{" "}
+      {problem && <span role="alert">{problem}</span>}
+    </p>
+  );
+}

@@ -384,6 +384,6 @@ async def test_a_question_can_try_a_rule_and_show_the_whole_call(link: Any, requ
     assert question.whole is not None
     assert (await question.preview(SRC)).sentence.startswith("It would have covered")
     assert link.tried == [SRC]
-    assert await question.whole(False) == "all of approval_1, masked"
-    assert await question.whole(True) == "all of approval_1"
+    for reveal, text in ((False, "all of approval_1, masked"), (True, "all of approval_1")):
+        assert await question.whole(reveal) == text
     await desk.close()

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from byleave.server import server_secret
 from byleave.settings import ServerSettings
 from harness.engine import Editor, EngineError, open_engine
 from harness.ports import free_port
-from harness.processes import Site, User, open_site
+from harness.processes import Site, User, environment, open_site
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.promise("C-engine")]
 
@@ -82,7 +84,7 @@ async def test_a_call_runs_and_the_editor_hears_of_each_step(
     assert (await editor.hears("isolation/found"))["backend"] == "bwrap"
     diagnosis = await editor.ask("diagnostics")
     assert (diagnosis["connection"], diagnosis["unsent"], diagnosis["running"]) == ("connected", 0, [])
-    assert diagnosis["history"][0]["tool_id"] == answer["tool_id"]
+    assert [(one["tool_id"], one["result"]) for one in diagnosis["history"]] == [(answer["tool_id"], None)]
 
 
 async def test_output_comes_while_a_command_runs_and_the_editor_leaving_ends_it(
@@ -142,6 +144,10 @@ async def test_changes_are_listed_previewed_undone_and_brought_back(
     assert [one["path"] for one in listed["changes"]] == ["b.txt"]
     assert [one["paths"] for one in listed["undone"]] == [["a.txt"]]
     assert [method for method, _ in editor.told if method == "undo/done"] == [], "it asked for it itself"
+    (workspace / "a.txt").write_text("mine\n")
+    with pytest.raises(EngineError, match=r"Nothing was brought back: a\.txt changed since the undo"):
+        await editor.ask("undo/bringBack", tool_id=done["undo_id"])
+    (workspace / "a.txt").write_text("alpha\n")
     back = await editor.ask("undo/bringBack", tool_id=done["undo_id"])
     assert back["message"] == "Brought back: it is as it was before the undo."
     assert (workspace / "a.txt").read_text() == "beta\n"
@@ -344,13 +350,7 @@ async def test_another_protocol_and_a_request_before_the_first_are_refused(site:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"Content-Length: 5\r\n\r\n[1,2]",
-        b"Content-Length: 99999999999\r\n\r\n",
-        b"x" * 5000 + b"\n",
-    ],
+    "data", [b"GET / HTTP/1.1\r\n\r\n", b"Content-Length: 99999999999\r\n\r\n", b"x" * 5000 + b"\n"]
 )
 async def test_what_is_no_message_ends_the_engine_with_a_sentence(site: Site, data: bytes) -> None:
     async with open_engine(site.home) as editor:
@@ -358,7 +358,76 @@ async def test_what_is_no_message_ends_the_engine_with_a_sentence(site: Site, da
             await editor.write(data)
         async with asyncio.timeout(30):
             assert await editor.process.wait() == 1
-    assert "error: What arrives on stdin is no JSON-RPC message" in (site.home.parent / "engine.log").read_text()
+    log = (site.home.parent / "engine.log").read_text()
+    assert "error: What arrives on stdin is no message with a Content-Length." in log
+
+
+@pytest.mark.parametrize("body", [b"[1,2]", b"{", b'"\xff"', b"[" * 5000 + b"]" * 5000, b"null"])
+async def test_a_message_that_is_no_request_is_told_and_the_next_is_answered(editor: Editor, body: bytes) -> None:
+    await editor.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    assert (await editor.ask("diagnostics"))["connection"] == "none"
+    assert [answer["error"]["code"] for answer in editor.unasked] == [-32600]
+
+
+async def test_feeds_that_are_closed_or_left_with_their_server_leave_room_for_others(
+    editor: Editor, site: Site, project: str
+) -> None:
+    path = f"/my/projects/{project}/chat/stream?execute=false"
+    for number in range(20):
+        await editor.use(site.url, site.token("alice"))
+        await editor.ask("server/openFeed", feed=number, path=path)
+        if number % 2:
+            await editor.ask("server/closeFeed", feed=number)
+    await editor.ask("server/openFeed", feed=20, path=path)
+    await editor.hears("server/feedOpened", lambda told: told["feed"] == 20)
+
+
+async def test_an_editor_that_reads_nothing_holds_up_no_call_and_no_end(
+    site: Site, user: User, project: str, tmp_path: Path
+) -> None:
+    """Neither its log nor its messages: the editor is stuck, and the agent goes on."""
+    (tmp_path / "a.txt").write_text("x" * 100)
+    command = [sys.executable, "-m", "byleave.cli.main", "connect", "--stdio"]
+    pipe = subprocess.PIPE
+    requests: list[tuple[str, dict[str, Any]]] = [
+        ("initialize", {"protocol": ENGINE_PROTOCOL}),
+        ("server/use", {"server_url": site.url, "token": site.token("alice")}),
+        ("workspace/connect", {"project_id": project, "workspace": str(tmp_path)}),
+    ]
+    with subprocess.Popen(command, env=environment(site.home), stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        for number, (method, params) in enumerate(requests):
+            body = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()
+            process.stdin.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        process.stdin.flush()
+        for _ in range(300):
+            assert (await user.execute(project, "read_file", path="a.txt"))["status"] == "completed"
+        process.stdin.close()
+        assert await asyncio.to_thread(process.wait, 30) == 0
+
+
+async def test_what_the_editor_runs_ends_when_the_folder_is_left(connected: tuple[Editor, Path]) -> None:
+    editor, workspace = connected
+    params = {"command": "python3", "args": ["-c", SLEEPER], "timeout": 100}
+    running = asyncio.create_task(editor.ask("tool/run", tool_name="execute_command", tool_params=params))
+    while not (workspace / "began").exists():
+        await asyncio.sleep(0.02)
+    await editor.ask("workspace/disconnect")
+    with pytest.raises(EngineError, match="The folder was left while this ran"):
+        await running
+
+
+async def test_an_editor_that_leaves_in_the_middle_of_disconnecting_loses_no_report(
+    connected: tuple[Editor, Path], user: User, project: str
+) -> None:
+    editor, _ = connected
+    asked = await user.execute(project, "execute_command", command="python3", args=["-c", SLEEPER], timeout=120)
+    tool_id = await allowed(user, asked)
+    await editor.hears("execution/output")
+    await editor.send({"jsonrpc": "2.0", "id": 99, "method": "workspace/disconnect", "params": {}})
+    await editor.ask("diagnostics")  # it has begun to
+    assert await editor.leave() == 0
+    assert (await user.end_of(tool_id))["error_type"] == "cancelled"
 
 
 async def test_it_ends_when_asked_when_stopped_and_when_its_parent_dies(site: Site) -> None:

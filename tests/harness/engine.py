@@ -29,6 +29,8 @@ class Editor:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.told: list[tuple[str, dict[str, Any]]] = []
+        self.unasked: list[dict[str, Any]] = []
+        """Answers to what was no request of `ask`."""
         self._news = asyncio.Condition()
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
@@ -88,6 +90,9 @@ class Editor:
                 async with self._news:
                     self.told.append((message["method"], message["params"]))
                     self._news.notify_all()
+                continue
+            if message["id"] not in self._answers:
+                self.unasked.append(message)
                 continue
             answer = self._answers.pop(message["id"])
             if "error" in message:

@@ -70,6 +70,7 @@ KEEP_ALIVE_SECONDS = 4.0
 """Below the 5 s after which servers close an idle connection: a post never meets one that is just closing."""
 MAX_PROBLEM_BYTES = 64 * 1024
 LARGE_BYTES = 1 << 20
+MAX_ASKED_BYTES = 32 << 20
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -292,7 +293,13 @@ class ServerApi:
         """One request as it is: the answer's status, its body, and the server's clock."""
         seconds = ANSWER_SECONDS + len(data or b"") / 100_000
         async with self._asked(method, path, {}, data, seconds) as response:
-            return response.status, await response.read(), server_date(response)
+            body = b""
+            while piece := await response.content.read(MAX_ASKED_BYTES + 1 - len(body)):
+                body += piece
+                if len(body) > MAX_ASKED_BYTES:
+                    response.close()
+                    raise UnreachableError(f"The server at {self.server_url} answered more than can be shown.")
+            return response.status, body, server_date(response)
 
     @asynccontextmanager
     async def _asked(

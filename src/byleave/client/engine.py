@@ -26,6 +26,7 @@ from byleave.protocol.errors import (
     ByleaveError,
     CallerError,
     ConfigurationError,
+    ExecutionCancelled,
     NotFound,
     SignedOut,
     UnreachableError,
@@ -35,6 +36,7 @@ from byleave.protocol.executions import ClientResult
 from byleave.protocol.values import Word, now
 from byleave.settings import ClientSettings
 from byleave.workspace.looking import DiskView
+from byleave.workspace.undo_words import named
 
 from .api import ServerApi
 from .connection import ClientConnection, connect_client
@@ -90,6 +92,9 @@ class Engine:
         """One change of server or workspace at a time."""
         self._connection: ClientConnection | None = None
         self._running: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
+        self._own_calls: set[asyncio.Task[Any]] = set()
+        """Tools that the editor runs itself."""
         self._state = "none"
         self._isolation: messages.IsolationFound | None = None
         self._undoing: dict[str, str | None] = {}
@@ -175,9 +180,11 @@ class Engine:
         return messages.Nothing()
 
     async def _leave_server(self) -> None:
-        for task in [*self._feeds.values()]:
+        feeds = [*self._feeds.values()]
+        self._feeds.clear()
+        for task in feeds:
             task.cancel()
-        await asyncio.gather(*self._feeds.values(), return_exceptions=True)
+        await asyncio.gather(*feeds, return_exceptions=True)
         api, self._api, self._token = self._api, None, ""
         if api is not None:
             await api.close()
@@ -208,21 +215,20 @@ class Engine:
     async def _read_feed(self, api: ServerApi, asked: messages.OpenFeed) -> None:
         number = asked.feed
         stream = api.feed_at(asked.path, asked.last_event_id)
-        status = 0
         try:
             async with stream:
                 self._tell("server/feedOpened", messages.FeedRef(feed=number))
                 async for frame in stream.frames():
                     data = frame.data.decode("utf-8", "replace")
-                    self._tell(
-                        "server/feedFrame", messages.FeedFrame(feed=number, id=frame.id, event=frame.event, data=data)
-                    )
+                    told = messages.FeedFrame(feed=number, id=frame.id, event=frame.event, data=data)
+                    self._tell("server/feedFrame", told)
                     await self._channel.drain()
-        except ByleaveError as error:
+        except asyncio.CancelledError:
+            raise  # it was closed from there: nobody listens
+        except Exception as error:  # noqa: BLE001 - a boundary: whatever a server sends, the editor hears that it is over
             log.debug("feed closed", error=type(error).__name__)
-            status = 0 if stream.status == 200 else stream.status
-        # Not for one that was closed from there: it is cancelled, and nobody listens.
         self._feeds.pop(number, None)
+        status = 0 if stream.status == 200 else stream.status
         self._tell("server/feedClosed", messages.FeedClosed(feed=number, status=status))
 
     # The workspace
@@ -244,7 +250,7 @@ class Engine:
                 asked.workspace,
                 on_connection=self._on_connection,
                 on_undone=self._on_undone,
-                observer=_Told(self._tell),
+                observer=_Told(self._tell, self._channel),
             )
             self._running = asyncio.create_task(self._stay(connection))
         return messages.WorkspaceConnected(
@@ -257,12 +263,19 @@ class Engine:
         return messages.Nothing()
 
     async def _leave_workspace(self) -> None:
-        """End what runs there, the whole tree of it, and report it."""
+        """End what runs there, the whole tree of it, and report it; also when whoever asked for it goes away."""
+        if self._leaving is None:
+            self._leaving = asyncio.create_task(self._close_workspace())
+            self._leaving.add_done_callback(lambda _: setattr(self, "_leaving", None))
+        await asyncio.shield(self._leaving)
+
+    async def _close_workspace(self) -> None:
         connection, self._connection = self._connection, None
         running, self._running = self._running, None
-        if running is not None:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+        ending = [*self._own_calls, *([] if running is None else [running])]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
         if connection is not None:
             await connection.close()
         self._state, self._isolation = "none", None
@@ -306,9 +319,20 @@ class Engine:
 
     async def _run_tool(self, asked: messages.RunTool) -> Word:
         connection = self._connected
-        result = await run_here(connection.handler.gate, connection.workspace, asked.tool_name, asked.tool_params)
-        connection.handler.forget_reads()
-        return messages.RanTool(result=mask_value(result))
+        call = asyncio.create_task(
+            run_here(connection.handler.gate, connection.workspace, asked.tool_name, asked.tool_params)
+        )
+        self._own_calls.add(call)
+        try:
+            return messages.RanTool(result=mask_value(await call))
+        except asyncio.CancelledError:
+            if not call.cancelled():
+                call.cancel()  # the editor went away
+                raise
+            raise ExecutionCancelled("The folder was left while this ran; part of its effect may remain.") from None
+        finally:
+            self._own_calls.discard(call)
+            connection.handler.forget_reads()
 
     async def _resolve_path(self, asked: messages.ResolvePath) -> Word:
         connection = self._connected
@@ -359,6 +383,8 @@ class Engine:
         """Undo an undo. Only this machine knows of it."""
         connection = self._connected
         plan = await asyncio.to_thread(connection.workspace.undoing.look, asked.tool_id)
+        if plan.conflicts:
+            raise CallerError(f"Nothing was brought back: {named(plan.conflicts)} changed since the undo.")
         _, undo_id = await self._undo_here(connection, asked.tool_id, plan.plan, partial=False)
         return messages.Undone(message=BROUGHT_BACK, undo_id=undo_id)
 
@@ -396,15 +422,19 @@ class Engine:
             running=[] if handler is None else [one.event.tool_id for one in handler.active],
             queued=[] if handler is None else [event.tool_id for event in handler.queued],
             unsent=0 if connection is None else connection.unsent,
-            history=[] if handler is None else [_masked(result) for result in handler.history[-20:]],
+            # How calls ended, not what they read: this is made to be sent to somebody.
+            history=[]
+            if handler is None
+            else [_masked(one).model_copy(update={"result": None}) for one in handler.history[-20:]],
         )
 
 
 class _Told(ExecutionObserver):
     """Tells the editor of executions, with secrets masked."""
 
-    def __init__(self, tell: Callable[[str, Word], None]) -> None:
+    def __init__(self, tell: Callable[[str, Word], None], channel: Channel) -> None:
         self._tell = tell
+        self._channel = channel
 
     def started(self, event: ExecutionSignal) -> None:
         params = shown_params(event.tool_name, event.tool_params)
@@ -422,6 +452,8 @@ class _Told(ExecutionObserver):
         )
 
     def output(self, tool_id: str, stream: Stream, text: str) -> None:
+        if self._channel.crowded:
+            return  # the result has it all
         self._tell("execution/output", messages.ExecutionOutput(tool_id=tool_id, stream=stream, text=text))
 
     def ended(self, result: ClientResult) -> None:

@@ -6,7 +6,7 @@ fatal; the content of an event is never logged.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Protocol, Self, get_args
@@ -138,6 +138,6 @@ def server_date(response: aiohttp.ClientResponse) -> datetime | None:
     """The server's clock when it answered."""
     header = response.headers.get("Date")
     try:
-        return parsedate_to_datetime(header) if header else None
-    except ValueError:
+        return parsedate_to_datetime(header).astimezone(UTC) if header else None
+    except (ValueError, OverflowError):
         return None

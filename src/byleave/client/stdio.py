@@ -1,12 +1,14 @@
 """JSON-RPC 2.0 on a pair of pipes, framed by `Content-Length` as language servers do it.
 
-`Channel.serve` answers requests side by side until the other end closes its pipe; then it returns. A message that is no
-JSON-RPC ends the conversation: after it nobody could tell where the next one begins. Nothing here knows a method.
+`Channel.serve` answers requests side by side until the other end closes its pipe; then it returns. What has no
+Content-Length ends the conversation: nobody could tell where the next message begins. Nothing here knows a method.
 """
 
 import asyncio
 import json
+import logging
 import os
+import stat
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -17,6 +19,8 @@ from .log import log
 
 MAX_HEADER_BYTES = 4096
 MAX_BODY_BYTES = 256 * 1024 * 1024
+CROWDED_BYTES = 8 * 1024 * 1024
+INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
@@ -24,6 +28,8 @@ FAILED = -32000
 """A `ByleaveError`: `data` has its class's name and its hint."""
 
 Handler = Callable[[str, Any], Awaitable[Any]]
+
+_END = object()
 
 
 class MethodNotFound(CallerError):
@@ -46,7 +52,7 @@ class Channel:
     async def serve(self, handle: Handler) -> None:
         """Answer until the other end goes away; requests that are still worked on then are cancelled."""
         try:
-            while (message := await self._read()) is not None:
+            while (message := await self._read()) is not _END:
                 task = asyncio.create_task(self._answer(handle, message))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -60,6 +66,11 @@ class Channel:
         """Say something that needs no answer. Never raises: whoever listened may have gone."""
         self._write({"jsonrpc": "2.0", "method": method, "params": params})
 
+    @property
+    def crowded(self) -> bool:
+        """True if the other end has not read for so long that what can be done without should not be sent."""
+        return self._writer.transport.get_write_buffer_size() > CROWDED_BYTES
+
     async def drain(self) -> None:
         """Wait until the other end has read enough: who sends much without it fills our memory."""
         try:
@@ -67,8 +78,8 @@ class Channel:
         except OSError:
             self._gone = True
 
-    async def _read(self) -> dict[str, Any] | None:
-        """The next message; None when there is none any more."""
+    async def _read(self) -> Any:
+        """The next message, whatever it is; `_END` when there is none any more."""
         length: int | None = None
         try:
             while line := (await self._reader.readuntil(b"\n")).strip():
@@ -76,17 +87,22 @@ class Channel:
                 if name.strip().lower() == b"content-length" and value.strip().isdigit():
                     length = int(value)
             if length is None or length > MAX_BODY_BYTES:
-                raise ConfigurationError("What arrives on stdin is no JSON-RPC message with a Content-Length.")
-            message: Any = json.loads(await self._reader.readexactly(length))
+                raise ConfigurationError("What arrives on stdin is no message with a Content-Length.")
+            body = await self._reader.readexactly(length)
         except asyncio.IncompleteReadError:
-            return None
-        except (asyncio.LimitOverrunError, ValueError, RecursionError):
-            raise ConfigurationError("What arrives on stdin is no JSON-RPC message.") from None
-        if not isinstance(message, dict):
-            raise ConfigurationError("What arrives on stdin is no JSON-RPC message.")
-        return cast("dict[str, Any]", message)
+            return _END
+        except asyncio.LimitOverrunError:
+            raise ConfigurationError("What arrives on stdin is no message with a Content-Length.") from None
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            return body  # answered as no request
 
-    async def _answer(self, handle: Handler, message: dict[str, Any]) -> None:
+    async def _answer(self, handle: Handler, given: Any) -> None:
+        if not isinstance(given, dict):
+            self._write({"jsonrpc": "2.0", "id": None, "error": {"code": INVALID_REQUEST, "message": "No request."}})
+            return
+        message = cast("dict[str, Any]", given)
         number, method = message.get("id"), message.get("method")
         if not isinstance(method, str) or number is None:
             return  # an answer to nothing we asked, or a notification: none means anything here
@@ -122,6 +138,10 @@ async def own_channel() -> AsyncGenerator[Channel]:
     Both move to descriptors that no child inherits; in their places are /dev/null and stderr, so that a stray `print`
     cannot break the wire and a command cannot speak on it.
     """
+    # Who does not read our log must not hold us up: a line that finds no room is dropped.
+    if stat.S_ISFIFO(os.fstat(2).st_mode):
+        os.set_blocking(2, False)
+        logging.raiseExceptions = False
     if os.isatty(0):
         raise ConfigurationError(
             "`byleave connect --stdio` speaks with a program, not with a person.",

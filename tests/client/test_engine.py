@@ -373,13 +373,13 @@ async def test_feeds_that_are_closed_or_left_with_their_server_leave_room_for_ot
     editor: Editor, site: Site, project: str
 ) -> None:
     path = f"/my/projects/{project}/chat/stream?execute=false"
-    for number in range(20):
+    for number in range(40):
         await editor.use(site.url, site.token("alice"))
         await editor.ask("server/openFeed", feed=number, path=path)
         if number % 2:
             await editor.ask("server/closeFeed", feed=number)
-    await editor.ask("server/openFeed", feed=20, path=path)
-    await editor.hears("server/feedOpened", lambda told: told["feed"] == 20)
+    await editor.ask("server/openFeed", feed=40, path=path)
+    await editor.hears("server/feedOpened", lambda told: told["feed"] == 40)
 
 
 async def test_an_editor_that_reads_nothing_holds_up_no_call_and_no_end(

@@ -7,7 +7,7 @@ import { registerCommands } from "./editor/commands.js";
 import { Connector } from "./editor/connector.js";
 import { Differences } from "./editor/diffs.js";
 import { openFile } from "./editor/files.js";
-import { gettingEngine, openFolders } from "./editor/getting_engine.js";
+import { agentFolders, gettingEngine } from "./editor/getting_engine.js";
 import { LocalServer } from "./editor/local_server.js";
 import { ChannelLog } from "./editor/log.js";
 import { OutputTerminal } from "./editor/output.js";
@@ -29,14 +29,15 @@ export function activate(context: vscode.ExtensionContext): void {
   const output = new OutputTerminal();
   const status = new StatusBar();
   const installing = new AbortController();
-  const program = gettingEngine(context, log, installing.signal);
-  const local = new LocalServer(log, program);
   const projects = new Projects(context.globalState);
+  const folders = () => agentFolders(projects, context.globalStorageUri.fsPath);
+  const program = gettingEngine(context, folders, log, installing.signal);
+  const local = new LocalServer(log, program, folders);
   const engine = new Engine({
     program,
     directory: context.globalStorageUri.fsPath,
     env: process.env,
-    folders: openFolders,
+    folders,
     log,
     gaveUp: (problem) => connector.engineGone(problem),
     lostFolder: (problem) => connector.live?.lostFolder(problem),

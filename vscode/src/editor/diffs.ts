@@ -8,13 +8,15 @@ import type { Asked } from "../tools/ToolHandler.js";
 
 export const SCHEME = "byleave-change";
 const MOST_KEPT = 40;
+/** Nobody has read a diff that is younger. */
+const UNREAD_MS = 500;
 /** The diffs, by address, whose title bar has Allow and Deny. */
 const ASKING = "byleave.askingDiffs";
 
 export class Differences implements vscode.TextDocumentContentProvider, vscode.Disposable {
   readonly #texts = new Map<string, string>();
-  /** The question of each diff that asks, by the address of its right side. */
-  readonly #asking = new Map<string, Asked>();
+  /** The question of each diff that asks, by the address of its right side, and since when it is in sight. */
+  readonly #asking = new Map<string, { readonly question: Asked; readonly since: number }>();
   readonly #registered: vscode.Disposable[];
   #next = 1;
 
@@ -39,7 +41,7 @@ export class Differences implements vscode.TextDocumentContentProvider, vscode.D
   /** What a write that waits would change, with Allow and Deny beside it. */
   async ask(question: Asked, path: string, before: string, after: string, preserveFocus: boolean): Promise<void> {
     const [left, right] = [this.#keep("current", path, before), this.#keep("proposed", path, after)];
-    this.#asking.set(right.toString(), question);
+    this.#asking.set(right.toString(), { question, since: Date.now() });
     this.#tell();
     await open(left, right, `${visible(path)}: current ↔ proposed (${question.risk})`, preserveFocus);
   }
@@ -50,15 +52,17 @@ export class Differences implements vscode.TextDocumentContentProvider, vscode.D
     await open(left, now ?? this.#keep("gone", path, ""), `${visible(path)}: before the agent ↔ now`, false);
   }
 
-  /** The question of a diff: the one a button was pressed in, else the one in sight. */
+  /** The question of a diff: the one a button was pressed in, else the one in sight. Null for one that just appeared. */
   questionOf(uri: vscode.Uri | undefined): Asked | null {
     const shown = uri ?? rightOf(vscode.window.tabGroups.activeTabGroup.activeTab);
-    return (shown && this.#asking.get(shown.toString())) ?? null;
+    const found = shown && this.#asking.get(shown.toString());
+    // A press that was meant for what stood there before answers nothing.
+    return found && Date.now() - found.since >= UNREAD_MS ? found.question : null;
   }
 
   /** A question is over: its diffs ask nothing any more, and are closed. */
   over(questionId: string): void {
-    const over = [...this.#asking].filter(([, { id }]) => id === questionId).map(([uri]) => uri);
+    const over = [...this.#asking].filter(([, { question }]) => question.id === questionId).map(([uri]) => uri);
     for (const uri of over) this.#asking.delete(uri);
     if (over.length === 0) return;
     this.#tell();

@@ -1,25 +1,29 @@
 // Getting the engine's program, in the editor's way: the person's settings and storage, progress while it is installed,
 // and one sentence with one button when there is none.
 
+import { relative } from "node:path";
 import * as vscode from "vscode";
 import { oneLine } from "../../../ui/src/text/visible.js";
 import { EngineProblem, type EngineProgram, findEngine } from "../engine/program.js";
 import type { Log } from "./log.js";
 import { notice } from "./notices.js";
+import type { Projects } from "./projects.js";
 import { readSettings } from "./settings.js";
 
 const ACTS = { "Open Settings": "byleave.openSettings", "Try Again": "byleave.connect", "Show Log": "byleave.showLog" };
 
-/** The folders of the window that are on this machine's disk. */
-export function openFolders(): string[] {
-  return (vscode.workspace.workspaceFolders ?? [])
-    .filter(({ uri }) => uri.scheme === "file")
-    .map(({ uri }) => uri.fsPath);
+/** Folders that agents work in, or worked in: those of the window, and those that were ever connected. */
+export function agentFolders(projects: Pick<Projects, "folders">, storage: string): string[] {
+  const open = (vscode.workspace.workspaceFolders ?? []).filter(({ uri }) => uri.scheme === "file");
+  // Whoever once connected their whole home could start nothing any more.
+  const earlier = projects.folders().filter((folder) => relative(folder, storage).startsWith(".."));
+  return [...new Set([...open.map(({ uri }) => uri.fsPath), ...earlier])];
 }
 
 /** Finds the program each time: it may have been installed, moved or updated since. */
 export function gettingEngine(
   context: Pick<vscode.ExtensionContext, "globalStorageUri" | "extensionUri">,
+  folders: () => readonly string[],
   log: Log,
   signal: AbortSignal,
 ): () => Promise<EngineProgram> {
@@ -29,7 +33,7 @@ export function gettingEngine(
       return await findEngine({
         setting: readSettings().path,
         env: process.env,
-        folders: openFolders(),
+        folders: folders(),
         storage: context.globalStorageUri.fsPath,
         packed: vscode.Uri.joinPath(context.extensionUri, "engine").fsPath,
         signal,

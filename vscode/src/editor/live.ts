@@ -98,7 +98,13 @@ export class LiveProject {
     });
     const { host, api, projectId } = connected;
     const listener = { changed, event: (event: FeedEvent) => this.#heard(event) };
-    this.#watch = new Watch(host, api, projectId, this.#handler, listener, wakeOfWindow);
+    const wake = (listener: () => void) => {
+      const ends = [wakeOfWindow(listener), ports.engine.onUp(listener)];
+      return () => {
+        for (const end of ends) end();
+      };
+    };
+    this.#watch = new Watch(host, api, projectId, this.#handler, listener, wake);
     this.#listen(ports.engine);
   }
 

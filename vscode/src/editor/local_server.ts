@@ -8,7 +8,7 @@ import * as vscode from "vscode";
 import { oneLine } from "../../../ui/src/text/visible.js";
 import { EngineProblem, type EngineProgram, engineEnvironment } from "../engine/program.js";
 import { isLoopback } from "../host/address.js";
-import { openFolders, tellEngineProblem } from "./getting_engine.js";
+import { tellEngineProblem } from "./getting_engine.js";
 import type { Log } from "./log.js";
 import { notice, plain } from "./notices.js";
 import { readSettings } from "./settings.js";
@@ -24,11 +24,13 @@ export interface Started {
 export class LocalServer implements vscode.Disposable {
   readonly #log: Log;
   readonly #program: () => Promise<EngineProgram>;
+  readonly #folders: () => readonly string[];
   #process: ChildProcess | null = null;
 
-  constructor(log: Log, program: () => Promise<EngineProgram>) {
+  constructor(log: Log, program: () => Promise<EngineProgram>, folders: () => readonly string[]) {
     this.#log = log;
     this.#program = program;
+    this.#folders = folders;
   }
 
   /** Starts one with the person's consent, or uses the one that runs; null when there is none now, which was said. */
@@ -67,7 +69,7 @@ export class LocalServer implements vscode.Disposable {
         stdio: ["ignore", "pipe", "pipe"],
         // Never in the open folder: nothing of it may have a say in how the server starts.
         cwd: homedir(),
-        env: engineEnvironment(process.env, openFolders()),
+        env: engineEnvironment(process.env, this.#folders()),
         windowsHide: true,
       });
       this.#process = child;
@@ -97,7 +99,7 @@ export class LocalServer implements vscode.Disposable {
   async #token({ args, command }: EngineProgram): Promise<string> {
     const { stdout } = await run(command, [...args, "token", "--user", userInfo().username, "--json"], {
       cwd: homedir(),
-      env: engineEnvironment(process.env, openFolders()),
+      env: engineEnvironment(process.env, this.#folders()),
       timeout: READY_MS,
     });
     const token = (JSON.parse(stdout) as { token?: unknown }).token;

@@ -19,6 +19,12 @@ export class Projects {
     return this.#memory.get<string>(key(origin, folder)) ?? null;
   }
 
+  /** Every folder that was ever connected: agents could change what is in them. */
+  folders(): string[] {
+    const uris = this.#memory.keys().flatMap((name) => /^project \S+ (file:.*)$/.exec(name)?.[1] ?? []);
+    return uris.map((uri) => vscode.Uri.parse(uri).fsPath);
+  }
+
   async forget(origin: string, folder: vscode.WorkspaceFolder): Promise<void> {
     await this.#memory.update(key(origin, folder), undefined);
   }

@@ -57,10 +57,20 @@ export async function showChange(question: Asked, ports: QuestionPorts, preserve
   const told = await ports.api.change(question.id).catch(() => null);
   // Another digest belongs to another question: showing it would mislead.
   if (told === null || told.digest !== question.digest) return false;
-  const { path, before, after } = told.change;
-  if ((before === null && after === null) || !ports.stillWaits(question.id)) return false;
-  await ports.differences.ask(question, path, before ?? "", after ?? "", preserveFocus);
+  const { after, before, kind, note, path } = told.change;
+  // Half a difference, or one with something to say beside it, is judged in the chat, which shows that too.
+  if (after == null || (before == null && kind !== "create") || note != null) return false;
+  if (hidesBlanks(before ?? "", after) || !ports.stillWaits(question.id)) return false;
+  await ports.differences.ask(question, path, before ?? "", after, preserveFocus);
   return true;
+}
+
+/** Whether the editor's viewer would pass over a change: by default it ignores blanks at a line's beginning and end. */
+function hidesBlanks(before: string, after: string): boolean {
+  if (vscode.workspace.getConfiguration("diffEditor").get("ignoreTrimWhitespace") === false) return false;
+  const whole = new Set(before.split("\n"));
+  const trimmed = new Set([...whole].map((line) => line.trim()));
+  return after.split("\n").some((line) => !whole.has(line) && line.trim() !== "" && trimmed.has(line.trim()));
 }
 
 /** Allow or deny the write whose difference a button was pressed in. */

@@ -73,7 +73,7 @@ function words(standing: Exclude<Standing, { at: "connected" }>): [string, strin
       return ["The server refused", standing.why, [CONNECT, SIGN_IN]];
     case "no-engine":
       return [
-        "Byleave's engine is not running",
+        "No engine",
         standing.why,
         [
           { command: "byleave.connect", label: "Try again" },

@@ -77,6 +77,7 @@ export class Engine {
   readonly #ports: EnginePorts;
   readonly #listeners = new Map<string, Set<(params: never) => void>>();
   readonly #gone = new Set<() => void>();
+  readonly #up = new Set<() => void>();
   #running: Running | null = null;
   #starting: Promise<void> | null = null;
   #server: UseServer | null = null;
@@ -122,6 +123,12 @@ export class Engine {
     return () => this.#gone.delete(listener);
   }
 
+  /** Called each time a process has started: what could not be reached can be. */
+  onUp(listener: () => void): () => void {
+    this.#up.add(listener);
+    return () => this.#up.delete(listener);
+  }
+
   async useServer(server: UseServer): Promise<void> {
     this.#folder = null;
     await this.ask("server/use", server);
@@ -144,6 +151,7 @@ export class Engine {
   /** Ends it and starts it again, perhaps from another program. */
   async restart(): Promise<void> {
     clearTimeout(this.#retry);
+    await this.#starting?.catch(() => {});
     await this.#stop();
     await this.start();
   }
@@ -202,6 +210,7 @@ export class Engine {
     }
     this.#running = running;
     void ended.then(() => this.#over(running));
+    for (const listener of [...this.#up]) listener();
     if (this.#folder !== null) void this.#reconnect(this.#folder);
   }
 

@@ -53,6 +53,7 @@ export class EngineHost implements Host {
 
   dispose(): void {
     for (const end of this.#ends) end();
+    for (const feed of this.#feeds.keys()) this.#engine.ask("server/closeFeed", { feed }).catch(() => {});
     this.#feeds.clear();
   }
 

@@ -2,9 +2,20 @@
 // change an opened folder, so nothing in one is ever started: no program, no interpreter, no link on the way to either.
 
 import { spawn } from "node:child_process";
-import { accessSync, closeSync, constants, openSync, readlinkSync, readSync, realpathSync, statSync } from "node:fs";
+import {
+  accessSync,
+  closeSync,
+  constants,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  readSync,
+  realpathSync,
+  statSync,
+} from "node:fs";
 import { homedir } from "node:os";
-import { delimiter, isAbsolute, join, sep } from "node:path";
+import { delimiter, dirname, isAbsolute, join, sep } from "node:path";
 
 /** The number of the engine protocol that this extension speaks. */
 export const ENGINE = 1;
@@ -19,7 +30,7 @@ export interface EngineProgram {
 export interface Surroundings {
   readonly setting: string | null; // byleave.path, only as the person set it for this machine
   readonly env: NodeJS.ProcessEnv;
-  readonly folders: readonly string[]; // open in the editor
+  readonly folders: readonly string[]; // open in the editor, or ever connected: agents could change what is in them
   readonly storage: string; // the extension's global storage directory
   readonly packed: string; // the directory with byleave-*.whl and requirements.lock
   readonly places?: readonly string[]; // where uv and Python are looked for after PATH, if not in the well-known places
@@ -53,17 +64,24 @@ export class EngineProblem extends Error {
   }
 }
 
-// Python's and the editor's own variables would change how the engine's Python starts. Token and server come over stdin.
-const DROPPED = /^(PYTHON.*|__PYVENV_LAUNCHER__|VIRTUAL_ENV.*|(ELECTRON|VSCODE|NODE)_.*|BYLEAVE_(TOKEN|SERVER_URL))$/;
+// Python's and the editor's own variables would change how the engine's Python starts. Token, server and the sandbox come
+// over stdin; of Byleave's own only those stay that say where state and the owner's rules are. Of the installers' only those
+// that say where packages come from: what is installed is for the lock file to say.
+const DROPPED = /^(PYTHON|__PYVENV|VIRTUAL_ENV|ELECTRON_|VSCODE_|NODE_|BYLEAVE_|PIP_|UV_)/;
+const KEPT =
+  /^(BYLEAVE_(HOME|CONFIG|USER_POLICY|DEVICE_POLICY|LOG|DEBUG|TELEMETRY)|(PIP|UV)_(\w*INDEX\w*|FIND_LINKS|\w*CERTS?|NATIVE_TLS|PROXY|TRUSTED_HOST|INSECURE_HOST|\w*TIMEOUT))$/;
 
-/** The environment to start the engine with. Give the opened folders, so that PATH leads into none of them. */
+/** The environment to start the engine with. No variable in it leads into one of the folders. */
 export function engineEnvironment(env: NodeJS.ProcessEnv, folders: readonly string[] = []): NodeJS.ProcessEnv {
-  const kept = Object.fromEntries(Object.entries(env).filter(([name]) => !DROPPED.test(name)));
+  const leads = (value: string) => value.split(delimiter).some((part) => isAbsolute(part) && liesIn(part, folders));
+  const kept = Object.fromEntries(
+    Object.entries(env).filter(
+      ([name, value]) => name !== "PATH" && (!DROPPED.test(name) || KEPT.test(name)) && !leads(value ?? ""),
+    ),
+  );
   const path = entries(env).filter((entry) => !liesIn(entry, folders));
   // An empty PATH means the current directory to some programs; none at all means the system's own.
-  if (path.length > 0) kept.PATH = path.join(delimiter);
-  else delete kept.PATH;
-  return kept;
+  return path.length > 0 ? { ...kept, PATH: path.join(delimiter) } : kept;
 }
 
 /** PATH without its empty and relative entries, which mean whatever the current directory is. */
@@ -99,9 +117,28 @@ function inode(path: string): string | null {
   return status && `${status.dev}:${status.ino}`;
 }
 
-/** True if starting this file would start anything in a folder: itself, or the interpreter in its first lines. */
+/** True if starting this file would run anything in a folder: itself, its interpreter, or modules that one is led to. */
 export function startsIn(file: string, folders: readonly string[]): boolean {
-  return [file, ...interpreters(file)].some((path) => liesIn(path, folders));
+  return [file, ...interpreters(file)].some((path) => liesIn(path, folders) || isLedTo(path, folders));
+}
+
+/** True if a Python has a `.pth` file or an editable install that names a folder: it would import from there. */
+function isLedTo(interpreter: string, folders: readonly string[]): boolean {
+  const named = folders.flatMap((folder) => [folder, attempt(() => realpathSync(folder)) ?? folder]);
+  for (const program of new Set([interpreter, attempt(() => realpathSync(interpreter)) ?? interpreter])) {
+    const lib = join(dirname(dirname(program)), "lib");
+    const pythons = (attempt(() => readdirSync(lib)) ?? []).filter((name) => name.startsWith("python3"));
+    for (const packages of pythons.flatMap((name) =>
+      ["site", "dist"].map((kind) => join(lib, name, `${kind}-packages`)),
+    )) {
+      const names = attempt(() => readdirSync(packages)) ?? [];
+      for (const name of names.filter((each) => each.endsWith(".pth") || each.startsWith("__editable__"))) {
+        const text = attempt(() => readFileSync(join(packages, name), "utf8")) ?? "";
+        if (named.some((folder) => text.includes(folder))) return true;
+      }
+    }
+  }
+  return false;
 }
 
 function interpreters(file: string): string[] {

@@ -195,7 +195,13 @@ export class ToolHandler {
 
   /** The engine ended by itself: what ran there is interrupted. A new engine tells the server so. */
   handleEngineGone(): void {
-    for (const entry of this.#active.values()) this.#keep({ ...entry, status: "interrupted" });
+    const [error, timestamp] = ["The engine ended while this ran.", new Date().toISOString()];
+    for (const entry of this.#active.values()) {
+      this.#keep({ ...entry, status: "interrupted", error, endTime: timestamp });
+      const { toolId: tool_id, toolName: tool_name } = entry;
+      const how = { status: "error", result: null, error, error_type: "interrupted", duration_ms: 0 } as const;
+      this.#viewer.ended({ tool_id, tool_name, timestamp, ...how });
+    }
     this.#active.clear();
     this.#changed();
   }

@@ -103,7 +103,11 @@ function house(outageMs = 15_000) {
     outageMs,
   });
   current = connector;
-  const local = new LocalServer(log, async () => PROGRAM);
+  const local = new LocalServer(
+    log,
+    async () => PROGRAM,
+    () => [],
+  );
   const commands = { connector, view, signing, differences, projects, local, log, output };
   return { memory, tokens, signing, projects, connector, seen, openWaiting, commands };
 }
@@ -713,8 +717,12 @@ describe("while it is connected", () => {
     expect(await connector.live?.showQuestion("w")).toBe(true);
     expect(contexts.get("byleave.askingDiffs")).toHaveLength(1);
     answers.set("The agent is told", "no");
+    // Nobody answers what just appeared: it must have been read.
+    const opened = Date.now();
+    vi.spyOn(Date, "now").mockImplementation(() => opened + 1000);
     await handlers.get("byleave.deny")?.((tabs.tabs[0] as { input: { modified: Uri } }).input.modified);
     await handlers.get("byleave.allow")?.();
+    vi.mocked(Date.now).mockRestore();
     expect(server.asked("/reject")[0]?.body).toEqual({ reason: "no" });
     expect(server.asked("/approve")[0]?.body).toEqual({ decision: "approved", digest: "digest of w" });
     server.send(2, decided("w"));

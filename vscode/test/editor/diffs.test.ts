@@ -1,6 +1,6 @@
 // Differences in the editor's own viewer, and Allow and Deny in the title bar of those that belong to a question.
 
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { Differences } from "../../src/editor/diffs.js";
 import type { Asked } from "../../src/tools/ToolHandler.js";
 import { changedTabs, contexts, ran, reset, type TabInputTextDiff, tabs, type Uri } from "./fake_vscode.js";
@@ -8,11 +8,16 @@ import { changedTabs, contexts, ran, reset, type TabInputTextDiff, tabs, type Ur
 let differences: Differences;
 
 beforeEach(() => {
+  // Only the clock: what was just opened is not read yet.
+  vi.useFakeTimers({ toFake: ["Date"] });
   reset();
   differences = new Differences();
 });
 
-afterEach(() => differences.dispose());
+afterEach(() => {
+  differences.dispose();
+  vi.useRealTimers();
+});
 
 function question(id: string, risk: Asked["risk"] = "MEDIUM"): Asked {
   const rest = { description: "", reasons: [], network: false, digest: "d", inspected: false };
@@ -74,7 +79,11 @@ describe("the difference of a question", () => {
   test("is found by the address a button gives, else by the tab in sight", async () => {
     await ask("one");
     const one = right();
+    expect(differences.questionOf(one as never)).toBeNull(); // it came under the mouse just now
+    vi.advanceTimersByTime(500);
     await ask("two");
+    expect(differences.questionOf(undefined)).toBeNull();
+    vi.advanceTimersByTime(500);
     expect(differences.questionOf(one as never)?.id).toBe("one");
     expect(differences.questionOf(undefined)?.id).toBe("two");
     tabs.activeTab = { label: "a.txt", input: { uri: one } };

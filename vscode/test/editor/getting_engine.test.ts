@@ -4,7 +4,7 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { beforeEach, describe, expect, test, vi } from "vitest";
-import { gettingEngine, openFolders, tellEngineProblem } from "../../src/editor/getting_engine.js";
+import { agentFolders, gettingEngine, tellEngineProblem } from "../../src/editor/getting_engine.js";
 import { EngineProblem } from "../../src/engine/program.js";
 import { Lines } from "../engine/real_engine.js";
 import { fake, machine, problem, script } from "../engine/surroundings.js";
@@ -23,15 +23,20 @@ import {
   workspace,
 } from "./fake_vscode.js";
 
+const earlier: string[] = [];
+const projects = { folders: () => earlier };
+
 beforeEach(() => {
   reset();
+  earlier.length = 0;
   vi.unstubAllEnvs();
 });
 
 function getting(root = machine().root, signal = new AbortController().signal) {
   const log = new Lines();
   const context = { globalStorageUri: Uri.file(join(root, "storage")), extensionUri: Uri.file(root) };
-  return { root, log, program: gettingEngine(context as never, log, signal) };
+  const folders = () => agentFolders(projects, join(root, "storage"));
+  return { root, log, folders, program: gettingEngine(context as never, folders, log, signal) };
 }
 
 describe("the program", () => {
@@ -43,15 +48,24 @@ describe("the program", () => {
   });
 
   test("is never one that a folder's settings name, nor one in an opened folder", async () => {
-    const { root, program } = getting();
+    const { root, folders, program } = getting();
     const mine = fake(join(root, "ws/byleave"));
     folderSettings.set("path", mine);
     vi.stubEnv("PATH", fake(join(root, "bin/byleave")).replace(/\/byleave$/, ""));
     expect(await program()).toMatchObject({ command: join(root, "bin/byleave"), from: "path" });
     workspace.workspaceFolders = [folder(join(root, "ws")), folder("/x", "vscode-vfs")];
-    expect(openFolders()).toEqual([join(root, "ws")]);
+    expect(folders()).toEqual([join(root, "ws")]);
     settings.set("path", mine);
     expect(await problem(program())).toMatchObject({ kind: "setting", button: "Open Settings" });
+  });
+
+  test("is never one in a folder that was connected before, unless that holds the editor's own storage", async () => {
+    const { root, folders, program } = getting();
+    const mine = fake(join(root, "old/byleave"));
+    earlier.push(join(root, "old"), root);
+    expect(folders()).toEqual([join(root, "old")]);
+    settings.set("path", mine);
+    expect(await problem(program())).toMatchObject({ kind: "setting" });
   });
 
   test("is looked for anew each time", async () => {

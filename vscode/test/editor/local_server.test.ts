@@ -32,7 +32,7 @@ afterEach(async () => {
 });
 
 function local(program: () => Promise<EngineProgram>): LocalServer {
-  const made = new LocalServer(new Lines(), program);
+  const made = new LocalServer(new Lines(), program, () => []);
   open.push(made);
   return made;
 }

@@ -185,9 +185,29 @@ describe("the difference of a write", () => {
     expect(show).not.toHaveBeenCalled();
   });
 
+  test.each([
+    ["what would be written is too long", { kind: "change", before: "b", after: null, note: null }],
+    ["what is there now is too long", { kind: "change", before: null, after: "x", note: null }],
+    [
+      "there is something to say beside it",
+      { kind: "change", before: "b", after: "x", note: "What changes is masked." },
+    ],
+    [
+      "the viewer would pass over the change",
+      { kind: "change", before: "if a:\n  b()\n", after: "if a:\nb()\n", note: null },
+    ],
+  ])("is asked in the chat where %s", async (_, change) => {
+    const { show, made } = ports({ change: async () => ({ digest: "d", change: { path: "a.py", ...change } }) });
+    expect(await showChange(write, made, false)).toBe(false);
+    expect(show).not.toHaveBeenCalled();
+  });
+
   test("of a new file begins with nothing", async () => {
     const { show, made } = ports({
-      change: async () => ({ digest: "d", change: { path: "a", before: null, after: "x" } }),
+      change: async () => ({
+        digest: "d",
+        change: { path: "a", kind: "create", before: null, after: "x", note: null },
+      }),
     });
     expect(await showChange(write, made, false)).toBe(true);
     expect(show).toHaveBeenCalledWith(write, "a", "", "x", false);

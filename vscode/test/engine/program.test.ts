@@ -229,6 +229,39 @@ describe("how it is run", () => {
     expect(engineEnvironment({ PATH }, here.folders)).toEqual({ PATH: "/usr/bin" });
   });
 
+  it("drops variables that lead into a folder, and what would change an install or weaken the engine", () => {
+    const here = machine();
+    const inside = join(here.root, "ws/x");
+    const led = { LD_PRELOAD: inside, BASH_ENV: inside, SSL_CERT_FILE: inside, LD_LIBRARY_PATH: `/usr/lib:${inside}` };
+    const own = { PIP_REQUIREMENT: "/r", PIP_PYTHON: "/p", UV_PYTHON: "/p", BYLEAVE_SANDBOX: "none" };
+    const kept = {
+      LD_LIBRARY_PATH: "/usr/lib",
+      BYLEAVE_USER_POLICY: "/p.toml",
+      PIP_FIND_LINKS: "/l",
+      UV_INDEX_URL: "u",
+    };
+    expect(engineEnvironment({ ...led, ...own }, here.folders)).toEqual({});
+    expect(engineEnvironment(kept, here.folders)).toEqual(kept);
+  });
+
+  it("never a program whose Python is led to a folder by a .pth file or an editable install", async () => {
+    for (const [name, text] of [
+      ["x.pth", "FOLDER/src\n"],
+      ["__editable___x_finder.py", "MAPPING = {'x': 'FOLDER/x'}"],
+    ]) {
+      const here = machine();
+      const packages = join(here.root, "env/lib/python3.12/site-packages");
+      mkdirSync(packages, { recursive: true });
+      writeFileSync(join(packages, String(name)), String(text).replace("FOLDER", String(here.folders[0])));
+      const python = fake(join(here.root, "env/bin/python3"));
+      const own = script(join(here.root, "bin/byleave"), "");
+      writeFileSync(own, `#!${python}\n`);
+      const env = { PATH: join(here.root, "bin") };
+      expect(await problem(findEngine({ ...here, env, setting: own }))).toMatchObject({ kind: "setting" });
+      expect(existsSync(`${python}.ran`)).toBe(false);
+    }
+  });
+
   it("in the storage directory, with that environment and without input", async () => {
     const here = machine({ env: { ...env, PATH: "/usr/bin:/bin" } });
     const body = `pwd > '${here.root}/pwd'; env > '${here.root}/env'; cat; echo '{"version": "0.1.0", "engine": 1}'`;

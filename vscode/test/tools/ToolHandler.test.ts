@@ -200,7 +200,9 @@ describe("executions", () => {
     handler.handleToolExecutionSignal(started("one"));
     handler.handleEngineGone();
     expect(handler.activeExecutions).toEqual([]);
-    expect(handler.history).toMatchObject([{ toolId: "one", status: "interrupted", endTime: null }]);
+    expect(handler.history).toMatchObject([
+      { toolId: "one", status: "interrupted", error: "The engine ended while this ran." },
+    ]);
     expect(changed).toHaveBeenCalledTimes(2);
     handler.handleToolEnded(ended("one"));
     expect(handler.history).toHaveLength(1);

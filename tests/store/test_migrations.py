@@ -1,6 +1,10 @@
 """Migrations make exactly the tables the code expects."""
 
+import os
+import random
+import signal
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -10,10 +14,14 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine
+from sqlalchemy import Engine, create_engine, event
 
-from byleave.store import migrations
-from byleave.store.migrations import NEWEST, bring_up_to_date, revision_in, script_of, upgrade
+from byleave.protocol.errors import ConfigurationError
+from byleave.settings import ServerSettings
+from byleave.store import Store, migrations
+from byleave.store.ledger import GENESIS, link_hash
+from byleave.store.migrations import NEWEST, bring_up_to_date, revision_in, script_of, stored_revision, upgrade
+from byleave.store.records import AuditRecord
 from byleave.store.tables import metadata
 
 
@@ -62,3 +70,140 @@ def test_a_database_that_an_interrupted_start_left_empty_gets_its_tables(tmp_pat
     path.touch()
     bring_up_to_date(path)
     assert revision_in(script_of(path)) == revision_in(NEWEST.read_text(encoding="utf-8"))
+
+
+KILLS = 25
+WORK = 200
+"""SQLite's instructions between two moments at which a migration may be killed."""
+
+
+def old_record(path: Path, revision: str = "0001", calls: int = 3000) -> dict[str, list[Any]]:
+    """A record with data, as an older version left it; returns what it holds."""
+    upgrade(f"sqlite:///{path}", revision)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.executescript(OLD_DATA.replace(":calls", str(calls)))
+    return _data(path)
+
+
+def _data(path: Path) -> dict[str, list[Any]]:
+    """What people and agents left in a record, by the columns that every version has."""
+    columns = {
+        "projects": "id, user_id, name",
+        "tool_executions": "id, tool_params, result, status",
+        "approvals": "id, description, status",
+        "messages": "id, content",
+    }
+    with closing(sqlite3.connect(path)) as connection:
+        return {
+            table: connection.execute(f"SELECT {names} FROM {table} ORDER BY id").fetchall()
+            for table, names in columns.items()
+        }
+
+
+OLD_DATA = """
+INSERT INTO projects (id, user_id, name, created_at) VALUES ('proj_1', 'alice', 'demo', '2026-01-01T00:00:00.000Z');
+INSERT INTO feeds VALUES ('proj_1', 0, 1, '{hash}');
+INSERT INTO audit VALUES ('proj_1', 1, '2026-01-01T00:00:00.000Z', 'user:alice', 'project_created', NULL, NULL, '{{}}',
+    '{genesis}', '{hash}');
+INSERT INTO sessions VALUES ('sess_1', 'proj_1', 'alice', 'first', '2026-01-01T00:00:00.000Z');
+INSERT INTO messages VALUES ('msg_1', 'proj_1', 'sess_1', NULL, 'user', 'hello', 1, '2026-01-01T00:00:00.000Z');
+INSERT INTO approvals (id, user_id, project_id, session_id, tool_name, tool_params, digest, risk_level, findings,
+    network, description, status, timeout_seconds, created_at, deadline)
+    VALUES ('appr_1', 'alice', 'proj_1', 'sess_1', 'write_file', '{{}}', 'd', 'MEDIUM', '[]', 0, 'Write a.txt',
+    'rejected', 300, '2026-01-01T00:00:00.000Z', '2026-01-01T00:05:00.000Z');
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :calls)
+INSERT INTO tool_executions (id, user_id, project_id, session_id, mode, tool_name, tool_params, digest, result,
+    risk_level, requires_approval, findings, network, status, timeout_seconds, output_seq, cancel_requested, created_at)
+    SELECT 'exec_' || i, 'alice', 'proj_1', 'sess_1', 'sandbox', 'read_file', '{{"path":"a.txt"}}', 'd' || i,
+    '{{"success":true,"content":"' || i || '"}}', 'LOW', 0, '[]', 0, 'COMPLETED', 30, 0, 0, '2026-01-01T00:00:00.000Z'
+    FROM n;
+""".format(
+    genesis=GENESIS,
+    hash=link_hash(
+        GENESIS,
+        AuditRecord("proj_1", 1, "2026-01-01T00:00:00.000Z", "user:alice", "project_created", None, None, "{}", "", ""),
+    ),
+)
+
+
+def _migrate(path: Path, at_each: Callable[[], object]) -> None:
+    """Bring a record up to date in a process of its own; `at_each` is called every few instructions of SQLite."""
+    child = os.fork()
+    if child == 0:
+        try:
+            event.listen(
+                Engine, "connect", lambda connection, _: connection.set_progress_handler(lambda: at_each(), WORK)
+            )
+            bring_up_to_date(path)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+def test_a_record_with_data_survives_a_migration_that_is_killed_at_any_moment(tmp_path: Path) -> None:
+    old, told = tmp_path / "old.db", tmp_path / "told"
+    data = old_record(old)
+
+    def copy(name: str) -> Path:
+        with closing(sqlite3.connect(old)) as source, closing(sqlite3.connect(tmp_path / name)) as target:
+            source.backup(target)
+        return tmp_path / name
+
+    with told.open("ab", buffering=0) as log:
+        _migrate(copy("whole.db"), lambda: log.write(b"x") and None)
+    moments = told.stat().st_size
+    assert moments > KILLS
+    seed = random.randrange(2**32)
+    for number in sorted(random.Random(seed).sample(range(moments), KILLS)):
+        path, left = copy(f"{number}.db"), iter(range(number))
+        _migrate(path, lambda left=left: os.kill(os.getpid(), signal.SIGKILL) if next(left, None) is None else None)
+        assert _data(path) == data, (seed, number)
+        bring_up_to_date(path)
+        assert _content(path) == _content(tmp_path / "whole.db"), (seed, number)
+        assert _data(path) == data, (seed, number)
+
+
+async def test_a_full_disk_during_a_migration_is_told_and_leaves_the_record_as_it_was(tmp_path: Path) -> None:
+    settings = ServerSettings(home=tmp_path)
+    path = tmp_path / "byleave.db"
+    data = old_record(path)
+
+    def fill(connection: Any, _: object) -> None:
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages + 2}")
+
+    event.listen(Engine, "connect", fill)
+    try:
+        with pytest.raises(ConfigurationError, match="full") as refusal:
+            await Store.open(settings)
+    finally:
+        event.remove(Engine, "connect", fill)
+    assert "Free disk space" in (refusal.value.hint or "")
+    assert (_data(path), stored_revision(path)) == (data, "0001")
+    await (await Store.open(settings)).close()
+    assert _data(path) == data
+
+
+@pytest.mark.parametrize(
+    ("done_to_it", "told"),
+    [
+        ("UPDATE alembic_version SET version_num = '9999'", "written by a newer Byleave"),
+        ("ALTER TABLE approvals ADD COLUMN inspection TEXT", "cannot be opened: duplicate column"),
+        ("DROP TABLE alembic_version", "not a record of Byleave"),
+    ],
+)
+async def test_a_record_that_cannot_be_migrated_is_told_in_words(tmp_path: Path, done_to_it: str, told: str) -> None:
+    old_record(tmp_path / "byleave.db", calls=1)
+    with closing(sqlite3.connect(tmp_path / "byleave.db")) as connection, connection:
+        connection.execute(done_to_it)
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=told) as refusal:
+            await Store.open(ServerSettings(home=tmp_path))
+        assert refusal.value.hint
+
+
+async def test_looking_at_a_record_of_an_older_version_says_to_start_the_server(tmp_path: Path) -> None:
+    old_record(tmp_path / "byleave.db", calls=1)
+    with pytest.raises(ConfigurationError, match="older Byleave"):
+        await Store.inspect(ServerSettings(home=tmp_path))

@@ -106,8 +106,13 @@ class SqliteDatabase:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._lock = None if read_only else _lock(path)
-        prepare()
-        self._reader = _connect(path)
+        try:
+            prepare()
+            self._reader = _connect(path)
+        except BaseException:
+            if self._lock is not None:
+                os.close(self._lock)
+            raise
         self._reader.execute("PRAGMA query_only = ON")
         self._reads = Worker("byleave-reader", self._loop)
         self._writer = _connect(path)

@@ -1,7 +1,9 @@
 """The store, opened: one object with a part for each noun."""
 
 import os
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from byleave.protocol.errors import ConfigurationError
@@ -15,7 +17,7 @@ from .executions import Executions
 from .feed import Feed
 from .grants import Grants
 from .machines import Machines
-from .migrations import bring_up_to_date
+from .migrations import bring_up_to_date, check_up_to_date
 from .runs import Runs
 from .sign_ins import SignIns
 from .sqlite import SqliteDatabase, database_clock
@@ -56,13 +58,14 @@ class Store:
         """Open the database the settings name, bringing its tables up to date first."""
         path = sqlite_path(settings.database)
         _prepare(path)
-        database = SqliteDatabase(
-            path,
-            durability=settings.durability,
-            on_commit=on_commit,
-            clock=clock,
-            prepare=lambda: bring_up_to_date(path),
-        )
+        with _told_in_words(path):
+            database = SqliteDatabase(
+                path,
+                durability=settings.durability,
+                on_commit=on_commit,
+                clock=clock,
+                prepare=lambda: bring_up_to_date(path),
+            )
         return cls(database, settings)
 
     @classmethod
@@ -74,7 +77,10 @@ class Store:
                 f"There is no database at {str(path)!r}.",
                 hint="Point BYLEAVE_HOME or BYLEAVE_DATABASE_URL at the server's, or start a server first.",
             )
-        return cls(SqliteDatabase(path, read_only=True), settings)
+        with _told_in_words(path):
+            check_up_to_date(path)
+            database = SqliteDatabase(path, read_only=True)
+        return cls(database, settings)
 
     async def close(self) -> None:
         await self.database.close()
@@ -88,6 +94,19 @@ def sqlite_path(url: str) -> Path:
             hint="Set BYLEAVE_DATABASE_URL to sqlite:////path/to/byleave.db, or leave it out.",
         )
     return Path(url.removeprefix(SQLITE_PREFIX))
+
+
+@contextmanager
+def _told_in_words(path: Path) -> Generator[None]:
+    """What SQLite says of a record that cannot be opened, for who starts the server."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        hint = "It was left as it was. Put back a backup, or begin a new record with another BYLEAVE_HOME."
+        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            hint = "Free disk space and start again; the record is as it was."
+        raise ConfigurationError(f"The record {str(path)!r} cannot be opened: {error}.", hint=hint) from error
 
 
 def _prepare(path: Path) -> None:

@@ -85,6 +85,10 @@ class ServerSettings(_Settings):
         default="full", description="`normal` may lose the last commits on power loss, never on a crash."
     )
     secret: SecretStr | None = Field(default=None, description="Shared secret that signs tokens (HS256).")
+    previous_secret: SecretStr | None = Field(
+        default=None,
+        description="The secret before this one, for one start: what it sealed of the record is sealed anew.",
+    )
     jwks_url: str | None = Field(default=None, description="Where your identity provider publishes its keys.")
     public_key: str | None = Field(default=None, description="A PEM public key that verifies tokens.")
     token_audience: str | None = Field(default=None, description="Required `aud` of a token.")

@@ -30,6 +30,7 @@ from byleave.protocol.executions import CompletedReport, FailedReport
 from byleave.protocol.states import ErrorType, RunState
 from byleave.settings import ServerSettings
 from byleave.store import Store
+from harness.records import SEAL_KEYS
 from harness.room import Room, open_room
 
 DIED = 17
@@ -123,7 +124,7 @@ async def prepare(base: Path) -> None:
 
 
 async def report(base: Path) -> dict[str, Any]:
-    store = await Store.inspect(ServerSettings(home=base / "home"))
+    store = await Store.inspect(ServerSettings(home=base / "home"), seal_keys=SEAL_KEYS)
     try:
         run = await store.runs.get((base / "run").read_text(), user_id="alice")
         messages = await store.chat.messages("alice", run.session_id)

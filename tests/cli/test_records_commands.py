@@ -112,6 +112,10 @@ def test_changed_record_is_named(told: Any, tmp_path: Path, byleave: Any) -> Non
     target.close()
     env = {"BYLEAVE_DATABASE_URL": f"sqlite:///{copy}"}
     done = byleave.here("audit", "verify", **env)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "There is no secret here" in done.stderr
+    env["BYLEAVE_SECRET"] = (told.program.home / "secret").read_text()
+    done = byleave.here("audit", "verify", **env)
     assert done.returncode == 1
     assert "BROKEN" in done.stdout
     assert "record 2 was changed" in done.stderr

@@ -24,7 +24,7 @@ from byleave.store.calls import Look, NewExecution
 from byleave.store.grants import NewGrant
 from byleave.store.questions import Question
 from byleave.store.sqlite import SqliteDatabase
-from harness.records import Clock, Records
+from harness.records import SEAL_KEYS, Clock, Records
 from harness.trouble import Trouble, TroubledDatabase
 
 SCRIPT = {"command": "python", "args": ["x.py"], "timeout": 30}
@@ -146,7 +146,7 @@ async def told(store: Store) -> list[tuple[Any, ...]]:
 async def test_any_single_failure_leaves_grants_their_uses_and_what_they_let_go_whole(tmp_path: Path) -> None:
     clean: list[tuple[Any, ...]] = []
     fail_at = 0
-    empty = await Store.open(ServerSettings(home=tmp_path / "empty", durability="normal"))
+    empty = await Store.open(ServerSettings(home=tmp_path / "empty", durability="normal"), seal_keys=SEAL_KEYS)
     project = await empty.chat.create_project("alice", "demo")
     session = await empty.chat.create_session("alice", project.id, "first")
     await empty.close()
@@ -154,7 +154,7 @@ async def test_any_single_failure_leaves_grants_their_uses_and_what_they_let_go_
         settings = ServerSettings(home=tmp_path / str(fail_at), durability="normal")
         clock = Clock()
         shutil.copytree(tmp_path / "empty", settings.home)
-        database = SqliteDatabase(settings.home / "byleave.db", durability="normal", clock=clock)
+        database = SqliteDatabase(settings.home / "byleave.db", durability="normal", clock=clock, seal_keys=SEAL_KEYS)
         sound = Store(database, settings)
         troubled = Store(TroubledDatabase(database, Trouble(fail_at)), settings)
         life = Life(Records(troubled, clock, settings, project, session))

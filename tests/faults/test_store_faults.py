@@ -14,7 +14,7 @@ from byleave.settings import ServerSettings
 from byleave.store import Store
 from byleave.store.questions import Question
 from byleave.store.sqlite import SqliteDatabase
-from harness.records import Clock, Records
+from harness.records import SEAL_KEYS, Clock, Records
 from harness.trouble import Trouble, TroubledDatabase
 
 
@@ -57,7 +57,7 @@ async def test_any_single_failure_of_the_disk_leaves_the_record_whole(tmp_path: 
         assert fail_at < 200, "a life of a call takes far fewer operations"
         settings = ServerSettings(home=tmp_path / str(fail_at), durability="normal")
         clock = Clock()
-        sound = await Store.open(settings, clock=clock)
+        sound = await Store.open(settings, seal_keys=SEAL_KEYS, clock=clock)
         assert isinstance(sound.database, SqliteDatabase)
         project = await sound.chat.create_project("alice", "demo")
         session = await sound.chat.create_session("alice", project.id, "first")

@@ -18,6 +18,7 @@ from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
 from byleave.settings import ServerSettings
 from byleave.store import ProjectRow, SessionRow, Store, StoredEvent
 from byleave.store.ledger import feed_topic
+from harness.records import SEAL_KEYS
 
 Report = CompletedReport | FailedReport
 Answer = Callable[[dict[str, Any]], Awaitable[Report] | Report]
@@ -125,7 +126,7 @@ class Desk:
 @asynccontextmanager
 async def open_desk(settings: ServerSettings, gate: Gate | None = None) -> AsyncGenerator[Desk]:
     bus, presence = MemoryBus(), Presence()
-    store = await Store.open(settings, on_commit=lambda hint: bus.publish(hint.topic, hint.fact))
+    store = await Store.open(settings, seal_keys=SEAL_KEYS, on_commit=lambda hint: bus.publish(hint.topic, hint.fact))
     executor = ToolExecutor(store, bus, presence, gate or Gate(), settings)
     approvals = ApprovalManager(store, bus, presence)
     projects = await store.chat.projects("alice")
@@ -134,6 +135,8 @@ async def open_desk(settings: ServerSettings, gate: Gate | None = None) -> Async
     await executor.start()
     try:
         yield Desk(store, bus, presence, executor, approvals, project, session)
+        # Whatever a test did through the store, the chain covers it.
+        assert [check.fault for check in await store.audit.verify() if check.fault] == []
     finally:
         await executor.stop()
         await store.close()

@@ -11,6 +11,8 @@ from byleave.store import ProjectRow, SessionRow, Store
 from byleave.store.calls import NewExecution
 from byleave.store.database import Hint
 
+SEAL_KEYS = (b"seals the records of tests",)
+
 
 @dataclass
 class Clock:

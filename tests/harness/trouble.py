@@ -61,7 +61,7 @@ class TroubledDatabase:
 
     def _troubled(self, transaction: Transaction) -> TroubledTransaction:
         assert isinstance(transaction, SqliteTransaction)
-        troubled = TroubledTransaction(transaction._connection, transaction.now)
+        troubled = TroubledTransaction(transaction._connection, transaction.now, transaction.seal_keys)
         troubled.hints = transaction.hints
         troubled.trouble = self._trouble
         return troubled

@@ -144,9 +144,9 @@ async def test_chain_is_read_newest_first_page_by_page_and_verified(server: Any)
     project = await _chain(alice, 7)
     path = f"/my/projects/{project}/audit"
     everything = (await alice.get(path)).json
-    assert everything["total_count"] == len(everything["entries"]) == 8
+    assert everything["total_count"] == len(everything["entries"]) == 9
     assert everything["next_before"] is None
-    assert [entry["seq"] for entry in everything["entries"]] == list(range(8, 0, -1))
+    assert [entry["seq"] for entry in everything["entries"]] == list(range(9, 0, -1))
     assert everything["entries"][0]["detail"]["tool"] == "execute_command"
     paged: list[Any] = []
     before: int | None = None
@@ -158,7 +158,7 @@ async def test_chain_is_read_newest_first_page_by_page_and_verified(server: Any)
     for query in ("limit=0", "limit=201", "before=0", "before=x", "after=1"):
         assert (await alice.get(f"{path}?{query}")).status == 400, query
     check = (await alice.get(f"{path}/verify")).json
-    assert (check["holds"], check["fault"], check["records"]) == (True, None, 8)
+    assert (check["holds"], check["fault"], check["records"]) == (True, None, 9)
     assert check["head"] == everything["entries"][0]["hash"]
     for user in (server.user("bob"), server.user("alice", (Scope.AGENT,)), server.user("alice", (Scope.EXECUTE,))):
         for route in (path, f"{path}/verify", f"/my/projects/{project}/machines"):

@@ -8,7 +8,7 @@ import pytest
 from byleave.settings import ServerSettings
 from byleave.store import Store
 from byleave.store.database import Hint
-from harness.records import Clock, Records
+from harness.records import SEAL_KEYS, Clock, Records
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def settings(tmp_path: Path) -> ServerSettings:
 async def records(settings: ServerSettings) -> AsyncIterator[Records]:
     clock = Clock()
     hints: list[Hint] = []
-    store = await Store.open(settings, on_commit=hints.append, clock=clock)
+    store = await Store.open(settings, seal_keys=SEAL_KEYS, on_commit=hints.append, clock=clock)
     project = await store.chat.create_project("alice", "demo")
     session = await store.chat.create_session("alice", project.id, "first")
     yield Records(store, clock, settings, project, session, hints)

@@ -5,16 +5,58 @@ import sqlite3
 
 import pytest
 
+from byleave.protocol.digests import plain_json
+from byleave.protocol.grants import GrantRule
+from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel
+from byleave.settings import ServerSettings
+from byleave.store import Store
 from byleave.store.calls import Clearance
+from byleave.store.grants import NewGrant
+from byleave.store.questions import Question
 from byleave.store.sqlite import SqliteDatabase
-from harness.records import Records
+from harness.records import SEAL_KEYS, Records
 
 pytestmark = pytest.mark.promise("D")
 
 
 async def fill(records: Records) -> None:
-    for _ in range(5):
+    for _ in range(4):
         await records.store.executions.begin(records.call(), Clearance("risk:LOW"), client_id="c1")
+
+
+async def fill_every_table(records: Records) -> None:
+    """A message with its run, a call that a person allowed with a grant, and one that waits."""
+    store = records.store
+    await store.chat.post("alice", records.project.id, "hello", session_id=None, mode=AgentMode.SANDBOX)
+    for name in ("a", "b"):
+        params = plain_json({"path": f"src/{name}.py", "content": "x", "create_dirs": True})
+        call = records.call(tool_name="write_file", key=name, params=params, risk_level=RiskLevel.MEDIUM)
+        row = await store.executions.begin(call, Question("write", 300), client_id="c1")
+        if name == "a":
+            grant = NewGrant(ApprovalScope.CLASS, GrantRule(tool="write_file", paths=("lib/**",)), "lib", 3600, 9)
+            await store.approvals.decide(
+                row.approval_id or "",
+                user_id="alice",
+                approve=True,
+                decided_by="person:alice",
+                client_id="c1",
+                grant=grant,
+            )
+    await store.executions.settle(
+        "a", user_id="alice", project_id=records.project.id, client_id="c1", result="{}", result_hash="h"
+    )
+
+
+async def whole_then_broken(records: Records, tampering: str) -> str:
+    """Do something to the file behind the server's back; gives what verification then says."""
+    assert [check.fault for check in await records.store.audit.verify()] == [None]
+    database = records.store.database
+    assert isinstance(database, SqliteDatabase)
+    connection = sqlite3.connect(database.path)
+    connection.executescript(tampering)
+    connection.commit()
+    connection.close()
+    return " / ".join(check.fault or "whole" for check in await records.store.audit.verify())
 
 
 @pytest.mark.parametrize(
@@ -39,16 +81,78 @@ async def fill(records: Records) -> None:
 )
 async def test_tampering_with_the_record_is_found(records: Records, tampering: str, fault: str) -> None:
     await fill(records)
-    assert [check.fault for check in await records.store.audit.verify()] == [None]
-    database = records.store.database
-    assert isinstance(database, SqliteDatabase)
-    connection = sqlite3.connect(database.path)
-    connection.executescript(tampering)
-    connection.commit()
-    connection.close()
+    assert fault in await whole_then_broken(records, tampering)
+
+
+@pytest.mark.parametrize(
+    ("tampering", "fault"),
+    [
+        (
+            "UPDATE tool_executions SET result = '{\"success\":false}' WHERE id = 'a'",
+            "'a' of tool_executions was changed",
+        ),
+        ("UPDATE tool_executions SET tool_params = '{}' WHERE id = 'b'", "'b' of tool_executions was changed"),
+        ("UPDATE tool_executions SET approved_by = 'person:bob' WHERE id = 'a'", "was changed"),
+        ("UPDATE tool_executions SET client_id = 'c2', error = 'x' WHERE id = 'b'", "was changed"),
+        ("UPDATE tool_executions SET project_id = 'proj_other' WHERE id = 'a'", "was changed"),
+        ("DELETE FROM tool_executions WHERE id = 'a'", "'a' of tool_executions is gone"),
+        ("UPDATE approvals SET status = 'rejected', reason = 'no' WHERE status = 'approved'", "approvals was changed"),
+        ("UPDATE approvals SET description = 'Write b.txt' WHERE status = 'pending'", "approvals was changed"),
+        ("DELETE FROM approvals WHERE status = 'pending'", "of approvals is gone"),
+        ("UPDATE messages SET content = 'delete everything'", "of messages was changed"),
+        ("UPDATE runs SET prompt = 'delete everything'", "of runs was changed"),
+        ("DELETE FROM messages", "of messages is gone"),
+        ("UPDATE grants SET rule = NULL", "of grants was changed"),
+        (
+            "UPDATE grants SET uses = 0, revoked_at = NULL, expires_at = '2099-01-01T00:00:00.000Z'",
+            "grants was changed",
+        ),
+        ("DELETE FROM grants", "of grants is gone"),
+        ("UPDATE sessions SET user_id = 'bob'", "of sessions was changed"),
+        ("UPDATE projects SET user_id = 'bob'", "of projects was changed"),
+        (
+            "CREATE TEMP TABLE t AS SELECT * FROM tool_executions WHERE id = 'a'; UPDATE t SET id = 'forged'; "
+            "INSERT INTO tool_executions SELECT * FROM t",
+            "'forged' of tool_executions is not in the chain",
+        ),
+        (
+            "CREATE TEMP TABLE t AS SELECT * FROM messages; UPDATE t SET id = 'msg_forged', position = 9, "
+            "project_id = 'proj_nobodys'; INSERT INTO messages SELECT * FROM t",
+            "the chain is gone",
+        ),
+    ],
+)
+async def test_a_falsified_row_is_found(records: Records, tampering: str, fault: str) -> None:
+    await fill_every_table(records)
+    assert fault in await whole_then_broken(records, tampering)
+
+
+CUT = """
+DELETE FROM tool_executions WHERE id = 'last'; DELETE FROM audit WHERE seq > 5;
+UPDATE feeds SET audit_seq = 5, audit_hash = (SELECT hash FROM audit WHERE seq = 5)
+"""
+
+
+async def test_a_tail_that_was_cut_off_with_its_rows_is_found_also_after_more_was_written(records: Records) -> None:
+    await fill(records)
+    await records.store.executions.begin(records.call(key="last"), Clearance("risk:LOW"), client_id="c1")
+    assert "not sealed with this server's secret" in await whole_then_broken(records, CUT)
+    await fill(records)
     (check,) = await records.store.audit.verify()
     assert check.fault is not None
-    assert fault in check.fault
+    assert "before record 6 somebody other than this server" in check.fault
+
+
+async def test_another_secret_is_no_fault_once_the_one_before_it_was_named(
+    records: Records, settings: ServerSettings
+) -> None:
+    await fill(records)
+    await records.store.close()
+    new = (b"another secret",)
+    for keys, faults in ((new, 1), ((*new, *SEAL_KEYS), 0), (new, 0), (SEAL_KEYS, 1)):
+        store = await Store.open(settings, seal_keys=keys)
+        assert len([check for check in await store.audit.verify() if check.fault]) == faults
+        await store.close()
 
 
 async def test_records_of_a_project_that_was_removed_are_still_missed(records: Records) -> None:
@@ -68,7 +172,7 @@ async def test_concurrent_writers_leave_one_unbroken_chain_and_a_feed_without_ga
         *(records.store.executions.begin(records.call(), Clearance("risk:LOW"), client_id="c1") for _ in range(100))
     )
     (check,) = await records.store.audit.verify()
-    assert (check.fault, check.records) == (None, 101)
+    assert (check.fault, check.records) == (None, 102)
     numbers: list[int] = []
     seen = 0
     while True:

@@ -1,5 +1,6 @@
 """Migrations make exactly the tables the code expects."""
 
+import asyncio
 import os
 import random
 import signal
@@ -23,6 +24,7 @@ from byleave.store.ledger import GENESIS, link_hash
 from byleave.store.migrations import NEWEST, bring_up_to_date, revision_in, script_of, stored_revision, upgrade
 from byleave.store.records import AuditRecord
 from byleave.store.tables import metadata
+from harness.records import SEAL_KEYS
 
 
 def test_a_migrated_database_has_exactly_the_tables_of_the_metadata(tmp_path: Path) -> None:
@@ -55,7 +57,7 @@ def test_a_new_database_is_exactly_what_the_migrations_make(tmp_path: Path) -> N
 def test_only_an_older_database_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.db"
     migrated: list[str] = []
-    monkeypatch.setattr(migrations, "upgrade", migrated.append)
+    monkeypatch.setattr(migrations, "upgrade", lambda url, **_: migrated.append(url))
     bring_up_to_date(path)
     bring_up_to_date(path)
     assert migrated == []
@@ -127,15 +129,24 @@ INSERT INTO tool_executions (id, user_id, project_id, session_id, mode, tool_nam
 )
 
 
-def _migrate(path: Path, at_each: Callable[[], object]) -> None:
-    """Bring a record up to date in a process of its own; `at_each` is called every few instructions of SQLite."""
+async def _start(home: Path) -> list[str | None]:
+    """Open a record as a server does; gives the faults of its chains."""
+    store = await Store.open(ServerSettings(home=home), seal_keys=SEAL_KEYS)
+    try:
+        return [check.fault for check in await store.audit.verify()]
+    finally:
+        await store.close()
+
+
+def _migrate(home: Path, at_each: Callable[[], object]) -> None:
+    """Start on a record in a process of its own; `at_each` is called every few instructions of the migration."""
     child = os.fork()
     if child == 0:
         try:
             event.listen(
                 Engine, "connect", lambda connection, _: connection.set_progress_handler(lambda: at_each(), WORK)
             )
-            bring_up_to_date(path)
+            asyncio.run(_start(home))
         finally:
             os._exit(0)
     os.waitpid(child, 0)
@@ -146,22 +157,26 @@ def test_a_record_with_data_survives_a_migration_that_is_killed_at_any_moment(tm
     data = old_record(old)
 
     def copy(name: str) -> Path:
-        with closing(sqlite3.connect(old)) as source, closing(sqlite3.connect(tmp_path / name)) as target:
+        (tmp_path / name).mkdir()
+        with (
+            closing(sqlite3.connect(old)) as source,
+            closing(sqlite3.connect(tmp_path / name / "byleave.db")) as target,
+        ):
             source.backup(target)
         return tmp_path / name
 
     with told.open("ab", buffering=0) as log:
-        _migrate(copy("whole.db"), lambda: log.write(b"x") and None)
+        _migrate(copy("whole"), lambda: log.write(b"x") and None)
     moments = told.stat().st_size
     assert moments > KILLS
     seed = random.randrange(2**32)
     for number in sorted(random.Random(seed).sample(range(moments), KILLS)):
-        path, left = copy(f"{number}.db"), iter(range(number))
-        _migrate(path, lambda left=left: os.kill(os.getpid(), signal.SIGKILL) if next(left, None) is None else None)
-        assert _data(path) == data, (seed, number)
-        bring_up_to_date(path)
-        assert _content(path) == _content(tmp_path / "whole.db"), (seed, number)
-        assert _data(path) == data, (seed, number)
+        home, left = copy(str(number)), iter(range(number))
+        _migrate(home, lambda left=left: os.kill(os.getpid(), signal.SIGKILL) if next(left, None) is None else None)
+        assert stored_revision(home / "byleave.db") == "0001", (seed, number)
+        assert asyncio.run(_start(home)) == [None], (seed, number)
+        assert _content(home / "byleave.db") == _content(tmp_path / "whole" / "byleave.db"), (seed, number)
+        assert _data(home / "byleave.db") == data, (seed, number)
 
 
 async def test_a_full_disk_during_a_migration_is_told_and_leaves_the_record_as_it_was(tmp_path: Path) -> None:
@@ -176,13 +191,29 @@ async def test_a_full_disk_during_a_migration_is_told_and_leaves_the_record_as_i
     event.listen(Engine, "connect", fill)
     try:
         with pytest.raises(ConfigurationError, match="full") as refusal:
-            await Store.open(settings)
+            await Store.open(settings, seal_keys=SEAL_KEYS)
     finally:
         event.remove(Engine, "connect", fill)
     assert "Free disk space" in (refusal.value.hint or "")
     assert (_data(path), stored_revision(path)) == (data, "0001")
-    await (await Store.open(settings)).close()
+    assert await _start(tmp_path) == [None]
     assert _data(path) == data
+
+
+async def test_rows_from_before_the_chain_covered_them_are_covered_and_cannot_be_taken_in_again(tmp_path: Path) -> None:
+    path = tmp_path / "byleave.db"
+    old_record(path, calls=3)
+    assert await _start(tmp_path) == [None]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE tool_executions SET result = '{}' WHERE id = 'exec_2'")
+    assert await _start(tmp_path) == ["the row 'exec_2' of tool_executions was changed"]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for index in ("tool_executions", "approvals", "messages"):
+            connection.execute(f"DROP INDEX ix_{index}_project")
+        connection.execute("ALTER TABLE feeds DROP COLUMN audit_seal")
+        connection.execute("UPDATE alembic_version SET version_num = '0006'")
+    (fault,) = await _start(tmp_path)
+    assert "takes in rows that were covered before" in (fault or "")
 
 
 @pytest.mark.parametrize(
@@ -199,11 +230,11 @@ async def test_a_record_that_cannot_be_migrated_is_told_in_words(tmp_path: Path,
         connection.execute(done_to_it)
     for _ in range(2):
         with pytest.raises(ConfigurationError, match=told) as refusal:
-            await Store.open(ServerSettings(home=tmp_path))
+            await Store.open(ServerSettings(home=tmp_path), seal_keys=SEAL_KEYS)
         assert refusal.value.hint
 
 
 async def test_looking_at_a_record_of_an_older_version_says_to_start_the_server(tmp_path: Path) -> None:
     old_record(tmp_path / "byleave.db", calls=1)
     with pytest.raises(ConfigurationError, match="older Byleave"):
-        await Store.inspect(ServerSettings(home=tmp_path))
+        await Store.inspect(ServerSettings(home=tmp_path), seal_keys=SEAL_KEYS)

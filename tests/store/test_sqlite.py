@@ -13,6 +13,7 @@ from byleave.settings import ServerSettings
 from byleave.store import Store
 from byleave.store.database import Hint, Transaction
 from byleave.store.sqlite import SqliteDatabase
+from harness.records import SEAL_KEYS
 
 
 async def opened(path: Path, **options: object) -> SqliteDatabase:
@@ -112,17 +113,17 @@ async def test_work_queued_before_close_is_still_committed(tmp_path: Path) -> No
 
 
 async def test_a_second_server_on_the_same_record_is_kept_out(settings: ServerSettings) -> None:
-    store = await Store.open(settings)
+    store = await Store.open(settings, seal_keys=SEAL_KEYS)
     with pytest.raises(ConfigurationError, match="in use by another") as refusal:
-        await Store.open(settings)
+        await Store.open(settings, seal_keys=SEAL_KEYS)
     assert "BYLEAVE_HOME" in (refusal.value.hint or "")
     await store.close()
-    await (await Store.open(settings)).close()
+    await (await Store.open(settings, seal_keys=SEAL_KEYS)).close()
 
 
 @pytest.mark.promise("D")
 async def test_the_record_is_readable_by_its_owner_alone(settings: ServerSettings) -> None:
-    store = await Store.open(settings)
+    store = await Store.open(settings, seal_keys=SEAL_KEYS)
     await store.chat.create_project("alice", "demo")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in settings.home.iterdir()}
     assert modes.keys() >= {"byleave.db", "byleave.db-wal", "byleave.db.lock"}
@@ -152,14 +153,14 @@ async def test_a_full_disk_fails_the_write_and_loses_nothing(tmp_path: Path) -> 
 @pytest.mark.parametrize("url", ["postgresql://h/db", "sqlite://", "sqlite:///", "mysql://x"])
 async def test_an_unknown_database_is_a_clear_configuration_error(tmp_path: Path, url: str) -> None:
     with pytest.raises(ConfigurationError, match="cannot keep its record") as refusal:
-        await Store.open(ServerSettings(home=tmp_path, database_url=url))
+        await Store.open(ServerSettings(home=tmp_path, database_url=url), seal_keys=SEAL_KEYS)
     assert "BYLEAVE_DATABASE_URL" in (refusal.value.hint or "")
 
 
 async def test_a_state_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     with pytest.raises(ConfigurationError, match="Cannot open the database"):
-        await Store.open(ServerSettings(home=tmp_path / "file" / "home"))
+        await Store.open(ServerSettings(home=tmp_path / "file" / "home"), seal_keys=SEAL_KEYS)
 
 
 async def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> None:
@@ -167,15 +168,15 @@ async def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> No
     precious.write_text("not a database")
     precious.chmod(0o644)
     with pytest.raises(ConfigurationError, match="is not a database"):
-        await Store.open(ServerSettings(home=tmp_path, database_url=f"sqlite:///{precious}"))
+        await Store.open(ServerSettings(home=tmp_path, database_url=f"sqlite:///{precious}"), seal_keys=SEAL_KEYS)
     assert (precious.read_text(), stat.S_IMODE(precious.stat().st_mode)) == ("not a database", 0o644)
     assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
 
 
 async def test_inspecting_works_while_a_server_has_the_record_open(settings: ServerSettings) -> None:
-    store = await Store.open(settings)
+    store = await Store.open(settings, seal_keys=SEAL_KEYS)
     await store.chat.create_project("alice", "demo")
-    looking = await Store.inspect(settings)
+    looking = await Store.inspect(settings, seal_keys=SEAL_KEYS)
     assert [check.fault for check in await looking.audit.verify()] == [None]
     await looking.close()
     await store.close()
@@ -183,7 +184,7 @@ async def test_inspecting_works_while_a_server_has_the_record_open(settings: Ser
 
 async def test_inspecting_a_record_that_is_not_there_says_where_to_look(settings: ServerSettings) -> None:
     with pytest.raises(ConfigurationError, match="no database"):
-        await Store.inspect(settings)
+        await Store.inspect(settings, seal_keys=SEAL_KEYS)
 
 
 async def test_a_long_log_is_moved_into_the_file_while_work_goes_on(

@@ -1,7 +1,9 @@
-"""`byleave audit verify`: recompute the chain of every project from the database itself."""
+"""`byleave audit verify`: hold every project's chain, its head and its rows against each other, from the database."""
 
 from dataclasses import asdict
 
+from byleave.protocol.errors import ConfigurationError
+from byleave.server.keys import has_secret, seal_keys
 from byleave.settings import ServerSettings
 from byleave.store import Store
 
@@ -13,8 +15,14 @@ from .screen import put, put_json, say, shown
 async def verify(*, as_json: bool) -> ExitCode:
     """Check every chain; print its length and head, to be kept elsewhere."""
     settings = read_settings(ServerSettings)
-    store = await Store.inspect(settings)
+    keys = seal_keys(settings) if has_secret(settings) else ()
+    store = await Store.inspect(settings, seal_keys=keys)
     try:
+        if not keys:
+            raise ConfigurationError(
+                "There is no secret here, so nothing says which server wrote the record.",
+                hint="Run this with the server's BYLEAVE_HOME, or set BYLEAVE_SECRET to the server's.",
+            )
         checks = await store.audit.verify()
     finally:
         await store.close()

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from pydantic import SecretStr
 
 from byleave.protocol.errors import ConfigurationError
 from byleave.settings import ServerSettings
@@ -164,14 +165,31 @@ def key_source(settings: ServerSettings) -> KeySource:
 def server_secret(settings: ServerSettings) -> bytes:
     """The configured secret; without one, a random one made once and kept in the state directory."""
     if settings.secret is not None:
-        secret = settings.secret.get_secret_value().encode()
-        if len(secret) < SHORTEST_SECRET:
-            raise ConfigurationError(
-                f"BYLEAVE_SECRET is too short: {len(secret)} bytes, at least {SHORTEST_SECRET} are needed.",
-                hint="Make one with `openssl rand -hex 32`, or leave it out and one is made for you.",
-            )
-        return secret
+        return _long_enough(settings.secret, "BYLEAVE_SECRET")
     return _kept_secret(settings.home / "secret")
+
+
+def seal_keys(settings: ServerSettings) -> tuple[bytes, ...]:
+    """What seals the heads of audit chains, made from the secret; then what an earlier secret made of it."""
+    secrets_known = [server_secret(settings)]
+    if settings.previous_secret is not None:
+        secrets_known.append(_long_enough(settings.previous_secret, "BYLEAVE_PREVIOUS_SECRET"))
+    return tuple(hmac.digest(secret, b"byleave audit head", "sha256") for secret in secrets_known)
+
+
+def has_secret(settings: ServerSettings) -> bool:
+    """Whether there is a secret already, or one would be made."""
+    return settings.secret is not None or (settings.home / "secret").exists()
+
+
+def _long_enough(given: SecretStr, name: str) -> bytes:
+    secret = given.get_secret_value().encode()
+    if len(secret) < SHORTEST_SECRET:
+        raise ConfigurationError(
+            f"{name} is too short: {len(secret)} bytes, at least {SHORTEST_SECRET} are needed.",
+            hint="Make one with `openssl rand -hex 32`, or leave it out and one is made for you.",
+        )
+    return secret
 
 
 def _kept_secret(path: Path) -> bytes:

@@ -31,7 +31,7 @@ from byleave.store.database import Hint
 
 from .attendance import Attendance
 from .auth import TokenVerifier, session_verifier
-from .keys import SharedSecret, server_secret
+from .keys import SharedSecret, seal_keys, server_secret
 from .page_files import PageFiles
 from .refusals import Unavailable
 from .sessions import PageSessions
@@ -145,7 +145,7 @@ async def open_parts(settings: ServerSettings) -> Parts:
         if observer is not None:
             observer.told(hint)
 
-    store = await Store.open(settings, on_commit=tell)
+    store = await Store.open(settings, seal_keys=seal_keys(settings), on_commit=tell)
     async with contextlib.AsyncExitStack() as undo:
         undo.push_async_callback(store.close)
         executor = ToolExecutor(store, bus, presence, gate, settings)

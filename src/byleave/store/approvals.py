@@ -225,7 +225,7 @@ class Approvals:
         client_id: str | None,
     ) -> None:
         approved = moves.approve(
-            transaction, execution, approved_by=approved_by, client_wait_seconds=self._client_wait_seconds
+            transaction, ledger, execution, approved_by=approved_by, client_wait_seconds=self._client_wait_seconds
         )
         if client_id:
             moves.dispatch(transaction, ledger, approved, client_id=client_id, grace_seconds=self._grace_seconds)

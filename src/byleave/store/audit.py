@@ -1,16 +1,18 @@
-"""The audit chain: reading it, and proving that nobody changed it.
+"""The audit chain: reading it, and proving that nobody changed it or the rows it covers.
 
-Verification recomputes every hash from the first record on and compares the last with the project's counter row, so a
-changed, removed, inserted or reordered record shows. What it cannot show by itself is a whole chain that was
-rewritten along with its counter: keep the printed heads somewhere else for that. A chain of any length is read and
-hashed a piece at a time beside the event loop, so that others are served in between.
+Verification recomputes every hash from the first record on, holds the head against the project's counter row and the
+seal on it, and each row of the project against the digest its last link carries, both ways: a row that was changed,
+removed or slipped in shows as a changed, removed, inserted or reordered record does. What it cannot show by itself is
+a whole database that was put back as it was earlier, or rewritten by somebody who also holds the server's secret: keep
+the printed heads somewhere else for that. A chain of any length is read and hashed a piece at a time beside the event
+loop, so that others are served in between.
 """
 
-from collections.abc import Sequence
+import json
 from dataclasses import dataclass
 
 from .database import Database, Transaction
-from .ledger import GENESIS, link_hash
+from .ledger import ADOPTED, GENESIS, NOT_COVERED, UNSEALED, is_sealed, link_hash, row_digest, rows_of
 from .records import AuditRecord, audit_record, columns
 
 AUDIT_COLUMNS = columns(AuditRecord)
@@ -18,6 +20,8 @@ PAGE = 5000
 LARGEST = 2**63 - 1
 PIECE = 500
 """Records that are hashed in one go: a few milliseconds on the one thread that reads."""
+PIECE_CHARACTERS = 4 * 1024 * 1024
+"""A piece of rows ends after so much text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +35,8 @@ class ChainCheck:
     """None when the chain holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """How far a chain was found to hold."""
-
-    position: int
-    previous: str
-    fault: str | None = None
-    over: bool = False
+class _Fault(Exception):
+    """What is wrong with a record, as a sentence."""
 
 
 class Audit:
@@ -67,34 +65,120 @@ class Audit:
         """Check every project's chain."""
 
         def work(transaction: Transaction) -> list[str]:
-            rows = transaction.all(
-                "SELECT project_id FROM feeds UNION SELECT DISTINCT project_id FROM audit "
-                "UNION SELECT id FROM projects ORDER BY project_id"
-            )
+            tables = ["feeds", "audit", *(table for table in NOT_COVERED if table != "projects")]
+            named = " UNION ".join(f"SELECT project_id FROM {table}" for table in tables)  # noqa: S608 - our own names
+            rows = transaction.all(f"SELECT id AS project_id FROM projects UNION {named} ORDER BY project_id")  # noqa: S608
             return [row["project_id"] for row in rows]
 
         return [await self.verify_project(project_id) for project_id in await self._database.read(work)]
 
     async def verify_project(self, project_id: str) -> ChainCheck:
-        """Check one project's chain."""
-        head, count, last = await self._database.read(lambda transaction: _head(transaction, project_id))
+        """Check one project's chain, and the project's rows against it."""
+        proof, fault = _Proof(project_id), None
+        try:
+            await self._database.read(proof.begin)
+            while await self._database.read(proof.walk):
+                pass
+            for table in NOT_COVERED:
+                after: str | None = ""
+                while after is not None:
+                    after = await self._database.read(
+                        lambda transaction, table=table, after=after: proof.compare(transaction, table, after)
+                    )
+            while await self._database.read(proof.find_missing):
+                pass
+        except _Fault as found:
+            fault = str(found)
+        return ChainCheck(project_id, proof.position, proof.head, fault)
+
+
+class _Proof:
+    """How far a project's record was found to hold. Each step is one read, and sees one state of the database.
+
+    Others write meanwhile: a step that looks at rows first follows the chain to the end it has in that same state.
+    """
+
+    def __init__(self, project_id: str) -> None:
+        self.project_id = project_id
+        self.position = 0
+        self.head = GENESIS
+        self._rows: dict[str, bytes] = {}
+        """The digest that each row should have, as far as it was not looked at since."""
+
+    def begin(self, transaction: Transaction) -> None:
+        head, count, last = _head(transaction, self.project_id)
         if last > count:
-            return ChainCheck(project_id, count, head, f"record {count + 1} was added behind the project's back")
+            self.position, self.head = count, head
+            raise _Fault(f"record {count + 1} was added behind the project's back")
         if count == 0:
-            return ChainCheck(project_id, 0, head, "the chain is gone: a project begins with a record")
-        place = _Place(0, GENESIS)
-        while not place.over:
-            place = await self._database.read(
-                lambda transaction, place=place: _walked(transaction, project_id, place, count)
-            )
-        position, previous = place.position, place.previous
-        if place.fault is not None:
-            return ChainCheck(project_id, position, previous, place.fault)
-        if position != count:
-            return ChainCheck(project_id, position, previous, f"record {position + 1} of {count} is missing")
-        if previous != head:
-            return ChainCheck(project_id, position, previous, "the last record is not the one the project remembers")
-        return ChainCheck(project_id, position, previous, None)
+            raise _Fault("the chain is gone: a project begins with a record")
+
+    def walk(self, transaction: Transaction) -> bool:
+        """One piece further along the chain; False at its end, when its head was found to hold."""
+        piece = _after(transaction, self.project_id, self.position, PIECE)
+        for record in piece:
+            fault = _fault(record, self.position, self.head) or self._cover(record)
+            if fault is not None:
+                raise _Fault(fault)
+            self.head, self.position = record.hash, record.seq
+        if len(piece) < PIECE:
+            self._check_head(transaction)
+        return len(piece) == PIECE
+
+    def compare(self, transaction: Transaction, table: str, after: str) -> str | None:
+        """Hold some of a table's rows against the chain; gives the id to go on from, None at the end."""
+        self._catch_up(transaction)
+        size = 0
+        for number, row in enumerate(rows_of(transaction, table, self.project_id, after), 1):
+            self._check_row(table, row["id"], row_digest(table, row))
+            size += sum(len(row[name]) for name in row.keys() if isinstance(row[name], str))  # noqa: SIM118
+            if number == PIECE or size > PIECE_CHARACTERS:
+                return row["id"]
+        return None
+
+    def find_missing(self, transaction: Transaction) -> bool:
+        """Look for rows of the chain that were not met; False when all are accounted for."""
+        self._catch_up(transaction)
+        for name in list(self._rows)[:PIECE]:
+            table, _, row_id = name.partition("/")
+            row = transaction.one(f"SELECT * FROM {table} WHERE id = :id", {"id": row_id})  # noqa: S608 - checked when it was covered
+            self._check_row(table, row_id, None if row is None else row_digest(table, row))
+        return bool(self._rows)
+
+    def _catch_up(self, transaction: Transaction) -> None:
+        while self.walk(transaction):
+            pass
+
+    def _cover(self, record: AuditRecord) -> str | None:
+        if record.action == UNSEALED:
+            return f"before record {record.seq} somebody other than this server changed the chain's end"
+        rows: dict[str, str] = json.loads(record.detail).get("rows", {})
+        if record.action == ADOPTED and not self._rows.keys().isdisjoint(rows):
+            return f"record {record.seq} takes in rows that were covered before"
+        for name, digest in rows.items():
+            if name.partition("/")[0] not in NOT_COVERED:
+                return f"record {record.seq} covers {name!r}, which this version does not know"
+            self._rows[name] = bytes.fromhex(digest)
+        return None
+
+    def _check_row(self, table: str, row_id: str, digest: str | None) -> None:
+        expected = self._rows.pop(f"{table}/{row_id}", None)
+        if expected is None:
+            raise _Fault(f"the row {row_id!r} of {table} is not in the chain")
+        if digest is None:
+            raise _Fault(f"the row {row_id!r} of {table} is gone")
+        if bytes.fromhex(digest) != expected:
+            raise _Fault(f"the row {row_id!r} of {table} was changed")
+
+    def _check_head(self, transaction: Transaction) -> None:
+        feed = transaction.one("SELECT * FROM feeds WHERE project_id = :id", {"id": self.project_id})
+        count = feed["audit_seq"] if feed else 0
+        if self.position != count:
+            raise _Fault(f"record {self.position + 1} of {count} is missing")
+        if feed is None or self.head != feed["audit_hash"]:
+            raise _Fault("the last record is not the one the project remembers")
+        if not is_sealed(transaction, self.project_id, feed):
+            raise _Fault("the last record is not sealed with this server's secret: those after it may be cut off")
 
 
 def _after(transaction: Transaction, project_id: str, after: int, limit: int) -> list[AuditRecord]:
@@ -104,20 +188,6 @@ def _after(transaction: Transaction, project_id: str, after: int, limit: int) ->
         {"project_id": project_id, "after": after, "limit": limit},
     )
     return [audit_record(row) for row in rows]
-
-
-def _walked(transaction: Transaction, project_id: str, place: _Place, count: int) -> _Place:
-    """One piece further along the chain, up to the record `count`."""
-    position, previous = place.position, place.previous
-    piece: Sequence[AuditRecord] = _after(transaction, project_id, position, PIECE)
-    for record in piece:
-        if record.seq > count:  # written since we looked; the next check covers it
-            return _Place(position, previous, over=True)
-        fault = _fault(record, position, previous)
-        if fault is not None:
-            return _Place(position, previous, fault, over=True)
-        previous, position = record.hash, record.seq
-    return _Place(position, previous, over=len(piece) < PIECE)
 
 
 def _head(transaction: Transaction, project_id: str) -> tuple[str, int, int]:

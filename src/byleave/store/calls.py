@@ -117,6 +117,7 @@ def insert(
     )
     values = as_values(row)
     transaction.change(f"INSERT INTO tool_executions {placeholders(values)}", values)
+    ledger.kept("tool_executions", values)
     ledger.event(
         ToolStarted(
             timestamp=now,

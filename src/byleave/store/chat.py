@@ -9,15 +9,17 @@ from byleave.protocol.states import AgentMode, RunState
 from byleave.protocol.values import new_id
 
 from .database import Database, Transaction
-from .ledger import GENESIS, Ledger
+from .ledger import Ledger, begin_chain
 from .message_keys import MessageKey, remember, sent_before
 from .parking import RUNS_TOPIC
 from .records import (
     MessageRow,
     ProjectRow,
     SessionRow,
+    as_values,
     columns,
     message_row,
+    placeholders,
     project_row,
     session_row,
 )
@@ -55,15 +57,11 @@ class Chat:
             if if_none and (known := _projects(transaction, user_id)):
                 return known[0]
             project = ProjectRow(new_id("proj"), user_id, name, None, None, transaction.now)
-            transaction.change(
-                "INSERT INTO projects (id, user_id, name, created_at) VALUES (:id, :user_id, :name, :created_at)",
-                {"id": project.id, "user_id": user_id, "name": name, "created_at": project.created_at},
-            )
-            transaction.change(
-                "INSERT INTO feeds (project_id, seq, audit_seq, audit_hash) VALUES (:id, 0, 0, :genesis)",
-                {"id": project.id, "genesis": GENESIS},
-            )
+            values = as_values(project)
+            transaction.change(f"INSERT INTO projects {placeholders(values)}", values)
+            begin_chain(transaction, project.id)
             with Ledger(transaction, project.id) as ledger:
+                ledger.kept("projects", values)
                 ledger.audit("project_created", f"user:{user_id}", name=name)
             return project
 
@@ -104,23 +102,18 @@ class Chat:
         )
 
     async def create_session(self, user_id: str, project_id: str, title: str) -> SessionRow:
-        return await self._database.write(lambda transaction: _create_session(transaction, user_id, project_id, title))
+        def work(transaction: Transaction) -> SessionRow:
+            with Ledger(transaction, project_id) as ledger:
+                return _create_session(transaction, ledger, SessionRow(new_id("sess"), project_id, user_id, title, ""))
+
+        return await self._database.write(work)
 
     async def ensure_session(self, session_id: str, user_id: str, project_id: str, title: str) -> SessionRow:
         """The session with this id, made if it is not there yet."""
 
         def work(transaction: Transaction) -> SessionRow:
-            transaction.change(
-                "INSERT INTO sessions (id, project_id, user_id, title, created_at) "
-                "VALUES (:id, :project_id, :user_id, :title, :now) ON CONFLICT (id) DO NOTHING",
-                {
-                    "id": session_id,
-                    "project_id": project_id,
-                    "user_id": user_id,
-                    "title": title,
-                    "now": transaction.now,
-                },
-            )
+            with Ledger(transaction, project_id) as ledger:
+                _create_session(transaction, ledger, SessionRow(session_id, project_id, user_id, title, ""))
             return load_session(transaction, session_id, user_id)
 
         return await self._database.write(work)
@@ -183,15 +176,15 @@ class Chat:
             before = None if key is None else sent_before(transaction, user_id, project_id, key)
             if before is not None:
                 return Posted(before["id"], before["session_id"], before["run_id"])
-            if session_id is None:
-                title = _title(content)
-                session = _create_session(transaction, user_id, project_id, title)
-            else:
-                session = load_session(transaction, session_id, user_id)
-                if session.project_id != project_id:
-                    raise NotFound(f"No session {session_id!r} in this project.")
             run_id = new_id("run")
             with Ledger(transaction, project_id) as ledger:
+                if session_id is None:
+                    session = SessionRow(new_id("sess"), project_id, user_id, _title(content), "")
+                    session = _create_session(transaction, ledger, session)
+                else:
+                    session = load_session(transaction, session_id, user_id)
+                    if session.project_id != project_id:
+                        raise NotFound(f"No session {session_id!r} in this project.")
                 message_id = add_message(
                     transaction, ledger, project_id, session.id, run_id, role="user", content=content
                 )
@@ -237,10 +230,10 @@ def add_message(
 ) -> str:
     """Store a message and tell the feed."""
     message_id = new_id("msg")
-    transaction.change(
+    row = transaction.one(
         "INSERT INTO messages (id, project_id, session_id, run_id, role, content, position, created_at) VALUES "
         "(:id, :project_id, :session_id, :run_id, :role, :content, "
-        "(SELECT coalesce(max(position), 0) + 1 FROM messages WHERE session_id = :session_id), :now)",
+        "(SELECT coalesce(max(position), 0) + 1 FROM messages WHERE session_id = :session_id), :now) RETURNING *",
         {
             "id": message_id,
             "project_id": project_id,
@@ -251,6 +244,8 @@ def add_message(
             "now": transaction.now,
         },
     )
+    if row is not None:
+        ledger.kept("messages", row)
     ledger.event(
         ChatMessage(
             timestamp=transaction.now,
@@ -283,19 +278,13 @@ def _projects(transaction: Transaction, user_id: str) -> list[ProjectRow]:
     return [project_row(row) for row in rows]
 
 
-def _create_session(transaction: Transaction, user_id: str, project_id: str, title: str) -> SessionRow:
-    session = SessionRow(new_id("sess"), project_id, user_id, title, transaction.now)
-    transaction.change(
-        "INSERT INTO sessions (id, project_id, user_id, title, created_at) "
-        "VALUES (:id, :project_id, :user_id, :title, :created_at)",
-        {
-            "id": session.id,
-            "project_id": project_id,
-            "user_id": user_id,
-            "title": title,
-            "created_at": session.created_at,
-        },
-    )
+def _create_session(transaction: Transaction, ledger: Ledger, session: SessionRow) -> SessionRow:
+    """Keep a session that begins now; nothing where one with its id is there already."""
+    session = session._replace(created_at=transaction.now)
+    values = as_values(session)
+    if transaction.change(f"INSERT INTO sessions {placeholders(values)} ON CONFLICT (id) DO NOTHING", values):
+        ledger.kept("sessions", values)
+        ledger.audit("session_created", f"user:{session.user_id}", session=session.id)
     return session
 
 
@@ -308,11 +297,11 @@ def _add_run(
     mode: AgentMode,
     agent: str,
 ) -> None:
-    transaction.change(
+    row = transaction.one(
         "INSERT INTO runs (id, project_id, session_id, user_id, agent, mode, state, prompt, fence, attempts, position, "
         "created_at, updated_at) VALUES "
         "(:id, :project_id, :session_id, :user_id, :agent, :mode, :state, :prompt, 0, 0, "
-        "(SELECT coalesce(max(position), 0) + 1 FROM runs WHERE session_id = :session_id), :now, :now)",
+        "(SELECT coalesce(max(position), 0) + 1 FROM runs WHERE session_id = :session_id), :now, :now) RETURNING *",
         {
             "id": run_id,
             "project_id": session.project_id,
@@ -325,4 +314,6 @@ def _add_run(
             "now": transaction.now,
         },
     )
+    if row is not None:
+        ledger.kept("runs", row)
     ledger.event(RunChanged(timestamp=transaction.now, session_id=session.id, run_id=run_id, state=RunState.READY))

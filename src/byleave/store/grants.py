@@ -137,12 +137,14 @@ class Grants:
             if status is not GrantStatus.ACTIVE:
                 ended = status.value.replace("_", " ")
                 raise ConflictError(f"This grant is {ended} already.", state=status.value)
-            transaction.change(
-                "UPDATE grants SET revoked_at = :now, revoked_by = :actor WHERE id = :id AND revoked_at IS NULL",
+            row = transaction.one(
+                "UPDATE grants SET revoked_at = :now, revoked_by = :actor WHERE id = :id RETURNING *",
                 {"now": now, "actor": actor, "id": grant_id},
             )
             revoked = grant._replace(revoked_at=now, revoked_by=actor)
             with Ledger(transaction, grant.project_id) as ledger:
+                if row is not None:
+                    ledger.kept("grants", row)
                 ledger.event(GrantChanged(timestamp=now, grant=revoked.to_wire(now)))
                 ledger.audit("grant_revoked", actor, approval_id=grant.approval_id, grant=grant.id, uses=grant.uses)
             return revoked, now
@@ -195,6 +197,7 @@ def save(
         "rule": grant.rule.model_dump_json() if grant.rule else None,
     }
     transaction.change(f"INSERT INTO grants {placeholders(values)}", values)
+    ledger.kept("grants", values)
     ledger.event(GrantChanged(timestamp=now, grant=grant.to_wire(now)))
     ledger.audit(
         "granted",
@@ -312,6 +315,7 @@ def _count(transaction: Transaction, ledger: Ledger, grant: GrantRow, execution_
     )
     if row is None:
         raise ConflictError("This grant ended a moment ago.", state="ended")
+    ledger.kept("grants", row)
     used = grant_row(row)
     ledger.event(GrantChanged(timestamp=now, grant=used.to_wire(now)))
     ledger.audit("grant_used", f"grant:{grant.id}", execution_id=execution_id, uses=used.uses, text=grant.text)

@@ -37,10 +37,7 @@ def look_again(transaction: Transaction, project_id: str, client_id: str, elsewh
     ]
     with Ledger(transaction, project_id) as ledger:
         for execution in waiting:
-            transaction.change(
-                "UPDATE tool_executions SET client_id = :client_id WHERE id = :id AND status = 'PENDING'",
-                {"client_id": client_id, "id": execution.id},
-            )
+            moves.set_columns(transaction, ledger, execution.id, {"client_id": client_id})
             moves.request_inspection(ledger, execution, client_id, transaction.now)
     return len(waiting)
 
@@ -87,6 +84,7 @@ def went_on(
             case Clearance() as clearance:
                 row = moves.approve(
                     transaction,
+                    ledger,
                     execution,
                     approved_by=clearance.approved_by,
                     client_wait_seconds=client_wait_seconds,
@@ -97,7 +95,7 @@ def went_on(
                 return moves.dispatch(transaction, ledger, row, client_id=client_id, grace_seconds=grace_seconds)
             case None:
                 changes |= {"requires_approval": True, "client_id": None}
-                row = moves.advance(transaction, execution, ExecutionStatus.AWAITING_APPROVAL, changes)
+                row = moves.advance(transaction, ledger, execution, ExecutionStatus.AWAITING_APPROVAL, changes)
                 asked = ask(transaction, ledger, row, question)
                 transaction.hint(moves.execution_topic(asked.id), asked)  # now with the approval's id
                 return asked

@@ -3,27 +3,133 @@
 Both hang on one counter row per project, which is locked while they are written: events are numbered without gaps
 in commit order, and each audit record carries the hash of the one before. Nothing may write those tables except
 through here, and nothing may change state without opening a ledger.
+
+A link carries the digest of every row its transaction wrote (`kept`), so that the rows can be held against the chain.
+The chain's head is sealed with a key that is not in the database: who can write the file alone can cut nothing off.
 """
 
 import hashlib
+import hmac
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from types import TracebackType
 from typing import Any
 
+import structlog
 from pydantic import BaseModel
 
 from byleave.protocol.digests import plain_json
 from byleave.protocol.values import JsonObject
 
-from .database import Transaction
+from .database import Row, Transaction
 from .records import AuditRecord, StoredEvent
+
+log = structlog.stdlib.get_logger(__name__)
 
 GENESIS = "0" * 64
 """The hash before the first record."""
+NOT_COVERED: Mapping[str, frozenset[str]] = {
+    "projects": frozenset({"workspace", "isolation"}),
+    "sessions": frozenset(),
+    "runs": frozenset(
+        {"state", "history", "owner", "lease_until", "fence", "attempts", "error", "updated_at"},
+    ),
+    "messages": frozenset(),
+    "approvals": frozenset(),
+    "tool_executions": frozenset({"true_params", "deadline", "output_seq", "cancel_requested"}),
+    "grants": frozenset(),
+}
+"""The tables whose rows the chain covers, and the columns that change without a link.
+
+What is empty counts as not there, so that a column added later leaves the digests of older rows as they are.
+"""
+LONG_CHARACTERS = 4096
+ADOPTED, UNSEALED = "adopted", "unsealed"
+ROWS_IN_A_LINK = 500
 
 
 def feed_topic(project_id: str) -> str:
     """Where news of a project's feed is told."""
     return f"feed:{project_id}"
+
+
+def row_digest(table: str, row: Mapping[str, Any]) -> str:
+    """The digest of what a row says."""
+    left_out = NOT_COVERED[table]
+    parts = [table]
+    for name in row.keys():  # noqa: SIM118 - sqlite3.Row iterates over its values
+        value = row[name]
+        if value is None or name in left_out:
+            continue
+        text = value if isinstance(value, str) else str(int(value))
+        if len(text) > LONG_CHARACTERS:
+            parts.append(f"{name}#{hashlib.sha256(text.encode()).hexdigest()}")
+        else:
+            parts.append(f"{name}:{len(text)}:{text}")
+    parts.sort()
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def seal(key: bytes, project_id: str, seq: int, head: str) -> str:
+    """What proves that this server wrote the chain's head."""
+    return hmac.digest(key, f"{project_id}\x1f{seq}\x1f{head}".encode(), "sha256").hex()
+
+
+def is_sealed(transaction: Transaction, project_id: str, feed: Row) -> bool:
+    """Whether the head a project remembers was written by this server."""
+    expected = (seal(key, project_id, feed["audit_seq"], feed["audit_hash"]) for key in transaction.seal_keys)
+    return any(hmac.compare_digest(one, feed["audit_seal"]) for one in expected)
+
+
+def begin_chain(transaction: Transaction, project_id: str) -> None:
+    """A project's counter row, before its first record."""
+    transaction.change(
+        "INSERT INTO feeds (project_id, seq, audit_seq, audit_hash, audit_seal) VALUES (:id, 0, 0, :genesis, :seal)",
+        {"id": project_id, "genesis": GENESIS, "seal": seal(transaction.seal_keys[0], project_id, 0, GENESIS)},
+    )
+
+
+def rows_of(transaction: Transaction, table: str, project_id: str, after: str = "") -> Iterator[Row]:
+    """A project's rows by id, one after the other: a single one may be a file's worth of text."""
+    project = "id" if table == "projects" else "project_id"
+    while row := transaction.one(
+        f"SELECT * FROM {table} WHERE {project} = :project_id AND id > :after ORDER BY id LIMIT 1",  # noqa: S608 - made of our own words alone
+        {"project_id": project_id, "after": after},
+    ):
+        after = row["id"]
+        yield row
+
+
+def adopt(transaction: Transaction) -> None:
+    """Take every row there is into its project's chain: for a record from before the chain covered them."""
+    for feed in transaction.all("SELECT project_id, audit_seq, audit_hash FROM feeds"):
+        project_id = feed["project_id"]
+        _reseal(transaction, feed)
+        rows = ((table, row) for table in NOT_COVERED for row in rows_of(transaction, table, project_id))
+        more = True
+        while more:
+            more = False
+            with Ledger(transaction, project_id) as ledger:
+                for table, row in islice(rows, ROWS_IN_A_LINK):
+                    more = True
+                    ledger.kept(table, row)
+                if more:
+                    ledger.audit(ADOPTED, "server")
+
+
+def reseal(transaction: Transaction) -> None:
+    """Seal with today's key the heads that an earlier one had sealed."""
+    for feed in transaction.all("SELECT project_id, audit_seq, audit_hash, audit_seal FROM feeds"):
+        if is_sealed(transaction, feed["project_id"], feed):
+            _reseal(transaction, feed)
+
+
+def _reseal(transaction: Transaction, feed: Row) -> None:
+    project_id, key = feed["project_id"], transaction.seal_keys[0]
+    transaction.change(
+        "UPDATE feeds SET audit_seal = :seal WHERE project_id = :id",
+        {"seal": seal(key, project_id, feed["audit_seq"], feed["audit_hash"]), "id": project_id},
+    )
 
 
 def link_hash(previous_hash: str, record: AuditRecord) -> str:
@@ -53,6 +159,7 @@ class Ledger:
         self._project_id = project_id
         self._events: list[tuple[str, str | None, str | None, str, str]] = []
         self._links: list[tuple[str, str, str | None, str | None, JsonObject]] = []
+        self._rows: dict[str, str] = {}
 
     def __enter__(self) -> "Ledger":
         return self
@@ -60,7 +167,7 @@ class Ledger:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and (self._events or self._links):
+        if kind is None and (self._events or self._links or self._rows):
             self._write()
 
     def event(
@@ -88,20 +195,41 @@ class Ledger:
         """Add a link to the chain."""
         self._links.append((action, actor, execution_id, approval_id, detail))
 
+    def kept(self, table: str, row: Mapping[str, Any]) -> None:
+        """A row as this transaction leaves it, all of its columns: the chain vouches for it from now on."""
+        self._rows[f"{table}/{row['id']}"] = row_digest(table, row)
+
     def _write(self) -> None:
         transaction, project_id, now = self._transaction, self._project_id, self._transaction.now
         counter = transaction.one(
-            "UPDATE feeds SET seq = seq + :events, audit_seq = audit_seq + :links WHERE project_id = :project_id "
-            "RETURNING seq, audit_seq, audit_hash",
-            {"events": len(self._events), "links": len(self._links), "project_id": project_id},
+            "UPDATE feeds SET seq = seq + :events WHERE project_id = :project_id "
+            "RETURNING seq, audit_seq, audit_hash, audit_seal",
+            {"events": len(self._events), "project_id": project_id},
         )
         if counter is None:
             raise LookupError(f"project {project_id!r} has no feed")
         self._write_events(counter["seq"] - len(self._events), now)
-        head = self._write_links(counter["audit_seq"] - len(self._links), counter["audit_hash"], now)
+        if self._rows:
+            if not self._links:
+                self.audit("kept", "server")
+            self._links[-1][-1]["rows"] = self._rows
+        if not self._links:
+            return
+        if not is_sealed(transaction, project_id, counter):
+            # Somebody else wrote this head. Work goes on, but the chain says so from here on: a seal of ours on it
+            # would vouch for what was done to it.
+            log.error("the audit chain was changed from outside", project_id=project_id, record=counter["audit_seq"])
+            self._links.insert(0, (UNSEALED, "server", None, None, {"head": counter["audit_hash"]}))
+        seq = counter["audit_seq"] + len(self._links)
+        head = self._write_links(counter["audit_seq"], counter["audit_hash"], now)
         transaction.change(
-            "UPDATE feeds SET audit_hash = :head WHERE project_id = :project_id",
-            {"head": head, "project_id": project_id},
+            "UPDATE feeds SET audit_seq = :seq, audit_hash = :head, audit_seal = :seal WHERE project_id = :project_id",
+            {
+                "seq": seq,
+                "head": head,
+                "seal": seal(transaction.seal_keys[0], project_id, seq, head),
+                "project_id": project_id,
+            },
         )
 
     def _write_events(self, seq: int, now: str) -> None:
@@ -149,11 +277,10 @@ class Ledger:
             record = record._replace(hash=link_hash(previous_hash, record))
             rows.append(record._asdict())
             previous_hash = record.hash
-        if rows:
-            self._transaction.change_many(
-                "INSERT INTO audit (project_id, seq, at, actor, action, execution_id, approval_id, detail, "
-                "previous_hash, hash) VALUES (:project_id, :seq, :at, :actor, :action, :execution_id, :approval_id, "
-                ":detail, :previous_hash, :hash)",
-                rows,
-            )
+        self._transaction.change_many(
+            "INSERT INTO audit (project_id, seq, at, actor, action, execution_id, approval_id, detail, "
+            "previous_hash, hash) VALUES (:project_id, :seq, :at, :actor, :action, :execution_id, :approval_id, "
+            ":detail, :previous_hash, :hash)",
+            rows,
+        )
         return previous_hash

@@ -48,7 +48,7 @@ def later(now: str, seconds: float) -> str:
 
 
 def advance(
-    transaction: Transaction, before: ExecutionRow, after: ExecutionStatus, changes: dict[str, Any]
+    transaction: Transaction, ledger: Ledger, before: ExecutionRow, after: ExecutionStatus, changes: dict[str, Any]
 ) -> ExecutionRow:
     """Move one execution along an edge of the state machine, or raise ConflictError."""
     if not may_become(before.status, after):
@@ -64,6 +64,7 @@ def advance(
         raise ConflictError(
             "Somebody else changed this execution first.", state=current.status.value if current else "unknown"
         )
+    ledger.kept("tool_executions", row)
     changed = execution_row(row)
     transaction.hint(execution_topic(changed.id), changed)
     return changed
@@ -77,6 +78,17 @@ def load_execution(transaction: Transaction, execution_id: str) -> ExecutionRow 
     return execution_row(row) if row else None
 
 
+def set_columns(transaction: Transaction, ledger: Ledger, execution_id: str, changes: dict[str, Any]) -> None:
+    """Change an execution in the state it is in."""
+    assignments = ", ".join(f"{name} = :{name}" for name in changes)
+    row = transaction.one(
+        f"UPDATE tool_executions SET {assignments} WHERE id = :id RETURNING {EXECUTION_COLUMNS}",  # noqa: S608 - column names are ours
+        {**changes, "id": execution_id},
+    )
+    if row is not None:
+        ledger.kept("tool_executions", row)
+
+
 def with_status(transaction: Transaction, project_id: str, status: ExecutionStatus) -> list[ExecutionRow]:
     rows = transaction.all(
         f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE project_id = :project_id AND {OPEN} "  # noqa: S608 - column names are ours
@@ -88,6 +100,7 @@ def with_status(transaction: Transaction, project_id: str, status: ExecutionStat
 
 def approve(
     transaction: Transaction,
+    ledger: Ledger,
     execution: ExecutionRow,
     *,
     approved_by: str,
@@ -100,6 +113,7 @@ def approve(
     transaction.hint(DEADLINES_TOPIC, deadline)
     return advance(
         transaction,
+        ledger,
         execution,
         ExecutionStatus.APPROVED,
         {**changes, "approved_by": approved_by, "approved_at": now, "deadline": deadline},
@@ -113,6 +127,7 @@ def dispatch(
     now = transaction.now
     running = advance(
         transaction,
+        ledger,
         execution,
         ExecutionStatus.EXECUTING,
         {
@@ -193,6 +208,7 @@ def end(
     elapsed = round((moment(now) - moment(started)).total_seconds() * 1000) if started else None
     ended = advance(
         transaction,
+        ledger,
         execution,
         after,
         {

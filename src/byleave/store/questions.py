@@ -102,10 +102,8 @@ def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, quest
         if question.replaced is not None:
             replaced.keep(transaction, approval.id, approval.user_id, question.replaced)
         put(transaction, ledger, approval, tool_id=execution.id)
-    transaction.change(
-        "UPDATE tool_executions SET approval_id = :approval_id, deadline = :deadline WHERE id = :id",
-        {"approval_id": approval.id, "deadline": approval.deadline, "id": execution.id},
-    )
+    changes = {"approval_id": approval.id, "deadline": approval.deadline}
+    moves.set_columns(transaction, ledger, execution.id, changes)
     transaction.hint(moves.DEADLINES_TOPIC, approval.deadline)
     return execution._replace(approval_id=approval.id, deadline=approval.deadline)
 
@@ -177,6 +175,7 @@ def put(transaction: Transaction, ledger: Ledger, approval: ApprovalRow, *, tool
     }
     del values["tool_ids"]
     transaction.change(f"INSERT INTO approvals {placeholders(values)}", values)
+    ledger.kept("approvals", values)
     ledger.event(
         ApprovalRequested(
             timestamp=approval.created_at,
@@ -224,9 +223,10 @@ def close(
 ) -> ApprovalRow:
     now = transaction.now
     reach = scope if after is ApprovalStatus.APPROVED else None
-    changed = transaction.change(
+    row = transaction.one(
         "UPDATE approvals SET status = :after, decided_at = :now, decided_by = :decided_by, reason = :reason, "
-        "scope = :scope, grant_id = :grant_id, decided_from = :decided_from WHERE id = :id AND status = 'pending'",
+        "scope = :scope, grant_id = :grant_id, decided_from = :decided_from WHERE id = :id AND status = 'pending' "
+        "RETURNING *",
         {
             "after": after.value,
             "now": now,
@@ -238,8 +238,9 @@ def close(
             "id": approval.id,
         },
     )
-    if changed != 1:
+    if row is None:
         raise ConflictError("Somebody decided this approval first.", state="unknown")
+    ledger.kept("approvals", row)
     decided = approval._replace(
         status=after,
         decided_at=now,

@@ -41,14 +41,19 @@ def database_clock() -> str:
 class SqliteTransaction:
     """A transaction on one connection; see `database.Transaction`."""
 
-    def __init__(self, connection: sqlite3.Connection, now: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, now: str, seal_keys: tuple[bytes, ...] = ()) -> None:
         self._connection = connection
         self._now = now
+        self._seal_keys = seal_keys
         self.hints: list[Hint] = []
 
     @property
     def now(self) -> str:
         return self._now
+
+    @property
+    def seal_keys(self) -> tuple[bytes, ...]:
+        return self._seal_keys
 
     def one(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Row | None:
         return self._connection.execute(sql, parameters or {}).fetchone()
@@ -99,11 +104,13 @@ class SqliteDatabase:
         clock: Callable[[], str] = database_clock,
         prepare: Callable[[], None] = lambda: None,
         read_only: bool = False,
+        seal_keys: tuple[bytes, ...] = (),
     ) -> None:
         """`prepare` brings the tables up to date under the lock. `read_only` looks at a file that may be in use."""
         self.path = path
         self._on_commit = on_commit
         self._clock = clock
+        self._seal_keys = seal_keys
         self._loop = asyncio.get_running_loop()
         self._lock = None if read_only else _lock(path)
         try:
@@ -217,7 +224,7 @@ class SqliteDatabase:
 
     def _attempt_alone(self, connection: sqlite3.Connection, unit: _Unit) -> None:
         """Without neighbours the transaction itself is the savepoint."""
-        transaction = SqliteTransaction(connection, self._clock())
+        transaction = SqliteTransaction(connection, self._clock(), self._seal_keys)
         try:
             unit.result = unit.work(transaction)
         except Exception as error:  # noqa: BLE001 - carried to the caller, whatever it is
@@ -229,7 +236,7 @@ class SqliteDatabase:
             unit.hints = transaction.hints
 
     def _attempt(self, connection: sqlite3.Connection, unit: _Unit) -> None:
-        transaction = SqliteTransaction(connection, self._clock())
+        transaction = SqliteTransaction(connection, self._clock(), self._seal_keys)
         connection.execute("SAVEPOINT unit")
         try:
             unit.result = unit.work(transaction)
@@ -275,7 +282,7 @@ class SqliteDatabase:
     def _read(self, work: Callable[[Transaction], Result]) -> Result:
         self._reader.execute("BEGIN")
         try:
-            return work(SqliteTransaction(self._reader, self._clock()))
+            return work(SqliteTransaction(self._reader, self._clock(), self._seal_keys))
         finally:
             if self._reader.in_transaction:
                 self._reader.execute("ROLLBACK")

@@ -16,11 +16,12 @@ from .database import Database, Hint
 from .executions import Executions
 from .feed import Feed
 from .grants import Grants
+from .ledger import adopt, reseal
 from .machines import Machines
 from .migrations import bring_up_to_date, check_up_to_date
 from .runs import Runs
 from .sign_ins import SignIns
-from .sqlite import SqliteDatabase, database_clock
+from .sqlite import SqliteDatabase, SqliteTransaction, database_clock
 from .undos import Undos
 
 SQLITE_PREFIX = "sqlite:///"
@@ -52,11 +53,20 @@ class Store:
         cls,
         settings: ServerSettings,
         *,
+        seal_keys: tuple[bytes, ...],
         on_commit: Callable[[Hint], None] = lambda hint: None,
         clock: Callable[[], str] = database_clock,
     ) -> "Store":
-        """Open the database the settings name, bringing its tables up to date first."""
+        """Open the database the settings name, bringing its tables up to date first.
+
+        `seal_keys`: the key that seals the audit chains' heads, and earlier ones that are still accepted.
+        """
         path = sqlite_path(settings.database)
+
+        def adopt_rows(connection: sqlite3.Connection) -> None:
+            connection.row_factory = sqlite3.Row
+            adopt(SqliteTransaction(connection, clock(), seal_keys))
+
         _prepare(path)
         with _told_in_words(path):
             database = SqliteDatabase(
@@ -64,12 +74,15 @@ class Store:
                 durability=settings.durability,
                 on_commit=on_commit,
                 clock=clock,
-                prepare=lambda: bring_up_to_date(path),
+                prepare=lambda: bring_up_to_date(path, adopt_rows),
+                seal_keys=seal_keys,
             )
+        if len(seal_keys) > 1:
+            await database.write(reseal)
         return cls(database, settings)
 
     @classmethod
-    async def inspect(cls, settings: ServerSettings) -> "Store":
+    async def inspect(cls, settings: ServerSettings, *, seal_keys: tuple[bytes, ...]) -> "Store":
         """Open for reading only, also while a server has it open."""
         path = sqlite_path(settings.database)
         if not path.is_file():
@@ -79,7 +92,7 @@ class Store:
             )
         with _told_in_words(path):
             check_up_to_date(path)
-            database = SqliteDatabase(path, read_only=True)
+            database = SqliteDatabase(path, read_only=True, seal_keys=seal_keys)
         return cls(database, settings)
 
     async def close(self) -> None:

@@ -51,6 +51,8 @@ feeds = Table(
     Column("seq", BigInteger, nullable=False),
     Column("audit_seq", BigInteger, nullable=False),
     Column("audit_hash", String(64), nullable=False),
+    # Number and hash of the last record, under a key of the server's.
+    Column("audit_seal", String(64), nullable=False, server_default=""),
 )
 
 events = Table(
@@ -150,6 +152,7 @@ messages = Table(
     Column("position", BigInteger, nullable=False),
     Column("created_at", String(24), nullable=False),
     UniqueConstraint("session_id", "position"),
+    Index("ix_messages_project", "project_id", "id"),
 )
 
 message_keys = Table(
@@ -211,6 +214,7 @@ approvals = Table(
         sqlite_where=text("status = 'pending'"),
         postgresql_where=text("status = 'pending'"),
     ),
+    Index("ix_approvals_project", "project_id", "id"),
     Index("ix_approvals_session_digest", "session_id", "digest"),
     # What a person refused in a session: few, and looked through for each call that would ask.
     Index(
@@ -277,6 +281,7 @@ tool_executions = Table(
     Column("approved_at", String(24)),
     Column("started_at", String(24)),
     Column("completed_at", String(24)),
+    Index("ix_tool_executions_project", "project_id", "id"),
     Index("ix_tool_executions_user", "user_id", "created_at", "id"),
     Index("ix_tool_executions_approval", "approval_id"),
     Index("ix_tool_executions_run", "run_id"),

@@ -8,6 +8,7 @@ else at a start.
 
 import re
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,19 +16,24 @@ from typing import Any
 from byleave.protocol.errors import ConfigurationError
 
 NEWEST = Path(__file__).parent / "newest.sql"
+COVERED_SINCE = "0007"
+"""From this revision on the audit chain covers rows."""
 _REVISION = re.compile(r"INSERT INTO \"?alembic_version\"? VALUES\('(\w+)'\)")
 _KNOWN = frozenset(path.name[:4] for path in NEWEST.parent.glob("versions/[0-9]*.py"))
 
 
-def bring_up_to_date(path: Path) -> None:
-    """Make or migrate the tables of an SQLite file that nobody else has open."""
+def bring_up_to_date(path: Path, adopt: Callable[[sqlite3.Connection], None] = lambda connection: None) -> None:
+    """Make or migrate the tables of an SQLite file that nobody else has open.
+
+    `adopt` takes the rows of a record from before the chain covered them into it, along with the migration.
+    """
     newest = NEWEST.read_text(encoding="utf-8")
     stored = stored_revision(path)
     if stored is None:
         with closing(sqlite3.connect(path)) as connection:
             connection.executescript(newest)  # one transaction: half of it is never there
     elif stored != revision_in(newest):
-        upgrade(f"sqlite:///{path}")
+        upgrade(f"sqlite:///{path}", finish=adopt if stored < COVERED_SINCE else None)
 
 
 def stored_revision(path: Path) -> str | None:
@@ -67,7 +73,7 @@ def revision_in(script: str) -> str | None:
     return found.group(1) if found else None
 
 
-def upgrade(url: str, revision: str = "head") -> None:
+def upgrade(url: str, revision: str = "head", *, finish: Callable[[sqlite3.Connection], None] | None = None) -> None:
     """Migrate to a revision: all of the way, or not a step."""
     from alembic import command
     from alembic.config import Config
@@ -93,6 +99,8 @@ def upgrade(url: str, revision: str = "head") -> None:
         with engine.begin() as connection:
             config.attributes["connection"] = connection
             command.upgrade(config, revision)
+            if finish is not None:
+                finish(connection.connection.dbapi_connection)  # type: ignore[arg-type] - it is pysqlite's
     except DBAPIError as error:
         raise (error.orig if isinstance(error.orig, sqlite3.Error) else error) from error
     finally:

@@ -3,7 +3,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0006');
+INSERT INTO "alembic_version" VALUES('0007');
 CREATE TABLE approvals (
 	id VARCHAR(64) NOT NULL, 
 	user_id VARCHAR(200) NOT NULL, 
@@ -61,7 +61,7 @@ CREATE TABLE feeds (
 	project_id VARCHAR(64) NOT NULL, 
 	seq BIGINT NOT NULL, 
 	audit_seq BIGINT NOT NULL, 
-	audit_hash VARCHAR(64) NOT NULL, 
+	audit_hash VARCHAR(64) NOT NULL, audit_seal VARCHAR(64) DEFAULT '' NOT NULL, 
 	CONSTRAINT pk_feeds PRIMARY KEY (project_id), 
 	CONSTRAINT fk_feeds_project_id FOREIGN KEY(project_id) REFERENCES projects (id)
 );
@@ -219,4 +219,7 @@ CREATE INDEX ix_replaced_texts_user ON replaced_texts (user_id, size);
 CREATE INDEX ix_replaced_texts_created ON replaced_texts (created_at);
 CREATE INDEX ix_approvals_rejected ON approvals (session_id) WHERE status = 'rejected';
 CREATE INDEX ix_ended_sign_ins_good_until ON ended_sign_ins (good_until);
+CREATE INDEX ix_tool_executions_project ON tool_executions (project_id, id);
+CREATE INDEX ix_approvals_project ON approvals (project_id, id);
+CREATE INDEX ix_messages_project ON messages (project_id, id);
 COMMIT;

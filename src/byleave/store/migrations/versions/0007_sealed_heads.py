@@ -1,0 +1,23 @@
+"""The heads of the audit chains are sealed; and finding a project's rows to hold them against its chain."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0007"
+down_revision = "0006"
+branch_labels = None
+depends_on = None
+
+TABLES = ("tool_executions", "approvals", "messages")
+
+
+def upgrade() -> None:
+    op.add_column("feeds", sa.Column("audit_seal", sa.String(length=64), nullable=False, server_default=""))
+    for table in TABLES:
+        op.create_index(f"ix_{table}_project", table, ["project_id", "id"])
+
+
+def downgrade() -> None:
+    for table in TABLES:
+        op.drop_index(f"ix_{table}_project", table)
+    op.drop_column("feeds", "audit_seal")

@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from byleave.protocol.errors import MachineError
-from byleave.server import bodies
+from byleave.server import bodies, serving
 from byleave.server.bodies import LARGE_BYTES, MAX_DEPTH, MAX_MARKS, parse_json
 from byleave.server.isolation import UserIsolationMiddleware
+from byleave.server.listing import ROUTES
 from byleave.server.refusals import TooLarge, WrongForm
 from byleave.settings import ServerSettings
 from byleave.store.database import Transaction
@@ -208,6 +209,88 @@ async def test_requests_that_are_no_http_get_a_problem_and_an_end(server: Any) -
     assert b"given twice" in await _raw(server, doubled)
     cookies = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: a=b\r\nCookie: c=d\r\nConnection: close\r\n\r\n"
     assert b" 200 OK" in await _raw(server, cookies)
+
+
+def _post(path: str, length: int, *, token: str = "", host: str = "127.0.0.1") -> bytes:
+    """The head of a POST with a body of this length."""
+    bearer = f"Authorization: Bearer {token}\r\n" if token else ""
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: {host}\r\n{bearer}Content-Type: application/json\r\n"
+        f"Content-Length: {length}\r\n\r\n"
+    ).encode()
+
+
+async def test_body_that_stops_arriving_is_refused_whoever_sends_it(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "BODY_SECONDS", 0.05)
+    token = server.user().token
+    public = next(route.path for route in ROUTES if route.scopes is None and route.body is not None)
+    for head, status in (
+        (_post("/my/projects", 500_000, token=token), b"408"),
+        (_post(public, 50_000), b"408"),
+        # One who was answered before the end of the body does not keep the connection either.
+        (_post("/my/projects", 500_000), b"401"),
+    ):
+        assert (await _raw(server, head + b"x" * 40_000)).startswith(b"HTTP/1.1 " + status)
+
+
+async def test_body_that_keeps_arriving_may_take_its_time(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(serving, "BODY_BYTES", 1)
+    body = b'{"name":"' + b"x" * 100 + b'"}'
+    reader, writer = await asyncio.open_connection(server.listening.host, server.listening.port)
+    writer.write(_post("/my/projects", len(body), token=server.user().token))
+    for byte in body:
+        writer.write(bytes([byte]))
+        await asyncio.sleep(0.005)  # all of it takes ten times as long as nothing may come
+    async with asyncio.timeout(10):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 201")
+    writer.close()
+
+
+async def test_nobody_we_do_not_know_sends_a_large_body(server: Any) -> None:
+    route = next(route for route in ROUTES if route.scopes is None and route.body is not None)
+    _is_problem(await server.user().post(route.path, {"x": "y" * 500_000}), 413)
+
+
+async def test_sender_who_goes_away_in_the_middle_is_no_fault_of_the_servers(
+    server: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, writer = await asyncio.open_connection(server.listening.host, server.listening.port)
+    writer.write(_post("/my/projects", 500_000, token=server.user().token) + b"x" * 100)
+    await writer.drain()
+    writer.close()
+    said = ""
+    async with asyncio.timeout(10):
+        while "broken off by its sender" not in said:
+            await asyncio.sleep(0.01)
+            said += capsys.readouterr().out
+    assert "unexpected error" not in said
+    assert "status=500" not in said
+
+
+async def test_unfinished_bodies_of_one_user_share_one_limit(
+    start_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await start_server(max_payload_bytes=300_000)
+    alice, bob = server.user(), server.user("bob")
+    host, port = server.listening.host, server.listening.port
+    _, writer = await asyncio.open_connection(host, port)
+    writer.write(_post("/my/tools/execute", 200_000, token=alice.token) + b"x" * 150_000)
+    await writer.drain()
+    large = {"project_id": "p", "tool_name": "read_file", "tool_params": {"path": "x" * 150_000}}
+    monkeypatch.setattr(bodies, "ROOM_SECONDS", 0.05)
+    async with asyncio.timeout(10):
+        while (refused := await alice.post("/my/tools/execute", large)).status == 404:
+            await asyncio.sleep(0.01)  # the unfinished one was not seen yet
+    _is_problem(refused, 429)
+    assert (await bob.post("/my/tools/execute", large)).status == 404
+    assert (await alice.post("/my/projects", {"name": "small ones pass"})).status == 201
+    monkeypatch.setattr(bodies, "ROOM_SECONDS", 10)
+    waiting = [asyncio.create_task(alice.post("/my/tools/execute", large)) for _ in range(3)]
+    writer.close()
+    assert [(await answer).status for answer in waiting] == [404, 404, 404]
 
 
 async def test_headers_without_end_are_cut_off(server: Any) -> None:

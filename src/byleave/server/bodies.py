@@ -2,28 +2,84 @@
 
 Stricter than JSON libraries are by default: no NaN or infinity, no key twice (which of the two would have been
 approved?), no endless nesting, no half characters. Every refusal says what is wrong and where; none quotes the body.
-A large body may be one long text, not millions of values, and is read beside the event loop.
+A large body may be one long text, not millions of values, and is read beside the event loop. What all bodies of one
+user may take together is bounded (`BodyRoom`); how long one may take to arrive is in `serving`.
 """
 
 import asyncio
+import ctypes
 import json
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NoReturn, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.requests import Request
 
 from .problems import wrong_form
-from .refusals import TooLarge, WrongForm
+from .refusals import TooLarge, TooMany, WrongForm
 
 MAX_DEPTH = 64
 LARGE_BYTES = 256 * 1024
 MAX_MARKS = 200_000
 """Most of `[`, `{`, `,` and `:` in a large body: each stands for a value, which takes many times its own byte."""
 
+SMALL_BYTES = 64 * 1024
+"""A body up to this size never waits for room, and is all that is taken from somebody we do not know."""
+MUCH_BYTES = 32 * 1024 * 1024
+QUIET_SECONDS = 1.0
+"""After so much of large bodies, and so long after the last of them, their memory is given back."""
+ROOM_SECONDS = 30
+"""How long a body waits for room."""
+
 Model = TypeVar("Model", bound=BaseModel)
 Result = TypeVar("Result")
+
+
+class BodyRoom:
+    """How much memory the bodies of each user's requests may take, until they are answered.
+
+    Reserved as a whole before a byte is read: a body that does not fit stays with its sender meanwhile.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken: Counter[str] = Counter()
+        self._freed = asyncio.Condition()
+        self._passed = 0
+
+    @asynccontextmanager
+    async def take(self, user_id: str, size: int) -> AsyncGenerator[None]:
+        """Room for one body, as soon as there is some; alone, any body has room."""
+        async with self._freed:
+            try:
+                async with asyncio.timeout(ROOM_SECONDS):
+                    await self._freed.wait_for(lambda: not 0 < self._taken[user_id] > self._most - size)
+            except TimeoutError:
+                raise TooMany(
+                    "Other large requests of yours are not finished.",
+                    hint="Finish or end those, then send this one again.",
+                    retry_after=ROOM_SECONDS,
+                ) from None
+            self._taken[user_id] += size
+        try:
+            yield
+        finally:
+            async with self._freed:
+                self._taken -= Counter({user_id: size})  # a user who takes none is forgotten
+                self._freed.notify_all()
+            self._passed += size
+            if not self._taken and self._passed > MUCH_BYTES:
+                self._passed = 0
+                asyncio.get_running_loop().call_later(QUIET_SECONDS, _give_back)
+
+
+def _give_back() -> None:
+    """Return freed memory to the system: left to itself, the C library keeps it for the next large body."""
+    with suppress(OSError, AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 async def read_body(request: Request, model: type[Model], *, printable: bool = False) -> Model:

@@ -9,9 +9,10 @@ Which other pages may read answers is in `origins`; the cookie opens nothing to 
 import re
 import time
 from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 import structlog
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from byleave.protocol.errors import NotFound, RefusedError
@@ -19,6 +20,7 @@ from byleave.protocol.states import Scope as ScopeName
 from byleave.settings import ServerSettings
 
 from .auth import TOKEN_HINT, Principal
+from .bodies import SMALL_BYTES, BodyRoom
 from .origins import Origins, is_of
 from .page_key import HEADER
 from .parts import Parts
@@ -86,6 +88,7 @@ class UserIsolationMiddleware:
         self._hosts = frozenset(host.lower() for host in settings.allowed_hosts)
         self._ordinary_bytes = settings.max_body_bytes
         self._file_bytes = settings.max_payload_bytes
+        self._room = BodyRoom(settings.max_payload_bytes)
         self._routes = RouteTable(routes)
         self._origins = Origins(settings.page_origins)
 
@@ -107,8 +110,12 @@ class UserIsolationMiddleware:
             if route is None:
                 await self._app(scope, receive, guarded)
             else:  # found and checked already: what the framework would do between is find it once more
-                response = await route.endpoint(Request(scope, receive))
+                async with self._room_for(scope, headers, route):
+                    response = await route.endpoint(Request(scope, receive))
                 await response(scope, receive, guarded)
+        except ClientDisconnect:
+            log.info("request broken off by its sender", method=scope["method"], path=scope["path"])
+            return
         except Exception as error:  # the boundary: whatever went wrong, the user gets a problem and not a closed line
             if guarded.status:
                 raise
@@ -136,9 +143,24 @@ class UserIsolationMiddleware:
         elif not private and route is not None:
             # What a page posts without a token sets or clears its cookie: only our own pages may have that done.
             _check_same_origin(headers, scope["method"], host, needs_json=not route.plain_form)
-        limit = self._file_bytes if route is not None and route.carries_file else self._ordinary_bytes
+        limit = self._limit(route, private=private)
         _check_body(headers, limit, needs_json=route is not None and route.body is not None)
         return _limited(receive, limit)
+
+    def _limit(self, route: Route | None, *, private: bool) -> int:
+        """The largest body a route takes."""
+        if not private:
+            return min(SMALL_BYTES, self._ordinary_bytes)
+        return self._file_bytes if route is not None and route.carries_file else self._ordinary_bytes
+
+    def _room_for(self, scope: Scope, headers: Headers, route: Route) -> AbstractAsyncContextManager[None]:
+        if scope["method"] in SAFE_METHODS or not _is_private(scope["path"]):
+            return nullcontext()
+        length = headers.get(b"content-length")
+        if not length and not headers.get(b"transfer-encoding"):
+            return nullcontext()
+        size = int(length) if length.isdigit() else self._limit(route, private=True)
+        return nullcontext() if size <= SMALL_BYTES else self._room.take(scope["byleave.principal"].user_id, size)
 
     def _check_host(self, headers: Headers) -> str:
         host = headers.get(b"host")

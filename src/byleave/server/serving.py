@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -25,6 +26,9 @@ from .problems import PROBLEM_TYPE
 FINISH_SECONDS = 10
 HEAD_SECONDS = 30
 """How long a request line and headers may take to arrive."""
+BODY_SECONDS = 20
+BODY_BYTES = 160 * 1024
+"""A body that is not complete must have grown by so many bytes after every so many seconds."""
 MAX_HEAD_BYTES = 64 * 1024
 """Most bytes of request line and headers: nobody may fill the memory before we know who they are."""
 
@@ -42,9 +46,10 @@ class Listening:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 with limits on the size of request line and headers, and on the time they take to arrive."""
+    """HTTP/1.1 with limits on the size of request line and headers, and on the time that they and a body may take."""
 
     _head_bytes = 0
+    _body_bytes = 0
     _in_head = True
     _alarm: asyncio.TimerHandle | None = None
 
@@ -53,7 +58,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_came()
+        self._came()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -68,22 +73,48 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._head_came()
+        self._came()
+        self._expect_body()
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._came()
+        super().on_message_complete()
+
     def send_400_response(self, msg: str) -> None:
-        problem = Problem(title="Bad Request", status=400, detail=msg, hint="Send HTTP/1.1.")
+        self._refuse(HTTPStatus.BAD_REQUEST, msg, "Send HTTP/1.1.")
+
+    def _refuse(self, status: HTTPStatus, detail: str, hint: str) -> None:
+        problem = Problem(title=status.phrase, status=status, detail=detail, hint=hint)
         body = problem.model_dump_json(exclude_none=True).encode()
-        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: {PROBLEM_TYPE}\r\ncontent-length: {len(body)}\r\n"
+        head = f"HTTP/1.1 {status} {status.phrase}\r\ncontent-type: {PROBLEM_TYPE}\r\ncontent-length: {len(body)}\r\n"
         self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
         self.transport.close()
 
     def _expect_head(self) -> None:
-        self._head_came()
+        self._came()
         self._in_head, self._head_bytes = True, 0
         self._alarm = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
-    def _head_came(self) -> None:
+    def _expect_body(self) -> None:
+        self._body_bytes = 0
+        self._alarm = self.loop.call_later(BODY_SECONDS, self._check_body)
+
+    def _check_body(self) -> None:
+        # While we do not read, the sender cannot send.
+        if self._body_bytes >= BODY_BYTES or self.flow.read_paused:
+            self._expect_body()
+        elif self.cycle.response_started:
+            self.transport.close()
+        else:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The body took too long to arrive.", "Send it again, faster.")
+
+    def _came(self) -> None:
+        """The head, or all of a request, is there."""
         self._in_head = False
         if self._alarm is not None:
             self._alarm.cancel()

@@ -30,7 +30,7 @@ from byleave.gate import Gate, Judgement, mask_text, mask_value, shown_params
 from byleave.machines import Machine, Machines, withheld
 from byleave.protocol.calling import CALLS, id_of_call
 from byleave.protocol.digests import call_digest, plain_json
-from byleave.protocol.errors import ConflictError, NotFound
+from byleave.protocol.errors import ConfigurationError, ConflictError, NotFound
 from byleave.protocol.executions import CompletedReport, FailedReport, ToolResponse
 from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus
@@ -38,10 +38,10 @@ from byleave.protocol.tools import TOOLS
 from byleave.protocol.values import moment, new_id
 from byleave.protocol.verdicts import VerdictLevel
 from byleave.settings import ServerSettings
-from byleave.store import ExecutionRow, SessionRow, Store
+from byleave.store import STORAGE_ERRORS, ExecutionRow, SessionRow, Store
 from byleave.store.calls import Clearance, Look, NewExecution, Refusal
 from byleave.store.executions import HEAVY_CHARACTERS, Step
-from byleave.store.moves import DEADLINES_TOPIC
+from byleave.store.moves import DEADLINES_TOPIC, execution_topic
 from byleave.telemetry import clock, ids_of, judged
 from byleave.watching import Watch
 
@@ -224,6 +224,12 @@ class ToolExecutor:
             if nap <= 0:
                 break
             row = await watch.moved(nap) or await self._store.executions.load(row.id) or row
+            if until_asked and watch.failure is not None and not row.status.ended:
+                raise ConfigurationError(
+                    "This call went on, but how it ended cannot be recorded: the server's disk is full or failing.",
+                    hint="Free disk space on the server; the client reports again. Then ask with the same "
+                    "idempotency_key, or look at `GET /my/tools/history`.",
+                ) from watch.failure
         return row
 
     async def settle(
@@ -245,16 +251,21 @@ class ToolExecutor:
             big = len(raw) > BIG_RESULT_CHARACTERS
             masked = await asyncio.to_thread(mask_value, report.result) if big else mask_value(report.result)
             result_text = plain_json(masked)
-        return await self._store.executions.settle(
-            tool_id,
-            user_id=user_id,
-            project_id=project_id,
-            client_id=client_id,
-            result=result_text,
-            result_hash=hashlib.sha256(raw.encode()).hexdigest(),
-            error=mask_text(error) if error is not None else None,
-            error_type=error_type,
-        )
+        try:
+            return await self._store.executions.settle(
+                tool_id,
+                user_id=user_id,
+                project_id=project_id,
+                client_id=client_id,
+                result=result_text,
+                result_hash=hashlib.sha256(raw.encode()).hexdigest(),
+                error=mask_text(error) if error is not None else None,
+                error_type=error_type,
+            )
+        except STORAGE_ERRORS as unwritten:
+            # Whoever waits over HTTP would wait until there is room again.
+            self._bus.publish(execution_topic(tool_id), unwritten)
+            raise
 
     async def client_connected(self, client: ConnectedClient, *, resumed: bool) -> None:
         """A client is there and registered: it gets what waited, and what it may have forgotten."""
@@ -350,9 +361,12 @@ class ToolExecutor:
             self._sweep_now.clear()
             try:
                 nap = await self._sweep_once()
-            except Exception:  # a loop that dies at the first database error would stop all deadlines
+            except Exception as error:  # a loop that dies at the first database error would stop all deadlines
                 log.exception("deadlines could not be checked")
                 nap = 1.0
+                if isinstance(error, STORAGE_ERRORS):
+                    for execution_id in await self._store.executions.overdue():
+                        self._bus.publish(execution_topic(execution_id), error)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(nap):
                     await self._sweep_now.wait()

@@ -17,6 +17,8 @@ class Watch:
 
     def __init__(self, bus: Bus, execution_id: str) -> None:
         self._row: ExecutionRow | None = None
+        self.failure: Exception | None = None
+        """Why its end could not be recorded, when it last came."""
         self._waiter: asyncio.Future[None] | None = None
         self._stop = bus.listen(execution_topic(execution_id), self._hear)
 
@@ -31,6 +33,8 @@ class Watch:
             if not (fact.status.ended or fact.status is ExecutionStatus.AWAITING_APPROVAL):
                 return
             self._row = fact
+        if isinstance(fact, Exception):
+            self.failure = fact
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

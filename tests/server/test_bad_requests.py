@@ -344,20 +344,21 @@ async def test_failure_after_the_answer_began_is_not_answered_twice() -> None:
     assert sent == ["http.response.start"]
 
 
+def _pages(server: Any, pages: int) -> Any:
+    """Let the record have so many pages: how SQLite itself says that the disk is full."""
+
+    def work(transaction: Transaction) -> None:
+        transaction.one(f"PRAGMA max_page_count = {pages}")
+
+    return server.parts.store.database.write(work)
+
+
 @pytest.mark.promise("D")
 async def test_full_disk_is_503_and_nothing_is_lost_or_hangs(server: Any) -> None:
     alice = server.user()
     project = await alice.project()
     tool_id, approval_id = await alice.question(project)
-    database = server.parts.store.database
-
-    def limit(pages: int) -> Any:
-        def work(transaction: Transaction) -> None:
-            transaction.one(f"PRAGMA max_page_count = {pages}")
-
-        return database.write(work)
-
-    await limit(1)
+    await _pages(server, 1)
     big = {"content": "x" * 90_000}
     refused = await alice.post(f"/my/projects/{project}/chat/messages", big)
     _is_problem(refused, 503)
@@ -365,10 +366,34 @@ async def test_full_disk_is_503_and_nothing_is_lost_or_hangs(server: Any) -> Non
     assert "Retry-After" in refused.headers
     assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == "AWAITING_APPROVAL"
     assert (await alice.get(f"/my/projects/{project}/chat/sessions")).json["total_count"] <= 1
-    await limit(1_000_000)
+    await _pages(server, 1_000_000)
     assert (await alice.post(f"/my/projects/{project}/chat/messages", big)).status == 202
     assert (await alice.post(f"/my/approvals/{approval_id}/confirm", {"decision": "approved"})).status == 200
     assert all(check.fault is None for check in await server.parts.store.audit.verify())
+
+
+FILLING = "x" * 200_000
+
+
+@pytest.mark.promise("W3")
+async def test_call_whose_end_cannot_be_recorded_is_answered_and_found_again(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    async with alice.feed(project, "client=laptop") as feed:
+        call = {"path": "a.txt"}
+        calling = asyncio.create_task(alice.execute(project, "read_file", call, idempotency_key="one"))
+        signal = await feed.until("tool.execution_signal")
+        result = f"/my/projects/{project}/tools/{signal.data['tool_id']}/result"
+        report = {"status": "completed", "result": {"success": True, "content": FILLING}}
+        who = {"Byleave-Client": "laptop"}
+        await _pages(server, 1)
+        _is_problem(await alice.post(result, report, headers=who), 503)
+        _is_problem(answer := await calling, 503)
+        assert "idempotency_key" in answer.json["hint"]
+        await _pages(server, 1_000_000)
+        assert (await alice.post(result, report, headers=who)).status == 200
+        again = await alice.execute(project, "read_file", call, idempotency_key="one")
+        assert (again.json["status"], again.json["result"]["content"]) == ("completed", FILLING)
 
 
 async def test_our_own_fault_is_500_without_its_inside(

@@ -1,7 +1,9 @@
 """Starting and stopping: a clear word when it cannot start, and an end that is quick and in order."""
 
 import asyncio
+import contextlib
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -179,6 +181,32 @@ async def test_connection_that_says_nothing_is_closed(server: Any, monkeypatch: 
         async with asyncio.timeout(10):
             assert await reader.read() == b""
         writer.close()
+
+
+def test_server_may_open_all_the_files_the_system_allows_and_says_when_they_run_out(tmp_path: Path) -> None:
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (50, 120))
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "byleave.cli.main", "serve", "--port", "0"],
+        env={**os.environ, "BYLEAVE_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=few,
+    )
+    assert process.stdout is not None
+    with process:
+        try:
+            ready = next(line for line in process.stdout if "Byleave is ready at" in line)
+            assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (120, 120)
+            host, port = ready.split("http://")[1].strip().split(":")
+            with contextlib.ExitStack() as connections:
+                for _ in range(120):
+                    connections.enter_context(socket.create_connection((host, int(port))))
+                assert any("file descriptors run out" in line for line in process.stdout)
+        finally:
+            process.terminate()
 
 
 async def test_time_that_ran_out_inside_is_not_taken_for_the_servers_end(server: Any) -> None:

@@ -61,7 +61,7 @@ def _open_standard_streams() -> None:
 
 def _explain(error: Exception) -> int:
     # Imported when something went wrong: `byleave --help` and `byleave version` start without it.
-    from byleave.protocol.errors import ByleaveError, UnreachableError
+    from byleave.protocol.errors import ByleaveError, UnreachableError, refusal_of_system
 
     from .screen import complain
 
@@ -78,8 +78,8 @@ def _explain(error: Exception) -> int:
         complain(error.message, error.hint)
         return ExitCode.UNREACHABLE if isinstance(error, UnreachableError) else ExitCode.FAILED
     if isinstance(error, OSError):
-        name = f" {error.filename!r}" if error.filename else ""
-        complain(f"The system refused{name}: {error.strerror or error}.", "BYLEAVE_DEBUG=1 shows where it happened")
+        refusal = refusal_of_system(error)
+        complain(refusal.message, refusal.hint)
         return ExitCode.FAILED
     complain(
         f"Something in Byleave itself went wrong ({type(error).__name__}).",

@@ -30,6 +30,7 @@ from byleave.protocol.errors import (
     NotFound,
     SignedOut,
     UnreachableError,
+    refusal_of_system,
 )
 from byleave.protocol.events import ExecutionSignal, ResultAcknowledged
 from byleave.protocol.executions import ClientResult
@@ -290,6 +291,9 @@ class Engine:
             await connection.run()
         except ByleaveError as error:
             self._end(error.message, error.hint, signed_out=isinstance(error, SignedOut))
+        except OSError as error:
+            refusal = refusal_of_system(error)
+            self._end(refusal.message, refusal.hint)
         except Exception as error:  # noqa: BLE001 - a boundary: the editor hears of it, whatever goes wrong
             log.error("the connection failed unexpectedly", exc_info=error)
             self._end(f"The engine failed with {type(error).__name__}.", "its log says more")

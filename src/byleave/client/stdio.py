@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-from byleave.protocol.errors import ByleaveError, CallerError, ConfigurationError
+from byleave.protocol.errors import ByleaveError, CallerError, ConfigurationError, refusal_of_system
 
 from .log import log
 
@@ -111,6 +111,8 @@ class Channel:
             answer = {"result": await handle(method, message.get("params"))}
         except ByleaveError as error:
             answer = {"error": _problem(error)}
+        except OSError as error:
+            answer = {"error": _problem(refusal_of_system(error))}
         except Exception as error:  # noqa: BLE001 - a boundary: every request is answered, whatever goes wrong
             log.error("request failed unexpectedly", method=method[:100], exc_info=error)
             answer = {"error": {"code": INTERNAL_ERROR, "message": f"The engine failed with {type(error).__name__}."}}

@@ -23,6 +23,8 @@ ByleaveError
 Every message stands alone as a sentence; `hint` says what to do next.
 """
 
+import errno
+
 from .states import ErrorType
 from .values import JsonObject, Word
 
@@ -119,6 +121,19 @@ class SignedOut(ConfigurationError):
 
 class UnreachableError(ByleaveError):
     pass
+
+
+def refusal_of_system(error: OSError) -> ConfigurationError:
+    """What the operating system refused, with what to do about it."""
+    name = f" {error.filename!r}" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ConfigurationError(
+            f"No space is left on the disk{name and f' for{name}'}.",
+            hint="free some, or set BYLEAVE_HOME to a directory on a disk that has some",
+        )
+    return ConfigurationError(
+        f"The system refused{name}: {error.strerror or error}.", hint="BYLEAVE_DEBUG=1 shows where it happened"
+    )
 
 
 class Problem(Word):

@@ -198,10 +198,10 @@ def _kept_secret(path: Path) -> bytes:
         fresh = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
         if not path.exists():
             descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(secrets.token_hex(32))
-            # A link fails where a file is already, so of two who start at once both get the same secret.
             try:
+                with os.fdopen(descriptor, "w") as file:
+                    file.write(secrets.token_hex(32))
+                # A link fails where a file is already, so of two who start at once both get the same secret.
                 os.link(fresh, path)
             except FileExistsError:
                 pass
@@ -211,7 +211,7 @@ def _kept_secret(path: Path) -> bytes:
     except OSError as error:
         raise ConfigurationError(
             f"Cannot keep a secret in {str(path)!r}: {error.strerror}.",
-            hint="Set BYLEAVE_SECRET, or choose a directory you may write with BYLEAVE_HOME.",
+            hint="Make room if the disk is full, set BYLEAVE_SECRET, or choose another directory with BYLEAVE_HOME.",
         ) from None
     if len(secret) < SHORTEST_SECRET:
         raise ConfigurationError(

@@ -220,7 +220,9 @@ async def healthz(request: Request) -> Response:
 
 async def readyz(request: Request) -> Response:
     # Any read will do: it goes through the same thread and file as all others.
-    await parts_of(request).store.feed.head("")
+    store = parts_of(request).store
+    await store.feed.head("")
+    await store.check_writable()
     return JsonAnswer(Health(status="ready"))
 
 
@@ -232,7 +234,7 @@ async def description(request: Request) -> Response:
 
 ROUTES = (
     Route("GET", "/healthz", healthz, "Alive", "The process answers.", "health"),
-    Route("GET", "/readyz", readyz, "Ready", "The record answers.", "health", errors=(503,)),
+    Route("GET", "/readyz", readyz, "Ready", "The record answers, and can be written.", "health", errors=(503,)),
     Route("GET", "/openapi.json", description, "This description", "OpenAPI 3.1.", "health"),
     Route("GET", "/", index, "The chat page", "HTML.", "page", answer_type="text/html", errors=(503,)),
     Route(

@@ -7,12 +7,17 @@ the parts are closed. `serve` may share its loop with other things (`byleave up`
 import asyncio
 import contextlib
 import importlib
+import math
+import resource
 import signal
 import socket
+import sys
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from http import HTTPStatus
 
+import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -23,12 +28,17 @@ from .app import create_app
 from .parts import Parts, open_parts
 from .problems import PROBLEM_TYPE
 
+log = structlog.stdlib.get_logger(__name__)
+
 FINISH_SECONDS = 10
 HEAD_SECONDS = 30
 """How long a request line and headers may take to arrive."""
 BODY_SECONDS = 20
 BODY_BYTES = 160 * 1024
 """A body that is not complete must have grown by so many bytes after every so many seconds."""
+MOST_DESCRIPTORS = 1024 * 1024
+"""Beyond this a limit is none, and programs that we start may count up to it."""
+SAY_AGAIN_SECONDS = 10
 MAX_HEAD_BYTES = 64 * 1024
 """Most bytes of request line and headers: nobody may fill the memory before we know who they are."""
 
@@ -45,6 +55,37 @@ class Listening:
     """Ask it to end; `serve` returns when it has."""
 
 
+class Descriptors:
+    """How many files and connections this process may have open, and a word in the log before they run out."""
+
+    def __init__(self) -> None:
+        self._scarce_from = sys.maxsize
+        self._said_at = -math.inf
+
+    def raise_limit(self) -> None:
+        """Use all that the system allows: the usual soft limit is for programs that know no more than 1024."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+        self._scarce_from = math.floor(soft * 0.95) if soft != resource.RLIM_INFINITY else sys.maxsize
+
+    def taken(self, descriptor: int) -> None:
+        """A connection got this number. The lowest free one is always taken, so it tells how many are in use."""
+        if descriptor >= self._scarce_from and time.monotonic() - self._said_at > SAY_AGAIN_SECONDS:
+            self._said_at = time.monotonic()
+            log.error(
+                "file descriptors run out; further connections will be reset",
+                open=descriptor,
+                hint="raise the hard limit (ulimit -Hn, LimitNOFILE=), or end clients that are not needed",
+            )
+
+
+DESCRIPTORS = Descriptors()
+"""The process has one limit, however many servers are in it."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """HTTP/1.1 with limits on the size of request line and headers, and on the time that they and a body may take."""
 
@@ -56,6 +97,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - uvicorn narrows it so, too
         super().connection_made(transport)
         self._expect_head()
+        DESCRIPTORS.taken(transport.get_extra_info("socket").fileno())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._came()
@@ -151,6 +193,7 @@ async def serve(
     ready: Callable[[Listening], None] = lambda listening: None,
 ) -> None:
     """Serve until asked to stop (`Listening.stop` or cancellation). Port 0 takes a free one."""
+    DESCRIPTORS.raise_limit()
     listener = _listen(host, port)
     try:
         parts = await open_parts(settings)

@@ -287,6 +287,18 @@ class Executions:
 
         return await self._database.write(work)
 
+    async def overdue(self) -> list[str]:
+        """What is past its deadline and still open."""
+
+        def work(transaction: Transaction) -> list[str]:
+            rows = transaction.all(
+                f"SELECT id FROM tool_executions WHERE deadline <= :now AND {moves.OPEN}",  # noqa: S608 - made of our own words alone
+                {"now": transaction.now},
+            )
+            return [row["id"] for row in rows]
+
+        return await self._database.read(work)
+
     async def waiting_projects(self) -> list[str]:
         """Projects with something approved that still waits for a client."""
 

@@ -95,6 +95,10 @@ class Store:
             database = SqliteDatabase(path, read_only=True, seal_keys=seal_keys)
         return cls(database, settings)
 
+    async def check_writable(self) -> None:
+        """Raise what keeps the record from being written, found out by writing: one page, which says what it said."""
+        await self.database.write(lambda transaction: transaction.change("PRAGMA user_version = 0"), relaxed=True)
+
     async def close(self) -> None:
         await self.database.close()
 

@@ -33,8 +33,9 @@ async def test_each_step_is_on_disk_before_the_next(tmp_path: Path) -> None:
     await journal.done("exec_1", REPORT, durable=True)
     assert journal.unsent == ["exec_1"]
     assert journal.report("exec_1") == REPORT
+    assert [line["step"] for line in lines(tmp_path)] == ["seen", "acting", "done"]
     journal.accepted("exec_1")
-    assert [line["step"] for line in lines(tmp_path)] == ["seen", "acting", "done", "accepted"]
+    assert [line["step"] for line in lines(tmp_path)] == ["seen", "acting", "accepted"]
     assert lines(tmp_path)[1].keys() == {"step", "tool_id", "tool_name", "digest", "at"}
     assert journal.unsent == []
     assert journal.report("exec_1") is None
@@ -129,6 +130,36 @@ async def test_a_large_report_has_a_file_of_its_own_until_it_is_accepted(tmp_pat
     assert again.unsent == ["exec_1"]
     again.accepted("exec_1")
     assert list((tmp_path / "spool").iterdir()) == []
+    again.close()
+
+
+def on_disk(directory: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in directory.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("size", [20, SPOOL_BYTES])
+async def test_what_was_delivered_is_not_on_the_disk_any_more(tmp_path: Path, size: int) -> None:
+    def report(word: bytes) -> bytes:
+        return b'{"status":"completed","result":{"content":"' + word * size + b'"}}'
+
+    journal = Journal(tmp_path)
+    await acted(journal, "exec_open", durable=False)
+    await journal.done("exec_1", report(b"first"), durable=False)
+    await journal.done("exec_2", report(b"second"), durable=False)
+    journal.accepted("exec_1")
+    assert b"first" not in on_disk(tmp_path)
+    assert b"second" in on_disk(tmp_path)
+    # A report that the server cannot read is replaced by another.
+    await journal.done("exec_2", REPORT, durable=False)
+    assert b"second" not in on_disk(tmp_path)
+    journal._compact()
+    await acted(journal, "exec_3", durable=False)
+    journal.accepted("exec_2")
+    assert REPORT not in on_disk(tmp_path)
+    os.close(journal._lock)  # as one that is killed leaves it: nothing is written at the end
+    again = Journal(tmp_path)
+    assert all(again.knows(f"exec_{number}") for number in (1, 2, 3))
+    assert again.unsent == ["exec_open", "exec_3"]
     again.close()
 
 
@@ -298,6 +329,31 @@ async def test_where_it_cannot_be_written_anew_it_still_takes_what_fits(
     draft.rmdir()
     again = Journal(tmp_path)
     assert (again.knows("exec_1"), again.unsent) == (True, ["exec_2"])
+    again.close()
+
+
+@pytest.mark.promise("C1")
+async def test_a_directory_that_cannot_be_synced_costs_no_line_and_no_safety(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    journal = Journal(tmp_path)
+    await acted(journal, "exec_1")
+    with monkeypatch.context() as patch:
+        patch.setattr("byleave.client.journal.COMPACT_BYTES", 0)
+        patch.setattr("byleave.client.journal._sync_directory", no)
+        await journal.done("exec_1", REPORT, durable=False)
+        journal.accepted("exec_1")
+        # A power cut could bring the old file back, without this line: so nothing acts.
+        with pytest.raises(MachineError, match="nothing was run"):
+            await acted(journal, "exec_2")
+        await acted(journal, "exec_3", durable=False)
+    await acted(journal, "exec_4")
+    os.close(journal._lock)  # as one that is killed leaves it: nothing is written at the end
+    again = Journal(tmp_path)
+    assert all(again.knows(f"exec_{number}") for number in (1, 3, 4))
     again.close()
 
 

@@ -1,7 +1,7 @@
 """What this machine did, written down before it is done: the reason no call ever runs twice.
 
-`acting` is written before a tool acts, `done` with the report before it is posted, `accepted` once the server has it.
-After a crash, `acting` without `done` becomes a report that says so (never a second run), and `done` without
+`acting` is written before a tool acts, `done` with the report before it is posted, and `accepted` over that line once
+the server has it: a result may hold secrets, so it stays no longer than it is needed. After a crash, `acting` without `done` becomes a report that says so (never a second run), and `done` without
 `accepted` is sent again. One process owns a journal. Where a line cannot be written nothing is executed, and where a
 line cannot be read its call counts as run.
 """
@@ -42,6 +42,8 @@ class Unsent(NamedTuple):
 
     body: bytes | None
     spool: str | None = None
+    line: tuple[int, int] | None = None
+    """Offset and length of its line in the journal; None while it is not written there."""
 
 
 class Journal:
@@ -62,10 +64,14 @@ class Journal:
         self._size = self._compacted = 0
         self._syncing = 0
         self._broken = False
+        self._named = True
+        """Whether the directory is known to lead to this file after a power cut, and not to the one before."""
         try:
             self._load()
             self._compact()
         except BaseException:
+            if self._file >= 0:
+                os.close(self._file)
             os.close(self._lock)
             raise
 
@@ -113,15 +119,19 @@ class Journal:
     async def done(self, tool_id: str, report: bytes, *, durable: bool) -> None:
         """Keep a report until the server has it. A full disk costs its safety across a crash, not the report."""
         self._remember(tool_id)
-        unsent = Unsent(report)
+        before, unsent = self._unsent.get(tool_id), Unsent(report)
         try:
             if len(report) > SPOOL_BYTES:
                 name = f"{hashlib.sha256(tool_id.encode()).hexdigest()}.json"
-                await asyncio.to_thread(_write_file, self._spool / name, report)
+                await asyncio.to_thread(lambda: os.close(_write_file(self._spool / name, report)))
                 unsent = Unsent(None, name)
+            line = _done_line(tool_id, unsent)
+            self._append(line)
+            unsent = unsent._replace(line=(self._size - len(line), len(line)))
             self._unsent[tool_id] = unsent
-            self._append(_done_line(tool_id, unsent))
             self._acting.pop(tool_id, None)
+            if before is not None:
+                self._drop(before, _line(step="acting", tool_id=tool_id), keep=unsent.spool)
             if durable:
                 await self._sync()
         except OSError as error:
@@ -131,10 +141,12 @@ class Journal:
     def accepted(self, tool_id: str) -> None:
         """The server has the report, or wants none: forget it, remember the id."""
         unsent = self._unsent.pop(tool_id, None)
+        line = _line(step="accepted", tool_id=tool_id)
         try:
-            self._append(_line(step="accepted", tool_id=tool_id))
-            if unsent is not None and unsent.spool is not None:
-                (self._spool / unsent.spool).unlink(missing_ok=True)
+            if unsent is None or unsent.line is None:
+                self._append(line)
+            if unsent is not None:
+                self._drop(unsent, line)
             if self._size - self._compacted > COMPACT_BYTES and not self._syncing:
                 self._compact()
         except OSError as error:
@@ -170,34 +182,60 @@ class Journal:
         except OSError:
             try:
                 os.ftruncate(self._file, self._size)
+                os.lseek(self._file, self._size, os.SEEK_SET)
             except OSError:
                 # A torn line in the middle could hide a call: nothing may be written behind it.
                 self._broken = True
             raise
         self._size += written
 
+    def _drop(self, unsent: Unsent, line: bytes, *, keep: str | None = None) -> None:
+        """Remove a report that is not needed any more: write a shorter line over its own, and blanks over the rest."""
+        if unsent.line is not None and not self._broken and self._file >= 0:
+            at, length = unsent.line
+            os.pwrite(self._file, line[:-1].ljust(length - 1) + b"\n", at)
+        if unsent.spool is not None and unsent.spool != keep:
+            (self._spool / unsent.spool).unlink(missing_ok=True)
+
     async def _sync(self) -> None:
         self._syncing += 1
         try:
-            await asyncio.to_thread(os.fdatasync, self._file)
+            await asyncio.to_thread(self._to_disk)
         finally:
             self._syncing -= 1
 
+    def _to_disk(self) -> None:
+        os.fdatasync(self._file)
+        self._keep_name()
+
+    def _keep_name(self) -> None:
+        if not self._named:
+            _sync_directory(self._path.parent)
+            self._named = True
+
     def _compact(self) -> None:
-        """Write anew what still matters, whole or not at all."""
+        """Write anew what still matters, whole or not at all: from the moment the name leads to the new file, lines
+        go there, for what is written to the old one a restart does not find."""
         self._forget()
         draft = self._path.with_suffix(".draft")
-        lines = [_line(step="seen", tool_ids=list(self._seen))]
-        lines += [*self._acting.values(), *(_done_line(tool_id, unsent) for tool_id, unsent in self._unsent.items())]
-        content = b"".join(lines)
-        _write_file(draft, content)
-        draft.replace(self._path)
-        _sync_directory(self._path.parent)
-        fresh = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        content = bytearray(b"".join([_line(step="seen", tool_ids=list(self._seen)), *self._acting.values()]))
+        unsent: dict[str, Unsent] = {}
+        for tool_id, report in self._unsent.items():
+            line = _done_line(tool_id, report)
+            unsent[tool_id] = report._replace(line=(len(content), len(line)))
+            content += line
+        fresh = _write_file(draft, content)
+        try:
+            draft.replace(self._path)
+        except OSError:
+            os.close(fresh)
+            raise
         if self._file >= 0:
             os.close(self._file)
-        self._file, self._broken = fresh, False
+        self._file, self._broken, self._named = fresh, False, False
         self._size = self._compacted = len(content)
+        self._unsent = unsent
+        self._keep_name()
 
     def _forget(self) -> None:
         """Drop the oldest ids beyond what is kept, but none that is still open."""
@@ -311,13 +349,17 @@ def _failed(error: str, error_type: ErrorType) -> bytes:
     return report.model_dump_json().encode()
 
 
-def _write_file(path: Path, content: bytes) -> None:
-    """A private file, on the disk when this returns."""
+def _write_file(path: Path, content: bytes | bytearray) -> int:
+    """A private file, on the disk when this returns; its descriptor, at the end of what was written."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        os.fsync(descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _sync_directory(path: Path) -> None:

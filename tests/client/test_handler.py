@@ -523,6 +523,23 @@ async def test_an_acknowledged_result_is_not_sent_again(handler: Any, link: Any,
     assert handler._journal.unsent == []
 
 
+@pytest.mark.promise("C9")
+async def test_an_acknowledgement_is_logged_as_what_it_is(
+    handler: Any, link: Any, signal: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="byleave.client")
+    handler.handle_tool_execution_signal(signal("exec_1"))
+    await link.report("exec_1")
+    await asyncio.gather(*handler._tasks)
+    handler.handle_tool_result_ack(ack("exec_1"))
+    handler.handle_tool_result_ack(ack("exec_2"))
+    said = [record.getMessage() for record in caplog.records if "acknowledged" in record.getMessage()]
+    assert [line.partition(" status=")[0] for line in said] == [
+        "event='result acknowledged' tool_id='exec_1'",
+        "event=\"another client's result acknowledged\" tool_id='exec_2'",
+    ]
+
+
 @pytest.mark.promise("C1", "C4")
 async def test_approval_requests_wait_until_they_are_decided(handler: Any, request_event: Any) -> None:
     handler.handle_tool_approval_request(request_event("approval_1"))

@@ -223,10 +223,10 @@ class ToolHandler:
 
     def handle_tool_result_ack(self, event: ResultAcknowledged) -> None:
         """The server has the result of a call: nothing of it needs sending again."""
-        if event.status.ended and self.outbox.settled(event.tool_id):
-            log.info("result acknowledged", tool_id=event.tool_id, status=event.status.value)
-        else:
-            log.debug("acknowledgement of nothing open", tool_id=event.tool_id, status=event.status.value)
+        if event.status.ended:
+            self.outbox.settled(event.tool_id)  # mostly its own post was answered before, and nothing is kept
+        whose = "result acknowledged" if self._journal.knows(event.tool_id) else "another client's result acknowledged"
+        log.info(whose, tool_id=event.tool_id, status=event.status.value)
         if event.tool_id in self._reported:
             self._reported.remove(event.tool_id)
             self._observer.acknowledged(event)

@@ -115,12 +115,10 @@ class Outbox:
             return True
         return self._keep(tool_id)
 
-    def settled(self, tool_id: str) -> bool:
-        """The server said that a call is over; whether something of it was still kept here."""
-        if tool_id in self._sending or self._journal.report(tool_id) is None:
-            return False
-        self._journal.accepted(tool_id)
-        return True
+    def settled(self, tool_id: str) -> None:
+        """The server said that a call is over: nothing of it needs to be kept here."""
+        if tool_id not in self._sending and self._journal.report(tool_id) is not None:
+            self._journal.accepted(tool_id)
 
     def again(self, tool_id: str) -> None:
         """Send what is kept of one call, in the background."""

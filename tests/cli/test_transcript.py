@@ -182,6 +182,13 @@ def test_a_call_that_did_not_complete_is_told_by_its_outcome(
     assert failure_summary(event) == told
 
 
+def test_what_a_stopped_command_printed_is_shown(capsys: Any) -> None:
+    kept = {"exit_code": None, "stdout": "before the stop\n", "stderr": ""}
+    told = {"status": ExecutionStatus.FAILED, "error": "It was called off.", "error_type": ErrorType.CANCELLED}
+    TerminalTranscript(can_ask=True).show(finished("execute_command", kept, **told))
+    assert "before the stop" in capsys.readouterr().err
+
+
 FULL = {"isolated": True, "backend": "bwrap", "degraded": []}
 
 

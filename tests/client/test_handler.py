@@ -1,6 +1,7 @@
 """ToolHandler on a real workspace: what is checked, what runs, what is reported."""
 
 import asyncio
+import hashlib
 import json
 import logging
 import os
@@ -476,8 +477,46 @@ async def test_calling_off_ends_the_process(handler: Any, link: Any, approved: A
     report = await link.report("exec_1")
     assert (report["status"], report["error_type"]) == ("failed", "cancelled")
     assert handler.history[-1].status is ClientResultStatus.CANCELLED
+    assert handler.history[-1].result == report["result"]
     handler.handle_tool_cancel_signal(cancel("exec_1"))
     assert len(link.results) == 1
+
+
+PRINTS_AND_WAITS = (
+    "import sys, time; open('made.txt', 'w').close(); print('before the stop', flush=True); "
+    "print('a warning', file=sys.stderr, flush=True); time.sleep(60)"
+)
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["plain", "bound"])
+async def test_what_a_command_printed_before_it_was_stopped_is_reported(
+    handler: Any, link: Any, approved: Any, cancel: Any, root: Path, bound: bool
+) -> None:
+    args, seen = ["-c", PRINTS_AND_WAITS], dict[str, str]()
+    if bound:
+        (root / "x.py").write_text(PRINTS_AND_WAITS)
+        args, seen = ["x.py"], {"x.py": hashlib.sha256(PRINTS_AND_WAITS.encode()).hexdigest()}
+    params = {"command": "python", "args": args}
+    handler.handle_tool_execution_signal(approved("exec_1", "execute_command", params, bound=seen))
+    await link.until(lambda: "a warning" in "".join(chunk.text for chunk in link.output))
+    handler.handle_tool_cancel_signal(cancel("exec_1"))
+    report = await link.report("exec_1")
+    assert (report["status"], report["error_type"]) == ("failed", "cancelled"), report
+    kept = report["result"]
+    assert (kept["success"], kept["exit_code"]) == (False, None)
+    assert (kept["stdout"], kept["stderr"]) == ("before the stop\n", "a warning\n")
+    assert kept["changed"] == [{"path": "made.txt", "change": "created"}]
+
+
+async def test_what_a_command_printed_before_the_client_gave_up_is_reported(
+    handler: Any, link: Any, approved: Any, root: Path
+) -> None:
+    params = {"command": "python", "args": ["-c", PRINTS_AND_WAITS]}
+    deadline = timestamp(datetime.now(UTC) + timedelta(seconds=5))
+    handler.handle_tool_execution_signal(approved("exec_1", "execute_command", params, deadline=deadline))
+    report = await link.report("exec_1")
+    assert report["error_type"] == "execution_timeout"
+    assert report["result"]["stdout"] == "before the stop\n"
 
 
 @pytest.mark.promise("C7")

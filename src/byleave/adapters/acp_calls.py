@@ -47,7 +47,9 @@ def begun(event: ToolStarted, directory: Path) -> ToolCallStart:
 
 def ended(event: ToolFinished) -> ToolCallProgress:
     done = event.status is ExecutionStatus.COMPLETED
-    text = _result(event.tool_name, event.result or {}) if done else (event.error or event.status.value)
+    text = "" if done else (event.error or event.status.value)
+    if done or event.result:  # what a command printed before it was stopped is there all the same
+        text = "\n".join(part for part in (text, _result(event.tool_name, event.result or {})) if part)
     return update_tool_call(
         event.tool_id,
         status="completed" if done else "failed",

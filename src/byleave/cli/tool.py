@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from byleave.client.local_calls import run_here, told
-from byleave.protocol.errors import ByleaveError, ExecutionCancelled
+from byleave.protocol.errors import ByleaveError
 from byleave.settings import ClientSettings
-from byleave.workspace import Workspace
+from byleave.workspace import CommandStopped, Workspace, unfinished
 
 from .check import client_gate, read_object
 from .exits import ExitCode
@@ -52,10 +52,12 @@ async def _stoppable(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any
                 loop.add_signal_handler(number, stop)
     try:
         return await work
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as cancelled:
         if not stopped:
             raise
-        raise ExecutionCancelled("It was stopped; part of its effect may remain.") from None
+        command = unfinished(cancelled)
+        partial = None if command is None else command.partial
+        raise CommandStopped("It was stopped; part of its effect may remain.", partial=partial) from None
 
 
 async def _run(tool_name: str, params: dict[str, Any], directory: Path, settings: ClientSettings) -> dict[str, Any]:

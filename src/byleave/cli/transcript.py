@@ -130,11 +130,11 @@ class TerminalTranscript:
             summary = result_summary(event.tool_name, event.result or {})
             by = self._allowed.get(event.tool_id)
             self._note("← ", f"{event.tool_name}: {summary}{f' ({by})' if by else ''}")
-            if event.tool_id not in self._output_of:
-                for line in output_lines(event.result or {}):
-                    say(Text(f"  | {line}", style="dim"))
         else:
             self._note("← ", f"{event.tool_name}: {failure_summary(event)}")
+        if event.tool_id not in self._output_of:
+            for line in output_lines(event.result or {}):
+                say(Text(f"  | {line}", style="dim"))
         for line in effect_lines(event.result or {}):
             say(line)
 

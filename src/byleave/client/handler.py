@@ -37,7 +37,7 @@ from byleave.protocol.tools import TOOLS, ToolResult
 from byleave.protocol.values import JsonObject
 from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.settings import ClientSettings
-from byleave.workspace import Workspace
+from byleave.workspace import CommandStopped, CommandTimeout, Workspace, unfinished
 
 from .approvals import ApprovalDesk, PastApproval
 from .cache import ReadCache
@@ -314,8 +314,10 @@ class ToolHandler:
             self._observer.started(event)
             with self._span(event):
                 outcome = await self._perform(event)
-        except asyncio.CancelledError:
-            outcome = ExecutionCancelled(active.cancelled or "It was called off.")
+        except asyncio.CancelledError as stop:
+            command = unfinished(stop)
+            said = active.cancelled or "It was called off."
+            outcome = CommandStopped(said, partial=None if command is None else command.partial)
         except ByleaveError as error:
             outcome = error
         except Exception as error:  # noqa: BLE001 - a boundary: every execution reports, whatever goes wrong
@@ -392,7 +394,9 @@ class ToolHandler:
                         until=until,
                     )
         except TimeoutError as error:
-            raise ExecutionTimeout(f"It did not end within {seconds:.3g} s.") from error
+            command = unfinished(error)
+            partial = None if command is None else command.partial
+            raise CommandTimeout(f"It did not end within {seconds:.3g} s.", partial=partial) from error
         except ExecutionCancelled as error:
             raise ExecutionTimeout(TOO_LATE) from error
         finally:

@@ -1,9 +1,9 @@
 """What this machine did, written down before it is done: the reason no call ever runs twice.
 
 `acting` is written before a tool acts, `done` with the report before it is posted, and `accepted` over that line once
-the server has it: a result may hold secrets, so it stays no longer than it is needed. After a crash, `acting` without `done` becomes a report that says so (never a second run), and `done` without
-`accepted` is sent again. One process owns a journal. Where a line cannot be written nothing is executed, and where a
-line cannot be read its call counts as run.
+the server has it: a result may hold secrets, so it stays no longer than it is needed. After a crash, `acting` without
+`done` becomes a report that says so (never a second run), and `done` without `accepted` is sent again. One process owns
+a journal. Where a line cannot be written nothing is executed, and where a line cannot be read its call counts as run.
 """
 
 import asyncio

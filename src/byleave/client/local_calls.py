@@ -10,7 +10,7 @@ from byleave.protocol.errors import ByleaveError
 from byleave.protocol.states import ErrorType
 from byleave.protocol.values import JsonObject, new_id
 from byleave.protocol.verdicts import VerdictLevel
-from byleave.workspace import CommandTimeout, Workspace
+from byleave.workspace import Unfinished, Workspace
 
 
 async def run_here(gate: Gate, workspace: Workspace, tool_name: str, params: JsonObject) -> JsonObject:
@@ -32,7 +32,7 @@ async def run_here(gate: Gate, workspace: Workspace, tool_name: str, params: Jso
 def told(error: ByleaveError) -> JsonObject:
     """What went wrong, as a result."""
     result = failure(error.message, error.error_type, error.hint)
-    if isinstance(error, CommandTimeout) and error.partial is not None:
+    if isinstance(error, Unfinished) and error.partial is not None:
         result["result"] = error.partial.model_dump(mode="json")
     return result
 

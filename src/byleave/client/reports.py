@@ -5,7 +5,7 @@ small results only; the server has the rest.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -14,7 +14,7 @@ from byleave.protocol.executions import MAX_ERROR_CHARACTERS, ClientResult, Fail
 from byleave.protocol.states import ClientResultStatus, ErrorType
 from byleave.protocol.tools import ToolResult
 from byleave.protocol.values import now
-from byleave.workspace import CommandTimeout
+from byleave.workspace import Unfinished
 
 KEPT_RESULT_BYTES = 4096
 
@@ -26,7 +26,7 @@ _STATUS = {
 
 @dataclass(frozen=True)
 class Ending:
-    """One execution's end: its result, or the error that stands for one."""
+    """One execution's end: its result, or the error that stands for one; what an unfinished command printed is both."""
 
     tool_id: str
     tool_name: str
@@ -49,7 +49,8 @@ class Ending:
                 )
             except (PydanticSerializationError, UnicodeError):
                 # Half a surrogate pair in a file's name, for one.
-                return self._failed(ByleaveError("It ran, but its result cannot be written as JSON."))
+                lost = ByleaveError("It ran, but its result cannot be written as JSON.")
+                return replace(self, result=None)._failed(lost)
         return self._failed(self.error)
 
     def summary(self, size: int) -> ClientResult:
@@ -71,12 +72,11 @@ class Ending:
         )
 
     def _failed(self, error: ByleaveError) -> bytes:
-        partial = error.partial if isinstance(error, CommandTimeout) else None
         report = FailedReport(
             status="failed",
             error=_sentence(error),
             error_type=error.error_type,
-            result=None if partial is None else partial.model_dump(),
+            result=None if self.result is None else self.result.model_dump(),
             duration_ms=self.duration_ms,
             timestamp=self.timestamp,
         )
@@ -87,7 +87,8 @@ def ending(tool_id: str, tool_name: str, outcome: ToolResult | ByleaveError, beg
     """How it ended just now; `began` on the performance counter, None for what never ran."""
     duration_ms = 0 if began is None else round((time.perf_counter() - began) * 1000)
     if isinstance(outcome, ByleaveError):
-        return Ending(tool_id, tool_name, None, outcome, duration_ms, now())
+        partial = outcome.partial if isinstance(outcome, Unfinished) else None
+        return Ending(tool_id, tool_name, partial, outcome, duration_ms, now())
     return Ending(tool_id, tool_name, outcome, None, duration_ms, now())
 
 

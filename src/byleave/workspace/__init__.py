@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .bubblewrap import BubblewrapSandbox
-    from .commands import CommandExecutor, CommandTimeout
+    from .commands import CommandExecutor, CommandStopped, CommandTimeout, Unfinished, unfinished
     from .drift import DriftedError
     from .files import FileSystemExecutor
     from .paths import PathValidator
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BubblewrapSandbox",
     "CommandExecutor",
+    "CommandStopped",
     "CommandTimeout",
     "DriftedError",
     "Entry",
@@ -48,13 +49,16 @@ __all__ = [
     "UndoHistory",
     "UndoRecorder",
     "UndoRefused",
+    "Unfinished",
     "WebSearcher",
     "Workspace",
+    "unfinished",
 ]
 
 _HOMES = {
     "BubblewrapSandbox": "bubblewrap",
     "CommandExecutor": "commands",
+    "CommandStopped": "commands",
     "CommandTimeout": "commands",
     "DriftedError": "drift",
     "Entry": "undo_entries",
@@ -72,8 +76,10 @@ _HOMES = {
     "UndoHistory": "restoring",
     "UndoRecorder": "undo",
     "UndoRefused": "undo_plans",
+    "Unfinished": "commands",
     "WebSearcher": "web",
     "Workspace": "workspace",
+    "unfinished": "commands",
 }
 
 

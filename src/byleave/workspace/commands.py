@@ -17,7 +17,7 @@ from typing import Any
 from byleave.gate import CommandValidator
 from byleave.gate.scripts import changes_what_it_runs
 from byleave.policies import PROJECT_POLICY
-from byleave.protocol.errors import ExecutionTimeout, RefusedError, ToolFailure
+from byleave.protocol.errors import ExecutionCancelled, ExecutionTimeout, MachineError, RefusedError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
 from byleave.settings import ClientSettings
 
@@ -47,12 +47,27 @@ _RULES_HELD = frozenset({".", os.path.dirname(PROJECT_POLICY)})
 """Where one of these is read-only the project's rules are."""
 
 
-class CommandTimeout(ExecutionTimeout):
-    """A command that ran out of time, with what it had printed until then."""
+class Unfinished(MachineError):
+    """A command that did not come to its own end, with what it had printed until then."""
 
     def __init__(self, message: str, *, partial: ExecuteCommandResult | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.partial = partial
+
+
+class CommandTimeout(Unfinished, ExecutionTimeout):
+    """It ran out of time."""
+
+
+class CommandStopped(Unfinished, ExecutionCancelled):
+    """It was called off. A cancelled call raises CancelledError all the same, with this as the cause."""
+
+
+def unfinished(error: BaseException | None) -> Unfinished | None:
+    """The command that a timeout or a cancellation ended; None where there was none."""
+    while error is not None and not isinstance(error, Unfinished):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def safe_arguments(command: str, args: list[str]) -> list[str]:
@@ -105,7 +120,8 @@ class CommandExecutor:
         bound: Mapping[str, str] | None = None,
         until: float | None = None,
     ) -> ExecuteCommandResult:
-        """Run it to its end. Raises CommandTimeout (with the output so far) when time is up.
+        """Run it to its end. Raises CommandTimeout (with the output so far) when time is up; when it is cancelled,
+        CancelledError with a CommandStopped as its cause.
 
         `bound`: run only while these files have this content (SHA-256, or `missing`); else DriftedError.
         `until`: not started after it (seconds since 1970).
@@ -126,10 +142,12 @@ class CommandExecutor:
         else:
             with self._sandbox.launch(argv, network=network, masked=masked) as launch:
                 self._check_covered(launch, masked, argv)
-                ended = await run_process(launch, keeper, seconds=seconds, idle_seconds=self._idle, until=until)
+                ended = await _run_to_its_end(launch, keeper, seconds, self._idle, until)
         result = _result(params.command, ended, keeper, launch, time.monotonic() - began)
         if not starts_nothing(argv):
             result = result.model_copy(update={"warnings": [*result.warnings, *await self._new_denied(masked)]})
+        if ended.stopped:
+            raise asyncio.CancelledError from CommandStopped(f"{params.command} was stopped.", partial=result)
         if ended.idle:
             raise CommandTimeout(
                 f"{params.command} printed nothing for {self._idle} s and was ended.",
@@ -196,7 +214,7 @@ class CommandExecutor:
         async with self._held.hold(bound, watch=watch) as holding:
             with self._sandbox.launch(argv, network=network, pins=holding.pins, masked=masked) as launch:
                 self._check_covered(launch, masked, argv)
-                run = partial(run_process, launch, keeper, seconds=seconds, idle_seconds=self._idle, until=until)
+                run = partial(_run_to_its_end, launch, keeper, seconds, self._idle, until)
                 return launch, await _run_held(launch, run, holding)
 
 
@@ -206,21 +224,33 @@ def _more_time(asked: float, given: float) -> str:
     return "Give it more time with 'timeout' (at most 300), or less to do."
 
 
+async def _run_to_its_end(
+    launch: Launch, keeper: OutputKeeper, seconds: float, idle_seconds: float | None, until: float | None
+) -> Ended:
+    """Run it; one that is cancelled has ended too, and what it printed is kept."""
+    try:
+        return await run_process(launch, keeper, seconds=seconds, idle_seconds=idle_seconds, until=until)
+    except asyncio.CancelledError:
+        return Ended(None, timed_out=False, stopped=True)
+
+
 async def _run_held(launch: Launch, run: Callable[[], Coroutine[Any, Any, Ended]], holding: Holding) -> Ended:
     """Run it while the watch stands: at a change it is ended, and what it said is withheld."""
     holding.covered = launch.covered
     holding.check()
     work = asyncio.get_running_loop().create_task(run())
     holding.begin(work.cancel)
+    task = asyncio.current_task()
     try:
         ended = await work
     except (asyncio.CancelledError, ToolFailure) as error:
-        task = asyncio.current_task()
         if not holding.changed() or (task is not None and task.cancelling()):
             raise
         # Ended by us, or the sandbox itself stumbled over the change.
         raise drifted(holding.drifted or "", "it was ended while it started") from error
     if holding.changed():
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
         raise drifted(holding.drifted or "", "it was ended while it started")
     return ended
 
@@ -231,7 +261,9 @@ def _result(command: str, ended: Ended, keeper: OutputKeeper, launch: Launch, se
     if launch.created:
         isolation = isolation.model_copy(update={"created": tuple(launch.created)})
     error = None
-    if ended.timed_out:
+    if ended.stopped:
+        error = f"{command} was stopped before its end."
+    elif ended.timed_out:
         error = f"{command} was ended because its time was up."
     elif ended.exit_code != 0:
         error = f"{command} ended with exit code {ended.exit_code}."

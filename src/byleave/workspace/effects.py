@@ -18,7 +18,7 @@ from typing import Literal, TypeVar
 from byleave.gate import mask_text, trusted_name
 from byleave.protocol.tools import MAX_CHANGES, ExecuteCommandParams, ExecuteCommandResult, FileChange
 
-from .commands import CommandTimeout
+from .commands import unfinished
 from .paths import visible
 from .protection import starts_nothing
 from .snapshots import Change, Tree, changes_between
@@ -182,12 +182,11 @@ async def recorded(
         return await _unkept(recorder, run, _unrecorded(error))
     try:
         result = await run()
-    except CommandTimeout as timeout:
-        if timeout.partial is not None:
-            timeout.partial = await _end(recorder, running, timeout.partial)
-        raise
-    except BaseException:
-        await _end(recorder, running, None)
+    except BaseException as error:
+        ended = unfinished(error)
+        told = await _end(recorder, running, None if ended is None else ended.partial)
+        if ended is not None:
+            ended.partial = told
         raise
     return await _end(recorder, running, result)
 
@@ -201,9 +200,10 @@ async def _unkept(
         before = await _to_its_end(recorder.glance)
     try:
         result = await run()
-    except CommandTimeout as timeout:
-        if timeout.partial is not None:
-            timeout.partial = _with_warning(await _compared(recorder, before, timeout.partial), warning)
+    except BaseException as error:
+        ended = unfinished(error)
+        if ended is not None and ended.partial is not None:
+            ended.partial = _with_warning(await _compared(recorder, before, ended.partial), warning)
         raise
     return _with_warning(await _compared(recorder, before, result), warning)
 

@@ -40,6 +40,8 @@ class Ended:
     timed_out: bool
     idle: bool = False
     """Ended because it said nothing for too long, though its time was not up."""
+    stopped: bool = False
+    """Ended because the call was cancelled."""
 
 
 async def run_process(

@@ -829,6 +829,9 @@ export interface ExecuteCommandParams {
    */
   timeout?: number;
 }
+/**
+ * What a command printed. One that ran to its end is a success, whatever its exit code.
+ */
 export interface ExecuteCommandResult {
   success: boolean;
   error: string | null;
@@ -1381,9 +1384,22 @@ export interface ListDirectoryParams {
 export interface ListDirectoryResult {
   success: boolean;
   error: string | null;
+  /**
+   * The first 1000.
+   */
   files: DirectoryEntry[];
+  /**
+   * How many there are.
+   */
   total_count: number;
+  /**
+   * Whether there are more than `files` holds.
+   */
   truncated: boolean;
+  /**
+   * There may be more than `total_count`: counting them all would take too long, or they lie too deep.
+   */
+  at_least: boolean;
 }
 export interface MachineList {
   machines: Machine[];
@@ -1722,7 +1738,13 @@ export interface SearchFilesResult {
   success: boolean;
   error: string | null;
   matches: SearchMatch[];
+  /**
+   * How many are here.
+   */
   total_count: number;
+  /**
+   * Whether there are more: the search ends with the last that is asked for.
+   */
   truncated: boolean;
 }
 export interface SearchMatch {

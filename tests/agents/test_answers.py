@@ -72,8 +72,8 @@ def test_long_output_shows_its_end() -> None:
 
 
 def test_output_and_errors_are_both_shown() -> None:
-    text = told("run git status", exit_code=128, stdout="out\n", stderr="err\n", success=False)
-    assert text == "`git status` failed with exit code 128:\n\n```\nout\nerr\n```"
+    text = told("run git status", exit_code=128, stdout="out\n", stderr="err\n")
+    assert text == "`git status` ended with exit code 128:\n\n```\nout\nerr\n```"
 
 
 def test_web_results_are_listed() -> None:

@@ -248,11 +248,19 @@ async def test_links_are_listed_but_never_followed_outside(workspace: Workspace,
 
 
 @pytest.mark.promise("T4", "G4")
-async def test_listing_stops_at_a_thousand(workspace: Workspace, place: Place) -> None:
-    for number in range(1005):
+async def test_listing_stops_at_a_thousand_and_says_how_many_there_are(
+    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1500):
         (place.root / f"{number:04}").touch()
     found = await _list(workspace)
     assert (len(found.files), found.truncated, found.files[-1].name) == (1000, True, "0999")
+    assert (found.total_count, found.at_least) == (1500, False)
+    place.file("deeper/x")
+    assert (await _list(workspace, recursive=True)).total_count == 1502
+    monkeypatch.setattr(listing, "_COUNTING_SECONDS", -1.0)
+    found = await _list(workspace)
+    assert (found.total_count, found.at_least) == (1001, True)
 
 
 @pytest.mark.promise("T4", "G4")
@@ -263,6 +271,7 @@ async def test_bounds_of_depth_names_and_time_hold(
     monkeypatch.setattr(listing, "_MAX_DEPTH", 2)
     found = await _list(workspace, recursive=True)
     assert ([entry.path for entry in found.files], found.truncated) == (["a", "a/b", "a/b/c"], True)
+    assert found.at_least
     monkeypatch.setattr(listing, "_MAX_NAMES", 1)
     assert (await _list(workspace)).truncated
     monkeypatch.setattr(listing, "_MAX_SECONDS", -1.0)

@@ -77,7 +77,7 @@ async def kept_out(workspace: Workspace, *scripts: str) -> None:
         "    else: print('DONE', script)\n"
     )
     result = await python(workspace, probe)
-    assert result.success, result.stderr
+    assert result.exit_code == 0, result.stderr
     assert "DONE" not in result.stdout, result.stdout
     assert result.stdout.count("KEPT OUT") == len(scripts)
 
@@ -339,7 +339,7 @@ async def test_a_script_that_is_bound_meets_the_cover_too(obeying: Obeying, plac
     bound = {file.path: file.sha256 for file in looked.files}
     result = await workspace.run("execute_command", params, bound=bound)
     assert isinstance(result, ExecuteCommandResult)
-    assert (result.success, "PermissionError" in result.stderr, result.stdout) == (False, True, "")
+    assert (result.exit_code, "PermissionError" in result.stderr, result.stdout) == (1, True, "")
 
 
 async def test_a_rule_about_another_tool_does_not_bind_commands(obeying: Obeying, place: Place) -> None:

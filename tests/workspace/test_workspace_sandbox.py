@@ -48,7 +48,7 @@ async def _refused(workspace: Workspace, *scripts: str) -> None:
     params = {"command": "python", "args": ["-c", probe, json.dumps(scripts)]}
     result = await workspace.run("execute_command", params)
     assert isinstance(result, ExecuteCommandResult)
-    assert result.success, result.stderr
+    assert result.exit_code == 0, result.stderr
     assert "DONE" not in result.stdout, result.stdout
     assert result.stdout.count("KEPT OUT") == len(scripts)
 
@@ -127,7 +127,7 @@ async def test_environment_holds_nothing_of_the_clients(workspace: Workspace, mo
     monkeypatch.setenv("LD_PRELOAD_X", "tell-nobody")
     script = "import os; print(dict(os.environ), open('/proc/1/environ').read(), open('/proc/self/environ').read())"
     result = await _python(workspace, script)
-    assert result.success, result.stderr
+    assert result.exit_code == 0, result.stderr
     assert "tell-nobody" not in result.stdout
     assert "GIT_CONFIG_NOSYSTEM" in result.stdout
 
@@ -145,7 +145,7 @@ async def test_home_and_tmp_are_private_and_forgotten(workspace: Workspace) -> N
     )
     for _ in range(2):
         result = await _python(workspace, script)
-        assert result.success, result.stderr
+        assert result.exit_code == 0, result.stderr
         assert result.stdout.endswith("False\n")
         assert "'x'" not in result.stdout
 

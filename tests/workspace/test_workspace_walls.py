@@ -56,7 +56,7 @@ async def _run(workspace: Workspace, *argv: str, network: bool = False) -> Execu
 
 async def _attack_through_git(workspace: Workspace, place: Place, script: str, *args: str) -> ExecuteCommandResult:
     place.file("attack.sh", f"cd {place.root}\n{script}\n")
-    assert (await _run(workspace, "python", "-c", _NESTED)).success
+    assert (await _run(workspace, "python", "-c", _NESTED)).exit_code == 0
     return await _run(workspace, "git", *args)
 
 
@@ -362,7 +362,7 @@ async def test_old_bubblewrap_is_told_paths(place: Place, monkeypatch: pytest.Mo
 
 
 async def test_directory_that_took_the_workspaces_place_is_not_worked_in(workspace: Workspace, place: Place) -> None:
-    assert (await _run(workspace, "python", "-c", "1")).success
+    assert (await _run(workspace, "python", "-c", "1")).exit_code == 0
     place.root.rename(place.outside / "moved")
     place.root.symlink_to(place.outside)
     for argv in (("python", "-c", "open('made', 'w')"), ("cat", "secret.txt")):
@@ -442,7 +442,7 @@ async def test_directory_for_hooks_belongs_to_the_owner_of_the_repository(reacha
         for name in (".", *names, *files):
             os.chown(os.path.join(directory, name), NOBODY, NOBODY)
     workspace = Workspace(reachable, ClientSettings(home=tmp_path / "home"))
-    assert (await _run(workspace, "git", "add", ".")).success
+    assert (await _run(workspace, "git", "add", ".")).exit_code == 0
     assert (reachable / ".git/hooks").stat().st_uid == NOBODY
     await workspace.close()
 

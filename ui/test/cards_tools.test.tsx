@@ -257,7 +257,7 @@ describe("results", () => {
     });
     expect(page.querySelectorAll("tbody tr").length).toBe(100);
     expect(page.querySelector("tbody tr")?.textContent).toMatch(/^src\/directory1 Jan/);
-    expect(page.textContent).toContain("the listing was cut at 153");
+    expect(page.textContent).toContain("the listing was cut at 153 of 500.");
     expect(page.textContent).not.toContain("\u202E");
     fireEvent.click(button("Show more", page));
     expect(page.querySelectorAll("tbody tr").length).toBe(153);

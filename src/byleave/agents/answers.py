@@ -57,7 +57,8 @@ class Outcome:
     @property
     def stops(self) -> bool:
         """Whether the next step must not be taken."""
-        return self.failed or self.result.get("success") is False
+        result = self.result
+        return self.failed or result.get("success") is False or result.get("exit_code") not in (None, 0)
 
 
 def help_text(unclear: str | None) -> str:
@@ -195,7 +196,7 @@ def _search(step: Step, result: JsonObject) -> str:
 def _run(step: Step, result: JsonObject) -> str:
     name = _named(step).removeprefix("run ")
     code = result.get("exit_code")
-    ended = f"{name} ran without an error" if code == 0 else f"{name} failed with exit code {code}"
+    ended = f"{name} ran without an error" if code == 0 else f"{name} ended with exit code {code}"
     output = "\n".join(text.rstrip("\n") for text in (result.get("stdout"), result.get("stderr")) if text)
     if not output.strip():
         return f"{ended} and printed nothing."

@@ -183,9 +183,11 @@ def result_summary(tool_name: str, result: JsonObject) -> str:
         case "execute_command":
             return f"exit code {result.get('exit_code')}"
         case "list_directory":
-            return counted(result.get("total_count"), "entry", "entries")
+            least = "at least " if result.get("at_least") is True else ""
+            return least + counted(result.get("total_count"), "entry", "entries")
         case "search_files":
-            return counted(result.get("total_count"), "match", "matches")
+            least = "at least " if result.get("truncated") is True else ""
+            return least + counted(result.get("total_count"), "match", "matches")
         case "search_web":
             return counted(len(result.get("results") or []), "result", "results")
         case _:

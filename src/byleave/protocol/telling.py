@@ -75,7 +75,8 @@ def _part_of(result: JsonObject, characters: int, items: int) -> tuple[JsonObjec
         whole, part = result.get(key), shorter.get(key)
         if isinstance(whole, list) and isinstance(part, list):
             whole, part = cast(list[Any], whole), cast(list[Any], part)
-            return shorter, f"{what} 1-{len(part):,} of {len(whole):,}; {how}."
+            total = max(len(whole), _number(result.get("total_count")) or 0)
+            return shorter, f"{what} 1-{len(part):,} of {total:,}; {how}."
     if "stdout" in result:
         return shorter, (
             "The middle of the output was left out; run it again so that it prints less, or have it write to a file "

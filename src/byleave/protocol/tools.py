@@ -132,6 +132,8 @@ class FileChange(Word):
 
 
 class ExecuteCommandResult(ToolResult):
+    """What a command printed. One that ran to its end is a success, whatever its exit code."""
+
     stdout: str
     stderr: str
     exit_code: int | None
@@ -160,8 +162,13 @@ class DirectoryEntry(Word):
 
 class ListDirectoryResult(ToolResult):
     files: list[DirectoryEntry]
+    """The first 1000."""
     total_count: int
+    """How many there are."""
     truncated: bool = False
+    """Whether there are more than `files` holds."""
+    at_least: bool = False
+    """There may be more than `total_count`: counting them all would take too long, or they lie too deep."""
 
 
 class SearchMatch(Word):
@@ -173,7 +180,9 @@ class SearchMatch(Word):
 class SearchFilesResult(ToolResult):
     matches: list[SearchMatch]
     total_count: int
+    """How many are here."""
     truncated: bool = False
+    """Whether there are more: the search ends with the last that is asked for."""
 
 
 class WebHit(Word):

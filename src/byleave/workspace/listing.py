@@ -3,7 +3,7 @@
 Directories are read by descriptor and their children opened from it, so a directory that is swapped for a link while
 the listing runs is not entered. A link is listed as what it leads to inside the workspace; one that leads outside or
 nowhere is listed as a file with its own size, and nothing about its target is told. What the owner has ruled out is
-neither listed nor entered. Bounds: entries, depth, time.
+neither listed nor entered. Bounds: entries, depth, time. What does not fit is counted all the same, for a while.
 """
 
 import fnmatch
@@ -25,6 +25,7 @@ from .search_terms import expand_glob
 _MAX_DEPTH = 64
 _MAX_NAMES = 100_000
 _MAX_SECONDS = 10.0
+_COUNTING_SECONDS = 2.0
 _LOOK_EVERY = 1024
 _FIRST_SECOND = datetime(1, 1, 1, tzinfo=UTC).timestamp()
 _LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
@@ -57,7 +58,8 @@ class Listing:
         self._hidden = any(glob.startswith(".") for glob in globs)
         self._deadline = time.monotonic() + _MAX_SECONDS
         self._entries: list[DirectoryEntry] = []
-        self._truncated = False
+        self._count = 0
+        self._at_least = False
 
     def run(self) -> ListDirectoryResult:
         path = self._params.path
@@ -70,11 +72,16 @@ class Listing:
                 self._read(fd, "" if base == "." else base + "/", 0)
             finally:
                 os.close(fd)
-        return ListDirectoryResult(files=self._entries, total_count=len(self._entries), truncated=self._truncated)
+        return ListDirectoryResult(
+            files=self._entries,
+            total_count=self._count,
+            truncated=self._at_least or self._count > len(self._entries),
+            at_least=self._at_least,
+        )
 
     def _read(self, fd: int, prefix: str, depth: int) -> None:
         for name in self._names(fd):
-            if self._full():
+            if self._over():
                 return
             if self._rulings.rules_out(prefix + name):
                 continue
@@ -84,9 +91,16 @@ class Listing:
                 continue  # gone since it was named, or in a directory that tells names and nothing else
             is_directory = stat.S_ISDIR(info.st_mode)
             if self._fits(name):
-                self._entries.append(self._entry(name, prefix, info))
+                self._take(name, prefix, info)
             if self._params.recursive and is_directory and not name.startswith("."):
                 self._descend(fd, name, prefix, depth + 1)
+
+    def _take(self, name: str, prefix: str, info: os.stat_result) -> None:
+        self._count += 1
+        if self._count <= MAX_LISTING:
+            self._entries.append(self._entry(name, prefix, info))
+        elif self._count == MAX_LISTING + 1:
+            self._deadline = min(self._deadline, time.monotonic() + _COUNTING_SECONDS)
 
     def _names(self, fd: int) -> list[str]:
         names: list[str] = []
@@ -94,8 +108,8 @@ class Listing:
             for number, entry in enumerate(entries, 1):
                 if self._wanted(entry):
                     names.append(entry.name)
-                if len(names) >= _MAX_NAMES or (number % _LOOK_EVERY == 0 and self._full()):
-                    self._truncated = True
+                if len(names) >= _MAX_NAMES or (number % _LOOK_EVERY == 0 and self._over()):
+                    self._at_least = True
                     break
         names.sort()
         return names
@@ -105,15 +119,14 @@ class Listing:
             return False
         return bool(self._fits(entry.name)) or (self._params.recursive and entry.is_dir(follow_symlinks=False))
 
-    def _full(self) -> bool:
-        if len(self._entries) >= MAX_LISTING or time.monotonic() > self._deadline or self._stop.is_set():
-            self._truncated = True
-            return True
-        return False
+    def _over(self) -> bool:
+        over = time.monotonic() > self._deadline or self._stop.is_set()
+        self._at_least = self._at_least or over
+        return over
 
     def _descend(self, fd: int, name: str, prefix: str, depth: int) -> None:
         if depth > _MAX_DEPTH:
-            self._truncated = True
+            self._at_least = True
             return
         try:
             child = self._paths.open_child(fd, name, _READ_DIRECTORY)

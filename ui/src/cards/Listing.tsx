@@ -51,7 +51,10 @@ export function Listing({ result, host }: { result: Fields; host: Host }) {
         }}
       />
       {(result.truncated === true || total > files.length) && (
-        <p className="card-told">Not all of them are here: the listing was cut at {thousands(files.length)}.</p>
+        <p className="card-told">
+          Not all of them are here: the listing was cut at {thousands(files.length)}
+          {total > files.length && ` of ${result.at_least === true ? "at least " : ""}${thousands(total)}`}.
+        </p>
       )}
     </>
   );

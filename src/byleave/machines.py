@@ -1,4 +1,5 @@
-"""The machine a call would run on, as far as anybody said: its workspace, its isolation, and its owner's rules.
+"""The machine a call would run on, as far as anybody said: its workspace, its isolation, its owner's rules, and the
+tools that cannot work there.
 
 The server judges with the organisation's rules and those the chosen client declared; the client does so again with
 its own copy. What is parsed is kept until it is declared anew.
@@ -12,7 +13,7 @@ import structlog
 from pydantic import ValidationError
 
 from byleave.bus import Bus, Presence
-from byleave.gate import Gate, Judgement, PolicyError, declared_layers
+from byleave.gate import Gate, Judgement, PolicyError, declared_layers, mask_text, safe_text
 from byleave.protocol.policies import PolicyDeclaration
 from byleave.protocol.states import AgentMode
 from byleave.protocol.tools import TOOLS
@@ -32,10 +33,16 @@ class Machine:
     gate: Gate
     workspace: str | None
     isolated: bool
+    unable: Mapping[str, str]
+    """Tools that cannot work here, and why."""
 
     def judge(self, tool_name: str, tool_params: Mapping[str, Any]) -> Judgement:
         """What a call may do here."""
-        return self.gate.judge(tool_name, tool_params, workspace=self.workspace, isolated=self.isolated)
+        judgement = self.gate.judge(tool_name, tool_params, workspace=self.workspace, isolated=self.isolated)
+        because = self.unable.get(judgement.tool_name)
+        if because is None or judgement.verdict.refused:
+            return judgement
+        return _refused(judgement, safe_text(mask_text(because)), "machine.tools", "say so, or do without it")
 
     @property
     def widest_mode(self) -> AgentMode:
@@ -46,13 +53,21 @@ def withheld(judgement: Judgement, tools: frozenset[str] | None, agent_id: str |
     """The judgement of an agent's call, given the tools that agent has; None: all of them."""
     if tools is None or judgement.tool_name in tools or judgement.tool_name not in TOOLS:
         return judgement
-    finding = Finding(
-        level=VerdictLevel.REFUSE,
-        reason=f"The agent {agent_id!r} does not have the tool {judgement.tool_name}.",
-        rule="agents.tools",
-        instead="use the tools you have, or say what you would need",
-    )
+    reason = f"The agent {agent_id!r} does not have the tool {judgement.tool_name}."
+    return _refused(judgement, reason, "agents.tools", "use the tools you have, or say what you would need")
+
+
+def _refused(judgement: Judgement, reason: str, rule: str, instead: str) -> Judgement:
+    finding = Finding(level=VerdictLevel.REFUSE, reason=reason, rule=rule, instead=instead)
     return Judgement(judgement.tool_name, judgement.params, verdict_of([finding]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """What a machine declared, parsed."""
+
+    gate: Gate
+    unable: Mapping[str, str]
 
 
 class Machines:
@@ -63,7 +78,7 @@ class Machines:
         self._bus = bus
         self._presence = presence
         self._gate = gate
-        self._gates: dict[tuple[str, str | None], Gate] = {}
+        self._kept: dict[tuple[str, str | None], _Declared] = {}
         self._heard: dict[str, int] = {}
         """How often each project's rules were declared anew, as far as we listen."""
 
@@ -71,13 +86,13 @@ class Machines:
         """The machine of the client that would execute now; while none is there, the one that was there last."""
         client = self._presence.choose(project_id)
         if client is not None and client.declared:
-            gate = await self._gate_for(project_id, client.client_id)
-            return Machine(gate, client.workspace, client.isolated)
+            said = await self._declared_by(project_id, client.client_id)
+            return Machine(said.gate, client.workspace, client.isolated, said.unable)
         project = await self._store.chat.project(project_id)
-        gate = await self._gate_for(project_id, None)
+        said = await self._declared_by(project_id, None)
         if project is None:
-            return Machine(gate, None, isolated=True)
-        return Machine(gate, project.workspace, project.isolation != "none")
+            return Machine(said.gate, None, isolated=True, unable=said.unable)
+        return Machine(said.gate, project.workspace, project.isolation != "none", said.unable)
 
     def keep_off(self, *tools: str) -> dict[str, list[str]]:
         """Paths that the server's own rules deny to each of these tools, whoever's machine it is."""
@@ -95,13 +110,13 @@ class Machines:
         try:
             declaration = PolicyDeclaration.model_validate_json(text)
             declared_layers(declaration.layers)
-        except (PolicyError, ValidationError):  # as in `_with`: what cannot be read judges nothing
+        except (PolicyError, ValidationError):  # as in `_read`: what cannot be read judges nothing
             return None
         return declaration
 
-    async def _gate_for(self, project_id: str, client_id: str | None) -> Gate:
+    async def _declared_by(self, project_id: str, client_id: str | None) -> _Declared:
         key = (project_id, client_id)
-        known = self._gates.get(key)
+        known = self._kept.get(key)
         if known is not None:
             return known
         if project_id not in self._heard:
@@ -109,23 +124,24 @@ class Machines:
             self._bus.listen(policy_topic(project_id), lambda fact: self._forget(project_id))
         heard = self._heard[project_id]
         text = await self._store.machines.policy(project_id, client_id)
-        gate = self._gate if text is None else self._with(text)
-        if len(self._gates) >= MOST_KEPT:
-            self._gates.clear()
+        declared = _Declared(self._gate, {}) if text is None else self._read(text)
+        if len(self._kept) >= MOST_KEPT:
+            self._kept.clear()
         if heard == self._heard[project_id]:  # else what was read may be older than what was declared meanwhile
-            self._gates[key] = gate
-        return gate
+            self._kept[key] = declared
+        return declared
 
-    def _with(self, text: str) -> Gate:
+    def _read(self, text: str) -> _Declared:
         try:
-            declared = declared_layers(PolicyDeclaration.model_validate_json(text).layers)
+            declaration = PolicyDeclaration.model_validate_json(text)
+            layers = declared_layers(declaration.layers)
         except (PolicyError, ValidationError):
             # It was read when it was declared; a newer Byleave may be stricter. The client still has its own copy.
             log.exception("declared rules can no longer be read")
-            return self._gate
-        return self._gate.with_policy(self._gate.rules.policy.plus(*declared))
+            return _Declared(self._gate, {})
+        return _Declared(self._gate.with_policy(self._gate.rules.policy.plus(*layers)), declaration.unable)
 
     def _forget(self, project_id: str) -> None:
         self._heard[project_id] += 1
-        for key in [key for key in self._gates if key[0] == project_id]:
-            del self._gates[key]
+        for key in [key for key in self._kept if key[0] == project_id]:
+            del self._kept[key]

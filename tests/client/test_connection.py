@@ -85,6 +85,18 @@ async def test_a_signal_on_the_feed_becomes_a_posted_result(start: Any, server: 
     assert events == [1, 2, 3]
 
 
+@pytest.mark.promise("T6")
+@pytest.mark.parametrize("url", [None, "http://127.0.0.1:9"])
+async def test_a_machine_without_a_search_provider_says_so_before_any_call(
+    settings: ClientSettings, start: Any, server: Any, url: str | None
+) -> None:
+    object.__setattr__(settings, "searxng_url", url)
+    await connected(await start())
+    unable = server.seen("/policy")[0].body["unable"]
+    assert list(unable) == ([] if url else ["search_web"])
+    assert url or "No web search provider is configured. Set BYLEAVE_SEARXNG_URL" in unable["search_web"]
+
+
 @pytest.mark.promise("C1", "C5")
 async def test_a_signal_repeated_after_a_break_runs_once(start: Any, server: Any, approved: Any, root: Path) -> None:
     running = await start()

@@ -147,6 +147,28 @@ def declaration(client_id: str, text: str) -> PolicyDeclaration:
     return PolicyDeclaration(client_id=client_id, layers=[layer])
 
 
+@pytest.mark.promise("T6")
+async def test_what_a_machine_cannot_do_is_refused_before_anybody_is_asked(desk: Desk) -> None:
+    said = PolicyDeclaration(client_id="c1", layers=[], unable={"search_web": "No provider is configured. Set one."})
+    await desk.store.machines.declare(desk.project.id, "c1", said.model_dump_json(), digest="d")
+    search = ("search_web", {"query": "byleave"}, desk.session.id)
+
+    async def refused() -> bool:
+        response = await desk.executor.execute_tool(*search, seconds=5)
+        assert await desk.approvals.get_pending_approvals("alice") == []
+        return (response.error, response.error_type) == ("No provider is configured. Set one.", "refused")
+
+    async with desk.client(lambda signal: completed()) as signals:
+        assert await refused()
+        read = await desk.executor.execute_tool("read_file", {"path": "a"}, desk.session.id)
+        assert (read.status, len(signals)) == ("completed", 1)
+    assert await refused(), "the machine that was there last cannot either"
+    able = said.model_copy(update={"unable": {}})
+    await desk.store.machines.declare(desk.project.id, "c1", able.model_dump_json(), digest="e")
+    asked = await desk.executor.execute_tool(*search, seconds=0)
+    assert asked.status == "awaiting_approval"
+
+
 async def test_rules_declared_while_the_old_ones_are_read_are_not_forgotten(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

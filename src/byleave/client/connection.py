@@ -172,7 +172,7 @@ class ClientConnection:
 
     async def _declare(self) -> None:
         """Each time, also when there are no rules: what this machine declared before must not go on."""
-        declaration = PolicyDeclaration(client_id=self.client_id, layers=self.rules.texts)
+        declaration = PolicyDeclaration(client_id=self.client_id, layers=self.rules.texts, unable=self.workspace.unable)
         try:
             await self.api.declare_policy(self.project_id, declaration)
         except NotFound:

@@ -1,10 +1,12 @@
-"""Policies on the wire: the layers a machine's owner wrote, declared by its client as they stand.
+"""Policies on the wire: the layers a machine's owner wrote, and what it cannot do, declared by its client.
 
 The server parses them with the same parser the client used, so that both read the same rules. A declaration can turn
 questions into runs for this machine only, and the client holds every call against its own copy again.
 """
 
-from pydantic import Field
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
 
 from .states import Layer
 from .values import Identifier, Word
@@ -28,3 +30,7 @@ class PolicyDeclaration(Word):
 
     client_id: Identifier
     layers: list[PolicyText] = Field(max_length=8)
+    unable: dict[Identifier, Annotated[str, StringConstraints(max_length=400)]] = Field(
+        default_factory=dict, max_length=16
+    )
+    """Tools that cannot work on this machine, and why: their calls are refused before anybody is asked."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 from byleave.gate import safe_text
-from byleave.protocol.errors import ConfigurationError, ToolFailure
+from byleave.protocol.errors import ByleaveError, ConfigurationError, ToolFailure
 from byleave.protocol.tools import SearchWebParams, SearchWebResult, WebHit
 from byleave.protocol.values import JsonObject
 from byleave.settings import ClientSettings
@@ -142,18 +142,38 @@ class WebSearcher:
 
     async def search(self, params: SearchWebParams) -> SearchWebResult:
         if self._provider is None:
+            problem = self.problem
+            if problem is not None:
+                raise problem
             self._provider = self._configured()
         return SearchWebResult(results=await self._provider.search(params.query, params.max_results))
 
-    def _configured(self) -> SearchProvider:
-        known = {"searxng": self._searxng, "tavily": self._tavily, "brave": self._brave}
+    @property
+    def problem(self) -> ByleaveError | None:
+        """Why no search can work here; None where one can."""
+        if self._provider is not None or self._found:
+            return None
         wanted = self._settings.search_provider
-        for name, make in known.items():
-            if wanted in (None, name) and (provider := make()) is not None:
-                return provider
         if wanted is not None:
-            raise ConfigurationError(f"The web search provider {wanted!r} has no URL or key.", hint=_HINT)
-        raise ToolFailure("No web search provider is configured.", hint=_HINT)
+            return ConfigurationError(f"The web search provider {wanted!r} has no URL or key.", hint=_HINT)
+        return ToolFailure("No web search provider is configured.", hint=_HINT)
+
+    @property
+    def _found(self) -> str | None:
+        """The provider that has what it needs, by its name."""
+        settings = self._settings
+        has = {"searxng": settings.searxng_url, "tavily": settings.tavily_api_key, "brave": settings.brave_api_key}
+        return next((name for name in has if settings.search_provider in (None, name) and has[name]), None)
+
+    def _configured(self) -> SearchProvider:
+        settings, tavily, brave = self._settings, self._settings.tavily_api_key, self._settings.brave_api_key
+        match self._found:
+            case "tavily" if tavily is not None:
+                return TavilyProvider(self._web, settings.tavily_url, tavily.get_secret_value())
+            case "brave" if brave is not None:
+                return BraveProvider(self._web, settings.brave_url, brave.get_secret_value())
+            case _:
+                return SearxngProvider(self._web, settings.searxng_url or "")
 
     @property
     def _web(self) -> Fetcher:
@@ -163,18 +183,6 @@ class WebSearcher:
 
             self._fetcher = BoundedWeb(allow_private=self._settings.search_allow_private)
         return self._fetcher
-
-    def _searxng(self) -> SearchProvider | None:
-        url = self._settings.searxng_url
-        return SearxngProvider(self._web, url) if url else None
-
-    def _tavily(self) -> SearchProvider | None:
-        key = self._settings.tavily_api_key
-        return TavilyProvider(self._web, self._settings.tavily_url, key.get_secret_value()) if key else None
-
-    def _brave(self) -> SearchProvider | None:
-        key = self._settings.brave_api_key
-        return BraveProvider(self._web, self._settings.brave_url, key.get_secret_value()) if key else None
 
     async def close(self) -> None:
         if self._fetcher is not None:

@@ -70,6 +70,7 @@ from .undo_plans import UndoDesk
 from .web import WebSearcher
 
 _MAX_SUMMARY = 200
+_MAX_UNABLE = 400
 
 
 class Workspace:
@@ -143,6 +144,12 @@ class Workspace:
                 if isinstance(self._sandbox, BubblewrapSandbox):
                     self._sandbox.keep_spares(self._settings.home / "spares")
             return self._sandbox
+
+    @property
+    def unable(self) -> dict[str, str]:
+        """Tools that cannot work here, and why."""
+        problem = self._web.problem
+        return {} if problem is None else {"search_web": f"{problem.message} {problem.hint}"[:_MAX_UNABLE]}
 
     def prepare(self) -> None:
         """What a client does once, when it starts: clear away what a killed one left, and look at the files as they

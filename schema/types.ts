@@ -1508,6 +1508,16 @@ export interface PolicyDeclaration {
     | [PolicyText, PolicyText, PolicyText, PolicyText, PolicyText, PolicyText]
     | [PolicyText, PolicyText, PolicyText, PolicyText, PolicyText, PolicyText, PolicyText]
     | [PolicyText, PolicyText, PolicyText, PolicyText, PolicyText, PolicyText, PolicyText, PolicyText];
+  /**
+   * Tools that cannot work on this machine, and why: their calls are refused before anybody is asked.
+   */
+  unable?: {
+    /**
+     * This interface was referenced by `undefined`'s JSON-Schema definition
+     * via the `patternProperty` "^[A-Za-z0-9][A-Za-z0-9_.-]*$".
+     */
+    [k: string]: string;
+  };
 }
 /**
  * One layer as it was written.

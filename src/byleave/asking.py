@@ -9,15 +9,16 @@ import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from byleave.gate import check_path, cover_inert, describe, mask_text, mask_value, safe_text, shown_params
+from byleave.gate import Judgement, check_path, cover_inert, describe, mask_text, mask_value, safe_text, shown_params
 from byleave.gate.changes import MISSING, NOT_LOOKED
 from byleave.gate.grants import suggest
 from byleave.gate.rules import call_of
+from byleave.gate.scripts import UNKNOWN
 from byleave.protocol.grants import Suggestion
 from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
 from byleave.protocol.states import RiskLevel
 from byleave.protocol.values import JsonObject, moment
-from byleave.protocol.verdicts import Verdict
+from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
 from byleave.settings import ServerSettings
 from byleave.store import ExecutionRow
 from byleave.store.questions import Question
@@ -31,10 +32,27 @@ MAX_TOLD_TEXT = 4096
 """The text of a file that would be replaced is told with the question up to this; else it is kept beside it."""
 
 
+def unlooked(judgement: Judgement) -> Judgement:
+    """The judgement of a call on a machine whose client does not look: what it would run nobody has seen, so a person
+    is asked each time and told so. Where not even the files can be told, it is refused."""
+    verdict = judgement.verdict
+    if verdict.refused or not verdict.runs:
+        return judgement
+    names = ", ".join(f"'{safe_text(path)}'" for path in verdict.runs[:MOST_NAMED])
+    level, reason = verdict.level, f"Nothing was looked at: the connected client does not say what {names} would run."
+    if verdict.runs == UNKNOWN:
+        level, reason = VerdictLevel.REFUSE, "It cannot be told which files this would run, so nobody can be asked."
+    finding = Finding(level=level, reason=reason, rule="machine.looks", always_asks=True)
+    shown = verdict_of(
+        [finding, *verdict.findings], network=verdict.network, understood=verdict.understood, runs=verdict.runs
+    )
+    return Judgement(judgement.tool_name, judgement.params, shown)
+
+
 def question_for(
     tool_name: str, params: JsonObject, verdict: Verdict, settings: ServerSettings, *, workspace: str | None
 ) -> Question:
-    """The question about a call that runs no file of the workspace; about a write, where no machine can look."""
+    """The question about a call that runs no file of the workspace, or where no machine can look."""
     lines = [describe(tool_name, params, verdict), *([NOT_LOOKED] if tool_name == "write_file" else [])]
     return Question(
         description="\n".join(lines),

@@ -4,7 +4,8 @@
 
 A call that runs files of the workspace, and a write, makes a stop before the question: the client that will execute
 says what they hold (`inspected`), so that a person sees it and the approval is bound to it. A write that a grant
-answers makes none; while no machine is there that can look, its question is asked without.
+answers makes none. A client that did not say that it looks is not asked to: the question then says so, and is asked
+each time. So it is about a write while no machine is there.
 
 Progress never depends on a waiting coroutine: decisions, results and deadlines move the rows, and whoever waits is
 merely told. That is why a restart in the middle loses nothing. This module never executes a tool, never writes SQL,
@@ -24,7 +25,7 @@ from typing import Any
 
 import structlog
 
-from byleave.asking import problem_with_look, question_after_inspection, question_for, readable
+from byleave.asking import problem_with_look, question_after_inspection, question_for, readable, unlooked
 from byleave.bus import Bus, ConnectedClient, Presence
 from byleave.gate import Gate, Judgement, mask_text, mask_value, shown_params
 from byleave.machines import Machine, Machines, withheld
@@ -36,12 +37,13 @@ from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus
 from byleave.protocol.tools import TOOLS
 from byleave.protocol.values import moment, new_id
-from byleave.protocol.verdicts import VerdictLevel
+from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.settings import ServerSettings
 from byleave.store import STORAGE_ERRORS, ExecutionRow, SessionRow, Store
 from byleave.store.calls import Clearance, Look, NewExecution, Refusal
 from byleave.store.executions import HEAVY_CHARACTERS, Step
 from byleave.store.moves import DEADLINES_TOPIC, execution_topic
+from byleave.store.questions import Question
 from byleave.telemetry import clock, ids_of, judged
 from byleave.watching import Watch
 
@@ -49,6 +51,8 @@ log = structlog.stdlib.get_logger(__name__)
 
 LOOK_AGAIN_SECONDS = 2.0
 """How often a waiter looks for itself, in case a hint got lost."""
+PROMPTLY_SECONDS = 1.0
+"""How long one who calls from elsewhere waits for a look; mostly it is there sooner, and the question with it."""
 LONGEST_NAP_SECONDS = 30.0
 BIG_RESULT_CHARACTERS = 256 * 1024
 """Masking more than this leaves the event loop."""
@@ -141,24 +145,26 @@ class ToolExecutor:
         judgement = withheld(machine.judge(tool_name, tool_params), caller.tools, caller.agent_id)
         if machine.widest_mode is AgentMode.SANDBOX and caller.mode is AgentMode.FULL:
             caller = replace(caller, mode=AgentMode.SANDBOX)
-        new = self._new_execution(judgement, tool_params, session, caller)
         # Chosen and queued without an await between: a client that connects meanwhile is served after us.
         client = self._presence.choose(session.project_id)
+        if client is not None and not client.looks and _cleared(judgement.verdict, caller.mode) is None:
+            judgement = unlooked(judgement)
+        new = self._new_execution(judgement, tool_params, session, caller)
         step = self._step(judgement, caller.mode, machine, client)
         if not isinstance(step, Clearance):  # what runs without asking is the record's business, and the hot path
             log.info("call judged", tool=new.tool_name, verdict=judgement.verdict.level.value, **ids_of(new))
         judged(new, judgement.verdict.level.value, began)
         with Watch(self._bus, new.id) as watch:
             row = await self._store.executions.begin(new, step, client_id=client.client_id if client else None)
+            if until_asked and row.status is ExecutionStatus.PENDING and row.client_id is not None:
+                row = await self._follow(watch, row, PROMPTLY_SECONDS, until_asked=True)
             if row.status.ended or (until_asked and self._asks(row)):
                 return row
             return await self._follow(watch, row, seconds, until_asked=until_asked)
 
     def _asks(self, row: ExecutionRow) -> bool:
-        """Whether there is nothing to wait for but a person, or a machine to come that can say what there is to ask."""
-        if row.status is ExecutionStatus.PENDING:
-            return row.client_id is None
-        return row.status is ExecutionStatus.AWAITING_APPROVAL
+        """Whether there is nothing to wait for but a person, or a machine that says what there is to ask."""
+        return row.status in (ExecutionStatus.PENDING, ExecutionStatus.AWAITING_APPROVAL)
 
     async def inspected(
         self, tool_id: str, inspection: Inspection, *, user_id: str, project_id: str, client_id: str | None
@@ -219,7 +225,7 @@ class ToolExecutor:
     ) -> ExecutionRow:
         loop = asyncio.get_running_loop()
         give_up = None if timeout_seconds is None else loop.time() + timeout_seconds
-        while not (row.status.ended or (until_asked and self._asks(row))):
+        while not (row.status.ended or (until_asked and row.status is ExecutionStatus.AWAITING_APPROVAL)):
             nap = LOOK_AGAIN_SECONDS if give_up is None else min(LOOK_AGAIN_SECONDS, give_up - loop.time())
             if nap <= 0:
                 break
@@ -273,9 +279,27 @@ class ToolExecutor:
             await self._store.chat.remember_machine(client.project_id, client.workspace, client.isolation)
         if not resumed:
             await self._store.executions.repeat_signals(client.project_id, client.client_id)
-        others = self._presence.declared(client.project_id) - {client.client_id}
-        await self._store.executions.look_again(client.project_id, client.client_id, others)
+        looking = self._presence.looking(client.project_id)
+        # Asked again itself: it may have forgotten.
+        await self._look(client, looking - {client.client_id} if client.looks else looking)
         await self._store.executions.dispatch_waiting(client.project_id, client.client_id)
+
+    async def _look(self, client: ConnectedClient, elsewhere: frozenset[str]) -> None:
+        """What waits for a look, and for none of the clients `elsewhere`: this one looks, or it is asked without."""
+        if client.looks:
+            await self._store.executions.look_again(client.project_id, client.client_id, elsewhere)
+            return
+        for row in await self._store.executions.waiting_for_look(client.project_id, elsewhere):
+            machine = await self._machines.of(row.project_id)
+            judgement = unlooked(machine.judge(row.tool_name, json.loads(row.true_params or "{}")))
+            verdict, heavy = judgement.verdict, len(row.true_params or "") > HEAVY_CHARACTERS
+            step = self._step(judgement, row.mode, machine, client)
+            if isinstance(step, Question):
+                await self._store.executions.inspected(
+                    row.id, step, verdict, digest=row.digest, client_id=client.client_id, heavy=heavy
+                )
+            elif isinstance(step, Refusal):
+                await self._store.executions.unseen(row.id, mask_text(step.error), step.error_type, heavy=heavy)
 
     async def agent_session(self, user_id: str, project_id: str, session_id: str | None) -> SessionRow:
         """The session a call from elsewhere belongs to; without one, the project's own for such calls."""
@@ -328,16 +352,14 @@ class ToolExecutor:
         verdict, params = judgement.verdict, judgement.params
         if verdict.refused or params is None:
             return Refusal(verdict.message, verdict.error_type or ErrorType.REFUSED)
-        if verdict.level is VerdictLevel.LOW:
-            return Clearance("risk:LOW")
-        if verdict.waived_by is not None:
-            return Clearance(f"rule:{verdict.waived_by}"[:MAX_ACTOR])
-        if mode is AgentMode.FULL and not verdict.always_asks:
-            return Clearance("mode:full")
-        if verdict.runs:
-            return Look()
+        cleared = _cleared(verdict, mode)
+        if cleared is not None:
+            return cleared
         # From a client that did not say it looks nothing would come.
-        if judgement.tool_name == "write_file" and client is not None and client.looks:
+        looks = client is not None and client.looks
+        if verdict.runs and (looks or client is None):
+            return Look()
+        if judgement.tool_name == "write_file" and looks:
             return Look(unless_answered=True)
         return question_for(judgement.tool_name, params, verdict, self._settings, workspace=machine.workspace)
 
@@ -381,14 +403,25 @@ class ToolExecutor:
             if client is not None:
                 await self._store.executions.dispatch_waiting(project_id, client.client_id)
         for project_id, client_id in await self._store.executions.unlooked_at():
-            client, able = self._presence.choose(project_id), self._presence.declared(project_id)
-            if client is not None and client_id not in able and client.client_id in able:
-                await self._store.executions.look_again(project_id, client.client_id, able)
+            client, looking = self._presence.choose(project_id), self._presence.looking(project_id)
+            if client is not None and client_id not in looking:
+                await self._look(client, looking)
         self._next_deadline = upcoming
         if upcoming is None:
             return LONGEST_NAP_SECONDS
         remaining = (moment(upcoming) - datetime.now(UTC)).total_seconds()
         return min(max(remaining, 0.02), LONGEST_NAP_SECONDS)
+
+
+def _cleared(verdict: Verdict, mode: AgentMode) -> Clearance | None:
+    """What lets a call run without a question; None where one is asked, or the call refused."""
+    if verdict.level is VerdictLevel.LOW:
+        return Clearance("risk:LOW")
+    if verdict.waived_by is not None:
+        return Clearance(f"rule:{verdict.waived_by}"[:MAX_ACTOR])
+    if mode is AgentMode.FULL and not verdict.always_asks and not verdict.refused:
+        return Clearance("mode:full")
+    return None
 
 
 def _recorded(judgement: Judgement, raw: Mapping[str, Any]) -> str:

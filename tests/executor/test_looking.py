@@ -8,10 +8,12 @@ import pytest
 from byleave.bus import ConnectedClient, Presence
 from byleave.executor import Caller
 from byleave.gate import Gate
+from byleave.gate.scripts import UNKNOWN
 from byleave.machines import Machines
+from byleave.protocol.grants import GrantTerms
 from byleave.protocol.inspections import Inspection, SeenFile
 from byleave.protocol.policies import Layer, PolicyDeclaration, PolicyText
-from byleave.protocol.states import AgentMode
+from byleave.protocol.states import AgentMode, ApprovalScope
 from byleave.settings import ServerSettings
 from harness.desk import Desk, completed, open_desk
 
@@ -37,7 +39,7 @@ async def _rows(desk: Desk) -> list[Any]:
 
 
 async def test_a_second_client_is_asked_when_the_first_goes_away_without_a_word(desk: Desk) -> None:
-    first = ConnectedClient("c0", desk.project.id, declared=True, workspace="/ws", isolation="bwrap")
+    first = ConnectedClient("c0", desk.project.id, declared=True, workspace="/ws", isolation="bwrap", looks=True)
     leave = desk.presence.connect(first)
     await desk.executor.client_connected(first, resumed=False)
     async with desk.client(lambda signal: completed(), sees=lambda request: SEEN):
@@ -64,17 +66,80 @@ async def test_a_client_that_comes_leaves_a_look_to_the_one_that_was_asked(desk:
             await call
 
 
-async def test_a_client_that_says_who_it_is_takes_over_from_a_stream_that_does_not(desk: Desk) -> None:
-    nobody = ConnectedClient("anon_1", desk.project.id, declared=False)
-    leave = desk.presence.connect(nobody)
-    await desk.executor.client_connected(nobody, resumed=False)
-    call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
-    await pending(desk)
-    async with desk.client(lambda signal: completed(), sees=lambda request: SEEN):
+NOT_LOOKED = "Nothing was looked at: the connected client does not say what 'x.py' would run."
+
+
+def reads_out(desk: Desk) -> Any:
+    """A client that signals execute, and that never said that it looks."""
+    return desk.client(lambda signal: completed(), looks=False)
+
+
+@pytest.mark.promise("R7", "W6")
+async def test_a_client_that_does_not_look_is_not_waited_for_and_the_person_is_told(desk: Desk) -> None:
+    async with reads_out(desk) as signals:
+        row = await desk.executor.call(*RUN, desk.session, until_asked=True)
+        assert row.to_response().status == "awaiting_approval"
         approval = await desk.next_approval()
-        await desk.approvals.reject_tool(approval.id, "alice")
-        assert (await call).status == "rejected"
-    leave()
+        assert (approval.inspection, approval.suggestions) == (None, [])
+        assert NOT_LOOKED in approval.description
+        await desk.approvals.approve_tool(approval.id, "alice")
+        assert (await desk.executor.wait(row)).status == "COMPLETED"
+        assert signals[0]["bound"] == {}
+
+
+async def test_no_grant_answers_for_what_nobody_looked_at(desk: Desk) -> None:
+    terms = GrantTerms(warned=True)
+    async with reads_out(desk):
+        call = asyncio.create_task(
+            desk.executor.execute_tool("execute_command", {"command": "git", "args": ["status"]}, desk.session.id)
+        )
+        asked = await desk.next_approval()
+        await desk.approvals.decide(asked.id, "alice", approve=True, scope=ApprovalScope.SESSION, terms=terms)
+        assert (await call).status == "completed"
+        assert (await desk.executor.call(*RUN, desk.session, until_asked=True)).status == "AWAITING_APPROVAL"
+        full = Caller(mode=AgentMode.FULL)
+        assert (await desk.executor.call(*RUN, desk.session, caller=full)).approved_by == "mode:full"
+
+
+async def test_where_the_files_cannot_be_told_nobody_is_asked_either(desk: Desk) -> None:
+    many = {"command": "python", "args": ["-m", ".".join("abcdefghijkl")]}
+    assert Gate().judge("execute_command", many).verdict.runs == UNKNOWN
+    async with reads_out(desk):
+        response = await desk.executor.execute_tool("execute_command", many, desk.session.id)
+        assert (response.status, response.error_type) == ("failed", "refused")
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_what_waits_for_a_look_is_asked_without_when_only_a_client_is_there_that_does_not_look(
+    desk: Desk, leaves: bool
+) -> None:
+    leave = None
+    if leaves:
+        leave = desk.presence.connect(ConnectedClient("c0", desk.project.id, declared=True, looks=True))
+    call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
+    tool_id = await pending(desk)
+    async with reads_out(desk):
+        if leave is not None:
+            assert await _rows(desk) != [], "the one that was asked may still answer"
+            leave()
+        approval = await desk.next_approval()
+        assert NOT_LOOKED in approval.description
+        await desk.approvals.approve_tool(approval.id, "alice")
+        assert (await call).status == "completed"
+    links = await desk.store.audit.records(desk.project.id)
+    assert "inspected" not in [link.action for link in links if link.execution_id == tool_id]
+
+
+@pytest.mark.promise("R7")
+async def test_a_call_from_elsewhere_never_waits_for_a_look(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("byleave.executor.PROMPTLY_SECONDS", 0.01)
+    async with desk.client(lambda signal: completed()):
+        async with asyncio.timeout(10):
+            row = await desk.executor.call(*RUN, desk.session, until_asked=True)
+        assert row.to_response().status == "pending"
+        look: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
+        await desk.executor.inspected(row.id, SEEN, **look)
+        assert (await desk.next_approval()).inspection == SEEN
 
 
 @pytest.mark.parametrize(

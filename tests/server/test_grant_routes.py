@@ -90,7 +90,7 @@ async def test_a_preview_says_what_a_rule_would_have_covered_and_saves_nothing(s
 async def test_a_machine_says_what_a_call_would_run_and_the_person_is_shown_it(server: Any) -> None:
     alice = server.user()
     project = await alice.project()
-    async with alice.feed(project, "client=laptop&workspace=/ws&isolation=bwrap") as feed:
+    async with alice.feed(project, "client=laptop&workspace=/ws&isolation=bwrap", Byleave_Looks="write_file") as feed:
         call = asyncio.create_task(alice.execute(project, "execute_command", {"command": "python", "args": ["x.py"]}))
         request = (await feed.until("tool.inspection_request")).data
         seen = {"path": "x.py", "sha256": "a" * 64, "text": "print(1)\n"}
@@ -114,7 +114,7 @@ async def test_an_agents_token_neither_says_what_would_run_nor_which_rules_hold_
 ) -> None:
     alice, agent = server.user(), server.user(scopes=scopes)
     project = await alice.project()
-    async with alice.feed(project, "client=laptop&workspace=/ws&isolation=bwrap") as feed:
+    async with alice.feed(project, "client=laptop&workspace=/ws&isolation=bwrap", Byleave_Looks="write_file") as feed:
         call = asyncio.create_task(agent.execute(project, "execute_command", {"command": "python", "args": ["x.py"]}))
         request = (await feed.until("tool.inspection_request")).data
         seen = {"files": [{"path": "x.py", "sha256": "a" * 64, "text": "print('harmless')"}]}

@@ -22,7 +22,7 @@ class ConnectedClient:
     workspace: str | None = None
     isolation: str | None = None
     looks: bool = False
-    """Whether it says what a write would replace, when it is asked."""
+    """Whether it says what a call would run or replace, when it is asked."""
     editor: Literal["vscode"] | None = None
 
     @property
@@ -81,6 +81,10 @@ class Presence:
     def declared(self, project_id: str) -> frozenset[str]:
         """Ids of a project's clients that say who they are: those can be asked more than to execute."""
         return frozenset(client.client_id for client in self.clients(project_id) if client.declared)
+
+    def looking(self, project_id: str) -> frozenset[str]:
+        """Ids of a project's clients that say what a call would run or replace."""
+        return frozenset(client.client_id for client in self.clients(project_id) if client.looks)
 
     def clients(self, project_id: str) -> list[ConnectedClient]:
         return list(self._clients.get(project_id, {}).values())

@@ -15,8 +15,8 @@ from .values import Digest, Timestamp, Word
 MAX_SEEN_TEXT = 16 * 1024
 MAX_SEEN_FILES = 16
 LOOKS_AT_WRITES = "write_file"
-"""What a client sends as `Byleave-Looks` with its stream when it says what writes would replace. From one that does
-not, no look is asked for: its writes are asked about without a difference."""
+"""What a client sends as `Byleave-Looks` with its stream when it answers `tool.inspection_request`. From one that does
+not, no look is asked for: a person is asked without one, and told so."""
 
 
 class SeenRole(StrEnum):

@@ -198,7 +198,10 @@ ROUTES = (
         query=StreamQuery,
         headers=(
             ("Last-Event-ID", "The `id:` of the last event that was received."),
-            ("Byleave-Looks", f"`{LOOKS_AT_WRITES}` from a client that says what a write would replace, when asked."),
+            (
+                "Byleave-Looks",
+                f"`{LOOKS_AT_WRITES}` from a client that says what a call would run or replace, when asked.",
+            ),
             ("Byleave-Editor", "`vscode` from a client in that editor: a page then says what is done there."),
         ),
         answer="FeedEvent",

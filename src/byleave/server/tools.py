@@ -222,8 +222,9 @@ ROUTES = (
         execute,
         "Call a tool",
         "The way in for an agent that runs elsewhere. LOW answers with the result; MEDIUM and HIGH answer "
-        "`awaiting_approval` at once: follow it with `GET /my/tools/{tool_id}?wait=`. A refused call is an answer with "
-        "the status `failed`. The same `idempotency_key` in the same session never runs twice.",
+        "`awaiting_approval` at once, or `pending` while the machine looks at what would run: follow it with "
+        "`GET /my/tools/{tool_id}?wait=`. A refused call is an answer with the status `failed`. The same "
+        "`idempotency_key` in the same session never runs twice.",
         "tools",
         AGENT_OR_CHAT,
         body="ExecuteRequest",

@@ -57,7 +57,7 @@ class Executions:
         client_id: str | None,
         heavy: bool = False,
     ) -> ExecutionRow:
-        """The client said what the call would run: PENDING → the question, or what answers in its place.
+        """The client has looked, or never does: PENDING → the question, or what answers in its place.
 
         An answer that comes twice, or after the call has gone on, changes nothing.
         """
@@ -120,6 +120,10 @@ class Executions:
         return await self._database.write(
             lambda transaction: inspections.look_again(transaction, project_id, client_id, elsewhere)
         )
+
+    async def waiting_for_look(self, project_id: str, elsewhere: frozenset[str]) -> list[ExecutionRow]:
+        """Calls that wait to be looked at, but for those that a client `elsewhere` looks at."""
+        return await self._database.read(lambda transaction: inspections.waiting(transaction, project_id, elsewhere))
 
     async def unlooked_at(self) -> list[tuple[str, str | None]]:
         """Calls that wait for a client to look: the project, and the client that was asked."""

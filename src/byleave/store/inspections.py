@@ -30,16 +30,18 @@ def begin(
 
 def look_again(transaction: Transaction, project_id: str, client_id: str, elsewhere: frozenset[str]) -> int:
     """Ask a client about every call that waits to be looked at, but for those that a client `elsewhere` looks at."""
-    waiting = [
-        execution
-        for execution in moves.with_status(transaction, project_id, ExecutionStatus.PENDING)
-        if execution.client_id not in elsewhere
-    ]
+    found = waiting(transaction, project_id, elsewhere)
     with Ledger(transaction, project_id) as ledger:
-        for execution in waiting:
+        for execution in found:
             moves.set_columns(transaction, ledger, execution.id, {"client_id": client_id})
             moves.request_inspection(ledger, execution, client_id, transaction.now)
-    return len(waiting)
+    return len(found)
+
+
+def waiting(transaction: Transaction, project_id: str, elsewhere: frozenset[str]) -> list[ExecutionRow]:
+    """Calls that wait to be looked at, but for those that a client `elsewhere` looks at."""
+    found = moves.with_status(transaction, project_id, ExecutionStatus.PENDING)
+    return [execution for execution in found if execution.client_id not in elsewhere]
 
 
 def went_on(
@@ -56,18 +58,14 @@ def went_on(
     """PENDING → the question, or what answers in its place. The verdict of the machine that looked is what counts."""
     bound = question.inspection.bound if question.inspection else {}
     risk, findings = verdict.risk_level, plain_json(verdict.findings)
-    changes = {
-        "digest": digest,
-        "request_digest": execution.digest,
-        "bound": plain_json(bound),
-        "risk_level": risk.value,
-        "findings": findings,
-        "network": verdict.network,
-    }
+    changes = {"risk_level": risk.value, "findings": findings, "network": verdict.network}
+    if question.inspection is not None:
+        changes |= {"digest": digest, "request_digest": execution.digest, "bound": plain_json(bound)}
     execution = execution._replace(risk_level=risk, findings=findings, network=verdict.network)
     with Ledger(transaction, execution.project_id) as ledger:
-        actor = f"client:{execution.client_id}"
-        ledger.audit("inspected", actor, execution_id=execution.id, digest=digest, bound=bound)
+        if question.inspection is not None:
+            actor = f"client:{execution.client_id}"
+            ledger.audit("inspected", actor, execution_id=execution.id, digest=digest, bound=bound)
         # Of a script another content is another call; a write is the same one whatever it would replace.
         same = execution.digest if execution.tool_name == "write_file" else digest
         match answered(transaction, ledger, execution, same, bound):

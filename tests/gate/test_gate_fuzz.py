@@ -34,7 +34,7 @@ HARMFUL: dict[Line, str] = {
     ("stat", "/etc/hostname"): "lies outside",
     ("cat", "environ"): "lies outside",
     ("date", "-f", "dates"): "lies outside",
-    ("grep", "-r", "KEY", "config"): "holds secrets",
+    ("cat", ".env"): "holds secrets",
     ("date", "-s", "yesterday"): "clock_settime",
     ("find", "empty", "-delete"): "unlinkat",
     ("bash", "-c", ": </dev/udp/127.0.0.1/9"): "socket",

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from byleave.gate import secret_name
+from byleave.workspace.operands import to_leave_out
 from byleave.workspace.programs import SYSTEM_DIRECTORIES, clean_environment
 
 from .playground import Playground
@@ -159,7 +160,8 @@ def trace_lines(
     results = _run(place, lines, LINE_SECONDS, seconds)
     misdeeds: list[Misdeed] = []
     for line, result in zip(lines, results, strict=False):
-        misdeeds += [Misdeed(line, did) for did in judge_trace(place, line[0], result.pid)]
+        left_out = to_leave_out(str(place.root), line[0], list(line[1:]), low=True)
+        misdeeds += [Misdeed(line, did) for did in judge_trace(place, line[0], result.pid, left_out)]
     slow = [line for line, result in zip(lines, results, strict=False) if not result.ended]
     changed = place.changes()
     if changed:
@@ -171,8 +173,11 @@ def trace_lines(
     return misdeeds, len(results)
 
 
-def judge_trace(place: Playground, command: str, pid: int) -> list[str]:
-    """What the process and its threads did that a reading command must not do; each thing once."""
+def judge_trace(place: Playground, command: str, pid: int, left_out: Sequence[str] = ()) -> list[str]:
+    """What the process and its threads did that a reading command must not do; each thing once.
+
+    `left_out`: what the client would have covered, so that reading it shows nothing.
+    """
     calls = list(_calls(place.traces, pid))
     first = next((i for i, call in enumerate(calls) if call.name == "execve" and call.result == "0"), None)
     if first is None:
@@ -190,7 +195,8 @@ def judge_trace(place: Playground, command: str, pid: int) -> list[str]:
     for thread in threads:
         for call in _calls(place.traces, thread):
             found += _misdeed(place, command, call)
-    return list(dict.fromkeys(found))[:MOST_TOLD]
+    covered = tuple(f"reads {path}{end}" for path in left_out for end in (",", "/"))
+    return [did for did in dict.fromkeys(found) if not did.startswith(covered)][:MOST_TOLD]
 
 
 def _asks_nscd(calls: list[Call]) -> bool:

@@ -18,6 +18,7 @@ from byleave.workspace import BubblewrapSandbox, NoSandbox, probe
 from byleave.workspace import conformance as conformance_module
 from byleave.workspace.bubblewrap import Part
 from byleave.workspace.conformance import ROWS, Probe, run_conformance
+from byleave.workspace.masking import NOTHING_WITHHELD, Withheld
 from byleave.workspace.pins import Pin
 from byleave.workspace.protection import Protection
 from byleave.workspace.sandbox import Launch, Sandbox
@@ -147,7 +148,13 @@ class _WithNetwork:
 
     @contextmanager
     def launch(
-        self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = (), masked: Sequence[str] = ()
+        self,
+        argv: list[str],
+        *,
+        network: bool = False,
+        pins: Sequence[Pin] = (),
+        masked: Sequence[str] = (),
+        withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:
         with self._sandbox.launch(argv, network=True, pins=pins, masked=masked) as launch:
             yield launch

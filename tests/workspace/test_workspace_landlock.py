@@ -23,6 +23,7 @@ from byleave.workspace import sandboxes as sandboxes_module
 from byleave.workspace.bubblewrap import BubblewrapSandbox
 from byleave.workspace.conformance import KNOWN_GAPS, ROWS, Probe, run_conformance
 from byleave.workspace.landlock import LandlockSandbox, landlock_version, working_landlock
+from byleave.workspace.masking import NOTHING_WITHHELD, Withheld
 from byleave.workspace.output import OutputKeeper
 from byleave.workspace.pins import Pin
 from byleave.workspace.processes import Ended, run_process
@@ -495,7 +496,13 @@ class _Imported(LandlockSandbox):
 
     @contextmanager
     def launch(
-        self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = (), masked: Sequence[str] = ()
+        self,
+        argv: list[str],
+        *,
+        network: bool = False,
+        pins: Sequence[Pin] = (),
+        masked: Sequence[str] = (),
+        withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:
         with super().launch(argv, network=network) as launch:
             order = launch.argv[-1]

@@ -9,6 +9,7 @@ from byleave.protocol.errors import PathValidationError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import Workspace
 from byleave.workspace.commands import safe_arguments
+from byleave.workspace.operands import MAX_LEFT_OUT
 
 from .conftest import Place
 
@@ -79,6 +80,75 @@ async def test_recursive_grep_leaves_secrets_out(workspace: Workspace, place: Pl
     assert ".env.local" not in found
 
 
+SECRETS = (
+    *("SERVER.PEM", "Secrets.JSON", ".Env", ".SSH/known", "a/token.json", "a b/.env"),
+    *("deep/er/.docker/config.json", ".config/gh/hosts.yml", "x/.m2/settings.xml"),
+)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("grep", "-hd", "rec", "needle", "."),
+        ("grep", "-d", "recu", "-h", "needle", "."),
+        ("grep", "-rh", "--include=*", "--", "needle", "."),
+        ("grep", "-rh", "needle"),
+        ("grep", "-Rh", "needle", "."),
+        ("grep", "-hR", "needle"),
+        ("grep", "--dereference-recursive", "-h", "needle", "."),
+        ("grep", "-rhe", "needle", "--exclude=nothing", "."),
+        ("diff", "-r", "empty", "."),
+        ("diff", "-ruN", "empty", "."),
+        ("diff", "-rN", "--to-file=.", "empty"),
+    ],
+)
+async def test_no_spelling_of_a_low_line_opens_secrets(
+    workspace: Workspace, place: Place, call: tuple[str, ...]
+) -> None:
+    for name in SECRETS:
+        place.file(name, f"needle KEY={name}\n")
+    place.file("src/a.txt", "needle plain\n")
+    (place.root / "empty").mkdir()
+    (place.root / "src/link").symlink_to("../a/token.json")
+    result = await run(workspace, *call)
+    assert "KEY=" not in result.stdout + result.stderr
+    assert "plain" in result.stdout or call[0] == "diff"
+    assert any("'SERVER.PEM'" in warning and "Left out" in warning for warning in result.warnings)
+
+
+async def test_secret_behind_a_link_is_left_out_where_it_lies(workspace: Workspace, place: Place) -> None:
+    place.file("conf/.env", "needle\n")
+    place.file("src/a.txt", "needle\n")
+    (place.root / "src/conf").symlink_to("../conf")
+    (place.root / "src/b.txt").symlink_to("../conf/.env")
+    result = await run(workspace, "grep", "-r", "needle", "src")
+    assert result.stdout == "src/a.txt:needle\n"
+    assert any("'conf/.env'" in warning for warning in result.warnings)
+
+
+async def test_search_without_secrets_says_nothing_of_them(workspace: Workspace, place: Place) -> None:
+    place.file("src/a.txt", "needle\n")
+    place.file(".env", "needle\n")
+    result = await run(workspace, "grep", "-rl", "needle", "src")
+    assert (result.exit_code, result.warnings) == (0, [])
+    assert (await run(workspace, "grep", "-rl", "needle", ".")).exit_code == 0
+
+
+async def test_directory_full_of_secrets_is_left_out_whole(workspace: Workspace, place: Place) -> None:
+    for number in range(MAX_LEFT_OUT + 1):
+        place.file(f"test/certs/{number}.pem", "needle\n")
+    place.file(".env", "needle\n")
+    place.file("src/a.txt", "needle\n")
+    result = await run(workspace, "grep", "-rl", "needle", ".")
+    assert result.stdout.split() == ["./src/a.txt"]
+    assert any("'test/certs'" in warning for warning in result.warnings)
+
+
+async def test_virtual_environment_that_is_called_env_is_searched(workspace: Workspace, place: Place) -> None:
+    place.file(".env/lib/a.py", "needle\n")
+    assert (await run(workspace, "grep", "-rl", "needle", ".")).stdout.split() == ["./.env/lib/a.py"]
+
+
 async def test_secret_that_the_call_names_was_asked_about_and_is_searched(workspace: Workspace, place: Place) -> None:
     place.file(".env", "needle\n")
     assert (await run(workspace, "grep", "-r", "needle", ".env")).exit_code == 0
@@ -131,6 +201,29 @@ async def test_diff_of_directories_follows_no_link_and_leaves_secrets_out(worksp
     assert "SECRET" not in shown
 
 
-def test_grep_without_recursion_is_left_as_it_is() -> None:
-    assert safe_arguments("grep", ["x", "a"]) == ["x", "a"]
-    assert safe_arguments("grep", ["-e"]) == ["-e"]
+@pytest.mark.parametrize(
+    ("given", "run_as"),
+    [
+        ("x a", "x a"),
+        ("-e", "-e"),
+        ("-nR x", "-nr x"),
+        ("-RReR -Re R.py", "-rreR -re R.py"),
+        ("-e -R a", "-e -R a"),
+        ("--dereference-recursive x", "-r x"),
+        ("-r -- -R", "-r -- -R"),
+    ],
+)
+def test_grep_is_run_so_that_it_follows_no_link(given: str, run_as: str) -> None:
+    assert safe_arguments("grep", given.split()) == run_as.split()
+
+
+@pytest.mark.parametrize("call", [("grep", "-Rh", "SECRET", "."), ("diff", "-r", "-N", "empty", ".")])
+async def test_links_out_of_the_workspace_are_not_followed(
+    workspace: Workspace, place: Place, call: tuple[str, ...]
+) -> None:
+    (place.root / "empty").mkdir()
+    (place.root / "away").symlink_to("../out")
+    (place.root / "system").symlink_to("/etc/passwd")
+    result = await run(workspace, *call)
+    assert "SECRET" not in result.stdout
+    assert "root:" not in result.stdout

@@ -392,6 +392,7 @@ class ToolHandler:
                         # LOW is what the gate knows not to write: there is nothing to keep.
                         record_as=None if verdict.level is VerdictLevel.LOW else event.tool_id,
                         until=until,
+                        asked=event.approved_by.startswith("person:"),
                     )
         except TimeoutError as error:
             command = unfinished(error)

@@ -7,7 +7,7 @@ own packaged tables.
 
 from .commands import DEFAULT_COMMANDS, CommandFindings, CommandValidator
 from .gate import Gate, GateRules, Judgement
-from .names import SecretGlobs, protected_name, secret_globs, secret_name, trusted_name
+from .names import NameGlobs, protected_name, secret_globs, secret_name, trusted_globs, trusted_name
 from .paths import PathFinding, check_path
 from .policy import NO_POLICY, Action, LayerPolicy, Policy, PolicyError, PolicyOpinion, Rule
 from .policy_text import declared_layers, parse_policy
@@ -28,13 +28,13 @@ __all__ = [
     "Judgement",
     "LayerPolicy",
     "MaskedStream",
+    "NameGlobs",
     "PathFinding",
     "Policy",
     "PolicyError",
     "PolicyOpinion",
     "RiskAssessor",
     "Rule",
-    "SecretGlobs",
     "check_path",
     "cover_inert",
     "declared_layers",
@@ -48,5 +48,6 @@ __all__ = [
     "secret_globs",
     "secret_name",
     "shown_params",
+    "trusted_globs",
     "trusted_name",
 ]

@@ -7,6 +7,7 @@ never looks at a file: a link to a protected file is the workspace's to find, by
 import fnmatch
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
@@ -62,27 +63,40 @@ _SECRET_STEMS: frozenset[str] = frozenset(_DATA["secrets"]["data_stems"])
 _SECRET_ENDINGS: frozenset[str] = frozenset(_DATA["secrets"]["data_endings"])
 _NEVER_SECRET: frozenset[str] = frozenset(_DATA["secrets"]["never"])
 _NEVER_ENDINGS: tuple[str, ...] = tuple(_DATA["secrets"]["never_endings"])
+_AMBIGUOUS: frozenset[str] = frozenset(_DATA["secrets"]["ambiguous"])
+_UNLESS_BELOW: frozenset[str] = frozenset(_DATA["secrets"]["unless_below"])
 
 
 @dataclass(frozen=True, slots=True)
-class SecretGlobs:
-    """The names of `secret_name` as globs on names, for a searcher of its own."""
+class NameGlobs:
+    """A sort of names as globs, for a walk that steps through many; each fits at any depth."""
 
-    files: tuple[str, ...]
     directories: tuple[str, ...]
-    harmless: tuple[str, ...]
-    """Fits `files` and holds no secret all the same."""
+    """All below one is of the sort."""
+    files: tuple[str, ...]
 
 
-def secret_globs() -> SecretGlobs:
-    """What a search that nobody was asked about leaves out."""
+def secret_globs() -> NameGlobs:
+    """Names of files that usually hold secrets; `secret_name` knows the exceptions."""
     entry = _DATA["secrets"]
-    stems = [f"{stem}.{ending}".rstrip(".") for stem in entry["data_stems"] for ending in entry["data_endings"]]
-    return SecretGlobs(
-        files=(*entry["files"], *entry["patterns"], *stems),
-        directories=tuple(entry["directories"]),
-        harmless=(*_NEVER_SECRET, *(f"*{ending}" for ending in _NEVER_ENDINGS)),
-    )
+    stems = (f"{stem}.{ending}".rstrip(".") for stem in entry["data_stems"] for ending in entry["data_endings"])
+    globs = _globs([entry])
+    return NameGlobs(globs.directories, (*globs.files, *stems, *entry["ambiguous"]))
+
+
+def trusted_globs(*, installed: bool = False) -> NameGlobs:
+    """Names that someone executes or obeys, without those of installed code; or those alone."""
+    return _globs([entry for entry in _DATA["trusted"] if entry.get("installed", False) is installed])
+
+
+def _globs(entries: Iterable[dict[str, Any]]) -> NameGlobs:
+    directories: list[str] = []
+    files: list[str] = []
+    for entry in entries:
+        paths = [f"**/{path}" for path in entry.get("paths", ())]
+        directories += [*entry.get("directories", ()), *paths]
+        files += [*entry.get("files", ()), *entry.get("patterns", ()), *paths]
+    return NameGlobs(tuple(directories), tuple(files))
 
 
 def names_of(path: str) -> tuple[str, ...]:
@@ -116,7 +130,7 @@ def secret_name(path: str) -> bool:
     last = names[-1]
     if last in _NEVER_SECRET or last.endswith(_NEVER_ENDINGS):
         return False
-    if _SECRET.holds(names):
+    if _SECRET.holds(names) or (last in _AMBIGUOUS and _UNLESS_BELOW.isdisjoint(names[:-1])):
         return True
     stem, _, ending = last.lstrip(".").partition(".")
     return stem in _SECRET_STEMS and ending in _SECRET_ENDINGS

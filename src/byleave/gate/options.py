@@ -38,6 +38,8 @@ class Said:
     value: str | None = None
     abbreviated: bool = False
     """Perhaps meant, not surely."""
+    at: int = 0
+    """Which argument it stands in."""
 
 
 class Reading:
@@ -80,30 +82,36 @@ class _Reader:
             self.at = 1
             self._old_cluster(args[0])
         while self.at < len(args):
-            arg = args[self.at]
+            here, before, arg = self.at, len(reading.said), args[self.at]
             self.at += 1
             if arg == "--":
                 if not table.dashes_end:
                     continue
                 self._end_of_options()
                 break
-            if table.plus_follows and _PLUS_FOLLOWS.fullmatch(arg):
-                reading.said.append(Said(self.options["-f"], arg))
-            if len(arg) < 2 or arg[0] != "-":
-                reading.operands.append(arg)
-                if table.stops_at_operand:
-                    self._stop()
-            elif table.style is Style.SINGLE:
-                self._single(arg)
-            elif arg.startswith("--"):
-                self._long(arg)
-            elif table.style is Style.PREFIX:
-                self._prefix(arg)
-            elif table.style is Style.APART:
-                self._old_cluster(arg[1:])
-            else:
-                self._short(arg)
+            self._argument(arg)
+            for said in reading.said[before:]:
+                said.at = here
         return reading
+
+    def _argument(self, arg: str) -> None:
+        reading, table = self.reading, self.table
+        if table.plus_follows and _PLUS_FOLLOWS.fullmatch(arg):
+            reading.said.append(Said(self.options["-f"], arg))
+        if len(arg) < 2 or arg[0] != "-":
+            reading.operands.append(arg)
+            if table.stops_at_operand:
+                self._stop()
+        elif table.style is Style.SINGLE:
+            self._single(arg)
+        elif arg.startswith("--"):
+            self._long(arg)
+        elif table.style is Style.PREFIX:
+            self._prefix(arg)
+        elif table.style is Style.APART:
+            self._old_cluster(arg[1:])
+        else:
+            self._short(arg)
 
     def _perhaps_options(self, args: Sequence[str]) -> None:
         """An option that is not known may have taken the `--` for its value; then what follows are options."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from .limits import LIMITS, HeldBack, may_limit
+from .masking import NOTHING_WITHHELD, Withheld
 from .pins import Pin
 from .plain_lines import needs_little
 from .privileges import limited_group, pids_group, runner_for
@@ -139,10 +140,11 @@ class BubblewrapSandbox:
         network: bool = False,
         pins: Sequence[Pin] = (),
         masked: Sequence[str] = (),
+        withheld: Withheld = NOTHING_WITHHELD,
         whole: bool = False,
     ) -> Generator[Launch]:
         """`whole`: with every mount, also those that this command has no use for."""
-        with ExitStack() as held, self._protection.hold(argv, masked) as mounts, self._counted(argv) as alone:
+        with ExitStack() as held, self._protection.hold(argv, masked, withheld) as mounts, self._counted(argv) as alone:
             if pins and not alone:
                 names = ", ".join(pin.path for pin in pins)
                 mounts.degraded.append(f"Another command still runs, so {names} was checked and watched, not covered.")
@@ -210,6 +212,7 @@ class BubblewrapSandbox:
                 update={
                     "protected": tuple(mounts.protected),
                     "masked": tuple(mounts.masked),
+                    "left_out": tuple(mounts.left_out),
                     "degraded": (*base.degraded, *mounts.degraded),
                 }
             ),

@@ -3,13 +3,17 @@
 `CommandExecutor` finds the program in fixed directories, adds the options that keep git and zip from running or reading
 what they should not, starts it in the sandbox, and gives back bounded output. Exit codes are the command's own; one
 that a signal ended has 128 + the signal's number; None means that we ended it. What the owner's rules deny is covered
-(`floor`), and where that cannot be done nothing runs. Beyond that it never decides whether a command may run.
+(`floor`), and where that cannot be done nothing runs. From a command that nobody was asked about, files with secrets
+are hidden (`operands`), and what something executes or trusts is kept as it is (`trusted`). Beyond that it never
+decides whether a command may run.
 """
 
 import asyncio
+import hashlib
 import os
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,21 +21,30 @@ from typing import Any
 from byleave.gate import CommandValidator
 from byleave.gate.scripts import changes_what_it_runs
 from byleave.policies import PROJECT_POLICY
-from byleave.protocol.errors import ExecutionCancelled, ExecutionTimeout, MachineError, RefusedError, ToolFailure
+from byleave.protocol.errors import (
+    ByleaveError,
+    ExecutionCancelled,
+    ExecutionTimeout,
+    MachineError,
+    RefusedError,
+    ToolFailure,
+)
 from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
 from byleave.settings import ClientSettings
 
 from .floor import Floor
 from .git_words import subcommand_at
-from .operands import check_operands, safe_diff, without_secrets
+from .masking import NOTHING_WITHHELD, Withheld
+from .operands import check_operands, is_low, to_leave_out, without_links
 from .output import OnOutput, OutputKeeper
 from .paths import PathValidator, visible
 from .pins import HeldFiles, Holding, drifted
 from .processes import Ended, run_process
 from .programs import find_program
-from .protection import starts_nothing
+from .protection import only_reads, starts_nothing
 from .sandbox import Isolation, Launch, Sandbox
 from .stopping import outlast
+from .trusted import TrustedFiles
 
 # A bare repository among the files brings a configuration of its own, which can name programs: only a named one counts.
 _GIT_SAFETY = (
@@ -43,6 +56,8 @@ _NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
 # Nobody but its owner can remove it, so that git would fail each time.
 _NOT_OURS = ("--exclude=/.byleave",)
 _MAX_TOLD = 10
+_LIST_SECONDS = 30
+_MOST_COMPARED = 16 * 1024**2
 _RULES_HELD = frozenset({".", os.path.dirname(PROJECT_POLICY)})
 """Where one of these is read-only the project's rules are."""
 
@@ -76,11 +91,7 @@ def safe_arguments(command: str, args: list[str]) -> list[str]:
         return [*_GIT_SAFETY, *_tame(args)]
     if command == "zip":
         return ["-y", *args]  # store links as links; following them packs what lies outside
-    if command == "grep":
-        return without_secrets(args)
-    if command == "diff":
-        return safe_diff(args)
-    return args
+    return without_links(command, args) if command in ("grep", "diff") else args
 
 
 def _tame(args: list[str]) -> list[str]:
@@ -119,11 +130,13 @@ class CommandExecutor:
         on_output: OnOutput | None = None,
         bound: Mapping[str, str] | None = None,
         until: float | None = None,
+        asked: bool = True,
     ) -> ExecuteCommandResult:
         """Run it to its end. Raises CommandTimeout (with the output so far) when time is up; when it is cancelled,
         CancelledError with a CommandStopped as its cause.
 
         `bound`: run only while these files have this content (SHA-256, or `missing`); else DriftedError.
+        `asked`: whether a person was asked about this very call; what is LOW is never asked about.
         `until`: not started after it (seconds since 1970).
         """
         if "\x00" in params.command or any("\x00" in argument for argument in params.args):
@@ -134,16 +147,24 @@ class CommandExecutor:
         keeper = OutputKeeper(self._settings.max_output_bytes, on_output)
         seconds = min(params.timeout, self._settings.command_timeout_seconds)
         masked = await self._denied()
+        kept, withheld = await self._withhold(params, argv, asked=asked)
         began = time.monotonic()
-        if bound:
-            launch, ended = await self._run_bound(
-                params, argv, keeper, seconds, network=network, bound=bound, masked=masked, until=until
-            )
-        else:
-            with self._sandbox.launch(argv, network=network, masked=masked) as launch:
-                self._check_covered(launch, masked, argv)
-                ended = await _run_to_its_end(launch, keeper, seconds, self._idle, until)
+        launching = partial(self._sandbox.launch, argv, network=network, masked=masked, withheld=withheld)
+        told: list[str] = []
+        try:
+            async with self._hold(params, bound) as holding:
+                with launching(pins=holding.pins if holding else ()) as launch:
+                    self._check_covered(launch, masked, argv)
+                    _check_left_out(launch, withheld)
+                    if kept is not None:
+                        await asyncio.to_thread(kept.keep, launch.isolation.protected)
+                    start = partial(_run_to_its_end, launch, keeper, seconds, self._idle, until)
+                    ended = await (start() if holding is None else _run_held(launch, start, holding))
+        finally:
+            if kept is not None:
+                told = await outlast(asyncio.get_running_loop().run_in_executor(None, kept.put_back))
         result = _result(params.command, ended, keeper, launch, time.monotonic() - began)
+        result = result.model_copy(update={"warnings": [*result.warnings, *_left_out(launch), *told]})
         if not starts_nothing(argv):
             result = result.model_copy(update={"warnings": [*result.warnings, *await self._new_denied(masked)]})
         if ended.stopped:
@@ -195,27 +216,80 @@ class CommandExecutor:
         told = [f"It made {visible(path)!r}, which this machine's rules deny; look at it." for path in made[:_MAX_TOLD]]
         return told if len(made) <= _MAX_TOLD else [*told, f"It made {len(made) - _MAX_TOLD} more that are denied."]
 
-    async def _run_bound(
-        self,
-        params: ExecuteCommandParams,
-        argv: list[str],
-        keeper: OutputKeeper,
-        seconds: float,
-        *,
-        network: bool,
-        bound: Mapping[str, str],
-        masked: Sequence[str],
-        until: float | None,
-    ) -> tuple[Launch, Ended]:
+    async def _withhold(
+        self, params: ExecuteCommandParams, argv: list[str], *, asked: bool
+    ) -> tuple[TrustedFiles | None, Withheld]:
+        """What a command that nobody was asked about may not read or change."""
+        is_git = params.command == "git"
+        call = (str(self._root), params.command, params.args)
+        low = is_low(*call)
+        if asked and not low:
+            return None, NOTHING_WITHHELD
+        secrets = await asyncio.to_thread(to_leave_out, *call, low=low)
+        if secrets and is_git:
+            secrets = await self._not_in_the_repository(argv[0], secrets)
+        if low or self._paths is None or only_reads(argv):
+            return None, Withheld(secrets, emptied=low)
+        kept = await asyncio.to_thread(TrustedFiles, self._paths, is_git=is_git)
+        return kept, Withheld(secrets, sealed=kept.sealed)
+
+    async def _not_in_the_repository(self, git: str, paths: Sequence[str]) -> tuple[str, ...]:
+        """Those of the files that git does not hold with just this content: hiding the others would hide nothing."""
+        keeper = OutputKeeper(self._settings.max_output_bytes, None)
+        argv = [git, *_GIT_SAFETY, "ls-files", "-s", "-z", "--", *paths]
+        with self._sandbox.launch(argv) as launch:
+            ended = await run_process(launch, keeper, seconds=_LIST_SECONDS, idle_seconds=self._idle)
+        if ended.exit_code != 0:
+            return tuple(paths)
+        listed = [entry.partition("\t") for entry in keeper.captured().stdout.split("\0") if entry]
+        staged = {path: info.split()[1] for info, _, path in listed}
+        return tuple([path for path in paths if path not in staged or self._blob(path, staged[path]) != staged[path]])
+
+    def _blob(self, path: str, like: str) -> str | None:
+        """The name git gives a file's content; None where it cannot be told."""
+        with suppress(OSError, ByleaveError):
+            with open(self._root / path, "rb") as file:
+                content = file.read(_MOST_COMPARED)
+            header = f"blob {len(content)}\0".encode()
+            return hashlib.new("sha1" if len(like) == 40 else "sha256", header + content).hexdigest()
+        return None
+
+    @asynccontextmanager
+    async def _hold(
+        self, params: ExecuteCommandParams, bound: Mapping[str, str] | None
+    ) -> AsyncGenerator[Holding | None]:
+        """Watch over the files the command is bound to."""
+        if not bound:
+            yield None
+            return
         if self._held is None:
             raise ToolFailure("What this command would run cannot be checked here; nothing was run.")
         understood = CommandValidator(frozenset({params.command})).judge(params.command, params.args).understood
         watch = not changes_what_it_runs(params.command, params.args, understood)
         async with self._held.hold(bound, watch=watch) as holding:
-            with self._sandbox.launch(argv, network=network, pins=holding.pins, masked=masked) as launch:
-                self._check_covered(launch, masked, argv)
-                run = partial(_run_to_its_end, launch, keeper, seconds, self._idle, until)
-                return launch, await _run_held(launch, run, holding)
+            yield holding
+
+
+def _check_left_out(launch: Launch, withheld: Withheld) -> None:
+    """Secrets must be hidden, or nothing runs: a sandbox may be too weak for it."""
+    bare = [path for path in withheld.secrets if path not in launch.isolation.left_out]
+    if bare:
+        raise RefusedError(
+            f"{visible(bare[0])!r} usually holds secrets, and here nothing keeps a command from it; nothing was run.",
+            hint="name other files or a smaller directory, or use search_files, which leaves such files out",
+        )
+
+
+def _left_out(launch: Launch) -> list[str]:
+    """What the command could not read, in words."""
+    paths = [repr(visible(path)) for path in launch.isolation.left_out]
+    if not paths:
+        return []
+    more = f" and {len(paths) - _MAX_TOLD} more" if len(paths) > _MAX_TOLD else ""
+    return [
+        f"Left out, because they usually hold secrets and nobody was asked: {', '.join(paths[:_MAX_TOLD])}{more}. "
+        "A call that names such a file is asked about."
+    ]
 
 
 def _more_time(asked: float, given: float) -> str:

@@ -18,6 +18,7 @@ from byleave.protocol.errors import ToolFailure
 from . import confine
 from .homes import own_home
 from .limits import LIMITS
+from .masking import NOTHING_WITHHELD, Withheld
 from .pins import Pin
 from .privileges import limited_group, pids_group, runner_for
 from .programs import clean_environment, find_program, usable_toolchains
@@ -145,7 +146,13 @@ class LandlockSandbox:
 
     @contextmanager
     def launch(
-        self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = (), masked: Sequence[str] = ()
+        self,
+        argv: list[str],
+        *,
+        network: bool = False,
+        pins: Sequence[Pin] = (),
+        masked: Sequence[str] = (),
+        withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:
         reads = only_reads(argv)
         isolation = with_bare(self.isolation(network=network), masked)

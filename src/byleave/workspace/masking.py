@@ -4,6 +4,8 @@ A directory gets an empty one over it that nobody may enter, a file an empty one
 looks at them is refused rather than told that they are gone. Mounts are named by path: the way to each is walked
 without following a link, and a path that leads through links is covered where it really lies. What lies outside the
 workspace needs no cover, since nothing of it is mounted. Never covers less than it was asked to: it refuses.
+Secrets are covered in the same way for a command that nobody was asked about (`Withheld`): to one that is known only to
+read they are empty, so that it says nothing of them; to any other they cannot be read.
 """
 
 import errno
@@ -21,11 +23,28 @@ _WALK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
+class Withheld:
+    """What is kept from a command that nobody was asked about: paths from the workspace, each at its real place."""
+
+    secrets: tuple[str, ...] = ()
+    """Cannot be read."""
+    emptied: bool = False
+    """Whether they look empty instead."""
+    sealed: tuple[str, ...] = ()
+    """Cannot be changed."""
+
+
+NOTHING_WITHHELD = Withheld()
+
+
+@dataclass(frozen=True, slots=True)
 class Mask:
     """One path that is covered: where it really lies, from the workspace."""
 
     path: str
     is_directory: bool
+    empty: bool = False
+    """Whether it may be read, and is empty then."""
 
 
 def parents_of(path: str) -> list[str]:
@@ -110,11 +129,12 @@ def covers(root: str, masks: Iterable[Mask]) -> Generator[tuple[list[str], list[
     try:
         for mask in masks:
             # Mode 0: to git and its like, what is covered cannot be read; it has not been deleted.
+            perms = "0000" if not mask.empty else "0555" if mask.is_directory else "0444"
             if mask.is_directory:
-                arguments += ["--size", "4096", "--perms", "0000", "--tmpfs", f"{root}/{mask.path}"]
+                arguments += ["--size", "4096", "--perms", perms, "--tmpfs", f"{root}/{mask.path}"]
             else:
                 fds.append(_nothing())
-                arguments += ["--perms", "0000", "--ro-bind-data", str(fds[-1]), f"{root}/{mask.path}"]
+                arguments += ["--perms", perms, "--ro-bind-data", str(fds[-1]), f"{root}/{mask.path}"]
         yield arguments, fds
     finally:
         for fd in fds:

@@ -2,29 +2,39 @@
 
 The gate cannot see links. Here, before a reading command starts, each name it was given is resolved as the file tools
 resolve theirs, as the gate read it: a link out of the workspace is refused to all; to those that show content also a
-link that hides a secret's own name, and a pipe or device that would never end. A search or comparison of whole
-directories is told to leave out files that hold secrets by their name, unless the call names one itself and so was
-asked about. The sandbox still holds what is swapped later.
+link that hides a secret's own name, and a pipe or device that would never end. `to_leave_out` finds the files with
+secrets that the sandbox hides from a command nobody was asked about, so that no spelling of its arguments opens them.
+The sandbox still holds what is swapped later.
 """
 
 import errno
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterator
 
-from byleave.gate import CommandValidator, check_path, secret_globs, secret_name
+from byleave.gate import CommandValidator, check_path
+from byleave.gate.breadth import breadth
+from byleave.gate.commands import ALIASES
+from byleave.gate.options import Unreadable, read
+from byleave.gate.table_files import load_tables
 from byleave.gate.tables import Kind
 from byleave.protocol.errors import PathValidationError, ToolFailure
+from byleave.protocol.verdicts import VerdictLevel
 
 from .disguises import refuse_hidden_secret
 from .files import refuse_odd_kind
+from .named import find, secrets
 from .paths import PathValidator, path_error
 
 _SHOW_CONTENT = frozenset({"cat", "head", "tail", "wc", "grep", "date", "sed", "sort", "diff", "cut", "uniq", "tree"})
 _LIST_NAMES = frozenset({"ls", "find", "stat", "file", "du"})
 _NOT_NAMES = frozenset({Kind.TEXT, Kind.NUMBER, Kind.WORD, Kind.GLOB, Kind.DATE, Kind.DATE_FORMAT, Kind.SED_SCRIPT})
 _LEADS_OUT = frozenset({errno.EXDEV, errno.ELOOP})
-_RECURSIVE = ("-r", "-R", "--rec", "--deref")
+_OPEN_DIRECTORIES = frozenset({"grep", "diff"})
+"""Of the commands that can be LOW, those that open what lies in a directory."""
+MAX_LEFT_OUT = 200
+"""Each costs the start of a command about half a millisecond."""
 _GIVE_PATTERN = frozenset({"-e", "-f", "--regexp", "--file"})
 
 
@@ -79,38 +89,64 @@ def _check(paths: PathValidator, name: str, *, opened: bool) -> None:
         os.close(fd)
 
 
-def without_secrets(args: list[str]) -> list[str]:
-    """The arguments of grep; a recursive one leaves out files that hold secrets by their name."""
-    understood = CommandValidator().judge("grep", args).understood
-    if understood is None:
+def is_low(root: str, command: str, args: list[str]) -> bool:
+    """Whether the tables know a command to be harmless, so that nobody is asked about it."""
+    findings = CommandValidator(frozenset({command})).judge(command, args, root).findings
+    return all(finding.level is VerdictLevel.LOW for finding in findings)
+
+
+def to_leave_out(root: str, command: str, args: list[str], *, low: bool) -> tuple[str, ...]:
+    """Files with secrets that a command which nobody was asked about may not read.
+
+    Programs that run code are left alone: what they open was decided with the code. A LOW command has only what lies in
+    directories left to find: what it names was judged by its name.
+    """
+    if ALIASES.get(command, command) in breadth().runners or (low and command not in _OPEN_DIRECTORIES):
+        return ()
+    tops = _directories(root, command, args) if low else ["."]
+    return _few(find(root, tops, secrets()))
+
+
+def _directories(root: str, command: str, args: list[str]) -> list[str]:
+    """Every argument that is a directory, whatever it is there for: which options walk it does not matter."""
+    words = {piece for arg in args for piece in (arg, arg.partition("=")[2]) if piece and "\0" not in piece}
+    tops = [word for word in sorted(words) if os.path.isdir(os.path.join(root, word))]
+    if command == "grep":
+        reading = read(load_tables()["grep"], args)
+        by_option = any(said.option.name in _GIVE_PATTERN for said in reading.said)
+        if not (reading.operands if by_option else reading.operands[1:]):
+            tops.append(".")
+    return tops
+
+
+def _few(paths: list[str]) -> tuple[str, ...]:
+    """As few covers as can be laid: of directories with many such files the fullest are left out whole."""
+    while len(paths) > MAX_LEFT_OUT:
+        counted = Counter(path.rpartition("/")[0] for path in paths)
+        counted.pop("", None)
+        fullest, count = max(counted.items(), key=lambda item: item[1], default=("", 0))
+        if count < 2:
+            raise ToolFailure(
+                f"There are {len(paths)} files here that usually hold secrets, too many to leave out; nothing was run.",
+                hint="Name a smaller directory.",
+            )
+        paths = sorted({fullest, *(path for path in paths if not path.startswith(f"{fullest}/"))})
+    return tuple(paths)
+
+
+def without_links(command: str, args: list[str]) -> list[str]:
+    """The arguments of grep or diff so that it follows no link it meets in a directory."""
+    if command == "diff":
+        return ["--no-dereference", *args]
+    try:
+        reading = read(load_tables()["grep"], args)
+    except Unreadable:
         return args
-    options: list[list[str | None]] = understood["options"]
-    recursive = any(_is_recursive(spelled or "", value) for spelled, value in options)
-    wanted = [value or "" for spelled, value in options if (spelled or "").startswith("--inc")]
-    operands: list[str] = understood["operands"]
-    files = operands if any(spelled in _GIVE_PATTERN for spelled, _ in options) else operands[1:]
-    named = (*files, *wanted, *(glob.strip("*") for glob in wanted))
-    if not recursive or any(secret_name(name) for name in named):
-        return args
-    globs = secret_globs()
-    left_out = [f"--exclude={glob}" for glob in globs.files]
-    left_out += [f"--exclude-dir={glob}" for glob in globs.directories]
-    if not wanted:  # of contradicting globs the last wins; with an --include of its own it asked for less
-        left_out += [f"--include={glob}" for glob in globs.harmless]
-    # Last, so that no --include of the call overrules them; before a `--`, behind which there are no options.
-    return [*left_out, *args] if "--" in args else [*args, *left_out]
-
-
-def safe_diff(args: list[str]) -> list[str]:
-    """The arguments of diff; in directories it follows no link and leaves out files that hold secrets by their name."""
-    return ["--no-dereference", *(f"--exclude={glob}" for glob in _secret_names()), *args]
-
-
-def _secret_names() -> Iterator[str]:
-    globs = secret_globs()
-    yield from globs.files
-    yield from globs.directories
-
-
-def _is_recursive(spelled: str, value: str | None) -> bool:
-    return spelled in _RECURSIVE or spelled.startswith(_RECURSIVE[2:]) or value == "recurse"
+    changed = list(args)
+    for said in reading.said:
+        if said.option.name == "-R":
+            # Flags stand before a value in their cluster, so the first such letter is one.
+            changed[said.at] = changed[said.at].replace("R", "r", 1)
+        elif said.option.name == "--dereference-recursive":
+            changed[said.at] = "-r"
+    return changed

@@ -4,7 +4,8 @@ Something else on this machine executes or trusts the names in `PROTECTED`: an e
 Those that exist are mounted read-only, as is the code this client runs from (`own_code`); those that are missing have a
 stand-in for the time of the command (`stubs`), those that are links are held by `links`. Git alone may make them, since
 a branch may hold them; what it made is told, and what would lead git to other settings is put aside.
-Commands that only read get all of it read-only. What the owner's rules forbid is covered (`masking`). Where it is
+Commands that only read get all of it read-only. What the owner's rules forbid is covered (`masking`). Where nobody was
+asked about a command, secrets are covered too, and what it may not change is read-only (`Withheld`). Where it is
 mounted is named by path, and with an old bubblewrap also what is, so nothing is mounted that a command which still runs
 could swap for a link at that very moment: a protected name is then left alone and told of, and where something must be
 hidden the command is refused.
@@ -15,8 +16,8 @@ import stat
 import threading
 import weakref
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from byleave.protocol.errors import PathValidationError, ToolFailure
 from .git_words import git_only_reads, makes_a_repository, works_in_another
 from .kernel_mounts import KernelMounts
 from .links import Link, link_at, put_aside, put_back
-from .masking import Mask, covers, masks_for, open_at, parents_of
+from .masking import NOTHING_WITHHELD, Mask, Withheld, covers, masks_for, mode_at, open_at, parents_of
 from .own_code import own_code
 from .stubs import Stubs, is_stub
 
@@ -90,6 +91,8 @@ class Mounts:
     """What mounts and covers need."""
     masked: list[str] = field(default_factory=list[str])
     """What is hidden, as it was asked for and by its real path."""
+    left_out: list[str] = field(default_factory=list[str])
+    """Secrets that are hidden because nobody was asked about the command."""
     opened: list[int] = field(default_factory=list[int])
     """What is to be closed when the command has ended."""
 
@@ -163,17 +166,26 @@ class Protection:
             mounts.close()
 
     @contextmanager
-    def hold(self, argv: list[str], masked: Sequence[str] = ()) -> Generator[Mounts]:
+    def hold(
+        self, argv: list[str], masked: Sequence[str] = (), withheld: Withheld = NOTHING_WITHHELD
+    ) -> Generator[Mounts]:
         """Protect the workspace for the time of one command, and hide what lies at `masked` from it."""
         mounts = Mounts()
         try:
             root_fd = self._open_root(mounts)
-            with self._hidden(root_fd, masked) as (masks, hidden), covers(str(self._root), masks) as (arguments, fds):
+            with ExitStack() as held:
+                masks, hidden = held.enter_context(self._hidden(root_fd, masked))
+                secrets, left_out = masks_for(str(self._root), root_fd, withheld.secrets)
+                # Not held against others: one that could move a secret while this starts could as well have copied it.
+                secrets = [replace(mask, empty=withheld.emptied) for mask in secrets if not _within(mask.path, masks)]
+                covered = [*masks, *secrets]
+                arguments, fds = held.enter_context(covers(str(self._root), covered))
                 mounts.covers, mounts.masked = [*self._kernel_mounts.covers(), *arguments], sorted(hidden)
+                mounts.left_out = sorted(left_out)
                 mounts.fds.extend(fds)
-                held = self._reading if only_reads(argv) else partial(self._writing, argv=argv, masks=masks)
-                with held(mounts, root_fd):
-                    yield mounts
+                writing = partial(self._writing, argv=argv, masks=masks, sealed=withheld.sealed)
+                held.enter_context((self._reading if only_reads(argv) else writing)(mounts, root_fd))
+                yield mounts
         finally:
             mounts.close()
 
@@ -222,7 +234,9 @@ class Protection:
         yield
 
     @contextmanager
-    def _writing(self, mounts: Mounts, root_fd: int, *, argv: list[str], masks: list[Mask]) -> Generator[None]:
+    def _writing(
+        self, mounts: Mounts, root_fd: int, *, argv: list[str], masks: list[Mask], sealed: Sequence[str]
+    ) -> Generator[None]:
         is_git = os.path.basename(argv[0]) == "git"
         missing = [name for name in PROTECTED if not _exists(root_fd, name) or is_stub(root_fd, name)]
         # `git init` and its like are the one way to a repository; anything else that appeared is told.
@@ -233,7 +247,7 @@ class Protection:
         opens_git = is_git and not works_in_another(str(self._root), argv[1:])
         with (
             self._stubs.placed(root_fd, stubs),
-            self._mounted(mounts, root_fd, masks, is_git=is_git, opens_git=opens_git),
+            self._mounted(mounts, root_fd, masks, sealed, is_git=is_git, opens_git=opens_git),
             _settings_kept(root_fd, mounts.created) if opens_git and not expected else nullcontext(),
         ):
             yield
@@ -243,7 +257,14 @@ class Protection:
 
     @contextmanager
     def _mounted(
-        self, mounts: Mounts, root_fd: int, masks: list[Mask], *, is_git: bool, opens_git: bool
+        self,
+        mounts: Mounts,
+        root_fd: int,
+        masks: list[Mask],
+        sealed: Sequence[str],
+        *,
+        is_git: bool,
+        opens_git: bool,
     ) -> Generator[None]:
         mine = _Hold(root_fd)
         self._bind(mounts, root_fd, ".", "--bind")
@@ -263,6 +284,16 @@ class Protection:
                     self._mount(mounts, mine, name, is_git=is_git, opens_git=opens_git)
             for target in sorted({*self._own_code, *(target for hold in self._running for target in hold.targets)}):
                 self._seal_target(mounts, mine, target)
+            for path in sealed:
+                # For this command alone, so it holds nothing for others; a mount moves along with what it covers.
+                within = not mine.sealed.isdisjoint((*parents_of(path), path))
+                if within or mode_at(root_fd, path) is None:
+                    continue
+                if self._loose(path):
+                    mounts.degraded.append(f"{path} could be moved by another command that still runs; not protected.")
+                    continue
+                self._bind(mounts, root_fd, path, "--ro-bind")
+                mounts.protected.append(path)
             self._running.append(mine)
         try:
             yield
@@ -378,6 +409,10 @@ def watched_names(root: Path, created: list[str]) -> Generator[None]:
     before = {name for name in PROTECTED if os.path.lexists(root / name)}
     yield
     created.extend(name for name in PROTECTED if name not in before and os.path.lexists(root / name))
+
+
+def _within(path: str, masks: Sequence[Mask]) -> bool:
+    return not {mask.path for mask in masks}.isdisjoint((*parents_of(path), path))
 
 
 def _make_hooks(root_fd: int, repository: os.stat_result) -> None:

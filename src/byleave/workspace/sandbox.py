@@ -19,6 +19,7 @@ from byleave.protocol.values import JsonObject, Word
 
 from .homes import own_home
 from .limits import LIMITS, HeldBack, inner_process
+from .masking import NOTHING_WITHHELD, Withheld
 from .pins import Pin
 from .programs import clean_environment, find_program
 
@@ -58,6 +59,8 @@ class Isolation(Word):
     """Names of the workspace that the command could not change."""
     masked: tuple[str, ...] = ()
     """What the owner's rules forbid and the command could not see into."""
+    left_out: tuple[str, ...] = ()
+    """Files with secrets that it could not read, because nobody was asked about it."""
     created: tuple[str, ...] = ()
     """Names something else may execute or trust, which were not there before the command and are now."""
     limits: tuple[str, ...] = ()
@@ -100,13 +103,20 @@ class Sandbox(Protocol):
         ...
 
     def launch(
-        self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = (), masked: Sequence[str] = ()
+        self,
+        argv: list[str],
+        *,
+        network: bool = False,
+        pins: Sequence[Pin] = (),
+        masked: Sequence[str] = (),
+        withheld: Withheld = NOTHING_WITHHELD,
     ) -> AbstractContextManager[Launch]:
         """Prepare one command; leaving the context cleans up, so the command must have ended by then.
 
         `pins` are laid over their files where that can be done; `Launch.covered` says whether it was. `masked` are
         paths from the workspace, files or directories, that it must not see into; `Isolation.masked` says which of
-        them are hidden. A sandbox that can hide nothing says so in `Isolation.degraded`.
+        them are hidden. A sandbox that can hide nothing says so in `Isolation.degraded`. Of `withheld`,
+        `Isolation.left_out` and `Isolation.protected` say what could be held.
         """
         ...
 
@@ -217,7 +227,13 @@ class NoSandbox:
 
     @contextmanager
     def launch(
-        self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = (), masked: Sequence[str] = ()
+        self,
+        argv: list[str],
+        *,
+        network: bool = False,
+        pins: Sequence[Pin] = (),
+        masked: Sequence[str] = (),
+        withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:
         with own_home() as home:
             (home / ".gitconfig").write_text(self._identity, encoding="utf-8")

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .masking import NOTHING_WITHHELD, Withheld
 from .pins import Pin
 from .programs import clean_environment, usable_toolchains
 from .protection import GIT_PROTECTED, PROTECTED, only_reads
@@ -119,12 +120,20 @@ class SeatbeltSandbox:
 
     @contextmanager
     def launch(
-        self, argv: list[str], *, network: bool = False, pins: Sequence[Pin] = (), masked: Sequence[str] = ()
+        self,
+        argv: list[str],
+        *,
+        network: bool = False,
+        pins: Sequence[Pin] = (),
+        masked: Sequence[str] = (),
+        withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:
         private = Path(tempfile.mkdtemp(prefix="byleave-")).resolve()
         try:
             (private / ".gitconfig").write_text(self._identity, encoding="utf-8")
-            profile, protected = profile_for(self._root, private, argv, network=network, masked=masked)
+            profile, protected = profile_for(
+                self._root, private, argv, network=network, masked=[*masked, *withheld.secrets]
+            )
             base = self.isolation(network=network)
             watched = [f"{pin.path} was checked and watched, not covered." for pin in pins]
             yield Launch(
@@ -135,6 +144,7 @@ class SeatbeltSandbox:
                     update={
                         "protected": tuple(protected),
                         "masked": tuple(masked),
+                        "left_out": withheld.secrets,
                         "degraded": (*base.degraded, *watched),
                     }
                 ),

@@ -190,6 +190,7 @@ class Workspace:
         bound: Mapping[str, str] | None = None,
         record_as: str | None = None,
         until: float | None = None,
+        asked: bool = True,
     ) -> ToolResult:
         """Execute one gated call. A cancelled call ends its processes before it returns.
 
@@ -197,6 +198,8 @@ class Workspace:
         only the one it names (by its real path); else DriftedError.
         `record_as`: keep what a write or a command changes under this id, so that it can be undone.
         `until`: nothing takes effect after it (seconds since 1970); ExecutionCancelled says that nothing did.
+        `asked`: whether a person was asked about this very call; else a command cannot read secrets, nor change what
+        something executes or trusts. Nobody is ever asked about what is LOW.
         """
         params = _read_params(tool_name, tool_params)
         await self._refuse_denied(tool_name, params)
@@ -225,7 +228,9 @@ class Workspace:
                 if self._own is not None:
                     await asyncio.to_thread(make_own, self.root, own_directories(self._settings))
                 executor = CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held, self._floor)
-                run = partial(executor.run, command, network=network, on_output=on_output, bound=bound, until=until)
+                run = partial(
+                    executor.run, command, network=network, on_output=on_output, bound=bound, until=until, asked=asked
+                )
                 async with self._turn_of(command):
                     return await run() if record_as is None else await recorded(self._undo, record_as, command, run)
 

@@ -1,0 +1,180 @@
+"""Commands that nobody was asked about: a grant, the mode `full` or a rule let them run.
+
+They read no secrets, whatever the line, and leave alone what something executes or trusts.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from byleave.protocol.tools import ExecuteCommandResult
+from byleave.workspace import Workspace
+
+from .conftest import Place
+
+pytestmark = [pytest.mark.promise("G8", "T3"), pytest.mark.skipif(sys.platform != "linux", reason="needs bubblewrap")]
+
+
+async def run(workspace: Workspace, command: str, *args: str, asked: bool = False) -> ExecuteCommandResult:
+    params = {"command": command, "args": list(args), "timeout": 20}
+    result = await workspace.run("execute_command", params, asked=asked)
+    assert isinstance(result, ExecuteCommandResult)
+    return result
+
+
+def git(root: Path, *args: str) -> str:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"]
+    done = subprocess.run(["git", *identity, *args], cwd=root, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(place: Place) -> Place:
+    git(place.root, "init", "-q")
+    place.file("README.md", "hello\n")
+    git(place.root, "add", ".")
+    git(place.root, "commit", "-qm", "first")
+    return place
+
+
+def said(result: ExecuteCommandResult) -> str:
+    return "\n".join((result.stdout, result.stderr))
+
+
+# Secrets
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [["git", "grep", "--no-index", "needle"]],
+        [["git", "grep", "--untracked", "needle"]],
+        [["git", "diff", "--no-index", "README.md", "link"]],
+        [["git", "add", "-f", "."], ["git", "diff", "--cached"]],
+        [["git", "add", "-Af"], ["git", "show", ":.env"]],
+        [["git", "stash", "-a"], ["git", "stash", "show", "-p", "--include-untracked"]],
+        [["git", "hash-object", "-w", "link"], ["git", "cat-file", "--batch-all-objects", "--batch"]],
+        [["cp", "link", "x.txt"], ["cat", "x.txt"]],
+        [["cp", "-r", "conf", "copy"], ["grep", "-r", "needle", "copy"]],
+        [["tar", "cf", "all.tar", "."], ["tar", "xOf", "all.tar"]],
+    ],
+)
+async def test_unasked_lines_show_no_secret(workspace: Workspace, repository: Place, lines: list[list[str]]) -> None:
+    for name in (".env", "conf/.docker/config.json", "conf/Server.Pem"):
+        repository.file(name, "needle\n")
+    repository.file(".gitignore", ".env\n")
+    (repository.root / "link").symlink_to(".env")
+    for line in lines:
+        result = await run(workspace, *line)
+        assert "needle" not in said(result).replace("--no-index needle", "")
+    assert not [path for path in repository.root.rglob("x.txt") if "needle" in path.read_text()]
+
+
+async def test_person_who_was_asked_gets_what_the_line_says(workspace: Workspace, repository: Place) -> None:
+    repository.file(".env", "needle\n")
+    result = await run(workspace, "git", "grep", "--no-index", "needle", asked=True)
+    assert "needle" in result.stdout
+    assert result.warnings == []
+
+
+async def test_unasked_code_finds_its_settings(workspace: Workspace, place: Place) -> None:
+    place.file(".env", "needle\n")
+    assert "needle" in (await run(workspace, "python", "-c", "print(open('.env').read())")).stdout
+
+
+async def test_secret_that_the_repository_holds_is_no_change(workspace: Workspace, repository: Place) -> None:
+    repository.file("test/key.pem", "tracked\n")
+    repository.file("test/other.pem", "tracked\n")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "keys")
+    assert (await run(workspace, "git", "status", "--short")).stdout == ""
+    repository.file("README.md", "changed\n")
+    assert (await run(workspace, "git", "commit", "-qam", "x")).exit_code == 0
+    repository.file("test/key.pem", "needle\n")  # what is there now is not what the repository holds
+    result = await run(workspace, "git", "diff")
+    assert "needle" not in said(result)
+    assert any("'test/key.pem'" in warning for warning in result.warnings)
+
+
+# What something executes or trusts
+
+
+TRUSTED = (".vscode/tasks.json", ".husky/pre-commit", ".envrc", ".github/workflows/ci.yml", "Makefile", "package.json")
+
+
+@pytest.mark.parametrize("name", [*TRUSTED, "sub/MAKEFILE", ".mcp.json", "node_modules/x/index.js"])
+@pytest.mark.parametrize("there", [False, True])
+async def test_granted_git_leaves_trusted_files_as_they_were(
+    workspace: Workspace, repository: Place, name: str, there: bool
+) -> None:
+    if there:
+        repository.file(name, "mine\n")
+    blob = git(repository.root, "hash-object", "-w", str(repository.file("evil.txt", "evil\n")))
+    assert (await run(workspace, "git", "update-index", "--add", "--cacheinfo", f"100755,{blob},{name}")).exit_code == 0
+    for line in (("checkout", "--", name), ("checkout-index", "-fa"), ("restore", "."), ("stash",), ("stash", "pop")):
+        result = await run(workspace, "git", *line)
+        path = repository.root / name
+        assert path.exists() is there, (line, result)
+        assert not there or path.read_text() == "mine\n"
+    result = await run(workspace, "git", "checkout", "-f", "--", name, asked=True)
+    if not there and not name.startswith((".vscode", ".husky", ".envrc", ".mcp")):
+        assert (repository.root / name).read_text() == "evil\n"
+
+
+async def test_granted_switch_goes_through_and_tells_what_it_kept(workspace: Workspace, repository: Place) -> None:
+    repository.file("Makefile", "all: old\n")
+    repository.file("a.txt", "old\n")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "old")
+    git(repository.root, "checkout", "-qb", "next")
+    for name, content in (("Makefile", "all: new\n"), ("a.txt", "new\n"), ("conftest.py", "new\n")):
+        repository.file(name, content)
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "new")
+    git(repository.root, "checkout", "-q", "main")
+    result = await run(workspace, "git", "switch", "next")
+    assert result.exit_code == 0
+    assert (repository.root / "a.txt").read_text() == "new\n"
+    assert (repository.root / "Makefile").read_text() == "all: old\n"
+    assert not (repository.root / "conftest.py").exists()
+    told = "\n".join(result.warnings)
+    assert "'Makefile', which was put back" in told
+    assert "It made 'conftest.py'" in told
+
+
+@pytest.mark.parametrize("name", ["Makefile", "package.json", "sub/.github/workflows/ci.yml", ".gitlab-ci.yml"])
+async def test_unasked_code_cannot_change_what_runs_later(workspace: Workspace, place: Place, name: str) -> None:
+    path = place.file(name, "mine\n")
+    program = f"""
+import os
+for change in (lambda: open({name!r}, "w").write("evil"), lambda: os.remove({name!r}),
+               lambda: (open("new", "w").write("evil"), os.replace("new", {name!r}))):
+    try:
+        change()
+    except OSError as error:
+        print(error.strerror)
+os.makedirs("other", exist_ok=True)
+open("other/conftest.py", "w").write("evil")
+os.symlink("../other/conftest.py", "other/Makefile")
+"""
+    result = await run(workspace, "python", "-c", program)
+    assert path.read_text() == "mine\n", result
+    assert not (place.root / "other/conftest.py").exists()
+    assert not (place.root / "other/Makefile").is_symlink()
+    assert any("'other/conftest.py'" in warning for warning in result.warnings)
+
+
+async def test_unasked_code_may_fill_what_is_installed(workspace: Workspace, place: Place) -> None:
+    place.file("node_modules/a/package.json", "{}")
+    program = "open('node_modules/a/package.json', 'w').write('new')"
+    result = await run(workspace, "python", "-c", program)
+    assert (result.exit_code, result.warnings) == (0, [])
+
+
+async def test_call_that_fails_to_start_moves_nothing(workspace: Workspace, place: Place) -> None:
+    path = place.file("Makefile", "mine\n")
+    with pytest.raises(Exception, match="not installed"):
+        await run(workspace, "pytest-that-is-missing", "x")
+    assert path.read_text() == "mine\n"

@@ -21,6 +21,8 @@ export function headline(event: FeedEvent): string {
       return `${event.tool_id} ${event.status}`;
     case "tool.started":
       return `${event.tool_name} started`;
+    case "tool.queued":
+      return `${event.tool_id} ${event.waits ? "waits" : "begins"}`;
     case "tool.finished":
       return `${event.tool_name} ${event.status} ${event.error ?? ""}`;
     case "tool.output":

@@ -93,6 +93,7 @@ export type FeedEvent =
   | ExecutionCancelSignal
   | ResultAcknowledged
   | ToolStarted
+  | ToolQueued
   | ToolFinished
   | ToolOutput
   | ChatMessage
@@ -512,6 +513,19 @@ export interface AuditPage {
   next_before: number | null;
 }
 /**
+ * When a call that had waited in a client's queue was begun, and when the server gives up on its result.
+ */
+export interface Begun {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  started_at: string;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  deadline: string;
+}
+/**
  * One call, or one undo, by its id.
  */
 export interface CallRef {
@@ -929,12 +943,19 @@ export interface Execution {
   status: ExecutionStatus;
   error: string | null;
   error_type: ErrorType | null;
+  /**
+   * The work alone, without what it waited for.
+   */
   execution_time_ms: number | null;
   /**
    * ISO 8601, UTC, milliseconds
    */
   created_at: string;
   approved_at: string | null;
+  /**
+   * When the client began with it; null before that, also while it waits in the client's queue.
+   */
+  started_at: string | null;
   completed_at: string | null;
 }
 /**
@@ -1220,6 +1241,19 @@ export interface ToolStarted {
    * What let it run without a question: `risk:LOW`, `mode:full`, `grant:…`, `rule:…`; null when it asks.
    */
   approved_by: string | null;
+}
+/**
+ * A call waits on the machine for others to end, or has waited and begins now.
+ */
+export interface ToolQueued {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "tool.queued";
+  tool_id: string;
+  waits: boolean;
+  session_id: string;
 }
 export interface ToolFinished {
   /**
@@ -1596,6 +1630,15 @@ export interface ProofBody {
    * Random, and new each time.
    */
   challenge: string;
+}
+/**
+ * Calls that a client was signalled and has not begun: others come first.
+ */
+export interface QueueReport {
+  /**
+   * @maxItems 1000
+   */
+  tool_ids: string[];
 }
 /**
  * Its result: always `success`, and `error` on failure.

@@ -267,6 +267,7 @@ class ToolExecutor:
                 result_hash=hashlib.sha256(raw.encode()).hexdigest(),
                 error=mask_text(error) if error is not None else None,
                 error_type=error_type,
+                duration_ms=report.duration_ms,
             )
         except STORAGE_ERRORS as unwritten:
             # Whoever waits over HTTP would wait until there is room again.

@@ -125,6 +125,9 @@ class ServerSettings(_Settings):
     medium_approval_seconds: int = Field(default=300, ge=1, description="Time to answer for MEDIUM.")
     high_approval_seconds: int = Field(default=600, ge=1, description="Time to answer for HIGH.")
     client_wait_seconds: float = Field(default=60, gt=0, description="How long a call waits for a machine.")
+    queue_wait_seconds: float = Field(
+        default=1800, gt=0, description="How long a call may wait in a machine's queue for others to end."
+    )
     result_grace_seconds: float = Field(
         default=30, gt=0, description="How long past a tool's own timeout the server waits for its result."
     )

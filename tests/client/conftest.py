@@ -17,7 +17,7 @@ from byleave.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, 
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
 from byleave.protocol.digests import call_digest
 from byleave.protocol.events import ApprovalRequested, ExecutionCancelSignal, ExecutionSignal
-from byleave.protocol.executions import Execution, OutputChunk, ResultAck
+from byleave.protocol.executions import Begun, Execution, OutputChunk, QueueReport, ResultAck
 from byleave.protocol.grants import GrantPreview, GrantRule
 from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import AgentMode, ApprovalScope, ApprovalStatus, ExecutionStatus, RiskLevel
@@ -92,6 +92,10 @@ class RecordingLink:
     """Raised by the next posts, one each."""
     results: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     output: list[OutputChunk] = field(default_factory=list)
+    queued: list[str] = field(default_factory=list)
+    """Calls that were said to wait."""
+    begun: list[str] = field(default_factory=list)
+    begin_failure: Exception | None = None
     inspections: list[tuple[str, Inspection]] = field(default_factory=list)
     decisions: list[tuple[str, str, str | None]] = field(default_factory=list)
     granted: list[ApproveBody] = field(default_factory=list)
@@ -118,6 +122,23 @@ class RecordingLink:
             self.output.append(chunk)
         if self.output_failure is not None:
             raise self.output_failure
+
+    async def post_queued(self, project_id: str, report: QueueReport) -> None:
+        assert project_id == PROJECT
+        async with self.changed:
+            self.changed.notify_all()
+            if self.failures:
+                raise self.failures.pop(0)
+            self.queued += report.tool_ids
+
+    async def begin(self, project_id: str, tool_id: str) -> Begun:
+        assert project_id == PROJECT
+        async with self.changed:
+            self.changed.notify_all()
+            self.begun.append(tool_id)
+            if self.begin_failure is not None:
+                raise self.begin_failure
+        return Begun(started_at=now(), deadline=in_seconds(60))
 
     async def post_inspection(self, project_id: str, tool_id: str, inspection: Inspection) -> None:
         assert project_id == PROJECT

@@ -24,7 +24,7 @@ from byleave.protocol.errors import (
     UnreachableError,
 )
 from byleave.protocol.events import ChatText
-from byleave.protocol.executions import CompletedReport, ExecuteRequest, OutputChunk
+from byleave.protocol.executions import CompletedReport, ExecuteRequest, OutputChunk, QueueReport
 from byleave.protocol.grants import GrantRule
 from byleave.protocol.values import now
 
@@ -126,6 +126,7 @@ ROUTES: list[tuple[str, tuple[Any, ...], str, str, dict[str, str], Any, Any]] = 
         None, {"executions": [], "total_count": 0, "next_cursor": None},
     ),
     ("cancel", ("p1", "t1"), "POST", "/my/projects/p1/tools/t1/cancel", {}, None, {"success": True, "message": ""}),
+    ("begin", ("p1", "t1"), "POST", "/my/projects/p1/tools/t1/begin", {}, None, {"started_at": NOW, "deadline": NOW}),
     (
         "post_result", ("p1", "t1", CompletedReport(status="completed", result={"a": 1})), "POST",
         "/my/projects/p1/tools/t1/result", {},
@@ -152,6 +153,12 @@ async def test_each_method_speaks_to_its_route(api: ServerApi, server: Any, rout
     assert seen.headers["Authorization"] == f"Bearer {TOKEN}"
     assert seen.headers["Byleave-Client"] == "client_1"
     assert answered.model_dump(mode="json", exclude_unset=True) == answer
+
+
+async def test_what_waits_is_posted(api: ServerApi, server: Any) -> None:
+    await api.post_queued("p1", QueueReport(tool_ids=["t1", "t2"]))
+    assert server.requests[-1].path == "/my/projects/p1/tools/queued"
+    assert server.requests[-1].body == {"tool_ids": ["t1", "t2"]}
 
 
 async def test_output_is_posted(api: ServerApi, server: Any) -> None:

@@ -152,13 +152,13 @@ async def test_a_command_a_person_approved_still_cannot_open_it(
     script = "import base64; print(open(base64.b64decode('cHJpdmF0ZS9rZXkudHh0').decode()).read())"
     params = {"command": "python", "args": ["-c", script], "timeout": 20}
     report = await outcome(ruled, link, approved("exec_1", "execute_command", params))
-    assert report["result"]["success"] is False
+    assert report["result"]["exit_code"] == 1
     assert "PermissionError" in report["result"]["stderr"]
     assert "mine" not in json.dumps(report)
     script = "import os; os.rename('pri' + 'vate', 'public')"
     params = {"command": "python", "args": ["-c", script], "timeout": 20}
     report = await outcome(ruled, link, approved("exec_2", "execute_command", params))
-    assert (report["result"]["success"], (root / "private" / "key.txt").exists()) == (False, True)
+    assert (report["result"]["exit_code"] != 0, (root / "private" / "key.txt").exists()) == (True, True)
 
 
 async def test_no_question_of_a_server_shows_a_denied_file(ruled: ToolHandler, link: Any, root: Path) -> None:
@@ -265,7 +265,8 @@ def at_the_machine(owned: ClientSettings, root: Path, monkeypatch: pytest.Monkey
 def test_byleave_tool_keeps_to_the_floor(
     at_the_machine: Path, capsys: pytest.CaptureFixture[str], tool: str, params: Any, told: str
 ) -> None:
-    assert run_tool(tool, json.dumps(params), at_the_machine) == 1
+    ran = told == "PermissionError"  # a command that ran is a success, whatever its exit code
+    assert run_tool(tool, json.dumps(params), at_the_machine) == (0 if ran else 1)
     said = capsys.readouterr().out
     assert told in said
     assert "mine" not in said

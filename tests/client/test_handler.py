@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from byleave.client.reports import ending
-from byleave.protocol.errors import MachineError, NotFound, RefusedError, UnreachableError
+from byleave.protocol.errors import ConflictError, MachineError, NotFound, RefusedError, UnreachableError
 from byleave.protocol.events import ApprovalDecided, ResultAcknowledged
 from byleave.protocol.states import AgentMode, ApprovalStatus, ClientResultStatus, ExecutionStatus
 from byleave.protocol.tools import ReadFileResult
@@ -93,8 +93,8 @@ async def test_the_history_says_how_each_execution_ended(
     assert (second.status, second.result) == (ClientResultStatus.ERROR, None)
     assert "missing.txt" in second.error
     assert (third.status, third.result) == (ClientResultStatus.SUCCESS, None)
-    assert fourth.status is ClientResultStatus.ERROR
-    assert "exit code 1" in fourth.error
+    assert (fourth.status, fourth.error) == (ClientResultStatus.SUCCESS, None)
+    assert fourth.result["exit_code"] == 1
     assert handler.active == []
 
 
@@ -462,6 +462,81 @@ async def test_where_the_journal_cannot_be_written_nothing_runs(
     assert MachineError.error_type.value == "tool_error"
     assert "nothing was run" in report["error"]
     assert not (root / "b.txt").exists()
+
+
+@pytest.fixture
+async def busy(make_handler: Any, link: Any, approved: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A handler with one place, which is taken until `c1.go` is there."""
+    monkeypatch.setattr("byleave.client.waiting.MOMENT_SECONDS", 0.01)
+    handler = await make_handler(concurrency=1)
+    handler.handle_tool_execution_signal(approved("exec_1", "execute_command", waiting_command("c1")))
+    await until_exists(root / "c1.started")
+    return handler
+
+
+@pytest.mark.promise("C3")
+async def test_the_time_of_a_queued_call_begins_when_it_is_begun(
+    busy: Any, link: Any, approved: Any, root: Path
+) -> None:
+    # Its own deadline passes while it waits.
+    params = {"path": "b.txt", "content": "x"}
+    busy.handle_tool_execution_signal(approved("exec_2", "write_file", params, timestamp=ago(60), deadline=ago(1)))
+    await link.until(lambda: link.queued == ["exec_2"])
+    assert link.begun == []
+    (root / "c1.go").touch()
+    report = await link.report("exec_2")
+    assert (report["status"], link.begun, link.asked) == ("completed", ["exec_2"], [])
+    waited = (await link.report("exec_1"))["duration_ms"]
+    assert report["duration_ms"] <= waited
+    assert (root / "b.txt").read_text() == "x"
+
+
+async def test_a_queued_call_that_ended_on_the_server_never_runs(
+    busy: Any, link: Any, approved: Any, root: Path
+) -> None:
+    link.begin_failure = ConflictError("It is over.", state="FAILED")
+    busy.handle_tool_execution_signal(approved("exec_2", "write_file", {"path": "b.txt", "content": "x"}))
+    await link.until(lambda: link.queued == ["exec_2"])
+    (root / "c1.go").touch()
+    assert (await link.report("exec_2"))["error_type"] == "cancelled"
+    assert not (root / "b.txt").exists()
+
+
+@pytest.mark.parametrize("late", [True, False])
+async def test_where_the_server_cannot_be_told_of_a_beginning_the_signals_own_deadline_holds(
+    busy: Any, link: Any, approved: Any, root: Path, late: bool
+) -> None:
+    link.begin_failure = UnreachableError("away")
+    deadline = ago(1) if late else ago(-60)
+    params = {"path": "b.txt", "content": "x"}
+    busy.handle_tool_execution_signal(approved("exec_2", "write_file", params, deadline=deadline))
+    await link.until(lambda: link.queued == ["exec_2"])
+    (root / "c1.go").touch()
+    report = await link.report("exec_2")
+    assert (report["status"], (root / "b.txt").exists()) == (("failed", False) if late else ("completed", True))
+
+
+async def test_what_waits_is_told_until_the_server_knows_and_again_when_it_forgot(
+    busy: Any, link: Any, signal: Any, cancel: Any
+) -> None:
+    link.failures = [UnreachableError("away")]
+    busy.handle_tool_execution_signal(signal("exec_2"))
+    busy.handle_tool_execution_signal(signal("exec_3"))
+    await link.until(lambda: link.queued == ["exec_2", "exec_3"])
+    busy.handle_tool_execution_signal(signal("exec_3"))
+    await link.until(lambda: link.queued == ["exec_2", "exec_3", "exec_3"])
+    busy.handle_tool_cancel_signal(cancel("exec_2"))
+    assert (await link.report("exec_2"))["error_type"] == "cancelled"
+    assert busy._reports._told == {"exec_3": True}
+
+
+async def test_what_waits_for_a_moment_costs_no_request(make_handler: Any, link: Any, signal: Any) -> None:
+    handler = await make_handler(concurrency=1)
+    for number in range(20):
+        handler.handle_tool_execution_signal(signal(f"exec_{number}"))
+    for number in range(20):
+        await link.report(f"exec_{number}")
+    assert (link.queued, link.begun) == ([], [])
 
 
 # Calling off

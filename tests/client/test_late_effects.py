@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from byleave.protocol.errors import ExecutionCancelled
+from byleave.protocol.errors import ExecutionCancelled, UnreachableError
 from byleave.protocol.tools import ExecuteCommandResult, WriteFileResult
 from byleave.protocol.values import JsonObject
 from byleave.settings import ClientSettings
@@ -48,9 +48,10 @@ async def test_a_command_is_ended_when_its_deadline_passes(handler: Any, link: A
     assert "It did not end within" in report["error"]
 
 
-async def test_what_waited_in_the_queue_past_its_deadline_is_not_run(
+async def test_what_waited_in_the_queue_past_its_deadline_is_not_run_without_the_servers_word(
     make_handler: Any, link: Any, approved: Any, root: Path
 ) -> None:
+    link.begin_failure = UnreachableError("away")
     handler = await make_handler(concurrency=1)
     with (root / "a.txt").open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -110,8 +110,8 @@ async def test_one_report_is_not_sent_twice_at_once(link: Any, journal: Journal,
         await asyncio.sleep(0)
         assert not await outbox.send("exec_1")
         outbox.again("exec_1")
-        outbox.settled("exec_1")
-        assert journal.unsent == ["exec_1"]
+        outbox.settled("exec_1")  # the acknowledgement may come before the answer to the post
+        assert journal.unsent == []
         await outbox.resend()
     assert await first
     assert len(link.results) == 1

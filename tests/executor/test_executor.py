@@ -1,6 +1,8 @@
 """A call's whole way inside the server: judged, asked, signalled, settled, and what every end looks like."""
 
 import asyncio
+import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,9 +10,11 @@ import pytest
 from byleave.bus import ConnectedClient
 from byleave.executor import Caller
 from byleave.protocol.errors import ConflictError, NotFound
-from byleave.protocol.executions import FailedReport
+from byleave.protocol.executions import CompletedReport, FailedReport
 from byleave.protocol.states import AgentMode, ErrorType, ResponseStatus
+from byleave.protocol.values import moment
 from byleave.settings import ServerSettings
+from byleave.store import ExecutionRow
 from harness.desk import Desk, completed, open_desk
 
 READ = ("read_file", {"path": "a.txt"})
@@ -281,3 +285,96 @@ async def test_deadlines_are_checked_again_after_a_database_error(
         monkeypatch.setattr(desk.store.executions, "expire", sometimes)
         response = await desk.executor.execute_tool(*READ, desk.session.id)
     assert response.error_type == "no_client"
+
+
+# What waits in a client's queue
+
+QUICK = ("execute_command", {"command": "ls", "timeout": 1})
+"""LOW, and given up after a second and the grace."""
+
+
+async def row_of(desk: Desk, tool_id: str) -> ExecutionRow:
+    return await desk.store.executions.get(tool_id, user_id="alice")
+
+
+@pytest.mark.promise("W11", "C3")
+async def test_a_call_that_waits_in_the_clients_queue_does_not_run_out_of_time(settings: ServerSettings) -> None:
+    short = settings.model_copy(update={"client_wait_seconds": 0.2, "result_grace_seconds": 0.1})
+    async with open_desk(short) as desk:
+        whose: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
+
+        async def waits_then_works(signal: dict[str, Any]) -> CompletedReport:
+            tool_id, executions = signal["tool_id"], desk.store.executions
+            await executions.queued([tool_id, "exec_unknown"], **whose)
+            assert (await row_of(desk, tool_id)).to_wire().started_at is None
+            async with asyncio.timeout(20):
+                while ((await row_of(desk, tool_id)).deadline or "") <= signal["deadline"]:
+                    await asyncio.sleep(0.02)
+            begun = await executions.start(tool_id, **whose)
+            assert begun == await row_of(desk, tool_id)
+            assert begun == await executions.start(tool_id, **whose), "the same again is the same"
+            assert moment(begun.deadline or "") - moment(begun.started_at or "") == timedelta(seconds=1.1)
+            return completed().model_copy(update={"duration_ms": 7})
+
+        async with desk.client(waits_then_works):
+            row = await desk.executor.call(*QUICK, desk.session)
+        events, _, _ = await desk.store.feed.after(desk.project.id, 0, client_id=None, limit=1000)
+    assert (row.status, row.execution_time_ms) == ("COMPLETED", 7)
+    told = [json.loads(event.payload) for event in events if event.kind == "tool.queued"]
+    assert [event["waits"] for event in told] == [True, False]
+
+
+@pytest.mark.parametrize("stays", [True, False])
+async def test_waiting_in_a_clients_queue_has_an_end(settings: ServerSettings, stays: bool) -> None:
+    waits = {"client_wait_seconds": 0.1, "result_grace_seconds": 0.1, "queue_wait_seconds": 0.5 if stays else 600}
+    async with open_desk(settings.model_copy(update=waits)) as desk:
+        whose: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
+        waiting = asyncio.Event()
+
+        async def waits_for_ever(signal: dict[str, Any]) -> CompletedReport:
+            await desk.store.executions.queued([signal["tool_id"]], **whose)
+            waiting.set()
+            await asyncio.Event().wait()
+            return completed()
+
+        async with desk.client(waits_for_ever):
+            call = asyncio.create_task(desk.executor.call(*QUICK, desk.session))
+            await waiting.wait()
+            if stays:
+                row = await call
+        row = await call
+        assert row.error_type == ("execution_timeout" if stays else "interrupted")
+        assert stays is ("never begun" in (row.error or ""))
+        with pytest.raises(ConflictError, match="not wanted any more"):
+            await desk.store.executions.start(row.id, **whose)
+
+
+async def test_only_the_client_that_got_the_signal_says_what_waits_and_begins(desk: Desk) -> None:
+    got: list[str] = []
+
+    async def holds(signal: dict[str, Any]) -> CompletedReport:
+        got.append(signal["tool_id"])
+        await asyncio.Event().wait()
+        return completed()
+
+    async with desk.client(holds):
+        call = asyncio.create_task(desk.executor.call(*QUICK, desk.session))
+        async with asyncio.timeout(10):
+            while not got:
+                await asyncio.sleep(0)
+        whose: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id}
+        for client_id in (None, "c2"):
+            await desk.store.executions.queued(got, **whose, client_id=client_id)
+            with pytest.raises(ConflictError, match="another client"):
+                await desk.store.executions.start(got[0], **whose, client_id=client_id)
+        assert not (await row_of(desk, got[0])).queued
+        await desk.store.executions.queued(got, **whose, client_id="c1")
+        before = await row_of(desk, got[0])
+        assert before.queued
+        # Its queue is gone with what it knew: signalled afresh, its time begins afresh.
+        await desk.store.executions.repeat_signals(desk.project.id, "c1")
+        assert not (await row_of(desk, got[0])).queued
+        await desk.store.executions.cancel(got[0], user_id="alice", actor="user:alice")
+        with pytest.raises(ConflictError, match="not wanted any more"):
+            await desk.store.executions.start(got[0], **whose, client_id="c1")
+        call.cancel()

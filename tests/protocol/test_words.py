@@ -164,6 +164,7 @@ EVENTS: list[dict[str, Any]] = [
         "run_id": "run_1",
         "approved_by": None,
     },
+    {"kind": "tool.queued", "tool_id": "exec_1", "waits": True, "session_id": "ses_1"},
     {
         "kind": "tool.output",
         "tool_id": "exec_1",

@@ -22,6 +22,7 @@ BODIES: dict[str, Any] = {
     "ConfirmBody": {"decision": "approved"},
     "ResultReport": {"status": "completed", "result": {}},
     "OutputChunk": {"stream": "stdout", "text": "x", "sequence": 0},
+    "QueueReport": {"tool_ids": ["exec_1"]},
     "Inspection": {"files": []},
     "UndoBody": {"plan": "0" * 64},
     "UndoReport": {"request_id": "undoreq_1"},

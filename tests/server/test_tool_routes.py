@@ -45,6 +45,31 @@ async def test_medium_call_says_it_waits_and_can_be_followed_to_its_end(server: 
     assert ended.json["approved_by"] == "person:alice"
 
 
+@pytest.mark.promise("R3", "C3")
+async def test_a_client_says_what_waits_in_its_queue_and_when_it_begins(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    mine = {"headers": {"Byleave-Client": "laptop"}}
+    async with alice.feed(project, "client=laptop") as feed:
+        call = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
+        tool_id = (await feed.until("tool.execution_signal")).data["tool_id"]
+        tools = f"/my/projects/{project}/tools"
+        assert (await alice.get(f"/my/tools/{tool_id}")).json["started_at"] is not None
+        assert (await alice.post(f"{tools}/queued", {"tool_ids": [tool_id]}, **mine)).status == 204
+        assert (await feed.until("tool.queued")).data["waits"] is True
+        assert (await alice.get(f"/my/tools/{tool_id}")).json["started_at"] is None
+        assert (await alice.post(f"{tools}/{tool_id}/begin")).status == 409, "another client"
+        begun = await alice.post(f"{tools}/{tool_id}/begin", **mine)
+        assert begun.json["deadline"] > begun.json["started_at"]
+        assert (await feed.until("tool.queued")).data["waits"] is False
+        done = {"status": "completed", "result": {"success": True}, "duration_ms": 10**30}
+        assert (await alice.post(f"{tools}/{tool_id}/result", done, **mine)).status == 200
+        await call
+        took = (await alice.get(f"/my/tools/{tool_id}")).json["execution_time_ms"]
+        assert took < 60_000, "more than is possible is not believed"
+        assert (await alice.post(f"{tools}/{tool_id}/begin", **mine)).status == 409
+
+
 @pytest.mark.promise("R8")
 async def test_status_without_wait_answers_at_once_and_wait_ends_in_time(server: Any) -> None:
     alice = server.user()

@@ -153,6 +153,7 @@ export function execution(part: Partial<Execution> = {}): Execution {
     execution_time_ms: 12,
     created_at: at(0),
     approved_at: at(0),
+    started_at: null,
     completed_at: at(0),
     ...part,
   };

@@ -136,6 +136,7 @@ export function execution(id: string, second: number, changes: Partial<Execution
     execution_time_ms: 5,
     created_at: at(second),
     approved_at: null,
+    started_at: null,
     completed_at: at(second),
     ...changes,
   };

@@ -43,12 +43,14 @@ from byleave.protocol.errors import (
     UnreachableError,
 )
 from byleave.protocol.executions import (
+    Begun,
     CompletedReport,
     ExecuteRequest,
     Execution,
     ExecutionPage,
     FailedReport,
     OutputChunk,
+    QueueReport,
     ResultAck,
     ToolResponse,
 )
@@ -205,6 +207,15 @@ class ServerApi:
     async def post_output(self, project_id: str, tool_id: str, chunk: OutputChunk) -> None:
         path = f"{_project(project_id)}/tools/{_part(tool_id)}/output"
         await self._send("POST", path, {}, chunk.model_dump_json().encode(), ANSWER_SECONDS)
+
+    async def post_queued(self, project_id: str, report: QueueReport) -> None:
+        """Say which calls wait here for others to end."""
+        path = f"{_project(project_id)}/tools/queued"
+        await self._send("POST", path, {}, report.model_dump_json().encode(), ANSWER_SECONDS)
+
+    async def begin(self, project_id: str, tool_id: str) -> Begun:
+        """Begin with a call that waited here."""
+        return await self._post(f"{_project(project_id)}/tools/{_part(tool_id)}/begin", None, Begun)
 
     async def post_inspection(self, project_id: str, tool_id: str, inspection: Inspection) -> None:
         """Say what a call would run, as this machine sees it."""

@@ -48,7 +48,7 @@ from .log import log, on_every_line
 from .outbox import Link, LiveOutput, Outbox, Stream
 from .questions import ApprovalPrompt
 from .reports import Ending, ending
-from .waiting import WaitingSignals
+from .waiting import QueueReports, WaitingSignals
 
 HISTORY = 200
 LAST_POST_SECONDS = 2.0
@@ -116,6 +116,7 @@ class ToolHandler:
         )
         self._cache = ReadCache(workspace.root, settings.cache_seconds) if settings.cache_enabled else None
         self._queue = WaitingSignals(settings.queue_limit)
+        self._reports = QueueReports(self._queue, link, project_id)
         self._active: dict[str, ActiveExecution] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -198,6 +199,7 @@ class ToolHandler:
             return
         if self._journal.knows(tool_id):
             log.warning("repeated signal ignored", tool_id=tool_id)
+            self._reports.forget(tool_id)
             self.outbox.again(tool_id)
             return
         self._journal.take(tool_id)
@@ -240,6 +242,7 @@ class ToolHandler:
         log.info("closing", active=len(self._active), queued=len(self._queue))
         await self.approvals.close()
         await self._inspector.close()
+        await self._reports.close()
         for event in self._queue.signals:
             self._cancel(event.tool_id, "The client was closed before this was run.")
         for tool_id in [*self._active]:
@@ -266,6 +269,7 @@ class ToolHandler:
             self._fail(event.tool_id, event.tool_name, full)
         else:
             self._queued_at[event.tool_id] = telemetry.clock()
+            self._reports.added()
             log.info("queued", tool_id=event.tool_id, waiting=len(self._queue))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -295,6 +299,7 @@ class ToolHandler:
                 active.task.cancel()
         elif waiting is not None:
             self._queued_at.pop(tool_id, None)
+            self._reports.forget(tool_id)
             self._fail(tool_id, waiting.tool_name, ExecutionCancelled(why))
 
     def _fail(self, tool_id: str, tool_name: str, error: ByleaveError) -> None:
@@ -311,6 +316,8 @@ class ToolHandler:
             if active.cancelled is not None:
                 raise ExecutionCancelled(active.cancelled)
             active.running = True
+            event = await self._reports.begin(event)
+            began = time.perf_counter()
             self._observer.started(event)
             with self._span(event):
                 outcome = await self._perform(event)

@@ -141,12 +141,13 @@ class Journal:
     def accepted(self, tool_id: str) -> None:
         """The server has the report, or wants none: forget it, remember the id."""
         unsent = self._unsent.pop(tool_id, None)
+        if unsent is None:
+            return  # said before, on the other way: the answer to the post, or the acknowledgement on the feed
         line = _line(step="accepted", tool_id=tool_id)
         try:
-            if unsent is None or unsent.line is None:
+            if unsent.line is None:
                 self._append(line)
-            if unsent is not None:
-                self._drop(unsent, line)
+            self._drop(unsent, line)
             if self._size - self._compacted > COMPACT_BYTES and not self._syncing:
                 self._compact()
         except OSError as error:

@@ -15,7 +15,7 @@ from byleave.gate import MaskedStream
 from byleave.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, WholeCall
 from byleave.protocol.changes import WriteChange
 from byleave.protocol.errors import ByleaveError, CallerError, ConflictError, NotFound, UnreachableError
-from byleave.protocol.executions import Execution, FailedReport, OutputChunk, ResultAck
+from byleave.protocol.executions import Begun, Execution, FailedReport, OutputChunk, QueueReport, ResultAck
 from byleave.protocol.grants import GrantPreview, GrantRule
 from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import ErrorType
@@ -40,6 +40,10 @@ class Link(Protocol):
     async def post_result(self, project_id: str, tool_id: str, report: bytes) -> ResultAck: ...
 
     async def post_output(self, project_id: str, tool_id: str, chunk: OutputChunk) -> None: ...
+
+    async def post_queued(self, project_id: str, report: QueueReport) -> None: ...
+
+    async def begin(self, project_id: str, tool_id: str) -> Begun: ...
 
     async def post_inspection(self, project_id: str, tool_id: str, inspection: Inspection) -> None: ...
 
@@ -117,8 +121,7 @@ class Outbox:
 
     def settled(self, tool_id: str) -> None:
         """The server said that a call is over: nothing of it needs to be kept here."""
-        if tool_id not in self._sending and self._journal.report(tool_id) is not None:
-            self._journal.accepted(tool_id)
+        self._journal.accepted(tool_id)
 
     def again(self, tool_id: str) -> None:
         """Send what is kept of one call, in the background."""

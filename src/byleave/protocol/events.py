@@ -134,7 +134,7 @@ class ExecutionSignal(Event):
     mode: AgentMode
     network: bool
     deadline: Timestamp
-    """When the server gives up on a result."""
+    """When the server gives up on a result; of a call that waited in the client's queue, what it says then counts."""
     client_id: str
     session_id: str
     traceparent: Traceparent = None
@@ -165,6 +165,15 @@ class ToolStarted(Event):
     run_id: str | None
     approved_by: str | None = None
     """What let it run without a question: `risk:LOW`, `mode:full`, `grant:…`, `rule:…`; null when it asks."""
+
+
+class ToolQueued(Event):
+    """A call waits on the machine for others to end, or has waited and begins now."""
+
+    kind: Literal["tool.queued"] = "tool.queued"
+    tool_id: str
+    waits: bool
+    session_id: str
 
 
 class ToolFinished(Event):
@@ -248,6 +257,7 @@ FeedEvent = Annotated[
     | ExecutionCancelSignal
     | ResultAcknowledged
     | ToolStarted
+    | ToolQueued
     | ToolFinished
     | ToolOutput
     | ChatMessage

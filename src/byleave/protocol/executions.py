@@ -72,8 +72,11 @@ class Execution(Word):
     error: str | None
     error_type: ErrorType | None
     execution_time_ms: int | None
+    """The work alone, without what it waited for."""
     created_at: Timestamp
     approved_at: Timestamp | None
+    started_at: Timestamp | None = None
+    """When the client began with it; null before that, also while it waits in the client's queue."""
     completed_at: Timestamp | None
 
 
@@ -115,6 +118,19 @@ class ResultAck(Word):
     tool_id: str
     status: ExecutionStatus
     message: str
+
+
+class QueueReport(Word):
+    """Calls that a client was signalled and has not begun: others come first."""
+
+    tool_ids: list[Identifier] = Field(max_length=1000)
+
+
+class Begun(Word):
+    """When a call that had waited in a client's queue was begun, and when the server gives up on its result."""
+
+    started_at: Timestamp
+    deadline: Timestamp
 
 
 class OutputChunk(Word):

@@ -80,6 +80,7 @@ RECEIVED: frozenset[type[Word]] = frozenset(
         executions.ExecuteRequest,
         executions.FailedReport,
         executions.OutputChunk,
+        executions.QueueReport,
         grants.GrantPreviewBody,
         grants.GrantRule,
         grants.GrantTerms,

@@ -37,7 +37,7 @@ log = structlog.stdlib.get_logger(__name__)
 STALLED_SECONDS = 60.0
 """A reader that takes nothing for so long is gone; it may come back with its Last-Event-ID."""
 OF_A_CALL = frozenset(
-    {"tool.approval_request", "tool.approval_decided", "tool.started", "tool.output", "tool.finished"}
+    {"tool.approval_request", "tool.approval_decided", "tool.started", "tool.queued", "tool.output", "tool.finished"}
 )
 """What one who called a tool is told of it; signals are the client's."""
 LARGEST_NUMBER = 2**53

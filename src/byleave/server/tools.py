@@ -20,12 +20,14 @@ from byleave.protocol.approvals import Decision
 from byleave.protocol.chat import Cancelled
 from byleave.protocol.errors import NotFound
 from byleave.protocol.executions import (
+    Begun,
     CompletedReport,
     ExecuteRequest,
     Execution,
     ExecutionPage,
     FailedReport,
     OutputChunk,
+    QueueReport,
     ResultAck,
     ResultReport,
 )
@@ -81,6 +83,7 @@ async def execute(request: Request) -> Response:
                 session,
                 caller=Caller(agent_id=body.agent_id, key=body.idempotency_key),
                 until_asked=True,
+                seconds=parts.settings.max_wait_seconds,
             )
     return Response(row.response_json(), media_type="application/json")
 
@@ -114,6 +117,27 @@ async def post_output(request: Request) -> Response:
         sequence=chunk.sequence,
     )
     return Response(status_code=204)
+
+
+async def post_queued(request: Request) -> Response:
+    report = await read_body(request, QueueReport)
+    await parts_of(request).store.executions.queued(
+        report.tool_ids,
+        user_id=principal_of(request).user_id,
+        project_id=request.path_params["project_id"],
+        client_id=_client_of(request),
+    )
+    return Response(status_code=204)
+
+
+async def post_begin(request: Request) -> Response:
+    row = await parts_of(request).store.executions.start(
+        request.path_params["tool_id"],
+        user_id=principal_of(request).user_id,
+        project_id=request.path_params["project_id"],
+        client_id=_client_of(request),
+    )
+    return JsonAnswer(Begun(started_at=row.started_at or row.created_at, deadline=row.deadline or row.created_at))
 
 
 async def post_inspection(request: Request) -> Response:
@@ -260,6 +284,34 @@ ROUTES = (
         body="OutputChunk",
         status=204,
         errors=(400, 404, 413, 415, 503),
+        quiet=True,
+    ),
+    Route(
+        "POST",
+        "/my/projects/{project_id}/tools/queued",
+        post_queued,
+        "Say which calls wait on the machine",
+        "Calls that this client was signalled and has not begun, because others come first. Their time does not run "
+        "until it begins with them, for as long as it is connected and up to a bound. Ended ones are passed over.",
+        "tools",
+        EXECUTE,
+        body="QueueReport",
+        headers=_CLIENT_HEADER,
+        status=204,
+        errors=(400, 404, 413, 415, 503),
+        quiet=True,
+    ),
+    Route(
+        "POST",
+        "/my/projects/{project_id}/tools/{tool_id}/begin",
+        post_begin,
+        "Begin with a call that waited",
+        "Its time begins now. A 409 says that it is not wanted any more: it must not run. The same again is the same.",
+        "tools",
+        EXECUTE,
+        headers=_CLIENT_HEADER,
+        answer="Begun",
+        errors=(404, 409, 503),
         quiet=True,
     ),
     Route(

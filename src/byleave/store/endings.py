@@ -96,6 +96,10 @@ def expire(transaction: Transaction, execution: ExecutionRow, connected: frozens
             case ExecutionStatus.PENDING | ExecutionStatus.APPROVED:
                 after, error_type = ExecutionStatus.FAILED, ErrorType.NO_CLIENT
                 error = "No client was connected to run this. Start one with `byleave connect`."
+            case _ if execution.queued and execution.client_id in connected:
+                after, error_type = ExecutionStatus.FAILED, ErrorType.EXECUTION_TIMEOUT
+                error = "It waited too long on the machine for others to end and was never begun; nothing was run."
+                _signal_cancel(ledger, execution, transaction.now)
             case _ if execution.client_id in connected:
                 after, error_type = ExecutionStatus.FAILED, ErrorType.EXECUTION_TIMEOUT
                 error = "The client did not report a result in time."

@@ -31,10 +31,18 @@ Step = Refusal | Clearance | Question | Look
 class Executions:
     """The executions' transactions."""
 
-    def __init__(self, database: Database, *, client_wait_seconds: float, result_grace_seconds: float) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        client_wait_seconds: float,
+        result_grace_seconds: float,
+        queue_wait_seconds: float,
+    ) -> None:
         self._database = database
         self._client_wait_seconds = client_wait_seconds
         self._grace_seconds = result_grace_seconds
+        self._queue_wait_seconds = queue_wait_seconds
 
     async def begin(self, new: NewExecution, step: Step, *, client_id: str | None) -> ExecutionRow:
         """Record a call and take its first steps. The same id again finds what is there and changes nothing."""
@@ -181,8 +189,45 @@ class Executions:
                     if execution.cancel_requested:
                         endings.end_cancelled(transaction, ledger, execution, f"client:{client_id}")
                     else:
+                        if execution.queued:  # its queue is gone with what the client knew
+                            execution = moves.start(transaction, ledger, execution, grace_seconds=self._grace_seconds)
                         moves.signal(ledger, execution, transaction.now)
                 return len(running)
+
+        return await self._database.write(work)
+
+    async def queued(
+        self, execution_ids: Iterable[str], *, user_id: str, project_id: str, client_id: str | None
+    ) -> None:
+        """Its client has not begun with these: their time does not run. Others' and ended ones are passed over."""
+
+        def work(transaction: Transaction) -> None:
+            with Ledger(transaction, project_id) as ledger:
+                for execution_id in execution_ids:
+                    execution = moves.load_execution(transaction, execution_id)
+                    if (
+                        execution is not None
+                        and (execution.user_id, execution.project_id) == (user_id, project_id)
+                        and execution.client_id == client_id
+                        and execution.status is ExecutionStatus.EXECUTING
+                    ):
+                        moves.queue(transaction, ledger, execution, lease_seconds=self._client_wait_seconds)
+
+        await self._database.write(work)
+
+    async def start(self, execution_id: str, *, user_id: str, project_id: str, client_id: str | None) -> ExecutionRow:
+        """Its client begins with a call that was queued; ConflictError when it is not wanted any more."""
+
+        def work(transaction: Transaction) -> ExecutionRow:
+            execution = _own(transaction, execution_id, user_id, project_id)
+            if execution.client_id != client_id:
+                raise ConflictError("This execution was given to another client.", state=execution.status.value)
+            if execution.status is not ExecutionStatus.EXECUTING or execution.cancel_requested:
+                raise ConflictError("This execution is not wanted any more.", state=execution.status.value)
+            if not execution.queued:
+                return execution
+            with Ledger(transaction, project_id) as ledger:
+                return moves.start(transaction, ledger, execution, grace_seconds=self._grace_seconds)
 
         return await self._database.write(work)
 
@@ -197,6 +242,7 @@ class Executions:
         result_hash: str,
         error: str | None = None,
         error_type: ErrorType | None = None,
+        duration_ms: int | None = None,
     ) -> ExecutionRow:
         """EXECUTING → COMPLETED or FAILED. The same result again is accepted again; a different one is a conflict."""
 
@@ -226,6 +272,7 @@ class Executions:
                     error_type=error_type,
                     result=result,
                     result_hash=result_hash,
+                    duration_ms=duration_ms,
                 )
 
         return await self._database.write(work, heavy=len(result or "") > HEAVY_CHARACTERS)
@@ -273,7 +320,10 @@ class Executions:
         return await self._database.write(work)
 
     async def expire(self, connected: frozenset[str]) -> tuple[list[ExecutionRow], str | None]:
-        """End everything past its deadline by the database's clock; also says when the next one is due."""
+        """End everything past its deadline by the database's clock; also says when the next one is due.
+
+        A call that waits in the queue of a client that is here waits on, up to a bound.
+        """
 
         def work(transaction: Transaction) -> tuple[list[ExecutionRow], str | None]:
             rows = transaction.all(
@@ -281,7 +331,14 @@ class Executions:
                 "ORDER BY deadline LIMIT 200",
                 {"now": transaction.now},
             )
-            ended = [endings.expire(transaction, execution_row(row), connected) for row in rows]
+            ended: list[ExecutionRow] = []
+            for row in rows:
+                execution = execution_row(row)
+                if self._may_wait_on(execution, transaction.now) and execution.client_id in connected:
+                    with Ledger(transaction, execution.project_id) as ledger:
+                        moves.queue(transaction, ledger, execution, lease_seconds=self._client_wait_seconds)
+                else:
+                    ended.append(endings.expire(transaction, execution, connected))
             upcoming = transaction.one(
                 "SELECT min(deadline) AS deadline FROM (SELECT min(deadline) AS deadline FROM tool_executions "  # noqa: S608 - made of our own words alone
                 f"WHERE {moves.OPEN} UNION ALL "
@@ -302,6 +359,10 @@ class Executions:
             return [row["id"] for row in rows]
 
         return await self._database.read(work)
+
+    def _may_wait_on(self, execution: ExecutionRow, now: str) -> bool:
+        since = execution.approved_at or execution.created_at
+        return execution.queued and moves.later(since, self._queue_wait_seconds) > now
 
     async def waiting_projects(self) -> list[str]:
         """Projects with something approved that still waits for a client."""

@@ -16,6 +16,7 @@ from byleave.protocol.events import (
     InspectionRequested,
     ResultAcknowledged,
     ToolFinished,
+    ToolQueued,
 )
 from byleave.protocol.executions import MAX_ERROR_CHARACTERS
 from byleave.protocol.previews import preview
@@ -142,6 +143,35 @@ def dispatch(
     return running
 
 
+def queue(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, *, lease_seconds: float) -> None:
+    """A call that was signalled waits in its client's queue: its time has not begun."""
+    deadline = later(transaction.now, lease_seconds)
+    transaction.change(
+        "UPDATE tool_executions SET started_at = NULL, deadline = :deadline WHERE id = :id AND status = 'EXECUTING'",
+        {"id": execution.id, "deadline": deadline},
+    )
+    transaction.hint(DEADLINES_TOPIC, deadline)
+    if not execution.queued:
+        _tell_queued(ledger, execution, transaction.now, waits=True)
+
+
+def start(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, *, grace_seconds: float) -> ExecutionRow:
+    """The client begins with a call that was queued: its time begins."""
+    now = transaction.now
+    deadline = later(now, execution.timeout_seconds + grace_seconds)
+    transaction.change(
+        "UPDATE tool_executions SET started_at = :now, deadline = :deadline WHERE id = :id AND status = 'EXECUTING'",
+        {"id": execution.id, "now": now, "deadline": deadline},
+    )
+    transaction.hint(DEADLINES_TOPIC, deadline)
+    _tell_queued(ledger, execution, now, waits=False)
+    return execution._replace(started_at=now, deadline=deadline)
+
+
+def _tell_queued(ledger: Ledger, execution: ExecutionRow, now: str, *, waits: bool) -> None:
+    ledger.event(ToolQueued(timestamp=now, tool_id=execution.id, waits=waits, session_id=execution.session_id))
+
+
 def signal(ledger: Ledger, execution: ExecutionRow, now: str) -> None:
     """Tell the client to act. The parameters travel with it but are kept only in the execution's row."""
     ledger.event(
@@ -201,11 +231,10 @@ def end(
     error_type: ErrorType | None = None,
     result: str | None = None,
     result_hash: str | None = None,
+    duration_ms: int | None = None,
 ) -> ExecutionRow:
     """→ COMPLETED, FAILED, REJECTED or TIMEOUT. The true parameters are dropped: nobody needs them any more."""
     now = transaction.now
-    started = execution.started_at
-    elapsed = round((moment(now) - moment(started)).total_seconds() * 1000) if started else None
     ended = advance(
         transaction,
         ledger,
@@ -216,7 +245,7 @@ def end(
             "error_type": error_type.value if error_type else None,
             "result": result,
             "result_hash": result_hash,
-            "execution_time_ms": elapsed,
+            "execution_time_ms": _work_ms(execution, now, duration_ms),
             "completed_at": now,
             "deadline": None,
             "true_params": None,
@@ -234,6 +263,13 @@ def end(
     if ended.run_id is not None:
         wake(transaction, ledger, ended.run_id)
     return ended
+
+
+def _work_ms(execution: ExecutionRow, now: str, duration_ms: int | None) -> int | None:
+    """How long the work took: as its client says, within what is possible, else since it was begun."""
+    since = execution.started_at if duration_ms is None else execution.approved_at
+    elapsed = round((moment(now) - moment(since)).total_seconds() * 1000) if since else None
+    return elapsed if duration_ms is None or elapsed is None else min(duration_ms, elapsed)
 
 
 def announce_end(ledger: Ledger, ended: ExecutionRow, now: str, *, acknowledge: bool) -> None:

@@ -229,8 +229,14 @@ class ExecutionRow(NamedTuple):
             execution_time_ms=self.execution_time_ms,
             created_at=self.created_at,
             approved_at=self.approved_at,
+            started_at=self.started_at,
             completed_at=self.completed_at,
         )
+
+    @property
+    def queued(self) -> bool:
+        """Whether it waits in its client's queue."""
+        return self.status is ExecutionStatus.EXECUTING and self.started_at is None
 
     def to_response(self) -> ToolResponse:
         """What the agent that asked is told."""

@@ -37,7 +37,7 @@ class Store:
             "client_wait_seconds": settings.client_wait_seconds,
             "result_grace_seconds": settings.result_grace_seconds,
         }
-        self.executions = Executions(database, **waits)
+        self.executions = Executions(database, **waits, queue_wait_seconds=settings.queue_wait_seconds)
         self.approvals = Approvals(database, **waits)
         self.grants = Grants(database)
         self.machines = Machines(database)

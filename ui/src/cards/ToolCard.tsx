@@ -42,7 +42,8 @@ export function ToolCard({ call, api, host, userId, grants, undoHref, now }: Too
     call.status === "REJECTED"
       ? deniedBy(call.deniedBy, userId, call.deniedFrom ?? null)
       : letBy(call.approvedBy, userId, grants);
-  const state = call.status === "EXECUTING" && now ? <Running at={call.at} now={now} /> : stateOf(call);
+  const running = call.status === "EXECUTING" && call.began !== null && now;
+  const state = running ? <Running at={call.began ?? call.at} now={now} /> : stateOf(call);
   return (
     <article className="card card-tool" data-status={call.status} data-tool={oneLine(call.toolName)}>
       <div className="card-head">
@@ -77,6 +78,7 @@ export function ToolCard({ call, api, host, userId, grants, undoHref, now }: Too
 }
 
 function stateOf(call: ToolCall): string {
+  if (call.status === "EXECUTING" && call.began === null) return "waiting for other calls on the machine";
   return outcome(call.status, call.errorType, call.milliseconds);
 }
 

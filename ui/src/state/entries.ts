@@ -134,8 +134,14 @@ export function fromExecution(execution: Execution): ToolCall {
     approvedBy: execution.approved_by,
     ...deniedIn(execution),
     at: Date.parse(execution.created_at),
+    ...begunIn(execution),
     undone: null,
   };
+}
+
+function begunIn({ status, started_at }: Execution): Pick<ToolCall, "began"> {
+  if (started_at !== null) return { began: Date.parse(started_at) };
+  return status === "EXECUTING" ? { began: null } : {};
 }
 
 /** Who said no, as the record has it. */

@@ -57,6 +57,12 @@ export function heard(state: AppState, event: FeedEvent): AppState {
         event.session_id,
         event.run_id,
       );
+    case "tool.queued":
+      return inSession(state, event.session_id, (entries) =>
+        list.changeTool(entries, event.tool_id, (call) =>
+          list.ended(call.status) ? call : { ...call, began: event.waits ? null : Date.parse(event.timestamp) },
+        ),
+      );
     case "tool.output":
       return inSession(state, event.session_id, (entries) =>
         list.changeTool(entries, event.tool_id, (call) =>

@@ -41,8 +41,10 @@ export interface ToolCall {
   /** Who said no, and where. */
   deniedBy: string | null;
   deniedFrom?: AnsweredFrom | null;
-  /** When it began, in milliseconds of the server's clock. */
+  /** When it was called, in milliseconds of the server's clock. */
   at: number;
+  /** When the machine began with it, where that is known; null while it waits there for others to end. */
+  began?: number | null;
   undone: { by: string; files: number } | null;
 }
 

@@ -126,6 +126,26 @@ describe("a tool call", () => {
     expect(container.textContent).toContain("last");
     expect(container.textContent).toContain("Exit code 0.");
   });
+  it("keeps what a command printed before it was stopped", () => {
+    const { container } = open({
+      call: call({
+        toolName: "execute_command",
+        status: "FAILED",
+        errorType: "cancelled",
+        error: "It was called off.",
+        result: { success: false, stdout: "before the stop\n", exit_code: null },
+      }),
+    });
+    toggle(container);
+    expect(container.textContent).toContain("before the stop");
+  });
+  it("says that it waits on the machine, and counts from its beginning", () => {
+    const running = call({ status: "EXECUTING", milliseconds: null });
+    const { container, again } = open({ call: { ...running, began: null }, now: () => NOW + 90_000 });
+    expect(container.querySelector(".card-state")?.textContent).toBe("waiting for other calls on the machine");
+    again({ call: { ...running, began: NOW + 80_000 } });
+    expect(container.querySelector(".card-state")?.textContent).toBe("running… 10 s");
+  });
   it("says how long it has been running by the server's clock", () => {
     vi.useFakeTimers();
     let now = NOW + 400;

@@ -395,7 +395,9 @@ class ToolExecutor:
                     await self._sweep_now.wait()
 
     async def _sweep_once(self) -> float:
-        ended, upcoming = await self._store.executions.expire(self._presence.connected())
+        # Who was out of reach until now, by our fault or the network's, may have a result to report.
+        spared = self._presence.on_the_move(self._settings.result_grace_seconds)
+        ended, upcoming = await self._store.executions.expire(self._presence.connected(), spared)
         await self._store.approvals.expire()
         for row in ended:
             log.warning("deadline passed", status=row.status.value, error_type=row.error_type, **ids_of(row))
@@ -408,10 +410,11 @@ class ToolExecutor:
             if client is not None and client_id not in looking:
                 await self._look(client, looking)
         self._next_deadline = upcoming
+        longest = LONGEST_NAP_SECONDS if spared == frozenset() else LOOK_AGAIN_SECONDS
         if upcoming is None:
-            return LONGEST_NAP_SECONDS
+            return longest
         remaining = (moment(upcoming) - datetime.now(UTC)).total_seconds()
-        return min(max(remaining, 0.02), LONGEST_NAP_SECONDS)
+        return min(max(remaining, 0.02), longest)
 
 
 def _cleared(verdict: Verdict, mode: AgentMode) -> Clearance | None:

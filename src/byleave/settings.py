@@ -129,7 +129,10 @@ class ServerSettings(_Settings):
         default=1800, gt=0, description="How long a call may wait in a machine's queue for others to end."
     )
     result_grace_seconds: float = Field(
-        default=30, gt=0, description="How long past a tool's own timeout the server waits for its result."
+        default=30,
+        gt=0,
+        description="How long past a tool's own timeout, and after its own start or a client's return, the server waits for "
+        "a result.",
     )
     heartbeat_seconds: float = Field(default=15, gt=0, description="How often an idle stream says it is alive.")
     max_wait_seconds: int = Field(default=300, ge=1, description="Longest `?wait=` of a status request.")

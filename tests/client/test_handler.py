@@ -622,6 +622,18 @@ async def test_what_is_called_off_in_the_queue_never_runs(
 # Acknowledgements and approvals
 
 
+@pytest.mark.promise("C5")
+async def test_a_result_whose_call_the_server_gave_up_is_sent_all_the_same(
+    handler: Any, link: Any, signal: Any
+) -> None:
+    link.failures = [RefusedError("no scope")]
+    handler.handle_tool_execution_signal(signal("exec_1"))
+    await link.until(lambda: not link.failures)
+    await asyncio.gather(*handler._tasks)
+    handler.handle_tool_result_ack(ack("exec_1", ExecutionStatus.FAILED))
+    await link.until(lambda: [tool_id for tool_id, _ in link.results] == ["exec_1"])
+
+
 @pytest.mark.promise("C1", "W11")
 async def test_an_acknowledged_result_is_not_sent_again(handler: Any, link: Any, signal: Any) -> None:
     link.failures = [RefusedError("no scope")]

@@ -11,6 +11,7 @@ from byleave.client import Journal
 from byleave.client.outbox import LiveOutput, Outbox, pause
 from byleave.gate import MASK_PREFIX
 from byleave.protocol.errors import CallerError, ConfigurationError, ConflictError, NotFound, UnreachableError
+from byleave.protocol.states import ExecutionStatus
 
 REPORT = b'{"status":"completed","result":{}}'
 PROJECT = "project_1"
@@ -110,7 +111,7 @@ async def test_one_report_is_not_sent_twice_at_once(link: Any, journal: Journal,
         await asyncio.sleep(0)
         assert not await outbox.send("exec_1")
         outbox.again("exec_1")
-        outbox.settled("exec_1")  # the acknowledgement may come before the answer to the post
+        outbox.settled("exec_1", ExecutionStatus.COMPLETED)  # the acknowledgement may come before the post's answer
         assert journal.unsent == []
         await outbox.resend()
     assert await first

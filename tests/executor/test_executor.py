@@ -277,10 +277,10 @@ async def test_deadlines_are_checked_again_after_a_database_error(
         expire = desk.store.executions.expire
         failures = iter([True, False])
 
-        async def sometimes(connected: frozenset[str]) -> Any:
+        async def sometimes(*clients: Any) -> Any:
             if next(failures, False):
                 raise OSError("disk I/O error")
-            return await expire(connected)
+            return await expire(*clients)
 
         monkeypatch.setattr(desk.store.executions, "expire", sometimes)
         response = await desk.executor.execute_tool(*READ, desk.session.id)

@@ -1,6 +1,8 @@
 """`kill -9` of the server and of the client at the worst moments: nothing lost, nothing run twice."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,27 @@ async def test_server_killed_while_a_command_runs_gets_the_result_after_its_rest
         ended = await alice.end_of(call["tool_id"])
         assert (ended["status"], ended["result"]["stdout"]) == ("COMPLETED", "done\n"), ended
         assert (site.workspace / "started").read_text() == "x"
+        await alice.close()
+
+
+@pytest.mark.promise("C5", "W10")
+async def test_server_away_for_longer_than_a_call_may_take_still_gets_its_result(tmp_path: Path) -> None:
+    async with open_site(tmp_path, untraced_forks()) as site:
+        (site.workspace / "slow.py").write_text(SLOW)
+        alice = User(site.url, site.token("alice"))
+        server = await site.serve()
+        project_id = await project_of(alice)
+        await site.connect(project_id, alice.token)
+        call = await run_slow(alice, project_id)
+        await appears(site.workspace / "started")
+        await server.kill()
+        (site.workspace / "go").touch()
+        with closing(sqlite3.connect(site.home / "byleave.db")) as record, record:
+            long_ago = record.execute("UPDATE tool_executions SET deadline = '2020-01-01T00:00:00.000Z'")
+            assert long_ago.rowcount == 1
+        await site.serve()
+        ended = await alice.end_of(call["tool_id"])
+        assert (ended["status"], ended["result"]["stdout"]) == ("COMPLETED", "done\n"), ended
         await alice.close()
 
 

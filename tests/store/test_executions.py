@@ -259,6 +259,37 @@ async def test_a_result_that_never_comes_ends_by_the_deadline(
     assert ("tool.cancel_signal" in await records.kinds()) == bool(connected)
 
 
+async def test_what_a_client_may_be_about_to_report_is_left_to_it(records: Records) -> None:
+    running = await records.store.executions.begin(records.call(timeout_seconds=30), LOW, client_id="c1")
+    waiting = await records.store.executions.begin(records.call(), LOW, client_id=None)
+    records.clock.turn(61)
+    ended, upcoming = await records.store.executions.expire(frozenset(), None)
+    assert ([row.id for row in ended], upcoming) == ([waiting.id], None)
+    assert await records.store.executions.expire(frozenset({"c1"}), frozenset({"c1", "c2"})) == ([], None)
+    assert (await settle(records, running.id)).status == "COMPLETED"
+    other = await records.store.executions.begin(records.call(timeout_seconds=30), LOW, client_id="c1")
+    records.clock.turn(61)
+    ended, _ = await records.store.executions.expire(frozenset(), frozenset({"c2"}))
+    assert [row.id for row in ended] == [other.id]
+
+
+@pytest.mark.promise("W11", "D")
+async def test_a_result_that_comes_after_its_call_was_given_up_is_kept_as_late(records: Records) -> None:
+    running = await records.store.executions.begin(records.call(timeout_seconds=30), LOW, client_id="c1")
+    records.clock.turn(60)
+    await records.store.executions.expire(frozenset())
+    with pytest.raises(ConflictError, match="another client"):
+        await settle(records, running.id, client_id="c2")
+    late = await settle(records, running.id)
+    assert (late.status, late.error_type, late.result) == ("FAILED", "interrupted", '{"success":true}')
+    assert (late.error or "").endswith("Its client reported later: it completed")
+    assert await settle(records, running.id) == late
+    with pytest.raises(ConflictError, match="takes no result"):
+        await settle(records, running.id, result_hash="h2")
+    assert (await records.kinds())[-2:] == ["tool.result_ack", "tool.finished"]
+    assert [check.fault for check in await records.store.audit.verify()] == [None]
+
+
 async def test_the_same_id_again_finds_the_call_and_changes_nothing(records: Records) -> None:
     first = await records.store.executions.begin(records.call(key="exec_1"), ASK, client_id="c1")
     again = await records.store.executions.begin(records.call(key="exec_1"), LOW, client_id="c1")

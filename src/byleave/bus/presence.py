@@ -4,6 +4,7 @@ A client that says who it is comes before an anonymous stream; among equals, the
 Only what is connected to this process is known here.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -33,7 +34,11 @@ class ConnectedClient:
 class Presence:
     """The connected clients."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._moved: dict[str, float] = {}
+        """When each client last came or went."""
         self._clients: dict[str, dict[int, ConnectedClient]] = {}
         self._next = 0
         self.on_leave: Callable[[ConnectedClient], None] | None = None
@@ -46,12 +51,14 @@ class Presence:
         self._next += 1
         key = self._next
         self._clients.setdefault(client.project_id, {})[key] = client
+        self._moved[client.client_id] = self._clock()
         self._tell(client, came=True)
 
         def leave() -> None:
             here = self._clients.get(client.project_id)
             if here is not None:
                 here.pop(key, None)
+                self._moved[client.client_id] = self._clock()
                 if not here:
                     del self._clients[client.project_id]
                 if self.on_leave is not None:
@@ -77,6 +84,12 @@ class Presence:
     def connected(self) -> frozenset[str]:
         """Ids of everybody who is here."""
         return frozenset(client.client_id for here in self._clients.values() for client in here.values())
+
+    def on_the_move(self, seconds: float) -> frozenset[str] | None:
+        """Ids of those who came or went within these seconds; None: everybody, since we began only then."""
+        since = self._clock() - seconds
+        self._moved = {client_id: at for client_id, at in self._moved.items() if at > since}
+        return None if self._began > since else frozenset(self._moved)
 
     def declared(self, project_id: str) -> frozenset[str]:
         """Ids of a project's clients that say who they are: those can be asked more than to execute."""

@@ -226,7 +226,9 @@ class ToolHandler:
     def handle_tool_result_ack(self, event: ResultAcknowledged) -> None:
         """The server has the result of a call: nothing of it needs sending again."""
         if event.status.ended:
-            self.outbox.settled(event.tool_id)  # mostly its own post was answered before, and nothing is kept
+            self.outbox.settled(
+                event.tool_id, event.status
+            )  # mostly its own post was answered before, and nothing is kept
         whose = "result acknowledged" if self._journal.knows(event.tool_id) else "another client's result acknowledged"
         log.info(whose, tool_id=event.tool_id, status=event.status.value)
         if event.tool_id in self._reported:

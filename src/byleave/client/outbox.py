@@ -18,7 +18,7 @@ from byleave.protocol.errors import ByleaveError, CallerError, ConflictError, No
 from byleave.protocol.executions import Begun, Execution, FailedReport, OutputChunk, QueueReport, ResultAck
 from byleave.protocol.grants import GrantPreview, GrantRule
 from byleave.protocol.inspections import Inspection
-from byleave.protocol.states import ErrorType
+from byleave.protocol.states import ErrorType, ExecutionStatus
 from byleave.protocol.values import now
 
 from .journal import Journal
@@ -119,9 +119,15 @@ class Outbox:
             return True
         return self._keep(tool_id)
 
-    def settled(self, tool_id: str) -> None:
-        """The server said that a call is over: nothing of it needs to be kept here."""
-        self._journal.accepted(tool_id)
+    def settled(self, tool_id: str, status: ExecutionStatus) -> None:
+        """The server said that a call is over: a completed one need not be kept here.
+
+        Unless it completed it is sent all the same: the server may have given the call up without it.
+        """
+        if status is ExecutionStatus.COMPLETED:
+            self._journal.accepted(tool_id)
+        else:
+            self.again(tool_id)
 
     def again(self, tool_id: str) -> None:
         """Send what is kept of one call, in the background."""

@@ -5,6 +5,7 @@ Each function runs inside the caller's transaction and closes the question along
 
 from byleave.protocol.errors import ConflictError
 from byleave.protocol.events import ExecutionCancelSignal
+from byleave.protocol.executions import MAX_ERROR_CHARACTERS
 from byleave.protocol.states import ErrorType, ExecutionStatus
 
 from . import moves
@@ -79,6 +80,27 @@ def _signal_cancel(ledger: Ledger, execution: ExecutionRow, now: str) -> None:
         target=execution.client_id,
         ref=execution.id,
     )
+
+
+def was_given_up(execution: ExecutionRow) -> bool:
+    """Whether it ended without a report of the client that ran it."""
+    given_up = (ErrorType.INTERRUPTED, ErrorType.EXECUTION_TIMEOUT, ErrorType.CANCELLED)
+    return execution.started_at is not None and execution.error_type in given_up and execution.result_hash is None
+
+
+def report_late(
+    transaction: Transaction, execution: ExecutionRow, result: str | None, result_hash: str, error: str | None
+) -> ExecutionRow:
+    """Keep what a client reports of an execution that was given up. Its end stands: whoever asked was told so."""
+    found = "it completed" if error is None else f"it failed: {error}"
+    told = f"{execution.error} Its client reported later: {found}"[:MAX_ERROR_CHARACTERS]
+    with Ledger(transaction, execution.project_id) as ledger:
+        late = moves.set_columns(
+            transaction, ledger, execution, {"result": result, "result_hash": result_hash, "error": told}
+        )
+        moves.announce_end(ledger, late, transaction.now, acknowledge=True)
+        ledger.audit("reported_late", f"client:{execution.client_id}", execution_id=late.id, result_hash=result_hash)
+    return late
 
 
 def expire(transaction: Transaction, execution: ExecutionRow, connected: frozenset[str]) -> ExecutionRow:

@@ -244,7 +244,10 @@ class Executions:
         error_type: ErrorType | None = None,
         duration_ms: int | None = None,
     ) -> ExecutionRow:
-        """EXECUTING → COMPLETED or FAILED. The same result again is accepted again; a different one is a conflict."""
+        """EXECUTING → COMPLETED or FAILED. The same result again is accepted again; a different one is a conflict.
+
+        What comes after the call was given up is kept with it, as what it is: the call stays FAILED.
+        """
 
         def work(transaction: Transaction) -> ExecutionRow:
             execution = _own(transaction, execution_id, user_id, project_id)
@@ -257,6 +260,8 @@ class Executions:
             if execution.status.ended and execution.result_hash == result_hash:
                 return execution
             after = ExecutionStatus.FAILED if error is not None else ExecutionStatus.COMPLETED
+            if endings.was_given_up(execution):
+                return endings.report_late(transaction, execution, result, result_hash, error)
             if execution.status is not ExecutionStatus.EXECUTING:
                 raise ConflictError(
                     f"This execution is {execution.status}; it takes no result.", state=execution.status.value
@@ -319,17 +324,26 @@ class Executions:
 
         return await self._database.write(work)
 
-    async def expire(self, connected: frozenset[str]) -> tuple[list[ExecutionRow], str | None]:
+    async def expire(
+        self, connected: frozenset[str], spared: frozenset[str] | None = frozenset()
+    ) -> tuple[list[ExecutionRow], str | None]:
         """End everything past its deadline by the database's clock; also says when the next one is due.
 
         A call that waits in the queue of a client that is here waits on, up to a bound.
+        `spared`: clients whose executions are left to them yet, as they may be about to report; None: all clients.
         """
+        names = {f"client{number}": client_id for number, client_id in enumerate(sorted(spared or ()))}
+        due = moves.OPEN
+        if spared is None:
+            due += " AND status <> 'EXECUTING'"
+        elif spared:
+            due += f" AND NOT (status = 'EXECUTING' AND client_id IN ({', '.join(':' + name for name in names)}))"
 
         def work(transaction: Transaction) -> tuple[list[ExecutionRow], str | None]:
             rows = transaction.all(
-                f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE deadline <= :now AND {moves.OPEN} "  # noqa: S608 - column names are ours
+                f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE deadline <= :now AND {due} "  # noqa: S608 - column names are ours
                 "ORDER BY deadline LIMIT 200",
-                {"now": transaction.now},
+                {"now": transaction.now, **names},
             )
             ended: list[ExecutionRow] = []
             for row in rows:
@@ -341,8 +355,9 @@ class Executions:
                     ended.append(endings.expire(transaction, execution, connected))
             upcoming = transaction.one(
                 "SELECT min(deadline) AS deadline FROM (SELECT min(deadline) AS deadline FROM tool_executions "  # noqa: S608 - made of our own words alone
-                f"WHERE {moves.OPEN} UNION ALL "
-                "SELECT min(deadline) AS deadline FROM approvals WHERE status = 'pending') AS open"
+                f"WHERE {due} UNION ALL "
+                "SELECT min(deadline) AS deadline FROM approvals WHERE status = 'pending') AS open",
+                names,
             )
             return ended, upcoming["deadline"] if upcoming else None
 

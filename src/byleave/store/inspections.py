@@ -33,7 +33,7 @@ def look_again(transaction: Transaction, project_id: str, client_id: str, elsewh
     found = waiting(transaction, project_id, elsewhere)
     with Ledger(transaction, project_id) as ledger:
         for execution in found:
-            moves.set_columns(transaction, ledger, execution.id, {"client_id": client_id})
+            moves.set_columns(transaction, ledger, execution, {"client_id": client_id})
             moves.request_inspection(ledger, execution, client_id, transaction.now)
     return len(found)
 

@@ -79,15 +79,19 @@ def load_execution(transaction: Transaction, execution_id: str) -> ExecutionRow 
     return execution_row(row) if row else None
 
 
-def set_columns(transaction: Transaction, ledger: Ledger, execution_id: str, changes: dict[str, Any]) -> None:
+def set_columns(
+    transaction: Transaction, ledger: Ledger, execution: ExecutionRow, changes: dict[str, Any]
+) -> ExecutionRow:
     """Change an execution in the state it is in."""
     assignments = ", ".join(f"{name} = :{name}" for name in changes)
     row = transaction.one(
         f"UPDATE tool_executions SET {assignments} WHERE id = :id RETURNING {EXECUTION_COLUMNS}",  # noqa: S608 - column names are ours
-        {**changes, "id": execution_id},
+        {**changes, "id": execution.id},
     )
-    if row is not None:
-        ledger.kept("tool_executions", row)
+    if row is None:
+        raise LookupError(f"execution {execution.id!r} is gone")
+    ledger.kept("tool_executions", row)
+    return execution_row(row)
 
 
 def with_status(transaction: Transaction, project_id: str, status: ExecutionStatus) -> list[ExecutionRow]:
@@ -146,10 +150,7 @@ def dispatch(
 def queue(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, *, lease_seconds: float) -> None:
     """A call that was signalled waits in its client's queue: its time has not begun."""
     deadline = later(transaction.now, lease_seconds)
-    transaction.change(
-        "UPDATE tool_executions SET started_at = NULL, deadline = :deadline WHERE id = :id AND status = 'EXECUTING'",
-        {"id": execution.id, "deadline": deadline},
-    )
+    set_columns(transaction, ledger, execution, {"started_at": None, "deadline": deadline})
     transaction.hint(DEADLINES_TOPIC, deadline)
     if not execution.queued:
         _tell_queued(ledger, execution, transaction.now, waits=True)
@@ -159,13 +160,10 @@ def start(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, *, 
     """The client begins with a call that was queued: its time begins."""
     now = transaction.now
     deadline = later(now, execution.timeout_seconds + grace_seconds)
-    transaction.change(
-        "UPDATE tool_executions SET started_at = :now, deadline = :deadline WHERE id = :id AND status = 'EXECUTING'",
-        {"id": execution.id, "now": now, "deadline": deadline},
-    )
+    started = set_columns(transaction, ledger, execution, {"started_at": now, "deadline": deadline})
     transaction.hint(DEADLINES_TOPIC, deadline)
     _tell_queued(ledger, execution, now, waits=False)
-    return execution._replace(started_at=now, deadline=deadline)
+    return started
 
 
 def _tell_queued(ledger: Ledger, execution: ExecutionRow, now: str, *, waits: bool) -> None:

@@ -102,10 +102,9 @@ def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, quest
         if question.replaced is not None:
             replaced.keep(transaction, approval.id, approval.user_id, question.replaced)
         put(transaction, ledger, approval, tool_id=execution.id)
-    changes = {"approval_id": approval.id, "deadline": approval.deadline}
-    moves.set_columns(transaction, ledger, execution.id, changes)
     transaction.hint(moves.DEADLINES_TOPIC, approval.deadline)
-    return execution._replace(approval_id=approval.id, deadline=approval.deadline)
+    changes = {"approval_id": approval.id, "deadline": approval.deadline}
+    return moves.set_columns(transaction, ledger, execution, changes)
 
 
 def _described(question: Question, changed: tuple[str, ...] | None) -> str:

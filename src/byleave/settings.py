@@ -131,8 +131,8 @@ class ServerSettings(_Settings):
     result_grace_seconds: float = Field(
         default=30,
         gt=0,
-        description="How long past a tool's own timeout, and after its own start or a client's return, the server waits for "
-        "a result.",
+        description="How long past a tool's own timeout the server waits for its result; as long again after its start "
+        "and a client's return.",
     )
     heartbeat_seconds: float = Field(default=15, gt=0, description="How often an idle stream says it is alive.")
     max_wait_seconds: int = Field(default=300, ge=1, description="Longest `?wait=` of a status request.")

@@ -32,8 +32,9 @@ async def verify(*, as_json: bool) -> ExitCode:
     else:
         for check in checks:
             state = "whole " if check.fault is None else "BROKEN"
-            put(f"{state}  {shown(check.project_id)}  {check.records} records  head {shown(check.head) or 'none'}")
+            name = shown(check.project_id) or "the record"
+            put(f"{state}  {name}  {check.records} records  head {shown(check.head) or 'none'}")
             if check.fault is not None:
-                say(f"error: {shown(check.project_id)}: {shown(check.fault)}.")
+                say(f"error: {name}: {shown(check.fault)}.")
         say("The record is whole." if whole else "hint: keep the database as it is and compare it with a backup")
     return ExitCode.OK if whole else ExitCode.FAILED

@@ -9,10 +9,23 @@ loop, so that others are served in between.
 """
 
 import json
+import sqlite3
 from dataclasses import dataclass
 
 from .database import Database, Transaction
-from .ledger import ADOPTED, GENESIS, NOT_COVERED, UNSEALED, is_sealed, link_hash, row_digest, rows_of
+from .ledger import (
+    ADOPTED,
+    GENESIS,
+    NOT_COVERED,
+    PROJECTS,
+    UNSEALED,
+    is_sealed,
+    is_true_list,
+    link_hash,
+    listed_projects,
+    row_digest,
+    rows_of,
+)
 from .records import AuditRecord, audit_record, columns
 
 AUDIT_COLUMNS = columns(AuditRecord)
@@ -70,7 +83,13 @@ class Audit:
             rows = transaction.all(f"SELECT id AS project_id FROM projects UNION {named} ORDER BY project_id")  # noqa: S608
             return [row["project_id"] for row in rows]
 
-        return [await self.verify_project(project_id) for project_id in await self._database.read(work)]
+        try:
+            projects = await self._database.read(work)
+        except sqlite3.Error as error:
+            return [ChainCheck("", 0, "", f"the record cannot be read: {error}")]
+        found = [await self.verify_project(project_id) for project_id in projects]
+        fault = await self._database.read(_list_fault)
+        return found if fault is None else [*found, ChainCheck("", len(projects), "", fault)]
 
     async def verify_project(self, project_id: str) -> ChainCheck:
         """Check one project's chain, and the project's rows against it."""
@@ -89,6 +108,8 @@ class Audit:
                 pass
         except _Fault as found:
             fault = str(found)
+        except sqlite3.Error as error:
+            fault = f"the record cannot be read: {error}"
         return ChainCheck(project_id, proof.position, proof.head, fault)
 
 
@@ -152,13 +173,17 @@ class _Proof:
     def _cover(self, record: AuditRecord) -> str | None:
         if record.action == UNSEALED:
             return f"before record {record.seq} somebody other than this server changed the chain's end"
-        rows: dict[str, str] = json.loads(record.detail).get("rows", {})
+        try:
+            rows = {
+                str(name): bytes.fromhex(digest) for name, digest in json.loads(record.detail).get("rows", {}).items()
+            }
+        except (ValueError, TypeError, AttributeError):
+            return f"record {record.seq} cannot be read"
         if record.action == ADOPTED and not self._rows.keys().isdisjoint(rows):
             return f"record {record.seq} takes in rows that were covered before"
-        for name, digest in rows.items():
-            if name.partition("/")[0] not in NOT_COVERED:
-                return f"record {record.seq} covers {name!r}, which this version does not know"
-            self._rows[name] = bytes.fromhex(digest)
+        if any(name.partition("/")[0] not in NOT_COVERED for name in rows):
+            return f"record {record.seq} covers rows that this version does not know"
+        self._rows |= rows
         return None
 
     def _check_row(self, table: str, row_id: str, digest: str | None) -> None:
@@ -179,6 +204,13 @@ class _Proof:
             raise _Fault("the last record is not the one the project remembers")
         if not is_sealed(transaction, self.project_id, feed):
             raise _Fault("the last record is not sealed with this server's secret: those after it may be cut off")
+
+
+def _list_fault(transaction: Transaction) -> str | None:
+    known = transaction.one("SELECT value, seal FROM seals WHERE name = :name", {"name": PROJECTS})
+    if known is None or not is_true_list(transaction, known) or known["value"] != listed_projects(transaction):
+        return "the projects are not those this server made: one is gone, or was slipped in"
+    return None
 
 
 def _after(transaction: Transaction, project_id: str, after: int, limit: int) -> list[AuditRecord]:

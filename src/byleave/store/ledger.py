@@ -46,6 +46,8 @@ What is empty counts as not there, so that a column added later leaves the diges
 LONG_CHARACTERS = 4096
 ADOPTED, UNSEALED = "adopted", "unsealed"
 ROWS_IN_A_LINK = 500
+PROJECTS = "projects"
+"""The name of the seal on which projects there are."""
 
 
 def feed_topic(project_id: str) -> str:
@@ -61,7 +63,8 @@ def row_digest(table: str, row: Mapping[str, Any]) -> str:
         value = row[name]
         if value is None or name in left_out:
             continue
-        text = value if isinstance(value, str) else str(int(value))
+        # A type that no column of ours has is somebody else's doing, and makes another digest.
+        text = value if isinstance(value, str) else str(int(value)) if isinstance(value, int) else repr(value)
         if len(text) > LONG_CHARACTERS:
             parts.append(f"{name}#{hashlib.sha256(text.encode()).hexdigest()}")
         else:
@@ -78,7 +81,7 @@ def seal(key: bytes, project_id: str, seq: int, head: str) -> str:
 def is_sealed(transaction: Transaction, project_id: str, feed: Row) -> bool:
     """Whether the head a project remembers was written by this server."""
     expected = (seal(key, project_id, feed["audit_seq"], feed["audit_hash"]) for key in transaction.seal_keys)
-    return any(hmac.compare_digest(one, feed["audit_seal"]) for one in expected)
+    return feed["audit_seal"] in expected
 
 
 def begin_chain(transaction: Transaction, project_id: str) -> None:
@@ -87,21 +90,52 @@ def begin_chain(transaction: Transaction, project_id: str) -> None:
         "INSERT INTO feeds (project_id, seq, audit_seq, audit_hash, audit_seal) VALUES (:id, 0, 0, :genesis, :seal)",
         {"id": project_id, "genesis": GENESIS, "seal": seal(transaction.seal_keys[0], project_id, 0, GENESIS)},
     )
+    known = transaction.one("SELECT value, seal FROM seals WHERE name = :name", {"name": PROJECTS})
+    if known is not None and is_true_list(transaction, known):  # else it stays as it is: a fault that shows
+        _seal_list(transaction, _with(known["value"], project_id))
+
+
+def listed_projects(transaction: Transaction) -> str:
+    """A number for the set of all projects, whatever their order."""
+    value = GENESIS
+    for row in transaction.all("SELECT id FROM projects"):
+        value = _with(value, row["id"])
+    return value
+
+
+def is_true_list(transaction: Transaction, known: Row) -> bool:
+    """Whether this server wrote which projects there are."""
+    return known["seal"] in (seal(key, PROJECTS, 0, known["value"]) for key in transaction.seal_keys)
+
+
+def _with(value: str, project_id: str) -> str:
+    added = int.from_bytes(hashlib.sha256(project_id.encode()).digest())
+    return f"{(int(value, 16) + added) % 2**256:064x}"
+
+
+def _seal_list(transaction: Transaction, value: str) -> None:
+    transaction.change(
+        "INSERT INTO seals (name, value, seal) VALUES (:name, :value, :seal) "
+        "ON CONFLICT (name) DO UPDATE SET value = excluded.value, seal = excluded.seal",
+        {"name": PROJECTS, "value": value, "seal": seal(transaction.seal_keys[0], PROJECTS, 0, value)},
+    )
 
 
 def rows_of(transaction: Transaction, table: str, project_id: str, after: str = "") -> Iterator[Row]:
     """A project's rows by id, one after the other: a single one may be a file's worth of text."""
     project = "id" if table == "projects" else "project_id"
+    beyond = ">" if after else ">="
     while row := transaction.one(
-        f"SELECT * FROM {table} WHERE {project} = :project_id AND id > :after ORDER BY id LIMIT 1",  # noqa: S608 - made of our own words alone
+        f"SELECT * FROM {table} WHERE {project} = :project_id AND id {beyond} :after ORDER BY id LIMIT 1",  # noqa: S608 - made of our own words alone
         {"project_id": project_id, "after": after},
     ):
-        after = row["id"]
+        after, beyond = row["id"], ">"
         yield row
 
 
 def adopt(transaction: Transaction) -> None:
-    """Take every row there is into its project's chain: for a record from before the chain covered them."""
+    """Take every row there is into its project's chain: for a record that is new, or from before chains had them."""
+    _seal_list(transaction, listed_projects(transaction))
     for feed in transaction.all("SELECT project_id, audit_seq, audit_hash FROM feeds"):
         project_id = feed["project_id"]
         _reseal(transaction, feed)
@@ -122,6 +156,9 @@ def reseal(transaction: Transaction) -> None:
     for feed in transaction.all("SELECT project_id, audit_seq, audit_hash, audit_seal FROM feeds"):
         if is_sealed(transaction, feed["project_id"], feed):
             _reseal(transaction, feed)
+    known = transaction.one("SELECT value, seal FROM seals WHERE name = :name", {"name": PROJECTS})
+    if known is not None and is_true_list(transaction, known):
+        _seal_list(transaction, known["value"])
 
 
 def _reseal(transaction: Transaction, feed: Row) -> None:

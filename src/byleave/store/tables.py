@@ -55,6 +55,15 @@ feeds = Table(
     Column("audit_seal", String(64), nullable=False, server_default=""),
 )
 
+seals = Table(
+    "seals",
+    metadata,
+    # Which projects there are, under a key of the server's: one that is gone leaves no chain to miss it in.
+    Column("name", String(20), primary_key=True),
+    Column("value", String(64), nullable=False),
+    Column("seal", String(64), nullable=False),
+)
+
 events = Table(
     "events",
     metadata,

@@ -30,8 +30,11 @@ def bring_up_to_date(path: Path, adopt: Callable[[sqlite3.Connection], None] = l
     newest = NEWEST.read_text(encoding="utf-8")
     stored = stored_revision(path)
     if stored is None:
-        with closing(sqlite3.connect(path)) as connection:
-            connection.executescript(newest)  # one transaction: half of it is never there
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            # One transaction: half of it is never there.
+            connection.executescript(newest.removesuffix("COMMIT;\n"))
+            adopt(connection)
+            connection.execute("COMMIT")
     elif stored != revision_in(newest):
         upgrade(f"sqlite:///{path}", finish=adopt if stored < COVERED_SINCE else None)
 

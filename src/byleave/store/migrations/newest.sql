@@ -155,6 +155,12 @@ CREATE TABLE runs (
 	CONSTRAINT fk_runs_session_id FOREIGN KEY(session_id) REFERENCES sessions (id), 
 	CONSTRAINT uq_runs_session_id_position UNIQUE (session_id, position)
 );
+CREATE TABLE seals (
+	name VARCHAR(20) NOT NULL, 
+	value VARCHAR(64) NOT NULL, 
+	seal VARCHAR(64) NOT NULL, 
+	CONSTRAINT pk_seals PRIMARY KEY (name)
+);
 CREATE TABLE sessions (
 	id VARCHAR(64) NOT NULL, 
 	project_id VARCHAR(64) NOT NULL, 

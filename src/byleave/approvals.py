@@ -12,7 +12,7 @@ from typing import Any
 from byleave.bus import Bus, Presence
 from byleave.gate import cover_inert, describe, shown_params
 from byleave.gate.changes import Write, write_change
-from byleave.gate.grants import covers, problem_with, text_of, widest_of
+from byleave.gate.grants import covers, may_be_granted, problem_with, text_of, widest_of
 from byleave.gate.render import full_text
 from byleave.gate.rules import call_of
 from byleave.protocol.approvals import ApprovalRequest, WholeCall
@@ -161,15 +161,16 @@ class ApprovalManager:
                 return NewGrant(scope, rule, text_of(rule), seconds, terms.max_uses)
 
     async def _class_rule(self, pending: ApprovalRow, rule: GrantRule | None) -> GrantRule:
-        if pending.risk_level is not RiskLevel.MEDIUM or any(finding.always_asks for finding in pending.findings):
+        project = await self._store.chat.project(pending.project_id)
+        workspace = project.workspace if project else None
+        if not _may_be_granted(pending, workspace):
             raise GrantProblem("This call asks every time: no class of calls like it can be allowed.")
         if rule is None:
             raise GrantProblem("Allowing a class of calls needs its rule.", hint="Send one of `suggestions`.")
         problem = problem_with(rule)
         if problem is not None:
             raise GrantProblem(problem, hint="Narrow it, or take one of `suggestions`.")
-        project = await self._store.chat.project(pending.project_id)
-        if not _covers(rule, pending, project.workspace if project else None):
+        if not _covers(rule, pending, workspace):
             raise GrantProblem("This rule does not cover the call you are answering.")
         return rule
 
@@ -302,6 +303,15 @@ def _past(row: ExecutionRow) -> PastCall:
     )
 
 
+def _may_be_granted(pending: ApprovalRow, workspace: str | None) -> bool:
+    try:
+        call = call_of(pending.tool_name, pending.tool_params, None, workspace)
+    except (KeyError, TypeError):
+        return pending.risk_level is RiskLevel.MEDIUM
+    always_asks = any(finding.always_asks for finding in pending.findings)
+    return may_be_granted(call, level=VerdictLevel(pending.risk_level.value), always_asks=always_asks)
+
+
 def _covers(rule: GrantRule, pending: ApprovalRow, workspace: str | None) -> bool:
     """By the parameters as shown: a rule that only fits what was masked is none a person could have read."""
     if rule.tool != pending.tool_name:
@@ -313,7 +323,7 @@ def _covers(rule: GrantRule, pending: ApprovalRow, workspace: str | None) -> boo
     return covers(
         rule,
         call,
-        level=VerdictLevel.MEDIUM,
+        level=VerdictLevel(pending.risk_level.value),
         always_asks=False,
         network=pending.network,
         bound=pending.inspection.bound if pending.inspection else {},

@@ -561,3 +561,74 @@ def test_words_of_a_rule_cannot_move_the_cursor_or_hide() -> None:
     rule = GrantRule(tool="execute_command", command=("git", "add", "a\x1b[2K\u202eb"), exact=True)
     for shown in (text_of(rule), widest_of(rule), problem_with(GrantRule(tool="a\x1b[2K")) or ""):
         assert shown.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        *(
+            ("src/cmd/main.go", "go"),
+            ("src/lib.rs", "rs"),
+            ("src/A.java", "java"),
+            ("src/a.c", "c"),
+            ("src/a.rb", "rb"),
+        ),
+        *(
+            ("src/a.css", "css"),
+            ("src/a.html", "html"),
+            ("src/q.sql", "sql"),
+            ("src/a.toml", "toml"),
+            ("src/a.yml", "yml"),
+        ),
+    ],
+)
+def test_source_code_is_covered_by_a_rule_that_names_its_kind(path: str, named: str) -> None:
+    judgement = write(path)
+    assert judgement.verdict.level is VerdictLevel.HIGH
+    assert is_covered(writes(f"src/**/*.{named}"), judgement)
+    assert not is_covered(writes("src/**"), judgement), "A rule that names no kind is about text."
+    assert not is_covered(writes("src/**/*.py"), judgement)
+    assert not is_covered(writes(f"docs/**/*.{named}"), judgement)
+    rules = offered(judgement)
+    assert rules[-1].rule.paths == ("src/**", f"src/**/*.{named}")
+    assert f"'*.{named}' files below 'src'" in rules[-1].text
+    assert f".{named}" in rules[-1].widest
+    assert all(problem_with(suggestion.rule) is None for suggestion in rules)
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        *((name, "x") for name in ("src/run.sh", "src/app.conf", "src/Makefile", "src/tool", "src/a.ps1", "src/a.bat")),
+        *((name, "x") for name in ("src/pyproject.toml", "src/go.mod", "src/Cargo.toml", "src/a.config.mjs")),
+        *(
+            (name, "x")
+            for name in (".github/workflows/ci.yml", "src/docker-compose.yml", "src/build.rs", "src/pom.xml")
+        ),
+        *((name, "x") for name in ("src/.vscode/a.html", "src/node_modules/a/b.c", "src/a.desktop", "src/x.unknown")),
+        ("src/a.rb", "#!/usr/bin/env ruby\n"),
+        ("src/a.go", "\0"),
+    ],
+)
+def test_what_runs_later_or_is_trusted_is_covered_by_no_rule(path: str, content: str) -> None:
+    judgement = judged("write_file", {"path": path, "content": content})
+    assert judgement.verdict.level is VerdictLevel.HIGH
+    assert offered(judgement) == []
+    _, _, ending = path.rpartition(".")
+    assert not any(
+        is_covered(writes(glob), judgement) for glob in (path, "src/**", f"src/**/*.{ending}", f"*.{ending}")
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("git checkout -- package.json", "git restore .vscode/tasks.json", "git checkout HEAD~1 -- sub/Makefile"),
+        *("git rm .github/workflows/ci.yml", "npm install x", "npm uninstall x", "npm version patch", "npm init -y"),
+    ],
+)
+def test_line_that_changes_a_trusted_file_asks_under_every_grant_and_mode(line: str) -> None:
+    judgement = run(line)
+    assert judgement.verdict.always_asks
+    assert offered(judgement) == []
+    assert not covers_everything(level=judgement.verdict.level, always_asks=judgement.verdict.always_asks)

@@ -17,6 +17,7 @@ from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import BubblewrapSandbox, NoSandbox, Workspace
 from byleave.workspace import bubblewrap as bubblewrap_module
 from byleave.workspace import landlock as landlock_module
+from byleave.workspace import programs as programs_module
 from byleave.workspace import workspace as workspace_module
 from byleave.workspace.landlock import LandlockSandbox
 from byleave.workspace.output import OutputKeeper
@@ -71,6 +72,23 @@ async def test_nothing_outside_can_be_read_or_written(workspace: Workspace, plac
         "os.listdir('/sys/kernel')",
     )
     assert [path.name for path in outside.iterdir()] == ["secret.txt"]
+
+
+async def test_of_optional_packages_only_those_of_programs_are_there(
+    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bubblewrap_module, "optional_packages", lambda: ("/opt/needed",))
+    script = "import os; print([name for name in ('/opt', '/srv', '/mnt', '/usr/local/etc', '/usr/local/src')"
+    script += " if os.path.isdir(name) and os.listdir(name)])"
+    assert (await _python(workspace, script)).stdout == "[]\n"
+
+
+def test_package_that_a_program_leads_into_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "node").symlink_to("/opt/node-22/bin/node")
+    (tmp_path / "odd").symlink_to("/opt/alone")
+    (tmp_path / "ls").symlink_to("/usr/bin/ls")
+    monkeypatch.setattr(programs_module, "SYSTEM_DIRECTORIES", (str(tmp_path), str(tmp_path / "missing")))
+    assert programs_module.optional_packages.__wrapped__() == ("/opt/node-22",)
 
 
 async def test_kernel_switches_cannot_be_written_even_by_root(workspace: Workspace) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from byleave.protocol.errors import PathValidationError
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import Workspace
 
@@ -178,3 +179,20 @@ async def test_call_that_fails_to_start_moves_nothing(workspace: Workspace, plac
     with pytest.raises(Exception, match="not installed"):
         await run(workspace, "pytest-that-is-missing", "x")
     assert path.read_text() == "mine\n"
+
+
+# Writes
+
+
+async def test_granted_write_goes_by_the_real_path(workspace: Workspace, place: Place) -> None:
+    readme = place.file("README.md", "mine\n")
+    place.file("src/a.md", "old\n")
+    (place.root / "src/up").symlink_to("..")
+    (place.root / "src/b.md").symlink_to("a.md")
+    for path in ("src/up/README.md", "src/up/new.md", "src/b.md", "src/up/src/a.md"):
+        with pytest.raises(PathValidationError, match="nobody was asked about that name"):
+            await workspace.run("write_file", {"path": path, "content": "evil"}, asked=False)
+    assert readme.read_text() == "mine\n"
+    assert not (place.root / "new.md").exists()
+    for path in ("src/a.md", "./src//a.md", str(place.root / "src/a.md"), "src/new/b.md"):
+        await workspace.run("write_file", {"path": path, "content": "new"}, asked=False)

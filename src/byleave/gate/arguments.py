@@ -32,6 +32,13 @@ _NETWORK_SCHEMES = frozenset({"http", "https", "ssh", "git", "git+ssh", "git+htt
 _SAFE_CHECKPOINTS = frozenset({"dot", ".", "echo", "bell", "totals", "ttyout", "sleep"})
 _WEB = re.compile(r"(?:https?://)?[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{1,5})?(?:[/?#][^\s\\{}\[\]]*)?", re.IGNORECASE)
 _WHEEL = (".whl", ".zip", ".egg", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+_TOKEN = re.compile(
+    r"\\[1-9gk]|\\.|\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*+\]?|\(\?(?:R|[0-9]+|[+-][0-9]+|&|P>)|"
+    r"\((?:\?(?:P?<\w+>|<?[=!]|[a-z-]*[:>|]))?|\)|\{[0-9]*,?[0-9]*\}|.",
+    re.DOTALL,
+)
+_RECURSION = re.compile(r"\(\?(?:R|[0-9]+|[+-][0-9]+|&|P>)")
+_BACKWARDS = re.compile(r"\\[1-9gk]")
 _LINKER_PROGRAMS = ("-plugin", "--plugin", "-dynamic-linker", "--dynamic-linker", "-I", "-fuse-ld", "@")
 _MEDIUM, _HIGH, _REFUSE = VerdictLevel.MEDIUM, VerdictLevel.HIGH, VerdictLevel.REFUSE
 
@@ -67,6 +74,27 @@ def _text(value: str, place: Place) -> Findings:
     if hidden_in_prose(value) is None:
         return NOTHING
     return [place.finding(_MEDIUM, f"{quoted(value, 60)} holds an invisible character.")]
+
+
+def backtracks(pattern: str) -> bool:
+    """Whether a Perl pattern repeats what holds a repetition or a choice, calls itself, or refers back."""
+    open_groups, closed = [False], False
+    for piece in _TOKEN.findall(pattern):
+        ended, closed = closed, False
+        if _RECURSION.fullmatch(piece):
+            return True
+        if piece.startswith("("):
+            open_groups.append(False)
+        elif piece == ")" and len(open_groups) > 1:
+            closed = open_groups.pop()
+            open_groups[-1] = open_groups[-1] or closed
+        elif piece in "*+" or piece.startswith("{"):
+            if ended:
+                return True
+            open_groups[-1] = True
+        elif piece in "?|" or _BACKWARDS.match(piece):
+            open_groups[-1] = True
+    return False
 
 
 def _number(value: str, place: Place) -> Findings:
@@ -282,9 +310,11 @@ def _pathspec(value: str, place: Place) -> Findings:
 
 
 def _tree(value: str, place: Place) -> Findings:
-    protected = protected_name(_MAGIC.sub("", value))
+    protected, trusted = protected_name(_MAGIC.sub("", value)), trusted_name(_MAGIC.sub("", value))
     if protected is not None:
         return [place.finding(_REFUSE, f"{quoted(value)} may not be changed. {protected}")]
+    if trusted is not None:
+        return [place.finding(_MEDIUM, f"Changes {quoted(value)}. {trusted}", always_asks=True), *_loose(value, place)]
     return _loose(value, place)
 
 
@@ -366,6 +396,9 @@ def _requirement(value: str, place: Place) -> Findings:
 
 _JUDGES: dict[Kind, Callable[[str, Place], Findings]] = {
     Kind.TEXT: _text,
+    Kind.MESSAGE: _text,
+    Kind.PATTERN: _text,
+    Kind.SUFFIX: _text,
     Kind.NUMBER: _number,
     Kind.WORD: _word,
     Kind.PATH_READ: _path_read,

@@ -14,7 +14,7 @@ from byleave.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
 from byleave.protocol.values import JsonObject
 from byleave.protocol.verdicts import Finding, VerdictLevel
 
-from .arguments import Place, is_remote, judge_value
+from .arguments import Place, backtracks, is_remote, judge_value
 from .options import Reading, Said, Unreadable, read
 from .paths import quoted
 from .table_files import TableError, load_tables
@@ -29,6 +29,7 @@ LONG_COMMAND_BYTES = 8 * 1024
 _LOW, _MEDIUM, _HIGH, _REFUSE = VerdictLevel.LOW, VerdictLevel.MEDIUM, VerdictLevel.HIGH, VerdictLevel.REFUSE
 NETWORK = "Uses the network."
 _REMOTES = (Kind.REMOTE, Kind.TARGET, Kind.ORIGIN)
+_WRITTEN = (Kind.PATH_WRITE, Kind.PATH_CHANGE)
 
 
 class CommandFindings(NamedTuple):
@@ -182,6 +183,8 @@ class _Judge:
         self.network = table.network
         self.understood: JsonObject = {}
         self.place = Place(table, workspace)
+        # What is written under a name is written under that name with a suffix as well: the copy of the old content.
+        self.suffixes = ["", *(said.value for said in reading.said if said.option.kind is Kind.SUFFIX and said.value)]
 
     def run(self) -> None:
         reading, table = self.reading, self.table
@@ -198,6 +201,8 @@ class _Judge:
             self._unknown(name, value)
         if not (table.subs and self._subcommand()):
             self._operands()
+        if not table.backtracks.isdisjoint(said.option.name for said in reading.said):
+            self._patterns()
         for arg in reading.rest if not table.subs else ():
             self.findings += judge_value(table.after, arg, self.place)
 
@@ -323,6 +328,16 @@ class _Judge:
         if table.last is not None:
             self._destination(table.last)
 
+    def _patterns(self) -> None:
+        """Patterns whose match may take time beyond all bounds, or that cannot be seen."""
+        reading = self.reading
+        given = [said for said in reading.said if said.option.name in self.table.first_given_by]
+        patterns = [said.value for said in given if said.option.kind is Kind.PATTERN] if given else reading.operands[:1]
+        if any(said.option.kind is not Kind.PATTERN for said in given):
+            self._note(_MEDIUM, "Patterns from a file may take very long to match.")
+        elif any(backtracks(pattern or "") for pattern in patterns):
+            self._note(_MEDIUM, "A pattern that repeats a repetition or a choice may take very long to match.")
+
     def _amount(self, count: int, surely: Set[str]) -> None:
         table = self.table
         if count < table.least and table.answers.isdisjoint(surely):
@@ -342,21 +357,24 @@ class _Judge:
             sources = self.reading.operands
         elif sources:
             given = [last, *(item.value for item in named if item.value is not None)]
-            self.findings += judge_value(kind, last, self.place)
+            for suffix in self.suffixes:
+                self.findings += judge_value(kind, last + suffix, self.place)
         surely = given and (by_option or last.endswith(("/", "/.")) or last == "." or len(sources) > 1)
         for place in given:
             for source in sources:
                 name = f"{place.rstrip('/') or '.'}/{source.rstrip('/').rpartition('/')[2]}"
-                found = judge_value(kind if surely else Kind.PATH_MAKE, name, self.place)
-                # `b.txt` is hardly a directory: what would be in it matters only where it is refused
-                self.findings += [item for item in found if surely or "." not in place[1:] or item.level is _REFUSE]
+                for suffix in self.suffixes:
+                    found = judge_value(kind if surely else Kind.PATH_MAKE, name + suffix, self.place)
+                    # `b.txt` is hardly a directory: what would be in it matters only where it is refused
+                    self.findings += [item for item in found if surely or "." not in place[1:] or item.level is _REFUSE]
 
     def _operand(self, kind: Kind, operand: str) -> None:
         if self.table.never is not None and self.table.never.search(operand):
             self.findings.append(self.place.finding(_REFUSE, f"{quoted(operand, 80)}: {self.table.never_because}"))
         if kind in _REMOTES and is_remote(operand):
             self.network = True
-        self.findings += judge_value(kind, operand, self.place)
+        for suffix in self.suffixes if kind in _WRITTEN else ("",):
+            self.findings += judge_value(kind, operand + suffix, self.place)
 
     def _note(self, level: VerdictLevel, reason: str, *, always_asks: bool = False) -> None:
         level = max(level, self.table.level, key=lambda item: item.rank)

@@ -12,7 +12,7 @@ from byleave.protocol.grants import GrantRule
 from .breadth import breadth, named
 from .commands import ALIASES
 from .render import quote
-from .risk import MEDIUM_EXTENSIONS
+from .risk import MEDIUM_EXTENSIONS, SOURCE_EXTENSIONS
 from .secrets import mask_arguments
 
 _MISSING = "missing"
@@ -67,7 +67,8 @@ def _widest_write(paths: Sequence[str]) -> str:
     found = [_ENDING.search(path.rpartition("/")[2]) for path in paths]
     # A rule that names its endings lets no other through.
     only = {match[0] for match in found if match} if all(found) else set[str]()
-    endings = " ".join(sorted(MEDIUM_EXTENSIONS & only or MEDIUM_EXTENSIONS))
+    named = {match[0].lower() for match in found if match} & SOURCE_EXTENSIONS
+    endings = " ".join(sorted((MEDIUM_EXTENSIONS & only) | named if all(found) else MEDIUM_EXTENSIONS | named))
     return (
         f"Any such file that ends with {endings} is made, replaced or emptied without its content being shown to you. "
         "Files that tools run or trust, such as package.json or conftest.py, are asked about all the same."
@@ -91,6 +92,8 @@ def _shown_path(glob: str) -> str:
     below = f"below {quote(directory)}" if directory else "in the workspace's own directory"
     if name == "**" or glob.endswith("/"):
         return f"text files {below}" if name == "**" else f"text files below {quote(glob.rstrip('/'))}"
+    if re.fullmatch(r"\*\.\w+", name) and directory.endswith("/**") and "*" not in directory[:-3]:
+        return f"{quote(name)} files below {quote(directory[:-3])}"
     if re.fullmatch(r"\*\.\w+", name) and "*" not in directory:
         inside = f"directly in {quote(directory)}" if directory else "in the workspace's own directory"
         anywhere = "/" not in glob

@@ -1,7 +1,8 @@
 """Grants: which calls a saved rule covers, which rules to offer with a question, and which reach too far.
 
-A class covers MEDIUM uses only: never what is HIGH, refused, about secrets or explicitly asked for. Code is covered
-only bound to the content a person was shown, or as the project's own tests with options that load nothing else.
+A class covers MEDIUM uses: never what is HIGH, refused, about secrets or explicitly asked for. The one exception is a
+write of source code, which is HIGH by its ending alone: a rule that names the ending (`src/**/*.go`) covers it. Code is
+run only bound to the content a person was shown, or as the project's own tests with options that load nothing else.
 Everything here is pure; who saves a grant, counts its uses and ends it is not decided here.
 
     covers(rule, call, …)     does this rule let this call run without asking?
@@ -13,6 +14,7 @@ Everything here is pure; who saves a grant, counts its uses and ends it is not d
 
 import posixpath
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from pydantic import ValidationError
@@ -29,6 +31,7 @@ from .grant_words import line_of, text_of, widest_of, words_of
 from .names import protected_name
 from .paths import check_path
 from .render import quote, safe_text
+from .risk import source_kind
 from .rules import Call, Pattern, call_of
 from .secrets import mask_arguments
 from .table_files import load_tables
@@ -38,6 +41,7 @@ __all__ = [
     "covers",
     "covers_everything",
     "leaves_unseen",
+    "may_be_granted",
     "problem_with",
     "suggest",
     "text_of",
@@ -73,7 +77,13 @@ def covers(
     a question have changed in this session (`leaves_unseen`) and that no person was shown since; while there are any,
     no rule covers what runs code of the workspace.
     """
-    if level is not _MEDIUM or always_asks or problem_with(rule) is not None or not _pattern(rule).fits_strictly(call):
+    if not may_be_granted(call, level=level, always_asks=always_asks) or problem_with(rule) is not None:
+        return False
+    pattern = _pattern(rule)
+    if level is _HIGH:  # only what says of which kind the file is
+        kind = source_kind(call.path or "") or "/"
+        pattern = replace(pattern, paths=tuple(path for path in rule.paths if path.lower().endswith(kind)))
+    if not pattern.fits_strictly(call) or (level is _HIGH and not pattern.paths):
         return False
     if call.tool != "execute_command":
         return True
@@ -83,6 +93,15 @@ def covers(
     if not rule.exact and breadth().is_apart(named(call.argv)):
         return False
     return _code_is_seen(rule, call, network=network, bound=bound, unseen=unseen)
+
+
+def may_be_granted(call: Call, *, level: VerdictLevel, always_asks: bool) -> bool:
+    """Whether any class may cover a call of this risk."""
+    if always_asks or level not in (_MEDIUM, _HIGH):
+        return False
+    # Whatever else makes a write HIGH always asks.
+    is_source = call.tool == "write_file" and call.path is not None and source_kind(call.path) is not None
+    return level is _MEDIUM or is_source
 
 
 def _code_is_seen(
@@ -235,9 +254,11 @@ def suggest(
     workspace: str | None = None,
 ) -> list[Suggestion]:
     """Rules to offer with a question about this call, narrow to wide; each covers the call itself."""
-    if params is None or verdict.level is not _MEDIUM or verdict.always_asks:
+    if params is None or verdict.level not in (_MEDIUM, _HIGH) or verdict.always_asks:
         return []
     call = call_of(tool_name, params, verdict.understood, workspace)
+    if not may_be_granted(call, level=verdict.level, always_asks=False):
+        return []
     offered: list[Suggestion] = []
     for rule in _rules_for(call, bound):
         if rule is None or any(rule == one.rule for one in offered):
@@ -266,9 +287,10 @@ def _write_rules(path: str | None) -> Iterable[GrantRule | None]:
     ending = posixpath.splitext(name)[1]
     yield _rule("write_file", paths=(path if directory else f"./{path}",))
     yield _rule("write_file", paths=(f"{directory or '.'}/*{ending}",))
-    if directory:
-        yield _rule("write_file", paths=(f"{directory}/**",))
-        yield _rule("write_file", paths=(f"{directory.partition('/')[0]}/**",))
+    for top in (directory, directory.partition("/")[0]) if directory else ():
+        # Beside text, source code of the kind that was asked about.
+        named = () if source_kind(path) is None else (f"{top}/**/*{ending}",)
+        yield _rule("write_file", paths=(f"{top}/**", *named))
 
 
 def _command_rules(call: Call, bound: Mapping[str, str]) -> Iterable[GrantRule | None]:

@@ -152,7 +152,8 @@ class _Reader:
             value = glued
         else:
             value = self._next(spelled)
-            if self.table.level is not VerdictLevel.LOW and _OPTION.fullmatch(value):
+            certain = self.table.level is VerdictLevel.LOW or option.kind is Kind.MESSAGE
+            if not certain and _OPTION.fullmatch(value):
                 # A version that does not know the option takes this for the next one: it counts as both.
                 self.at -= 1
         self.reading.said.append(Said(option, spelled, value, abbreviated))

@@ -23,6 +23,24 @@ _SCRIPTS = frozenset(
     {"sh", "bash", "zsh", "fish", "ksh", "csh", "ps1", "psm1", "bat", "cmd", "vbs", "wsf", "hta", "command", "tool"}
     | {"pl", "rb", "php", "lua", "tcl", "awk", "exp", "applescript", "scpt", "reg", "jse", "mjs", "cjs", "mts", "cts"}
 )
+SOURCE_EXTENSIONS = frozenset(
+    f".{ending}"
+    for ending in (
+        *("go", "rs", "java", "kt", "scala", "groovy", "c", "h", "cc", "cpp", "cxx", "hpp", "hh", "hxx", "cs", "fs"),
+        *("swift", "m", "mm", "zig", "d", "nim", "dart", "ex", "exs", "erl", "hrl", "hs", "ml", "mli", "clj", "cljs"),
+        *("elm", "jl", "r", "rb", "php", "lua", "mjs", "cjs", "mts", "cts", "pyi", "vue", "svelte", "astro", "sol"),
+        *("html", "htm", "css", "scss", "sass", "less", "svg", "xml", "xsd", "xsl", "sql", "graphql", "gql", "proto"),
+        *("toml", "yml", "yaml", "jsonc", "json5", "csv", "tsv", "rst", "adoc", "tex", "po", "hbs", "ejs", "erb", "j2"),
+    )
+)
+"""Source code and data. A write is HIGH, and a grant that names the kind may cover it: nobody runs it by its name."""
+
+
+def source_kind(path: str) -> str | None:
+    """The ending of a path that is HIGH to write only because of its kind; None for any other."""
+    stem, dot, ending = names_of(path)[-1].rpartition(".")
+    is_source = bool(stem and dot) and f".{ending}" in SOURCE_EXTENSIONS and trusted_name(path) is None
+    return f".{ending}" if is_source else None
 
 
 class RiskAssessor:
@@ -42,8 +60,12 @@ class RiskAssessor:
             reason = "The content holds a mask in place of a secret; writing it would replace the real secret."
             instead = "edit the file without its secret lines"
             findings.append(_finding(VerdictLevel.HIGH, reason, "masked", instead, always_asks=True))
+        if content.startswith("#!") and source_kind(path) is not None:
+            reason = "It begins with `#!`: whoever runs it next runs what is written here."
+            findings.append(_finding(VerdictLevel.HIGH, reason, "script", always_asks=True))
         if "\0" in content:
-            findings.append(_finding(VerdictLevel.HIGH, "The content holds NUL bytes: it is not text.", "binary"))
+            reason = "The content holds NUL bytes: it is not text."
+            findings.append(_finding(VerdictLevel.HIGH, reason, "binary", always_asks=True))
         return findings
 
     def _by_name(self, path: str, last: str) -> Finding:

@@ -29,7 +29,7 @@ _TABLE_KEYS = (
         {"beyond", "first_given_by", "last", "last_given_by", "digits", "plus_follows", "dashes_end", "after", "equals"}
     )
     | frozenset({"stops_at_operand", "because", "instead", "network", "always_asks", "settings", "match", "not_match"})
-    | frozenset({"modules", "subs", "plain_subs", "names", "never", "never_because"})
+    | frozenset({"backtracks", "modules", "subs", "plain_subs", "names", "never", "never_because"})
 )
 _RISKY_KEYS = frozenset(
     {"options", "takes", "may_take", "level", "because", "instead", "network", "always_asks", "stops", "until"}
@@ -154,6 +154,7 @@ def build_table(name: str, raw: Raw, shared: Shared, above: CommandTable | None 
         never=_pattern(raw, "never"),
         never_because=raw.get("never_because"),
         settings=_words(raw, "settings"),
+        backtracks=_words(raw, "backtracks"),
         match=_examples(raw, "match"),
         not_match=_examples(raw, "not_match"),
         modules={key: option for entry in raw.get("modules", ()) for key, option in _risky(entry)},

@@ -17,6 +17,12 @@ class Kind(StrEnum):
 
     TEXT = "text"
     """Words for the command itself: a pattern, a message. Never a path."""
+    MESSAGE = "message"
+    """Text of an option that every version has, so that what looks like another option is the text as well."""
+    PATTERN = "pattern"
+    """A regular expression."""
+    SUFFIX = "suffix"
+    """The end of the name under which the old content of a file that is written is kept."""
     NUMBER = "number"
     WORD = "word"
     """One of a few plain words, such as `never` or `full-iso`."""
@@ -171,5 +177,7 @@ class CommandTable:
     subs: Mapping[str, "CommandTable"] = field(default_factory=dict[str, "CommandTable"])
     modules: Mapping[str, Option] = field(default_factory=dict[str, Option])
     settings: frozenset[str] = frozenset()
+    backtracks: frozenset[str] = frozenset()
+    """Options with which matching a pattern can take time beyond all bounds."""
     match: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     not_match: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])

@@ -21,7 +21,7 @@ from .masking import NOTHING_WITHHELD, Withheld
 from .pins import Pin
 from .plain_lines import needs_little
 from .privileges import limited_group, pids_group, runner_for
-from .programs import clean_environment, find_program, usable_toolchains
+from .programs import clean_environment, find_program, optional_packages, usable_toolchains
 from .protection import Mounts, Protection, only_reads
 from .sandbox import (
     ETC_DIRECTORIES,
@@ -35,6 +35,8 @@ from .sandbox import (
 from .seccomp import filter_fd, filter_for
 
 _HOME = "/.home"
+_NOT_PROGRAMS = ("/usr/local/etc", "/usr/local/src")
+"""What this machine's owner keeps beside the programs."""
 _SHARED_BYTES = 256 * 1024**2
 _COVER_BYTES = 16 * 1024**2
 # Of a group's processes some are the sandbox's own.
@@ -297,6 +299,9 @@ def _namespaces(*, userns: bool) -> list[str]:
 
 def _programs() -> list[str]:
     arguments = ["--ro-bind", "/usr", "/usr"]
+    for name in _NOT_PROGRAMS:
+        if os.path.isdir(name) and os.listdir(name):
+            arguments += ["--size", "4096", "--perms", "0555", "--tmpfs", name]
     for name in ("/bin", "/sbin", "/lib", "/lib32", "/lib64"):
         if os.path.islink(name):
             arguments += ["--symlink", os.readlink(name), name]
@@ -307,8 +312,8 @@ def _programs() -> list[str]:
 
 def _system_arguments(root: Path) -> list[str]:
     arguments = _read_only("/etc", ETC_DIRECTORIES)
-    if os.path.isdir("/opt") and os.listdir("/opt"):
-        arguments += ["--ro-bind", "/opt", "/opt"]
+    for package in optional_packages():
+        arguments += ["--ro-bind-try", package, package]
     # What --dev makes is as large as half the memory.
     arguments += ["--dev", "/dev", "--size", str(_SHARED_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"]  # noqa: S108
     arguments += ["--remount-ro", "/dev"]

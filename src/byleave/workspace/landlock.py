@@ -21,7 +21,7 @@ from .limits import LIMITS
 from .masking import NOTHING_WITHHELD, Withheld
 from .pins import Pin
 from .privileges import limited_group, pids_group, runner_for
-from .programs import clean_environment, find_program, usable_toolchains
+from .programs import clean_environment, find_program, optional_packages, usable_toolchains
 from .protection import only_reads, watched_names
 from .sandbox import (
     ETC_DIRECTORIES,
@@ -49,7 +49,7 @@ _TCP, _TCP_SINCE = 0b11, 4
 _SCOPES, _SCOPES_SINCE = 0b11, 6
 _ATTRIBUTE_BYTES = {1: 8, 4: 16, 6: 24}
 
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt")
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 # In bubblewrap other files are not there; here they are and may not be read, which stops some programs.
 _ENVIRONMENT = {"npm_config_globalconfig": os.devnull, "GIT_ATTR_NOSYSTEM": "1"}
 _LOOKED_AT = (
@@ -218,7 +218,7 @@ class LandlockSandbox:
         }
 
     def _system_rules(self, *, network: bool) -> Generator[tuple[str, int]]:
-        for path in (*_SYSTEM, *(str(chain.prefix) for chain in usable_toolchains(self._root))):
+        for path in (*_SYSTEM, *optional_packages(), *(str(chain.prefix) for chain in usable_toolchains(self._root))):
             yield path, _USE
         for name in (*ETC_DIRECTORIES, *ETC_FILES, *(ETC_FOR_NETWORK if network else ())):
             yield f"/etc/{name}", _LOOK

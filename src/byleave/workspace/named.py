@@ -28,6 +28,8 @@ class Sort:
 
     directories: Denials
     files: Denials
+    maybe: Callable[[str], bool]
+    """Whether a file's name is worth a closer look; most are not, and are told at once."""
     holds: Callable[[str], bool]
     """The gate's own answer for a path that fits: it knows the exceptions."""
     by_file: bool
@@ -35,7 +37,26 @@ class Sort:
 
 
 def _sort(globs: NameGlobs, holds: Callable[[str], bool], *, by_file: bool = False) -> Sort:
-    return Sort(Denials(globs.directories), Denials(globs.files), holds, by_file)
+    return Sort(Denials(globs.directories), Denials(globs.files), _maybe(globs.files), holds, by_file)
+
+
+def _maybe(globs: Iterable[str]) -> Callable[[str], bool]:
+    """A name fits one of the globs only if it is so, begins so, ends so or holds so. A path is not looked at."""
+    pieces = [(glob.partition("*")[0], glob.rpartition("*")[2], glob) for glob in globs if "/" not in glob]
+    exact = frozenset(glob for _, _, glob in pieces if "*" not in glob)
+    starts = tuple(start for start, _, glob in pieces if "*" in glob and start)
+    ends = tuple(end for start, end, glob in pieces if "*" in glob and not start and glob.count("*") == 1)
+    inside = tuple(max(glob.split("*"), key=len) for start, _, glob in pieces if not start and glob.count("*") > 1)
+    # Other file systems drop what stands at the end, and take what follows a colon for something else.
+    ends = (*ends, ".", " ")
+
+    def maybe(name: str) -> bool:
+        plain = name.lower()
+        if plain in exact or plain.startswith(starts) or plain.endswith(ends) or ":" in plain or not plain.isascii():
+            return True
+        return any(piece in plain for piece in inside)
+
+    return maybe
 
 
 @cache
@@ -76,6 +97,10 @@ def outermost(paths: Iterable[str], sort: Sort) -> list[str]:
         above = ("/".join(names[:depth]) for depth in range(1, len(names)))
         found[next((one for one in above if sort.directories.forbid(one)), path)] = None
     return list(found)
+
+
+def _always(name: str) -> bool:
+    return True
 
 
 class _Walk:
@@ -122,6 +147,8 @@ class _Walk:
         self._seen.add(prefix[:-1])
         inside: list[str] = []
         all_below = directories.forbidden
+        # On the way to a path of several names, each name has to be compared.
+        maybe = self._sort.maybe if files is self._sort.files.top else _always
         try:
             if depth > MAX_DEPTH or time.monotonic() > self._deadline:
                 raise ToolFailure(
@@ -134,7 +161,9 @@ class _Walk:
                     if entry.is_dir(follow_symlinks=False):
                         inside.append(name)
                         continue
-                    is_one = all_below or (files.below(name).forbidden and self._sort.holds(prefix + name))
+                    is_one = all_below or (
+                        maybe(name) and files.below(name).forbidden and self._sort.holds(prefix + name)
+                    )
                     if entry.is_symlink():
                         is_one = is_one or directories.below(name).forbidden
                         self.take(os.path.realpath(f"{self.root}/{prefix}{name}"), is_one=is_one)

@@ -29,7 +29,9 @@ from .paths import PathValidator, path_error
 
 _SHOW_CONTENT = frozenset({"cat", "head", "tail", "wc", "grep", "date", "sed", "sort", "diff", "cut", "uniq", "tree"})
 _LIST_NAMES = frozenset({"ls", "find", "stat", "file", "du"})
-_NOT_NAMES = frozenset({Kind.TEXT, Kind.NUMBER, Kind.WORD, Kind.GLOB, Kind.DATE, Kind.DATE_FORMAT, Kind.SED_SCRIPT})
+_NOT_NAMES = frozenset(
+    {Kind.PATTERN, Kind.TEXT, Kind.NUMBER, Kind.WORD, Kind.GLOB, Kind.DATE, Kind.DATE_FORMAT, Kind.SED_SCRIPT}
+)
 _LEADS_OUT = frozenset({errno.EXDEV, errno.ELOOP})
 _OPEN_DIRECTORIES = frozenset({"grep", "diff"})
 """Of the commands that can be LOW, those that open what lies in a directory."""

@@ -1,4 +1,4 @@
-"""Which command lines are so plain that few mounts do: the kernel's files, /opt and toolchains are then left out.
+"""Which command lines are so plain that few mounts do: the kernel's files and toolchains are then left out.
 
 Mounts are what a start waits for, and a program that works on a few files of the workspace has no use for most of them.
 It is told from what is known alone: the program, each letter and word of its options, and that no operand leads out or

@@ -63,6 +63,22 @@ def _is_bare(prefix: Path) -> bool:
     return not home.is_relative_to(prefix) and prefix != home / ".local"
 
 
+@lru_cache(maxsize=1)
+def optional_packages() -> tuple[str, ...]:
+    """Directories below /opt that programs of the system lead into; nothing else there is a command's to read."""
+    links = (entry.path for place in SYSTEM_DIRECTORIES for entry in _entries(place) if entry.is_symlink())
+    targets = (os.path.realpath(link).split("/") for link in links)
+    return tuple(sorted({"/".join(parts[:3]) for parts in targets if parts[1] == "opt" and len(parts) > 3}))
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
 def usable_toolchains(workspace: Path) -> tuple[Toolchain, ...]:
     """Those outside the workspace that the user its commands run as can reach."""
     runner = runner_for(workspace)

@@ -21,8 +21,9 @@ from .sandbox import Isolation, Launch, tried_out
 
 _PROGRAM = "/usr/bin/sandbox-exec"
 _SYSTEM = (
-    *("/usr", "/bin", "/sbin", "/opt", "/System", "/Library", "/private/var/db/timezone", "/private/etc/hosts"),
-    *("/private/etc/passwd", "/private/etc/group", "/private/etc/localtime", "/private/etc/ssl/cert.pem"),
+    *("/usr", "/bin", "/sbin", "/opt/homebrew", "/System", "/Library", "/private/var/db/timezone"),
+    *("/private/etc/hosts", "/private/etc/passwd", "/private/etc/group", "/private/etc/localtime"),
+    "/private/etc/ssl/cert.pem",
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _BASE = """(version 1)

@@ -53,7 +53,7 @@ from .homes import remove_left
 from .inspection import inspect
 from .links import led_to
 from .output import OnOutput
-from .paths import PathValidator
+from .paths import PathValidator, visible
 from .pins import HeldFiles
 from .programs import SYSTEM_DIRECTORIES, find_program
 from .protection import PROTECTED, starts_nothing
@@ -199,7 +199,7 @@ class Workspace:
         `record_as`: keep what a write or a command changes under this id, so that it can be undone.
         `until`: nothing takes effect after it (seconds since 1970); ExecutionCancelled says that nothing did.
         `asked`: whether a person was asked about this very call; else a command cannot read secrets, nor change what
-        something executes or trusts. Nobody is ever asked about what is LOW.
+        something executes or trusts, and a write goes by the real path alone. Nobody is ever asked about what is LOW.
         """
         params = _read_params(tool_name, tool_params)
         await self._refuse_denied(tool_name, params)
@@ -209,6 +209,11 @@ class Workspace:
                 return await files.read_file(params)
             case WriteFileParams():
                 real = await self._real(params.path)
+                if not asked and real != posixpath.normpath(self._paths.relative(params.path)):
+                    raise PathValidationError(
+                        f"{params.path!r} is really {visible(real)!r}, and nobody was asked about that name.",
+                        hint="Ask for the file by its own name.",
+                    )
                 async with self._turns.write(real, await asyncio.to_thread(led_to, str(self.root), PROTECTED)):
                     await self._held.free(params.path)  # as the last: a command may begin while we wait or look
                     if record_as is None:

@@ -47,6 +47,24 @@ async def test_an_approved_write_changes_the_file(handler: Any, link: Any, appro
     assert (root / "b.txt").read_text() == "new"
 
 
+@pytest.mark.promise("C2", "G8")
+@pytest.mark.parametrize(("by", "allowed"), [("person:alice", True), ("grant:g1", False), ("mode:full", False)])
+async def test_only_what_a_person_was_asked_about_reads_secrets_and_writes_through_links(
+    handler: Any, link: Any, approved: Any, root: Path, by: str, allowed: bool
+) -> None:
+    (root / ".env").write_text("needle\n")
+    (root / "src").mkdir()
+    (root / "src/up").symlink_to("..")
+    grep = {"command": "git", "args": ["grep", "--no-index", "needle"]}
+    more = {"approved_by": by, "mode": AgentMode.FULL if by == "mode:full" else AgentMode.SANDBOX}
+    handler.handle_tool_execution_signal(approved("exec_1", "execute_command", grep, **more))
+    assert ("needle" in (await link.report("exec_1"))["result"]["stdout"]) is allowed
+    write = {"path": "src/up/a.txt", "content": "new"}
+    handler.handle_tool_execution_signal(approved("exec_2", "write_file", write, **more))
+    assert ((await link.report("exec_2"))["status"] == "completed") is allowed
+    assert (root / "a.txt").read_text() == ("new" if allowed else "hello\n")
+
+
 @pytest.mark.promise("C1")
 async def test_a_command_reports_its_output_and_relays_it_while_it_runs(handler: Any, link: Any, approved: Any) -> None:
     code = "import sys,time; print('first', flush=True); sys.stdin.read(); time.sleep(0.4); print('second')"

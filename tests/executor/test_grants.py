@@ -78,6 +78,25 @@ async def test_a_class_leaves_everything_else_to_a_person(desk: Desk, call: tupl
         assert (await waiting).status == "rejected"
 
 
+async def test_source_code_is_granted_with_its_kind_named(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed()):
+        waiting, approval = await ask(desk, write("src/cmd/main.go"))
+        assert approval.risk_level == "HIGH"
+        rule = approval.suggestions[-1].rule
+        assert rule.paths == ("src/**", "src/**/*.go")
+        terms = GrantTerms(rule=rule)
+        decided = await desk.approvals.decide(approval.id, "alice", approve=True, scope=CLASS, terms=terms)
+        assert (await waiting).status == "completed"
+        assert decided.grant is not None
+        for path in ("src/lib/other.go", "src/a.py"):
+            response = await desk.executor.execute_tool(*write(path), desk.session.id)
+            assert await approved_by(desk, response) == f"grant:{decided.grant.id}"
+        for path in ("src/lib/a.rs", "src/go.mod", "src/run.sh", "cmd/main.go"):
+            waiting, approval = await ask(desk, write(path))
+            await desk.approvals.reject_tool(approval.id, "alice")
+            assert (await waiting).status == "rejected"
+
+
 async def test_all_git_can_be_granted_and_covers_its_medium_uses_only(desk: Desk) -> None:
     async with desk.client(lambda signal: completed()):
         rule = GrantRule(tool="execute_command", command=("git",))

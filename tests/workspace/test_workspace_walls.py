@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import fcntl
 import os
 import resource
 import shutil
@@ -390,13 +391,13 @@ async def test_no_descriptor_of_the_workspace_reaches_the_command(workspace: Wor
 async def test_descriptor_that_the_client_inherited_reaches_no_command(workspace: Workspace) -> None:
     """An editor that starts the client may leave some open."""
     inherited = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
-    os.dup2(inherited, 40, inheritable=True)
+    kept = fcntl.fcntl(inherited, fcntl.F_DUPFD, 40)  # one that nobody uses
     try:
         script = "import os; print(os.listdir('/proc/self/fd'))"
         result = await _run(workspace, "python", "-c", script)
     finally:
         os.close(inherited)
-        os.close(40)
+        os.close(kept)
     assert result.stdout == "['0', '1', '2', '3']\n"  # 3 is the listing itself
 
 

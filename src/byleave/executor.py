@@ -51,7 +51,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 LOOK_AGAIN_SECONDS = 2.0
 """How often a waiter looks for itself, in case a hint got lost."""
-PROMPTLY_SECONDS = 1.0
+PROMPTLY_SECONDS = 2.0
 """How long one who calls from elsewhere waits for a look; mostly it is there sooner, and the question with it."""
 LONGEST_NAP_SECONDS = 30.0
 BIG_RESULT_CHARACTERS = 256 * 1024

@@ -104,11 +104,15 @@ async def write(user: User, project_id: str, file: Written, number: int) -> dict
     async with user.http.post(f"{user.url}/my/tools/execute", data=data, headers=kind) as answered:
         call = await answered.json()
         assert answered.status == 200, call
+    tool_id = call["tool_id"]
+    while call["status"] in ("pending", "PENDING"):  # the client that looks may be killed; the next one looks then
+        await asyncio.sleep(0.05)
+        call = (await user.get(f"/my/tools/{tool_id}")).body
     if call["approval_id"] is not None:
         answer = await user.post(f"/my/approvals/{call['approval_id']}/confirm", {"decision": "approved"})
         assert answer.status == 200, answer.body
     while True:  # a client that is killed too soon reports nothing; one of the next does
-        ended = await user.end_of(call["tool_id"])
+        ended = await user.end_of(tool_id)
         if ended["status"] in ("COMPLETED", "FAILED"):
             return ended
 

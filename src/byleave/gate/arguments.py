@@ -233,7 +233,8 @@ def _module(value: str, place: Place) -> Findings:
     option = place.table.modules.get(value.partition(".")[0])
     if option is None:
         return _loose(value, place)
-    return [place.finding(option.level, option.because or f"Runs the module {quoted(value)}.")]
+    because = option.because or f"Runs the module {quoted(value)}."
+    return [place.finding(option.level, because, always_asks=option.always_asks)]
 
 
 def _package(value: str, place: Place) -> Findings:

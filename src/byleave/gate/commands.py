@@ -359,10 +359,12 @@ class _Judge:
             given = [last, *(item.value for item in named if item.value is not None)]
             for suffix in self.suffixes:
                 self.findings += judge_value(kind, last + suffix, self.place)
+        whole = any(item.option.name == "--parents" for item in self.reading.said)
         surely = given and (by_option or last.endswith(("/", "/.")) or last == "." or len(sources) > 1)
         for place in given:
             for source in sources:
-                name = f"{place.rstrip('/') or '.'}/{source.rstrip('/').rpartition('/')[2]}"
+                below = source if whole else source.rstrip("/").rpartition("/")[2]
+                name = f"{place.rstrip('/') or '.'}/{below}"
                 for suffix in self.suffixes:
                     found = judge_value(kind if surely else Kind.PATH_MAKE, name + suffix, self.place)
                     # `b.txt` is hardly a directory: what would be in it matters only where it is refused

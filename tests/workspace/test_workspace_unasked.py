@@ -3,6 +3,7 @@
 They read no secrets, whatever the line, and leave alone what something executes or trusts.
 """
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from byleave.protocol.errors import PathValidationError
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import Workspace
+from byleave.workspace.paths import PathValidator
+from byleave.workspace.trusted import TrustedFiles
 
 from .conftest import Place
 
@@ -165,6 +168,47 @@ os.symlink("../other/conftest.py", "other/Makefile")
     assert not (place.root / "other/conftest.py").exists()
     assert not (place.root / "other/Makefile").is_symlink()
     assert any("'other/conftest.py'" in warning for warning in result.warnings)
+
+
+async def test_file_that_its_owner_saves_meanwhile_stays(workspace: Workspace, place: Place) -> None:
+    path = place.file("Makefile", "old\n")
+    script = "open('up', 'w')\nwhile open('Makefile').read() == 'old\\n': pass"
+    running = asyncio.create_task(run(workspace, "python", "-c", script))
+    while not (place.root / "up").exists():
+        await asyncio.sleep(0.01)
+    place.file("draft", "mine\n").rename(path)
+    assert (await running).warnings == []
+    assert path.read_text() == "mine\n"
+
+
+async def test_directory_that_is_swapped_brings_no_other_file(workspace: Workspace, place: Place) -> None:
+    place.file("sub/Makefile", "mine\n")
+    script = "import os\nos.rename('sub', 'old')\nos.mkdir('sub')\nopen('sub/Makefile', 'w').write('evil')"
+    script += "\nos.makedirs('x/workflows')\nos.symlink('x', '.github')"
+    await run(workspace, "python", "-c", script)
+    assert not (place.root / "sub/Makefile").exists()
+    assert not (place.root / ".github").is_symlink()
+    assert "evil" not in "".join(path.read_text() for path in place.root.rglob("Makefile"))
+
+
+def test_commands_that_run_at_once_share_what_there_was(place: Place) -> None:
+    path = place.file("Makefile", "mine\n")
+    paths = PathValidator(place.root)
+    try:
+        first = TrustedFiles(paths, is_git=True)
+        first.keep(())
+        path.write_text("evil\n")
+        place.file("sub/conftest.py", "evil\n")
+        second = TrustedFiles(paths, is_git=True)
+        second.keep(())
+        assert first.put_back()
+        path.write_text("evil\n")
+        assert second.put_back()
+        assert path.read_text() == "mine\n"
+        assert not (place.root / "sub/conftest.py").exists()
+        assert second.put_back() == []
+    finally:
+        paths.close()
 
 
 async def test_unasked_code_may_fill_what_is_installed(workspace: Workspace, place: Place) -> None:

@@ -165,7 +165,7 @@ class _Walk:
                         maybe(name) and files.below(name).forbidden and self._sort.holds(prefix + name)
                     )
                     if entry.is_symlink():
-                        is_one = is_one or directories.below(name).forbidden
+                        is_one = is_one or self._leads_in(directories, name)
                         self.take(os.path.realpath(f"{self.root}/{prefix}{name}"), is_one=is_one)
                         is_one = is_one and self._sort.by_file
                     if is_one:
@@ -174,6 +174,11 @@ class _Walk:
                 self._descend(fd, name, prefix, directories.below(name), files, depth)
         finally:
             os.close(fd)
+
+    def _leads_in(self, directories: Spot, name: str) -> bool:
+        """Whether a link bears a directory's name, or the first of several (`.github`) where its own name counts."""
+        below = directories.below(name)
+        return below.forbidden or (self._sort.by_file and below is not self._sort.directories.top)
 
     def _descend(self, fd: int, name: str, prefix: str, directories: Spot, files: Spot, depth: int) -> None:
         if self._passing is not None and self._passing.directories.forbid(name):

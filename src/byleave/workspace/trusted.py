@@ -9,6 +9,7 @@ the programs that install it; git finds it read-only. Nothing is deleted, and ev
 
 import os
 import stat
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,10 +33,21 @@ class _File:
     """One of them as it was."""
 
     info: os.stat_result
+    parent: tuple[int, int]
+    """Device and inode of its directory."""
     content: bytes | None = None
     """None: it is sealed."""
     target: str | None = None
     """What a link says."""
+
+    @property
+    def sealed(self) -> bool:
+        return self.content is None and self.target is None
+
+
+_LOCK = threading.Lock()
+_RUNNING: dict[str, list["TrustedFiles"]] = {}
+"""The commands of each workspace that run now, the first first."""
 
 
 class TrustedFiles:
@@ -45,7 +57,6 @@ class TrustedFiles:
         self._paths = paths
         self._root = str(paths.root)
         self._before: dict[str, _File] = {}
-        self._kept = False
         self._found = self._look()
         self._is_git = is_git
         if is_git:
@@ -60,25 +71,40 @@ class TrustedFiles:
     def keep(self, held: Iterable[str]) -> None:
         """Before the command: what is not among `held`, paths it cannot change, is read."""
         sealed, room = set(held), MAX_BYTES
+        before: dict[str, _File] = {}
         for path in self._found:
             names = path.split("/")
             is_sealed = any("/".join(names[:depth]) in sealed for depth in range(1, len(names) + 1))
             with suppress(FileNotFoundError, NotADirectoryError):
                 file = self._read(path, content=not is_sealed)
                 room -= len(file.content or b"")
-                self._before[path] = file
+                before[path] = file
             if room < 0:
                 raise RefusedError(
                     "There is too much here that something runs or trusts to keep it from a command that nobody was "
                     "asked about; nothing was run.",
                     hint="revoke the grant or leave the mode `full`, so that a person is asked about it",
                 )
-        self._kept = True
+        with _LOCK:
+            running = _RUNNING.setdefault(self._root, [])
+            if running:  # what another such command made of them meanwhile is not how they were
+                earlier = running[0]._before
+                before = {path: before.get(path, file) if file.sealed else file for path, file in earlier.items()}
+            self._before = before
+            running.append(self)
 
     def put_back(self) -> list[str]:
         """After the command: what it did to them is taken back. Gives a sentence for each."""
-        if not self._kept:
-            return []  # it never began
+        with _LOCK:
+            if self not in _RUNNING.get(self._root, ()):
+                return []  # it never began
+        try:
+            return self._told()
+        finally:
+            with _LOCK:
+                _RUNNING[self._root].remove(self)
+
+    def _told(self) -> list[str]:
         told: list[str] = []
         new = [path for path in find(self._root, ["."], installed()) if path not in self.sealed] if self._is_git else []
         for path in sorted({*self._look(), *self._before, *new}):
@@ -102,13 +128,14 @@ class TrustedFiles:
     def _read(self, path: str, *, content: bool) -> _File:
         parent, name = self._parent(path)
         try:
-            info = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            info, above = os.stat(name, dir_fd=parent, follow_symlinks=False), os.fstat(parent)
+            place = above.st_dev, above.st_ino
             if stat.S_ISLNK(info.st_mode):
-                return _File(info, target=os.readlink(name, dir_fd=parent))
+                return _File(info, place, target=os.readlink(name, dir_fd=parent))
             if not content or not stat.S_ISREG(info.st_mode):
-                return _File(info)
+                return _File(info, place)
             with open(os.open(name, _READ | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent), "rb") as file:
-                return _File(info, file.read(MAX_BYTES + 1))
+                return _File(info, place, file.read(MAX_BYTES + 1))
         finally:
             os.close(parent)
 
@@ -116,16 +143,18 @@ class TrustedFiles:
         try:
             found = self._read(path, content=known.content is not None)
         except (FileNotFoundError, NotADirectoryError):
-            return known.content is None and known.target is None  # moved with its directory; it was sealed
-        if known.content is None and known.target is None:
-            return (found.info.st_dev, found.info.st_ino) == (known.info.st_dev, known.info.st_ino)
+            return known.sealed  # moved with its directory, or somebody else removed it
+        if known.sealed:
+            # In its own directory the command could not replace it: somebody else did.
+            same_file = (found.info.st_dev, found.info.st_ino) == (known.info.st_dev, known.info.st_ino)
+            return same_file or found.parent == known.parent
         same = (found.content, found.target) == (known.content, known.target)
         return same and found.info.st_mode == known.info.st_mode
 
     def _restore(self, path: str, known: _File) -> list[str]:
         aside = self._aside(path)
         beside = f" What it made of it is {visible(aside[0])!r} now." if aside else ""
-        if known.content is None and known.target is None:
+        if known.sealed:
             return [f"Something else was at {visible(path)!r}.{beside}"]
         parts = path.split("/")[:-1]
         for depth in range(1, len(parts) + 1):

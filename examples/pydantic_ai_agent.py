@@ -12,7 +12,7 @@ TASK = "Read README.md and write a summary of it to summary.md."
 
 
 async def main() -> None:
-    async with byleave.Agent(project_id=os.environ["BYLEAVE_PROJECT"], name="pydantic-ai") as hands:
+    async with byleave.Agent(project_id=os.environ["BYLEAVE_PROJECT"]) as hands:
         worker = Agent(f"openai-chat:{os.environ['MODEL']}", toolsets=[ByleaveToolset(hands)])
         result = await worker.run(TASK)
     print(result.output)

@@ -8,7 +8,7 @@ import byleave
 
 async def main() -> None:
     # The server and the token come from BYLEAVE_SERVER_URL and BYLEAVE_TOKEN.
-    async with byleave.Agent(project_id=os.environ["BYLEAVE_PROJECT"], name="example") as agent:
+    async with byleave.Agent(project_id=os.environ["BYLEAVE_PROJECT"]) as agent:
         read = await agent.execute("read_file", {"path": "README.md"})
         print(read.status, read.result or read.error)
 

@@ -895,15 +895,29 @@ export interface FileChange {
  * A call from an agent that runs elsewhere (R7).
  */
 export interface ExecuteRequest {
-  project_id: string;
+  /**
+   * May be left out where `session_id` tells it.
+   */
+  project_id?: string | null;
   tool_name: string;
   tool_params: {
     [k: string]: unknown;
   };
+  /**
+   * Left out: the agent's own session in the project.
+   */
   session_id?: string | null;
+  /**
+   * How much to ask, never wider than the token allows; left out: as the token says.
+   */
+  mode?: AgentMode2 | null;
+  /**
+   * Not used any more: an agent is called what its token says.
+   */
   agent_id?: string | null;
   /**
-   * The same key in the same session names the same call: a repeated request never runs twice.
+   * The same key in the same session names the same call: a repeated request never runs twice. Without a session_id
+   * that holds in the whole project, whichever of the agent's tokens it comes with.
    */
   idempotency_key?: string | null;
 }

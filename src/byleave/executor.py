@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,9 +28,9 @@ from byleave.asking import problem_with_look, question_after_inspection, questio
 from byleave.bus import Bus, ConnectedClient, Presence
 from byleave.gate import Gate, Judgement, mask_text, mask_value, shown_params
 from byleave.machines import Machine, Machines, withheld
-from byleave.protocol.calling import CALLS, id_of_call
+from byleave.protocol.calling import OWN_SESSION, id_of_call, key_scope, own_session_id
 from byleave.protocol.digests import call_digest, plain_json
-from byleave.protocol.errors import ConfigurationError, ConflictError, NotFound
+from byleave.protocol.errors import CallerError, ConfigurationError, ConflictError, NotFound
 from byleave.protocol.executions import CompletedReport, FailedReport, ToolResponse
 from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus
@@ -92,7 +91,7 @@ class ToolExecutor:
         self._machines = Machines(store, bus, presence, gate)
         self._settings = settings
         self._sessions: dict[str, SessionRow] = {}
-        self._elsewhere: dict[str, SessionRow] = {}
+        self._elsewhere: dict[tuple[str, str, str], SessionRow] = {}
         self._sweeper: asyncio.Task[None] | None = None
         self._sweep_now = asyncio.Event()
         self._next_deadline: str | None = None
@@ -167,16 +166,16 @@ class ToolExecutor:
         return row.status in (ExecutionStatus.PENDING, ExecutionStatus.AWAITING_APPROVAL)
 
     async def inspected(
-        self, tool_id: str, inspection: Inspection, *, user_id: str, project_id: str, client_id: str | None
+        self, tool_id: str, inspection: Inspection, *, user_id: str, project_id: str, client_id: str
     ) -> None:
         """A client says what a call would run or replace: the person is asked now, and shown it."""
         row = await self._store.executions.get(tool_id, user_id=user_id)
         if row.project_id != project_id:
             raise NotFound(f"No execution {tool_id!r}.", hint="See `GET /my/tools/history` for yours.")
-        if client_id is not None and row.client_id is not None and client_id != row.client_id:
-            raise ConflictError("Another client was asked to look at this.", state=row.status.value)
         if row.status is not ExecutionStatus.PENDING:
             return
+        if client_id != row.client_id:
+            raise ConflictError("Another client was asked to look at this.", state=row.status.value)
         machine = await self._machines.of(project_id)
         params = json.loads(row.true_params or "{}")
         # Judged once more: it may have been begun before this machine, or its owner's newest rules, were known.
@@ -245,7 +244,7 @@ class ToolExecutor:
         *,
         user_id: str,
         project_id: str,
-        client_id: str | None,
+        client_id: str,
     ) -> ExecutionRow:
         """A client's report: masked, stored, and whoever waits is told."""
         failed = isinstance(report, FailedReport)
@@ -302,28 +301,39 @@ class ToolExecutor:
             elif isinstance(step, Refusal):
                 await self._store.executions.unseen(row.id, mask_text(step.error), step.error_type, heavy=heavy)
 
-    async def agent_session(self, user_id: str, project_id: str, session_id: str | None) -> SessionRow:
-        """The session a call from elsewhere belongs to; without one, the project's own for such calls."""
+    async def agent_session(
+        self, user_id: str, project_id: str | None, session_id: str | None, agent_id: str
+    ) -> SessionRow:
+        """The session a call from elsewhere belongs to; without one, the agent's own in this project.
+
+        The caller has checked that the project is the user's.
+        """
         if session_id is not None:
             session = await self._session(session_id)
-            if session.user_id != user_id or session.project_id != project_id:
+            if session.user_id != user_id or project_id not in (None, session.project_id):
                 raise NotFound(f"No session {session_id!r}.", hint="Leave session_id out.")
+            if session.id.startswith(OWN_SESSION) and session.id != own_session_id(
+                user_id, session.project_id, agent_id
+            ):
+                raise NotFound(f"No session {session_id!r}.", hint="Leave session_id out: every agent has its own.")
             return session
-        # Owned by this user, as the caller has checked: project ids are enough to find it again.
-        session = self._elsewhere.get(project_id)
-        if session is None or session.user_id != user_id:
-            known = f"sess_{uuid.uuid5(CALLS, f'{user_id}/{project_id}').hex}"
-            session = await self._store.chat.ensure_session(known, user_id, project_id, "Calls from elsewhere")
+        if project_id is None:
+            raise CallerError("A call needs a project.", hint="Send `project_id`, or the `session_id` that tells it.")
+        key = (user_id, project_id, agent_id)
+        session = self._elsewhere.get(key)
+        if session is None:
+            known = own_session_id(*key)
+            session = await self._store.chat.ensure_session(known, user_id, project_id, agent_id)
             if len(self._elsewhere) >= REMEMBERED:
                 self._elsewhere.clear()
-            self._elsewhere[project_id] = session
+            self._elsewhere[key] = session
         return session
 
     def _new_execution(
         self, judgement: Judgement, raw: Mapping[str, Any], session: SessionRow, caller: Caller
     ) -> NewExecution:
         verdict, params = judgement.verdict, judgement.params
-        scope = caller.run_id or session.id
+        scope = caller.run_id or key_scope(session.user_id, session.project_id, session.id)
         tool = TOOLS.get(judgement.tool_name)
         timeout = tool.timeout_seconds if tool else 0
         if params is not None and judgement.tool_name == "execute_command":

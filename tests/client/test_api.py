@@ -115,8 +115,8 @@ ROUTES: list[tuple[str, tuple[Any, ...], str, str, dict[str, str], Any, Any]] = 
     (
         "execute", (ExecuteRequest(project_id="p1", tool_name="read_file", tool_params={}),), "POST",
         "/my/tools/execute", {},
-        {"project_id": "p1", "tool_name": "read_file", "tool_params": {}, "session_id": None, "agent_id": None,
-         "idempotency_key": None}, RESPONSE,
+        {"project_id": "p1", "tool_name": "read_file", "tool_params": {}, "session_id": None, "mode": None,
+         "agent_id": None, "idempotency_key": None}, RESPONSE,
     ),
     ("get_tool", ("t1",), "GET", "/my/tools/t1", {}, None, EXECUTION),
     ("get_tool", ("t1", 2.5), "GET", "/my/tools/t1", {"wait": "2.5"}, None, EXECUTION),

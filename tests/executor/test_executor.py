@@ -250,15 +250,21 @@ async def test_a_hint_that_says_nothing_makes_the_waiter_look(desk: Desk) -> Non
     assert (await waiting).status == "REJECTED"
 
 
-async def test_calls_from_elsewhere_share_a_session_and_foreign_sessions_are_not_found(desk: Desk) -> None:
-    first = await desk.executor.agent_session("alice", desk.project.id, None)
-    assert await desk.executor.agent_session("alice", desk.project.id, None) == first
-    assert (await desk.executor.agent_session("alice", desk.project.id, desk.session.id)).id == desk.session.id
-    for user, session in (("mallory", desk.session.id), ("alice", "sess_unknown")):
+@pytest.mark.promise("X23")
+async def test_calls_of_one_agent_share_a_session_and_foreign_sessions_are_not_found(desk: Desk) -> None:
+    first = await desk.executor.agent_session("alice", desk.project.id, None, "one")
+    assert await desk.executor.agent_session("alice", desk.project.id, None, "one") == first
+    assert await desk.executor.agent_session("alice", desk.project.id, first.id, "one") == first
+    assert (await desk.executor.agent_session("alice", desk.project.id, None, "two")).id != first.id
+    for project in (desk.project.id, None):
+        assert (await desk.executor.agent_session("alice", project, desk.session.id, "one")).id == desk.session.id
+    for user, session, agent in (
+        ("mallory", desk.session.id, "one"),
+        ("alice", "sess_unknown", "one"),
+        ("alice", first.id, "two"),
+    ):
         with pytest.raises(NotFound):
-            await desk.executor.agent_session(user, desk.project.id, session)
-    with pytest.raises(NotFound):
-        await desk.executor.execute_tool(*READ, "sess_unknown")
+            await desk.executor.agent_session(user, desk.project.id, session, agent)
 
 
 async def test_a_result_for_a_finished_execution_is_a_conflict(desk: Desk) -> None:

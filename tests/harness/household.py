@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +104,13 @@ class Household:
     def token(self, *scopes: Scope, user: str = "alice") -> str:
         return issue_token(self.settings, user, scopes or (Scope.AGENT,), 600)
 
+    @cached_property
+    def agent_token(self) -> str:
+        return self.token()
+
     def agent(self, **options: Any) -> Agent:
-        """An agent that runs elsewhere, with a token that can approve nothing."""
-        return Agent(self.url, self.token(), self.project_id, **options)
+        """An agent that runs elsewhere, with a token that can approve nothing; each time the same one."""
+        return Agent(self.url, self.agent_token, self.project_id, **options)
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import byleave
-from byleave.protocol.errors import CallerError, UnreachableError
+from byleave.protocol.errors import UnreachableError
 from byleave.protocol.executions import ExecuteRequest, ToolResponse
 from byleave.protocol.states import ErrorType, ExecutionStatus, ResponseStatus, Scope
 from byleave.server import streams
@@ -156,9 +156,3 @@ async def test_parameters_nested_without_end_are_refused_and_raise_nothing(house
         response = await agent.execute("read_file", {"path": nested})
         long = await agent.execute("x" * 500, {})
     assert response.error_type is long.error_type is ErrorType.INVALID
-
-
-async def test_name_that_no_agent_can_have_is_told_before_anything_is_sent() -> None:
-    async with byleave.Agent("http://127.0.0.1:9", "token", "proj_1", name="no name!") as agent:
-        with pytest.raises(CallerError, match="This call cannot be made: agent_id: "):
-            await agent.execute("read_file", {"path": "a"})

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import io
 import json
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,11 +12,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import aiohttp
+import jwt
 import pytest
 from pydantic import SecretStr
 
 from byleave.protocol.states import Scope
-from byleave.server import Listening, Parts, issue_token, serve
+from byleave.server import Listening, Parts, issue_token, serve, server_secret
 from byleave.settings import ServerSettings
 
 SECRET = "a secret of the tests, long enough to be one"
@@ -190,8 +192,14 @@ class Server:
     def parts(self) -> Parts:
         return self.listening.parts
 
-    def user(self, name: str = "alice", scopes: tuple[Scope, ...] = PERSON) -> User:
-        return self.bearer(issue_token(self.settings, name, scopes, 600))
+    def user(self, name: str = "alice", scopes: tuple[Scope, ...] = PERSON, **claims: Any) -> User:
+        """Each time another token. What this server would not issue may come from elsewhere, signed all the same."""
+        if {Scope.AGENT, Scope.EXECUTE} <= set(scopes):
+            return self.bearer(self.signed({"sub": name, "scope": " ".join(scopes)}))
+        return self.bearer(issue_token(self.settings, name, scopes, 600, **claims))
+
+    def signed(self, claims: dict[str, Any]) -> str:
+        return jwt.encode({"exp": int(time.time()) + 600, **claims}, server_secret(self.settings), algorithm="HS256")
 
     def bearer(self, token: str) -> User:
         return User(self.url, self.session, token)

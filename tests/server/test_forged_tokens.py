@@ -290,7 +290,38 @@ def test_token_is_made_only_for_a_possible_user(tmp_path: Path) -> None:
 
 def test_scopes_of_a_strange_kind_open_nothing() -> None:
     for scope in (5, {"chat": True}, None, [["chat"]], "CHAT chat2", [5]):
-        principal = auth._principal({"sub": "alice", "scope": scope, "exp": 1})
+        principal = auth._principal({"sub": "alice", "scope": scope, "exp": 1}, "a.b.c")
         assert principal.scopes == frozenset()
         with pytest.raises(RefusedError):
             principal.require(frozenset(Scope))
+
+
+@pytest.mark.promise("S4")
+async def test_a_token_of_an_agent_that_executes_is_neither_made_nor_good(server: Any, tmp_path: Path) -> None:
+    pair = (Scope.AGENT, Scope.EXECUTE)
+    with pytest.raises(ConfigurationError, match="do not go together"):
+        issue_token(_settings(tmp_path), "alice", pair, 60)
+    for more in ((), (Scope.CHAT,), (Scope.CHAT, Scope.APPROVE)):
+        answer = await server.user(scopes=(*pair, *more)).get("/my/projects")
+        assert answer.status == 403
+
+
+@pytest.mark.promise("X23")
+async def test_two_tokens_of_the_same_name_and_moment_are_two_agents(tmp_path: Path) -> None:
+    settings = _settings(tmp_path)
+    verifier = TokenVerifier.of(settings)
+    made = [issue_token(settings, "alice", (Scope.AGENT,), 60, agent="nightly") for _ in range(2)]
+    first, second = [(await verifier.verify(token)).agent_id for token in made]
+    assert first != second
+    assert first.startswith("nightly-")
+    assert second.startswith("nightly-")
+    with pytest.raises(ConfigurationError, match="no name for an agent"):
+        issue_token(settings, "alice", (Scope.AGENT,), 60, agent="a name\nwith lines")
+
+
+@pytest.mark.parametrize("name", [None, "", "x" * 41, "a b", "chat\n", ["chat"], 7])
+async def test_a_claim_that_is_no_name_names_nobody(tmp_path: Path, name: Any) -> None:
+    token = jwt.encode(_claims(scope="agent", agent=name, mode="fullest"), SECRET, algorithm="HS256")
+    principal = await TokenVerifier.of(_settings(tmp_path)).verify(token)
+    assert principal.agent_id.startswith("agent-")
+    assert principal.mode == "sandbox"

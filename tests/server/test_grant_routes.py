@@ -108,7 +108,7 @@ async def test_a_machine_says_what_a_call_would_run_and_the_person_is_shown_it(s
 
 
 @pytest.mark.promise("X18", "G8")
-@pytest.mark.parametrize("scopes", [(Scope.AGENT,), (Scope.AGENT, Scope.EXECUTE, Scope.APPROVE)])
+@pytest.mark.parametrize("scopes", [(Scope.AGENT,), (Scope.AGENT, Scope.CHAT, Scope.APPROVE)])
 async def test_an_agents_token_neither_says_what_would_run_nor_which_rules_hold_nor_touches_grants(
     server: Any, scopes: tuple[Scope, ...]
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from byleave.protocol.states import Scope
+from byleave.protocol.states import AgentMode, Scope
 
 AGENT = (Scope.AGENT,)
 
@@ -189,6 +189,160 @@ async def test_result_counts_once_and_only_from_the_client_that_got_the_signal(s
         other = await alice.post(path, {"status": "failed", "error": "no"})
         assert (other.status, other.json["state"]) == (409, "COMPLETED")
         assert (await calling).json["result"]["content"] == "one"
+
+
+@pytest.mark.promise("R3", "W11")
+@pytest.mark.parametrize("headers", [{}, {"Byleave-Client": "laptop"}], ids=["unnamed", "under its name"])
+async def test_another_token_of_the_same_user_reports_nothing_for_a_client(
+    server: Any, headers: dict[str, str]
+) -> None:
+    alice, other = server.user(), server.user(scopes=(Scope.EXECUTE,))
+    project = await alice.project()
+    async with alice.feed(project, "client=laptop") as feed, other.feed(project, "client=desktop"):
+        calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
+        tool_id = (await feed.until("tool.execution_signal")).data["tool_id"]
+        path = f"/my/projects/{project}/tools/{tool_id}"
+        forged = {"status": "completed", "result": {"success": True, "content": "forged"}}
+        assert (await other.post(f"{path}/result", forged, headers=headers)).status == 403
+        piece = {"stream": "stdout", "text": "forged", "sequence": 0}
+        assert (await other.post(f"{path}/output", piece, headers=headers)).status == 403
+        true = {"status": "completed", "result": {"success": True, "content": "true"}}
+        assert (await alice.post(f"{path}/result", true)).status == 200
+        assert (await calling).json["result"]["content"] == "true"
+
+
+@pytest.mark.promise("R3", "C5")
+async def test_a_client_that_connects_with_a_renewed_token_reports_what_it_got_with_the_old_one(server: Any) -> None:
+    alice, renewed = server.user(), server.user()
+    project = await alice.project()
+    async with alice.feed(project, "client=laptop") as feed:
+        calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
+        tool_id = (await feed.until("tool.execution_signal")).data["tool_id"]
+    path, named = f"/my/projects/{project}/tools/{tool_id}/result", {"Byleave-Client": "laptop"}
+    done = {"status": "completed", "result": {"success": True, "content": "one"}}
+    assert (await renewed.post(path, done, headers=named)).status == 403
+    async with renewed.feed(project, "client=laptop"):
+        assert (await renewed.post(path, done, headers=named)).status == 200
+    assert (await calling).json["status"] == "completed"
+
+
+async def test_a_client_that_does_not_say_who_it_is_reports_by_its_token_alone(server: Any) -> None:
+    alice = server.user()
+    project = await alice.project()
+    async with alice.feed(project, "") as feed:
+        calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
+        tool_id = (await feed.until("tool.execution_signal")).data["tool_id"]
+        path = f"/my/projects/{project}/tools/{tool_id}/result"
+        assert (await alice.post(path, {"status": "completed", "result": {"success": True}})).status == 200
+        assert (await calling).json["status"] == "completed"
+
+
+@pytest.mark.promise("X23")
+async def test_an_agent_is_called_what_its_token_says_whatever_it_says_itself(server: Any) -> None:
+    alice, named, nameless = server.user(), server.user(scopes=AGENT, agent="nightly"), server.user(scopes=AGENT)
+    project = await alice.project()
+    await named.execute(project, "write_file", {"path": "a.txt", "content": "x"}, agent_id="chat")
+    await nameless.execute(project, "write_file", {"path": "a.txt", "content": "x"}, agent_id="nightly")
+    asked = (await alice.get("/my/approvals")).json["approvals"]
+    first, second = [one["agent_id"] for one in asked]
+    assert first.startswith("nightly-")
+    assert second.startswith("agent-")
+    audit = (await alice.get(f"/my/projects/{project}/audit")).json["entries"]
+    assert {one["actor"] for one in audit if one["action"] == "requested"} == {f"agent:{first}", f"agent:{second}"}
+
+
+@pytest.mark.promise("X23")
+async def test_a_second_token_of_the_same_name_is_another_agent(server: Any) -> None:
+    alice = server.user()
+    first, second = (server.user(scopes=AGENT, agent="nightly") for _ in range(2))
+    project = await alice.project()
+    for agent in (first, second):
+        await agent.question(project)
+    waiting = (await alice.get("/my/approvals")).json["approvals"]
+    assert len(waiting) == 2, "an identical call of another agent is another question"
+    assert len({one["agent_id"] for one in waiting}) == len({one["session_id"] for one in waiting}) == 2
+
+
+@pytest.mark.promise("X23", "G8")
+async def test_a_grant_given_to_one_agent_lets_no_other_through(server: Any) -> None:
+    alice, one, other = server.user(), server.user(scopes=AGENT), server.user(scopes=AGENT)
+    project = await alice.project()
+    opened = await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})
+    rule = {"tool": "write_file", "paths": ["src/**"]}
+    yes = {"decision": "approved", "scope": "class", "terms": {"rule": rule}}
+    for session in ({}, {"session_id": opened.json["session_id"]}):
+        asked = await one.execute(project, "write_file", {"path": "src/a.txt", "content": "1"}, **session)
+        assert (await alice.post(f"/my/approvals/{asked.json['approval_id']}/confirm", yes)).status == 200
+        theirs = await other.execute(project, "write_file", {"path": "src/b.txt", "content": "2"}, **session)
+        assert theirs.json["status"] == "awaiting_approval"
+
+
+@pytest.mark.promise("X23")
+async def test_no_agent_enters_the_conversation_of_another(server: Any) -> None:
+    alice, one, other = server.user(), server.user(scopes=AGENT), server.user(scopes=AGENT)
+    project = await alice.project()
+    tool_id, _ = await one.question(project)
+    session = (await alice.get(f"/my/tools/{tool_id}")).json["session_id"]
+    call = {"tool_name": "write_file", "tool_params": {"path": "b.txt", "content": "x"}, "session_id": session}
+    assert (await other.post("/my/tools/execute", call)).status == 404
+    assert (await one.post("/my/tools/execute", call)).json["status"] == "awaiting_approval"
+
+
+@pytest.mark.promise("X23")
+async def test_an_agent_calls_off_only_its_own_calls_and_the_record_names_it(server: Any) -> None:
+    alice, one, other = server.user(), server.user(scopes=AGENT), server.user(scopes=(Scope.AGENT, Scope.CHAT))
+    project = await alice.project()
+    tool_id, _ = await one.question(project)
+    for path in (f"/my/tools/{tool_id}/cancel", f"/my/projects/{project}/tools/{tool_id}/cancel"):
+        assert (await other.post(path)).status == 403
+    assert (await one.post(f"/my/tools/{tool_id}/cancel")).status == 200
+    row = (await alice.get(f"/my/tools/{tool_id}")).json
+    audit = (await alice.get(f"/my/projects/{project}/audit")).json["entries"]
+    assert [one["actor"] for one in audit if one["action"] == "failed"] == [f"agent:{row['agent_id']}"]
+    run = (await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})).json["run_id"]
+    assert (await other.post(f"/my/projects/{project}/chat/runs/{run}/cancel")).status == 403
+
+
+@pytest.mark.promise("X23")
+async def test_what_one_agent_was_refused_three_times_another_may_still_ask(server: Any) -> None:
+    alice, one, other = server.user(), server.user(scopes=AGENT), server.user(scopes=AGENT)
+    project = await alice.project()
+    session = {
+        "session_id": (await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hi"})).json["session_id"]
+    }
+    call = (project, "write_file", {"path": "a.txt", "content": "x"})
+    for _ in range(3):
+        asked = await one.execute(*call, **session)
+        await alice.post(f"/my/approvals/{asked.json['approval_id']}/confirm", {"decision": "rejected"})
+    assert (await one.execute(*call, **session)).json["error_type"] == "refused"
+    assert (await other.execute(*call, **session)).json["status"] == "awaiting_approval"
+
+
+@pytest.mark.promise("G7", "X23")
+async def test_the_mode_of_a_call_from_elsewhere_is_bounded_by_its_token(server: Any) -> None:
+    alice = server.user()
+    bound, open_ = server.user(scopes=AGENT), server.user(scopes=AGENT, mode=AgentMode.FULL)
+    project = await alice.project()
+    call = (project, "write_file", {"path": "a.txt", "content": "x"})
+    assert (await bound.execute(*call, mode="full")).json["status"] == "awaiting_approval"
+    assert (await open_.execute(*call, mode="sandbox")).json["status"] == "awaiting_approval"
+    async with alice.machine(project) as signals:
+        assert (await open_.execute(*call, mode="full")).json["status"] == "completed"
+        assert (await open_.execute(*call)).json["status"] == "completed"
+    assert [signal["approved_by"] for signal in signals] == ["mode:full"] * 2
+
+
+@pytest.mark.promise("R7")
+async def test_a_session_tells_the_project_of_a_call(server: Any) -> None:
+    alice, bob = server.user(), server.user("bob")
+    project = await alice.project()
+    session = (await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})).json["session_id"]
+    call = {"tool_name": "write_file", "tool_params": {"path": "a.txt", "content": "x"}}
+    answer = await alice.post("/my/tools/execute", {**call, "session_id": session})
+    assert answer.json["status"] == "awaiting_approval"
+    assert (await alice.get("/my/approvals")).json["approvals"][0]["project_id"] == project
+    assert (await bob.post("/my/tools/execute", {**call, "session_id": session})).status == 404
+    assert (await alice.post("/my/tools/execute", call)).status == 400
 
 
 @pytest.mark.promise("R3")

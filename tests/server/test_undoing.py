@@ -313,7 +313,7 @@ async def test_agents_never_undo_and_other_users_find_nothing(server: Any) -> No
     async with machine(alice, project) as laptop:
         tool_id = await written(alice, project)
         path, body = f"/my/tools/{tool_id}/undo", {"plan": DIGEST}
-        for scopes in ((Scope.AGENT,), (Scope.AGENT, Scope.CHAT, Scope.APPROVE, Scope.EXECUTE)):
+        for scopes in ((Scope.AGENT,), (Scope.AGENT, Scope.CHAT, Scope.APPROVE)):
             agent = server.user("alice", scopes)
             assert (await agent.get(path)).status == 403
             refused = await agent.post(path, body)

@@ -7,6 +7,7 @@ import pytest
 
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.states import AgentMode, ApprovalStatus, ErrorType, ExecutionStatus
+from byleave.store import ExecutionRow
 from byleave.store.calls import Clearance, Refusal
 from byleave.store.history import HistoryFilter
 from byleave.store.questions import Question
@@ -187,6 +188,18 @@ async def test_a_call_refused_three_times_by_a_person_is_not_asked_again(records
     assert "three times" in (fourth.error or "")
 
 
+async def test_three_refusals_hold_for_an_hour_and_for_the_agent_that_asked(records: Records) -> None:
+    async def begin(agent: str) -> ExecutionRow:
+        return await records.store.executions.begin(records.call(agent_id=agent), ASK, client_id="c1")
+
+    for _ in range(3):
+        await decide(records, (await begin("one")).approval_id, approve=False)
+    assert (await begin("one")).error_type is ErrorType.REFUSED
+    assert (await begin("two")).status == "AWAITING_APPROVAL"
+    records.clock.turn(3601)
+    assert (await begin("one")).status == "AWAITING_APPROVAL"
+
+
 async def test_timeouts_do_not_count_as_refusals(records: Records) -> None:
     for _ in range(4):
         asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
@@ -238,7 +251,7 @@ async def test_a_result_from_another_client_is_refused(records: Records) -> None
     running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
     with pytest.raises(ConflictError, match="another client"):
         await settle(records, running.id, client_id="c2")
-    assert (await settle(records, running.id, client_id=None)).status == "COMPLETED"
+    assert (await settle(records, running.id, client_id="c1")).status == "COMPLETED"
 
 
 async def test_a_result_for_a_call_that_waits_for_approval_changes_nothing(records: Records) -> None:
@@ -329,6 +342,7 @@ async def test_output_pieces_arrive_once_and_only_while_it_runs(records: Records
             running.id,
             user_id="alice",
             project_id=records.project.id,
+            client_id="c1",
             stream="stdout",
             text=f"{sequence}\n",
             sequence=sequence,

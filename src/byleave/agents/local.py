@@ -13,7 +13,7 @@ from typing import Any
 
 from byleave.bus import Presence
 from byleave.executor import Caller, ToolExecutor
-from byleave.protocol.calling import id_of_call
+from byleave.protocol.calling import id_of_call, key_scope
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.executions import ToolResponse
 from byleave.store import SessionRow, Store
@@ -48,8 +48,10 @@ class LocalCaller:
             return await self.wait(response.tool_id)
         except asyncio.CancelledError:
             # By its key and not by the response: cancelled while it begins, the call may be on record all the same.
+            session = self._session
+            scope = self._caller.run_id or key_scope(session.user_id, session.project_id, session.id)
             with suppress(NotFound):
-                await asyncio.shield(self.cancel(id_of_call(self._caller.run_id or self._session.id, key)))
+                await asyncio.shield(self.cancel(id_of_call(scope, key)))
             raise
 
     async def cancel(self, tool_id: str) -> bool:

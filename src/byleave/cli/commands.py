@@ -137,24 +137,34 @@ def token(
     user: Annotated[str, typer.Option(metavar="NAME", help="Whose token it is.")],
     scope: Annotated[list[Scope] | None, typer.Option(help="What it may do; give it again for more.")] = None,
     days: Annotated[int | None, typer.Option(min=1, max=3650, help="How long it lasts; left out: 30 days.")] = None,
-    seconds: Annotated[int | None, typer.Option(min=1, help="How long it lasts, in seconds.")] = None,
+    seconds: Annotated[
+        int | None,
+        typer.Option(min=1, help="How long it lasts, in seconds; accepted 5 seconds longer, for clocks that differ."),
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="An agent's token: what people see and the record keeps of it.")
+    ] = None,
+    mode: Annotated[
+        AgentMode | None, typer.Option(help="The most this agent may do without asking; left out: sandbox.")
+    ] = None,
     save: Annotated[bool, typer.Option("--save", help="Also keep it for the other commands of this machine.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print a signed token.
 
     Signed with the server's secret: the one in BYLEAVE_SECRET, or the one kept in BYLEAVE_HOME. Without --scope: chat,
-    approve and execute, all that a person needs. A token with `agent` never approves.
+    approve and execute, all that a person needs. A token with `agent` never approves and never executes; each one is an
+    agent of its own, with its own conversation and grants.
 
     \b
     Example:
       byleave token --user alice
-      byleave token --user alice --scope agent --days 7
+      byleave token --user alice --agent nightly --days 7
     """
     with needs_server():
         from .tokens import print_token
 
-    print_token(user, scope or [], days=days, seconds=seconds, save=save, as_json=as_json)
+    print_token(user, scope or [], days=days, seconds=seconds, agent=agent, mode=mode, save=save, as_json=as_json)
 
 
 @app.command()

@@ -15,15 +15,13 @@ from .exits import ExitCode
 from .places import Place, find_place, project_to_watch, unknown_project
 from .stopping import on_stop
 
-AGENT = "mcp"
-
 
 async def serve_mcp(*, server_url: str | None, project_id: str | None, tools: list[str] | None) -> ExitCode:
     """Serve until the host closes stdin, or until stopped."""
     place = find_place(server_url)
     async with Client(place.server_url, place.token) as client:
         project_id = await _check(client, place, project_id)
-        serving = asyncio.create_task(serve_stdio(client.agent(project_id, name=AGENT), tools=tools or None))
+        serving = asyncio.create_task(serve_stdio(client.agent(project_id), tools=tools or None))
         with on_stop(lambda: _stop(serving)):
             await asyncio.wait({serving})
     if not serving.cancelled():

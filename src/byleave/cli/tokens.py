@@ -1,12 +1,12 @@
 """`byleave token`: a signed token for a person, a machine or an agent.
 
 Signed with the server's own secret, so it works only where that secret can be read. An agent's token that could also
-approve is never made: an agent would then answer its own questions.
+approve or execute is never made: an agent would then answer its own questions, or report its own results.
 """
 
 import typer
 
-from byleave.protocol.states import Scope
+from byleave.protocol.states import AgentMode, Scope
 from byleave.server.auth import issue_token
 from byleave.settings import ServerSettings
 
@@ -19,20 +19,31 @@ DEFAULT_DAYS = 30
 
 
 def print_token(
-    user: str, scopes: list[Scope], *, days: int | None, seconds: int | None, save: bool, as_json: bool
+    user: str,
+    scopes: list[Scope],
+    *,
+    days: int | None,
+    seconds: int | None,
+    agent: str | None,
+    mode: AgentMode | None,
+    save: bool,
+    as_json: bool,
 ) -> None:
     """Print the token, and nothing else, on stdout."""
-    wanted = list(dict.fromkeys(scopes)) or list(DEFAULT_SCOPES)
-    if Scope.AGENT in wanted and Scope.APPROVE in wanted:
-        raise typer.BadParameter(
-            "an agent never approves its own requests, so `agent` and `approve` do not go together",
-            param_hint="--scope",
-        )
+    is_agents = agent is not None or mode is not None
+    wanted = list(dict.fromkeys(scopes)) or ([Scope.AGENT] if is_agents else list(DEFAULT_SCOPES))
+    if is_agents and Scope.AGENT not in wanted:
+        raise typer.BadParameter("--agent and --mode are for a token with the scope `agent`", param_hint="--scope")
+    for scope, never in ((Scope.APPROVE, "approves its own requests"), (Scope.EXECUTE, "executes its own calls")):
+        if Scope.AGENT in wanted and scope in wanted:
+            raise typer.BadParameter(
+                f"an agent never {never}, so `agent` and `{scope}` do not go together", param_hint="--scope"
+            )
     if days is not None and seconds is not None:
         raise typer.BadParameter("give --days or --seconds, not both", param_hint="--seconds")
     lifetime = seconds if seconds is not None else (days if days is not None else DEFAULT_DAYS) * DAY
     settings = read_settings(ServerSettings)
-    token = issue_token(settings, user, wanted, lifetime)
+    token = issue_token(settings, user, wanted, lifetime, agent=agent, mode=mode)
     if as_json:
         put_json({"token": token, "user": user, "scopes": [scope.value for scope in wanted], "seconds": lifetime})
     else:

@@ -19,8 +19,22 @@ CALLS = uuid.UUID("5a1d8a52-6f0e-4d3c-9a52-0d6f5a2f7c11")
 """Namespace of execution ids: the same call of the same run has the same id after a restart."""
 
 
+OWN_SESSION = "sess_agent_"
+"""How the id of a session begins that is one agent's own: no other agent may name it."""
+
+
+def own_session_id(user_id: str, project_id: str, agent_id: str) -> str:
+    """The session of an agent that runs elsewhere, in one project."""
+    return OWN_SESSION + uuid.uuid5(CALLS, f"{user_id}/{project_id}/{agent_id}").hex
+
+
+def key_scope(user_id: str, project_id: str, session_id: str) -> str:
+    """Where a key names one call: in its session. In an agent's own, the project: a renewed token begins another."""
+    return f"{user_id}/{project_id}" if session_id.startswith(OWN_SESSION) else session_id
+
+
 def id_of_call(scope: str, key: str) -> str:
-    """The execution of the call that has this key in this run, or else in this session."""
+    """The execution of the call that has this key in this run, or else in this `key_scope`."""
     return f"exec_{uuid.uuid5(CALLS, f'{scope}/{key}').hex}"
 
 

@@ -35,13 +35,19 @@ class ToolResponse(Word):
 class ExecuteRequest(Word):
     """A call from an agent that runs elsewhere (R7)."""
 
-    project_id: Identifier
+    project_id: Identifier | None = None
+    """May be left out where `session_id` tells it."""
     tool_name: str = Field(max_length=100)
     tool_params: JsonObject
     session_id: Identifier | None = None
+    """Left out: the agent's own session in the project."""
+    mode: AgentMode | None = None
+    """How much to ask, never wider than the token allows; left out: as the token says."""
     agent_id: Identifier | None = None
+    """Not used any more: an agent is called what its token says."""
     idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = None
-    """The same key in the same session names the same call: a repeated request never runs twice."""
+    """The same key in the same session names the same call: a repeated request never runs twice. Without a session_id
+    that holds in the whole project, whichever of the agent's tokens it comes with."""
 
 
 class Execution(Word):

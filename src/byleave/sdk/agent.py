@@ -15,11 +15,11 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from byleave.adapters.calls import UNREADABLE
-from byleave.protocol.calling import has_ended, id_of_call
+from byleave.protocol.calling import has_ended, id_of_call, key_scope
 from byleave.protocol.errors import ByleaveError, CallerError, ConflictError, NotFound, UnreachableError
 from byleave.protocol.events import FeedEvent, ToolFinished
 from byleave.protocol.executions import ExecuteRequest, Execution, ToolResponse
-from byleave.protocol.states import RESPONSE_STATUS
+from byleave.protocol.states import RESPONSE_STATUS, AgentMode
 from byleave.protocol.tools import ToolCatalogue
 
 if TYPE_CHECKING:
@@ -50,9 +50,14 @@ class Agent:
         *,
         name: str | None = None,
         session_id: str | None = None,
+        mode: AgentMode | None = None,
         client: "Client | None" = None,
     ) -> None:
-        """`client`: a connection to share; else one is made from the URL and token, and closed with the agent."""
+        """`client`: a connection to share; else one is made from the URL and token, and closed with the agent.
+
+        `mode`: how much its calls ask, never wider than the token allows. `name` is for your own use: what people see
+        and the record keeps is the name in the token.
+        """
         if project_id is None:
             raise CallerError("An agent needs a project.", hint="pass project_id; `Client.projects()` lists them")
         if client is None:
@@ -64,6 +69,7 @@ class Agent:
         self.project_id = project_id
         self.session_id = session_id
         self.name = name
+        self.mode = mode
         self._longest = WAIT_SECONDS
 
     async def __aenter__(self) -> Self:
@@ -99,7 +105,7 @@ class Agent:
                 tool_name=tool_name[:LONGEST_NAME],  # no tool has a longer one: the gate says so
                 tool_params=dict(tool_params),
                 session_id=self.session_id,
-                agent_id=self.name,
+                mode=self.mode,
                 idempotency_key=key,
             )
         except ValidationError as error:
@@ -149,7 +155,7 @@ class Agent:
             # It runs without having asked anybody, and the server answers only at its end: found by its key.
             recent = await self._client.api.history({"project_id": self.project_id, "limit": RECENT_CALLS})
             for one in recent.executions:
-                if one.id == id_of_call(one.session_id, key):
+                if one.id == id_of_call(key_scope(one.user_id, one.project_id, one.session_id), key):
                     await self.cancel(one.id)
         response = await starting
         if not has_ended(response):

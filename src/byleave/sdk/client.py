@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 from byleave.client import ServerApi, load_token
 from byleave.protocol.chat import Project
 from byleave.protocol.errors import ConfigurationError, NotFound, UnreachableError
+from byleave.protocol.states import AgentMode
 from byleave.settings import ClientSettings
 
 from .agent import Agent
@@ -81,9 +82,16 @@ class Client:
             raise NotFound(problem, hint=f"There are: {known}.")
         return found[0]
 
-    def agent(self, project_id: str, *, name: str | None = None, session_id: str | None = None) -> Agent:
-        """An agent of a project. `name` is what people see and the record keeps as who asked."""
-        return Agent(project_id=project_id, client=self, name=name, session_id=session_id)
+    def agent(
+        self,
+        project_id: str,
+        *,
+        name: str | None = None,
+        session_id: str | None = None,
+        mode: AgentMode | None = None,
+    ) -> Agent:
+        """An agent of a project."""
+        return Agent(project_id=project_id, client=self, name=name, session_id=session_id, mode=mode)
 
     async def persist(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """Ask again while the server cannot be reached, until patience ends. Only for what may be asked twice."""

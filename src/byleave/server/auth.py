@@ -1,11 +1,13 @@
 """Who is asking: tokens verified, made and remembered.
 
 The user comes from a signed token and from nowhere else. A token must say who (`sub`) and until when (`exp`); what it
-may do is in `scope`. An agent's token never approves, whatever else it carries. Tokens are never logged; verified ones
-are remembered by their digest until they expire.
+may do is in `scope`. An agent's token never approves, whatever else it carries, and never executes: such a token is
+neither made nor accepted. An agent is its token: its name and the most its mode may be are claims of it. Tokens are
+never logged; verified ones are remembered by their digest until they expire.
 """
 
 import hashlib
+import re
 import secrets
 import time
 from collections.abc import Iterable, Sequence
@@ -15,7 +17,7 @@ from typing import Any
 import jwt
 
 from byleave.protocol.errors import ConfigurationError, RefusedError
-from byleave.protocol.states import Scope
+from byleave.protocol.states import AgentMode, Scope
 from byleave.settings import ServerSettings
 
 from .keys import KeySource, SharedSecret, key_source, server_secret
@@ -32,6 +34,11 @@ TOKEN_HINT = "Make one with `byleave token --user NAME` on the server."  # noqa:
 PAGE_SCOPES = (Scope.CHAT, Scope.APPROVE)
 SESSION_USE = "page"
 DECIDES = frozenset({Scope.APPROVE})
+ASKS_AND_ACTS = frozenset({Scope.AGENT, Scope.EXECUTE})
+"""Who has both would report the results of its own calls."""
+AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+NUMBER_DIGITS = 12
+PROGRAM = "program"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,13 @@ class Principal:
 
     user_id: str
     scopes: frozenset[Scope]
+    token: str
+    """Tells this token from every other: the SHA-256 of what is signed, since a signature may have two spellings."""
+    agent_id: str
+    """Who calls tools with this token: of an agent the name its `agent` claim gives it and which token it is. A
+    person's own programs are one, whichever of the person's tokens they have."""
+    mode: AgentMode = AgentMode.SANDBOX
+    """The most an agent with this token may do without asking."""
     token_id: str | None = None
     expires_at: float | None = None
     """When the token ends, in seconds since 1970."""
@@ -52,6 +66,10 @@ class Principal:
     def may_approve(self) -> bool:
         return Scope.APPROVE in self.scopes and Scope.AGENT not in self.scopes
 
+    def bounded(self, mode: AgentMode | None) -> AgentMode:
+        """The mode of a call: as wanted, never wider than this token's; left out, this token's own."""
+        return self.mode if mode is None or self.mode is AgentMode.SANDBOX else mode
+
     def require(self, any_of: frozenset[Scope]) -> None:
         """One of these scopes, or RefusedError."""
         if any_of == DECIDES and Scope.AGENT in self.scopes:
@@ -63,13 +81,10 @@ class Principal:
             wanted = " or ".join(f"`{scope}`" for scope in sorted(any_of))
             raise RefusedError(f"This needs a token with the scope {wanted}.", hint=TOKEN_HINT)
 
-    def refuse_agent(self, what: str) -> None:
-        """What a person decides by is never an agent's to say, whatever else its token carries."""
-        if Scope.AGENT in self.scopes:
-            raise RefusedError(
-                f"An agent's token can never say {what}.",
-                hint="Connect the client with a token that has the scope `execute` and not `agent`.",
-            )
+    @property
+    def actor(self) -> str:
+        """Who the record names for what is done with this token."""
+        return f"agent:{self.agent_id}" if Scope.AGENT in self.scopes else f"user:{self.user_id}"
 
 
 class TokenVerifier:
@@ -100,7 +115,7 @@ class TokenVerifier:
             del self._known[digest]
         key, algorithm = await self._source.key_for(token)
         claims = self._claims(token, key, algorithm)
-        principal = _principal(claims)
+        principal = _principal(claims, token)
         if self._session:
             principal = replace(principal, sign_ins=_sign_ins(claims), page_key=_page_key(claims))
         if len(self._known) >= MOST_REMEMBERED:
@@ -138,14 +153,33 @@ def session_verifier(settings: ServerSettings) -> TokenVerifier:
     return TokenVerifier(SharedSecret(server_secret(settings)), session=True)
 
 
-def issue_token(settings: ServerSettings, user: str, scopes: Iterable[Scope], seconds: float) -> str:
-    """A token signed with the server's secret."""
+def issue_token(
+    settings: ServerSettings,
+    user: str,
+    scopes: Iterable[Scope],
+    seconds: float,
+    *,
+    agent: str | None = None,
+    mode: AgentMode | None = None,
+) -> str:
+    """A token signed with the server's secret. `agent`, `mode`: an agent's name, and the most its mode may be."""
+    scopes = list(scopes)
+    if ASKS_AND_ACTS.issubset(scopes):
+        raise ConfigurationError(
+            "An agent's token never executes: `agent` and `execute` do not go together.",
+            hint="Make one token for the agent and one for the client.",
+        )
+    if agent is not None and not AGENT_NAME.fullmatch(agent):
+        raise ConfigurationError(
+            f"{agent!r} is no name for an agent.", hint="Use letters, digits, `.`, `-` and `_`, at most 40."
+        )
     if settings.jwks_url or settings.public_key:
         raise ConfigurationError(
             "This server's tokens come from your identity provider.",
             hint="Get one there, or leave BYLEAVE_JWKS_URL and BYLEAVE_PUBLIC_KEY out.",
         )
     claims = _claims_for(user, scopes, seconds)
+    claims |= {name: value for name, value in (("agent", agent), ("mode", mode)) if value is not None}
     if settings.token_audience:
         claims["aud"] = settings.token_audience
     if settings.token_issuer:
@@ -157,7 +191,7 @@ def issue_session(settings: ServerSettings, user: str, seconds: float, *, key: s
     """What the page's cookie holds: chat and approve, nothing else, and only together with this key. `led_by`: the
     sign-ins that asked for its link."""
     claims = _claims_for(user, PAGE_SCOPES, seconds) | {"use": SESSION_USE}
-    claims |= {"jti": secrets.token_hex(16), "led_by": list(led_by), "key": key_digest(key)}
+    claims |= {"led_by": list(led_by), "key": key_digest(key)}
     return jwt.encode(claims, server_secret(settings), algorithm="HS256")
 
 
@@ -167,7 +201,9 @@ def _claims_for(user: str, scopes: Iterable[Scope], seconds: float) -> dict[str,
             f"{user!r} cannot be a user's name.", hint=f"Use 1 to {LONGEST_USER} printable characters."
         )
     now = int(time.time())
-    return {"sub": user, "scope": " ".join(scopes), "iat": now, "exp": now + max(1, int(seconds))}
+    # The `jti` makes two tokens of the same second two.
+    made = {"jti": secrets.token_hex(16), "iat": now, "exp": now + max(1, int(seconds))}
+    return {"sub": user, "scope": " ".join(scopes), **made}
 
 
 def is_user_id(value: object) -> bool:
@@ -192,7 +228,7 @@ def _page_key(claims: dict[str, Any]) -> str:
     return digest
 
 
-def _principal(claims: dict[str, Any]) -> Principal:
+def _principal(claims: dict[str, Any], token: str) -> Principal:
     user = claims["sub"]
     if not is_user_id(user):
         raise Unauthenticated("The token's `sub` cannot name a user.", hint=TOKEN_HINT)
@@ -202,6 +238,22 @@ def _principal(claims: dict[str, Any]) -> Principal:
         names = [*written]
     # Scopes of other systems may be in there too; they mean nothing here.
     scopes = frozenset(Scope(name) for name in names if isinstance(name, str) and name in Scope.__members__.values())
-    token_id = claims.get("jti")
-    named = token_id if isinstance(token_id, str) else None
-    return Principal(user, scopes, named, float(claims["exp"]))
+    if scopes >= ASKS_AND_ACTS:
+        raise RefusedError(
+            "This token is an agent's and a client's at once, so it opens nothing.",
+            hint="Use one token with `agent` for the agent and one with `execute` for the client.",
+        )
+    signed = hashlib.sha256(token.rpartition(".")[0].encode()).hexdigest()
+    name, token_id = claims.get("agent"), claims.get("jti")
+    if not isinstance(name, str) or not AGENT_NAME.fullmatch(name):
+        name = "agent"
+    return Principal(
+        user,
+        scopes,
+        signed,
+        # Never the name alone: a second token of that name is another agent, and none is called like one of ours.
+        f"{name}-{signed[:NUMBER_DIGITS]}" if Scope.AGENT in scopes else PROGRAM,
+        AgentMode.FULL if claims.get("mode") == AgentMode.FULL else AgentMode.SANDBOX,
+        token_id if isinstance(token_id, str) else None,
+        float(claims["exp"]),
+    )

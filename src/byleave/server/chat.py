@@ -45,8 +45,8 @@ class RunsQuery(Word):
 
 async def create_project(request: Request) -> Response:
     body = await read_body(request, ProjectBody, printable=True)
-    chat, user_id = parts_of(request).store.chat, principal_of(request).user_id
-    project = await chat.create_project(user_id, body.name, if_none=body.if_none)
+    chat, principal = parts_of(request).store.chat, principal_of(request)
+    project = await chat.create_project(principal.user_id, body.name, if_none=body.if_none, actor=principal.actor)
     return JsonAnswer(project.to_wire(), 201)
 
 
@@ -79,6 +79,7 @@ async def post_message(request: Request) -> Response:
         mode=body.mode or (agent.mode if principal.may_approve else AgentMode.SANDBOX),
         agent=agent.name,
         key=_key(body),
+        actor=principal.actor,
     )
     accepted = MessageAccepted(message_id=posted.message_id, session_id=posted.session_id, run_id=posted.run_id)
     return JsonAnswer(accepted, 202)
@@ -222,9 +223,10 @@ ROUTES = (
         "/my/projects/{project_id}/chat/runs/{run_id}/cancel",
         cancel_run,
         "Stop a run",
-        "Stops the agent's run and calls off everything it has open.",
+        "Stops the agent's run and calls off everything it has open. Never open to an agent's token.",
         "chat",
         CHAT,
+        people_only=True,
         answer="Cancelled",
         errors=(404, 409, 503),
     ),

@@ -32,8 +32,6 @@ from .streams import Reader
 
 log = structlog.stdlib.get_logger(__name__)
 
-AGENT = "mcp"
-"""Who asked, as people see it and the record keeps it."""
 PROJECT = "byleave.mcp.project"
 SESSIONS_PER_USER = 32
 IDLE_SECONDS = 30 * 60
@@ -79,8 +77,9 @@ class McpSessions:
         """Who calls: from the request that carried this very message, not from the session it belongs to."""
         scope = cast(Request, context.request).scope
         principal: Principal = scope["byleave.principal"]
-        session = await self._parts.executor.agent_session(principal.user_id, scope[PROJECT], None)
-        return _WatchedCaller(self._parts, session)
+        agent_id = principal.agent_id
+        session = await self._parts.executor.agent_session(principal.user_id, scope[PROJECT], None, agent_id)
+        return _WatchedCaller(self._parts, session, Caller(agent_id=agent_id, mode=principal.mode))
 
 
 @dataclass
@@ -156,8 +155,8 @@ class _Sent:
 class _WatchedCaller(LocalCaller):
     """A caller that can also tell what happens to a call, from the feed as its user may see it."""
 
-    def __init__(self, parts: Parts, session: SessionRow) -> None:
-        super().__init__(parts.executor, parts.store, parts.presence, session, Caller(agent_id=AGENT))
+    def __init__(self, parts: Parts, session: SessionRow, caller: Caller) -> None:
+        super().__init__(parts.executor, parts.store, parts.presence, session, caller)
         self._parts = parts
         self._of = session
 

@@ -99,6 +99,8 @@ async def stream(request: Request) -> Response:
     client = _client(principal, query, project_id, looks=looks)
     if client is not None and request.headers.get("byleave-editor") == "vscode":
         client = replace(client, editor="vscode")
+    if client is not None:
+        await parts_of(request).store.machines.connected(project_id, client.client_id, principal.token)
     reader = Reader(principal.user_id, project_id, client, last, told=_told(principal))
     return FeedResponse(await parts_of(request).sessions.open_feed(principal, reader))
 

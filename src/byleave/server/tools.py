@@ -18,7 +18,7 @@ from byleave.executor import Caller
 from byleave.gate import mask_text
 from byleave.protocol.approvals import Decision
 from byleave.protocol.chat import Cancelled
-from byleave.protocol.errors import NotFound
+from byleave.protocol.errors import NotFound, RefusedError
 from byleave.protocol.executions import (
     Begun,
     CompletedReport,
@@ -37,6 +37,7 @@ from byleave.protocol.states import ExecutionStatus, RiskLevel, Scope
 from byleave.protocol.tools import tool_catalogue
 from byleave.protocol.values import Identifier, Word
 from byleave.store import ExecutionRow
+from byleave.store.executions import given_to_another
 from byleave.store.history import HistoryFilter
 
 from .bodies import read_body, read_query, read_union
@@ -70,18 +71,20 @@ class HistoryQuery(Word):
 
 
 async def execute(request: Request) -> Response:
-    parts, user_id = parts_of(request), principal_of(request).user_id
+    parts, principal = parts_of(request), principal_of(request)
     body = await read_body(request, ExecuteRequest)
-    if not await parts.store.chat.owns(user_id, body.project_id):
+    if body.project_id is not None and not await parts.store.chat.owns(principal.user_id, body.project_id):
         raise no_project(body.project_id)
-    session = await parts.executor.agent_session(user_id, body.project_id, body.session_id)
+    session = await parts.executor.agent_session(
+        principal.user_id, body.project_id, body.session_id, principal.agent_id
+    )
     async with parts.until_closing(GOES_ON):
         with telemetry.called_from(_caller_of(request)):
             row = await parts.executor.call(
                 body.tool_name,
                 body.tool_params,
                 session,
-                caller=Caller(agent_id=body.agent_id, key=body.idempotency_key),
+                caller=Caller(agent_id=principal.agent_id, mode=principal.bounded(body.mode), key=body.idempotency_key),
                 until_asked=True,
                 seconds=parts.settings.max_wait_seconds,
             )
@@ -97,7 +100,7 @@ async def post_result(request: Request) -> Response:
         report,
         user_id=principal_of(request).user_id,
         project_id=request.path_params["project_id"],
-        client_id=_client_of(request),
+        client_id=await client_of(request),
     )
     if began:
         place = telemetry.place_of_client(row.id, row.run_id)
@@ -112,6 +115,7 @@ async def post_output(request: Request) -> Response:
         request.path_params["tool_id"],
         user_id=principal_of(request).user_id,
         project_id=request.path_params["project_id"],
+        client_id=await client_of(request),
         stream=chunk.stream,
         text=mask_text(chunk.text),
         sequence=chunk.sequence,
@@ -141,14 +145,13 @@ async def post_begin(request: Request) -> Response:
 
 
 async def post_inspection(request: Request) -> Response:
-    principal_of(request).refuse_agent("what a call would run")
     inspection = await read_body(request, Inspection)
     await parts_of(request).executor.inspected(
         request.path_params["tool_id"],
         inspection,
         user_id=principal_of(request).user_id,
         project_id=request.path_params["project_id"],
-        client_id=_client_of(request),
+        client_id=await client_of(request),
     )
     return Response(status_code=204)
 
@@ -185,15 +188,17 @@ async def history(request: Request) -> Response:
 
 
 async def cancel_tool(request: Request) -> Response:
-    parts, user_id = parts_of(request), principal_of(request).user_id
+    parts, principal = parts_of(request), principal_of(request)
     store = parts.store
     tool_id: str = request.path_params["tool_id"]
     project_id = request.path_params.get("project_id")
-    row = await store.executions.get(tool_id, user_id=user_id)
+    row = await store.executions.get(tool_id, user_id=principal.user_id)
     if project_id not in (None, row.project_id):
         raise NotFound(f"No execution {tool_id!r}.", hint="See `GET /my/tools/history` for yours.")
+    if Scope.AGENT in principal.scopes and (row.run_id is not None or row.agent_id != principal.agent_id):
+        raise RefusedError("An agent calls off its own calls only.", hint="The person, or who made the call, can.")
     row = await store.executions.cancel(
-        tool_id, user_id=user_id, actor=f"user:{user_id}", connected=parts.presence.connected()
+        tool_id, user_id=principal.user_id, actor=principal.actor, connected=parts.presence.connected()
     )
     message = "Called off." if row.status.ended else "The client was told to stop it."
     return JsonAnswer(Cancelled(success=True, message=message))
@@ -229,15 +234,45 @@ def _caller_of(request: Request) -> telemetry.Place | None:
     return telemetry.arriving(given[0]) if len(given) == 1 else None
 
 
-def _client_of(request: Request) -> str | None:
+async def client_of(request: Request) -> str:
+    """The client that reports; without the header the one the call was given to, if the token is that client's."""
+    parts, principal = parts_of(request), principal_of(request)
     client_id = request.headers.get("byleave-client")
-    if client_id is not None and not IDENTIFIER.fullmatch(client_id):
-        raise WrongForm("The header Byleave-Client is not a client's id.", hint="Send the id of the stream's `client`.")
-    return client_id
+    if client_id is not None:
+        if not IDENTIFIER.fullmatch(client_id):
+            hint = "Send the id of the stream's `client`."
+            raise WrongForm("The header Byleave-Client is not a client's id.", hint=hint)
+        if await _speaks_for(request, client_id):
+            return client_id
+    row = await parts.store.executions.get(request.path_params["tool_id"], user_id=principal.user_id)
+    if client_id is not None and client_id != row.client_id:
+        raise given_to_another(row)
+    if row.client_id is None:  # nobody was told anything, so there is nothing to report
+        return ""
+    if client_id is not None or not await _speaks_for(request, row.client_id):
+        raise RefusedError(
+            "Only the client that was told to execute a call may report on it.",
+            hint="Report with the token the client's stream was opened with; with a new token open the stream first.",
+        )
+    return row.client_id
 
 
-_CLIENT_HEADER = (("Byleave-Client", "Which client reports; only the one that got the signal may."),)
-_CANCEL = "At once when it has not started; when it runs, its client is told to stop it and reports what happened."
+async def _speaks_for(request: Request, client_id: str) -> bool:
+    token, project_id = principal_of(request).token, request.path_params["project_id"]
+    return await parts_of(request).store.machines.speaks_for(project_id, client_id, token)
+
+
+_CLIENT_HEADER = (
+    (
+        "Byleave-Client",
+        "Which client reports: only the one that got the signal may, with a token it has opened its stream with. "
+        "Needed where several clients share a token.",
+    ),
+)
+_CANCEL = (
+    "At once when it has not started; when it runs, its client is told to stop it and reports what happened. An "
+    "agent's token calls off its own calls only."
+)
 
 ROUTES = (
     Route(
@@ -282,8 +317,9 @@ ROUTES = (
         "tools",
         EXECUTE,
         body="OutputChunk",
+        headers=_CLIENT_HEADER,
         status=204,
-        errors=(400, 404, 413, 415, 503),
+        errors=(400, 404, 409, 413, 415, 503),
         quiet=True,
     ),
     Route(

@@ -18,6 +18,7 @@ from byleave.protocol.errors import ConflictError, NotFound, RefusedError
 from byleave.protocol.states import Scope
 from byleave.protocol.values import new_id
 from byleave.store import ExecutionRow
+from byleave.store.executions import given_to_another
 
 from .bodies import read_body
 from .isolation import IDENTIFIER
@@ -118,7 +119,6 @@ async def undo(request: Request) -> Response:
 
 async def post_undo_report(request: Request) -> Response:
     principal, parts = principal_of(request), parts_of(request)
-    principal.refuse_agent("what an undo would do")
     if len(await request.body()) > MAX_REPORT_BYTES:
         raise TooLarge("The report is too large.", hint="Leave texts out; say so in each `note`.")
     report = await read_body(request, UndoReport)
@@ -244,18 +244,14 @@ def _files_of(report: UndoReport) -> int:
 
 
 def _check_client(request: Request, row: ExecutionRow) -> None:
-    """Unlike with results, the header is needed: nobody else can know what was there."""
+    """Unlike with results, the header is needed; who got no request does not know its id, whatever the header says."""
     client_id = request.headers.get("byleave-client")
     if client_id is None or not IDENTIFIER.fullmatch(client_id):
         raise WrongForm(
             "The header Byleave-Client is missing, or is not a client's id.", hint="Say which client it is."
         )
     if client_id != row.client_id:
-        raise ConflictError(
-            "This execution was given to another client.",
-            state=row.status.value,
-            hint="Only the client that was asked may report.",
-        )
+        raise given_to_another(row)
 
 
 _ASKS = "The machine that ran the call is asked; it must be connected, or the answer is a 409 that says so."

@@ -1,7 +1,8 @@
 """What answers in a person's place, inside the transaction that would ask.
 
-A call refused three times stays refused; nobody is asked more than they can answer; and a grant of the session lets a
-call go that it covers. Checked in this order: what a person refused comes before what a person granted.
+A call refused three times stays refused for a while; nobody is asked more than they can answer; and a grant of the
+session lets a call go that it covers. Checked in this order: what a person refused comes before what a person granted.
+What was said to one agent holds for no other.
 """
 
 from byleave.protocol.states import ErrorType
@@ -10,17 +11,19 @@ from . import grants
 from .calls import Clearance, NewExecution, Refusal
 from .database import Database, Transaction
 from .ledger import Ledger
+from .moves import later
 from .records import ExecutionRow, SessionRow
 
 MAX_WAITING = 200
 """Most questions that may wait for one user: nobody answers more, and an agent could ask without end."""
 
 REFUSALS_BEFORE_SILENCE = 3
-"""After so many refusals of the same call by a person in a session, it is refused without asking."""
-
+"""After so many refusals of an agent's same call by a person in a session, it is refused without asking."""
+REFUSALS_COUNT_SECONDS = 3600
+"""How long a refusal counts: a session may never end, and people change their minds."""
 
 _NOT_AGAIN = Refusal(
-    "A person refused this same call three times in this session; it is not asked again.", ErrorType.REFUSED
+    "A person refused this same call three times within the hour; it is not asked again for now.", ErrorType.REFUSED
 )
 
 
@@ -32,7 +35,7 @@ def answered(
     bound: dict[str, str],
 ) -> Refusal | Clearance | None:
     """The answer that already holds for a call, or None when a person must be asked."""
-    if _refused_too_often(transaction, call.session_id, digest):
+    if _refused_too_often(transaction, call.session_id, digest, call.agent_id):
         return _NOT_AGAIN
     grant = grants.use_one(transaction, ledger, call, bound)
     if grant is not None:
@@ -66,12 +69,19 @@ def _too_many_wait(transaction: Transaction, user_id: str) -> bool:
     return row is not None and row["waiting"] >= MAX_WAITING
 
 
-def _refused_too_often(transaction: Transaction, session_id: str, digest: str) -> bool:
+def _refused_too_often(transaction: Transaction, session_id: str, digest: str, agent_id: str | None = None) -> bool:
+    """`agent_id`: only what this agent was refused."""
     # A write is the same call whatever it would replace: by its own digest, not by that of what was shown with it.
     row = transaction.one(
         "SELECT count(*) AS refusals FROM approvals AS a WHERE a.session_id = :session_id AND a.status = 'rejected' "
+        "AND a.decided_at > :since AND (:agent_id IS NULL OR a.agent_id = :agent_id) "
         "AND (a.digest = :digest OR EXISTS (SELECT 1 FROM tool_executions AS x WHERE x.approval_id = a.id "
         "AND x.tool_name = 'write_file' AND x.request_digest = :digest))",
-        {"session_id": session_id, "digest": digest},
+        {
+            "session_id": session_id,
+            "digest": digest,
+            "agent_id": agent_id,
+            "since": later(transaction.now, -REFUSALS_COUNT_SECONDS),
+        },
     )
     return row is not None and row["refusals"] >= REFUSALS_BEFORE_SILENCE

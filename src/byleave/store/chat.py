@@ -50,8 +50,10 @@ class Chat:
         # Owners never change, so a project once seen needs no second look. Bounded: cleared when it grows large.
         self._owners: dict[str, str] = {}
 
-    async def create_project(self, user_id: str, name: str, *, if_none: bool = False) -> ProjectRow:
-        """A new project. `if_none`: only for who has none yet; else their oldest."""
+    async def create_project(
+        self, user_id: str, name: str, *, if_none: bool = False, actor: str | None = None
+    ) -> ProjectRow:
+        """A new project. `if_none`: only for who has none yet; else their oldest. `actor`: left out, the user."""
 
         def work(transaction: Transaction) -> ProjectRow:
             if if_none and (known := _projects(transaction, user_id)):
@@ -62,7 +64,7 @@ class Chat:
             begin_chain(transaction, project.id)
             with Ledger(transaction, project.id) as ledger:
                 ledger.kept("projects", values)
-                ledger.audit("project_created", f"user:{user_id}", name=name)
+                ledger.audit("project_created", actor or f"user:{user_id}", name=name)
             return project
 
         return await self._database.write(work)
@@ -168,9 +170,11 @@ class Chat:
         mode: AgentMode,
         agent: str = CHAT_AGENT,
         key: MessageKey | None = None,
+        actor: str | None = None,
     ) -> Posted:
         """A user's message: stored, announced, and a run made ready for it. One that was sent before is answered with
-        what it became then."""
+        what it became then. `actor`: who the record names as its sender; left out, the user."""
+        sender = actor or f"user:{user_id}"
 
         def work(transaction: Transaction) -> Posted:
             before = None if key is None else sent_before(transaction, user_id, project_id, key)
@@ -191,7 +195,7 @@ class Chat:
                 _add_run(transaction, ledger, session, run_id, content, mode, agent)
                 if key is not None:
                     remember(transaction, user_id, project_id, key, message_id)
-                ledger.audit("message", f"user:{user_id}", session=session.id, run=run_id, mode=mode.value, agent=agent)
+                ledger.audit("message", sender, session=session.id, run=run_id, mode=mode.value, agent=agent)
             transaction.hint(RUNS_TOPIC)
             return Posted(message_id, session.id, run_id)
 

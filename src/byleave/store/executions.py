@@ -237,7 +237,7 @@ class Executions:
         *,
         user_id: str,
         project_id: str,
-        client_id: str | None,
+        client_id: str,
         result: str | None,
         result_hash: str,
         error: str | None = None,
@@ -251,12 +251,8 @@ class Executions:
 
         def work(transaction: Transaction) -> ExecutionRow:
             execution = _own(transaction, execution_id, user_id, project_id)
-            if client_id and execution.client_id and client_id != execution.client_id:
-                raise ConflictError(
-                    "This execution was given to another client.",
-                    state=execution.status.value,
-                    hint="Only the client that got the signal may report its result.",
-                )
+            if execution.client_id is not None and client_id != execution.client_id:
+                raise given_to_another(execution)
             if execution.status.ended and execution.result_hash == result_hash:
                 return execution
             after = ExecutionStatus.FAILED if error is not None else ExecutionStatus.COMPLETED
@@ -283,12 +279,14 @@ class Executions:
         return await self._database.write(work, heavy=len(result or "") > HEAVY_CHARACTERS)
 
     async def append_output(
-        self, execution_id: str, *, user_id: str, project_id: str, stream: str, text: str, sequence: int
+        self, execution_id: str, *, user_id: str, project_id: str, client_id: str, stream: str, text: str, sequence: int
     ) -> bool:
         """A piece of output of a running command; False when it is a repeat or comes too late."""
 
         def work(transaction: Transaction) -> bool:
             execution = _own(transaction, execution_id, user_id, project_id)
+            if execution.client_id is not None and client_id != execution.client_id:
+                raise given_to_another(execution)
             if execution.status is not ExecutionStatus.EXECUTING or sequence < execution.output_seq:
                 return False
             transaction.change(
@@ -466,6 +464,14 @@ class Executions:
         moves.signal(ledger, row, transaction.now)
         transaction.hint(moves.DEADLINES_TOPIC, deadline)
         return row
+
+
+def given_to_another(execution: ExecutionRow) -> ConflictError:
+    return ConflictError(
+        "This execution was given to another client.",
+        state=execution.status.value,
+        hint="Only the client that got the signal may report on it.",
+    )
 
 
 def _check_claim(transaction: Transaction, new: NewExecution) -> None:

@@ -256,7 +256,9 @@ def use_one(
     bound: Mapping[str, str] | None = None,
 ) -> GrantRow | None:
     """The grant of the session that covers this call, with the use counted; None when a person must be asked."""
-    grants = _in_force(transaction, call.session_id, call.user_id, in_chat=call.run_id is not None)
+    in_chat = call.run_id is not None
+    agent_id = None if in_chat else call.agent_id
+    grants = _in_force(transaction, call.session_id, call.user_id, in_chat=in_chat, agent_id=agent_id)
     asked = asked_of(call, bound_of(call) if bound is None else bound, transaction) if grants else None
     grant = None if asked is None else _covering(transaction, grants, asked)
     return None if grant is None else _count(transaction, ledger, grant, call.id)
@@ -269,13 +271,23 @@ def would_use(transaction: Transaction, session: SessionRow, asked: Asked) -> Gr
     return _covering(transaction, grants, asked)
 
 
-def _in_force(transaction: Transaction, session_id: str, user_id: str, *, in_chat: bool) -> list[GrantRow]:
+def _in_force(
+    transaction: Transaction, session_id: str, user_id: str, *, in_chat: bool, agent_id: str | None = None
+) -> list[GrantRow]:
+    """`agent_id`: only those given to this agent."""
     rows = transaction.all(
         f"SELECT {GRANT_COLUMNS} FROM grants WHERE session_id = :session_id AND user_id = :user_id "  # noqa: S608 - column names are ours
-        f"AND in_chat = :in_chat AND {ACTIVE} "
+        f"AND in_chat = :in_chat AND {ACTIVE} AND (:agent_id IS NULL OR "
+        "EXISTS (SELECT 1 FROM approvals AS a WHERE a.id = grants.approval_id AND a.agent_id = :agent_id)) "
         # A class before everything, so that the record names the narrower reason.
         "ORDER BY CASE WHEN rule IS NULL THEN 1 ELSE 0 END, created_at, id",
-        {"session_id": session_id, "user_id": user_id, "in_chat": in_chat, "now": transaction.now},
+        {
+            "session_id": session_id,
+            "user_id": user_id,
+            "in_chat": in_chat,
+            "agent_id": agent_id,
+            "now": transaction.now,
+        },
     )
     return [grant_row(row) for row in rows]
 

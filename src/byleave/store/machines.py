@@ -1,7 +1,8 @@
-"""What clients declared of their machines' rules, so that the server judges with them, also after a restart.
+"""What clients declared of their machines' rules, and the tokens they came with; both outlive a restart.
 
-The text is kept as it was declared; parsing it is the gate's. The client holds every call against its own copy again,
-so a stale or forged declaration here can cost a question or an error, never a run.
+Rules are kept as they were declared; parsing them is the gate's. The client holds every call against its own copy
+again, so a stale or forged declaration here can cost a question or an error, never a run. Tokens are kept by their
+digests: what a client reports is taken only from a token it has connected with.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,11 @@ from byleave.protocol.overview import Machine
 
 from .database import Database, Transaction
 from .ledger import Ledger
+from .moves import later
+
+KEPT_SECONDS = 30 * 24 * 3600
+"""How long after its last connection a client may report with that token."""
+MOST_REMEMBERED = 10_000
 
 
 def policy_topic(project_id: str) -> str:
@@ -23,6 +29,44 @@ class Machines:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._known: set[tuple[str, str, str]] = set()
+
+    async def connected(self, project_id: str, client_id: str, token: str) -> None:
+        """A client opened its stream with this token. A renewed token joins the older ones."""
+
+        def work(transaction: Transaction) -> None:
+            now = transaction.now
+            transaction.change(
+                "INSERT INTO client_tokens (project_id, client_id, token, seen_at) "
+                "VALUES (:project_id, :client_id, :token, :now) ON CONFLICT (project_id, client_id, token) "
+                "DO UPDATE SET seen_at = excluded.seen_at",
+                {"project_id": project_id, "client_id": client_id, "token": token, "now": now},
+            )
+            transaction.change(
+                "DELETE FROM client_tokens WHERE project_id = :project_id AND seen_at < :old",
+                {"project_id": project_id, "old": later(now, -KEPT_SECONDS)},
+            )
+
+        await self._database.write(work, relaxed=True)
+
+    async def speaks_for(self, project_id: str, client_id: str, token: str) -> bool:
+        """Whether this client has connected with this token: asked with every result."""
+        key = (project_id, client_id, token)
+        if key in self._known:
+            return True
+        found = await self._database.read(
+            lambda transaction: transaction.one(
+                "SELECT 1 FROM client_tokens WHERE project_id = :project_id AND client_id = :client_id "
+                "AND token = :token",
+                {"project_id": project_id, "client_id": client_id, "token": token},
+            )
+        )
+        if found is None:
+            return False
+        if len(self._known) >= MOST_REMEMBERED:
+            self._known.clear()
+        self._known.add(key)
+        return True
 
     async def declare(self, project_id: str, client_id: str, policy: str, *, digest: str) -> bool:
         """Keep what a client says of its rules; True when it differs from what was known."""

@@ -55,7 +55,7 @@ def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, quest
     row = transaction.one(
         f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE session_id = :session_id AND digest = :digest "  # noqa: S608 - column names are ours
         "AND user_id = :user_id AND status = 'pending' AND deadline > :now AND findings = :findings "
-        "AND network = :network AND coalesce(unseen, '-') = :unseen",
+        "AND network = :network AND coalesce(unseen, '-') = :unseen AND coalesce(agent_id, '') = :agent_id",
         {
             "session_id": execution.session_id,
             "digest": execution.digest,
@@ -65,6 +65,8 @@ def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, quest
             "findings": execution.findings,
             "network": execution.network,
             "unseen": "-" if changed is None else plain_json(changed),
+            # Who asks is part of what was shown.
+            "agent_id": execution.agent_id or "",
         },
     )
     if row is not None:

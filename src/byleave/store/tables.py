@@ -357,3 +357,14 @@ machines = Table(
     Column("declared_at", String(24), nullable=False),
     PrimaryKeyConstraint("project_id", "client_id"),
 )
+
+client_tokens = Table(
+    "client_tokens",
+    metadata,
+    # The tokens each client has connected with: what it reports is taken from no other.
+    Column("project_id", String(64), ForeignKey("projects.id"), nullable=False),
+    Column("client_id", String(64), nullable=False),
+    Column("token", String(64), nullable=False),  # its digest
+    Column("seen_at", String(24), nullable=False),
+    PrimaryKeyConstraint("project_id", "client_id", "token"),
+)

@@ -3,7 +3,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0007');
+INSERT INTO "alembic_version" VALUES('0008');
 CREATE TABLE approvals (
 	id VARCHAR(64) NOT NULL, 
 	user_id VARCHAR(200) NOT NULL, 
@@ -39,6 +39,14 @@ CREATE TABLE audit (
 	previous_hash VARCHAR(64) NOT NULL, 
 	hash VARCHAR(64) NOT NULL, 
 	CONSTRAINT pk_audit PRIMARY KEY (project_id, seq)
+);
+CREATE TABLE client_tokens (
+	project_id VARCHAR(64) NOT NULL, 
+	client_id VARCHAR(64) NOT NULL, 
+	token VARCHAR(64) NOT NULL, 
+	seen_at VARCHAR(24) NOT NULL, 
+	CONSTRAINT pk_client_tokens PRIMARY KEY (project_id, client_id, token), 
+	CONSTRAINT fk_client_tokens_project_id FOREIGN KEY(project_id) REFERENCES projects (id)
 );
 CREATE TABLE ended_sign_ins (
 	id VARCHAR(64) NOT NULL, 

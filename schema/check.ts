@@ -65,15 +65,15 @@ export function reported(report: ResultReport): string {
 
 export function ended(status: ExecutionStatus): boolean {
   switch (status) {
-    case "PENDING":
-    case "AWAITING_APPROVAL":
-    case "APPROVED":
-    case "EXECUTING":
+    case "pending":
+    case "awaiting_approval":
+    case "approved":
+    case "executing":
       return false;
-    case "COMPLETED":
-    case "REJECTED":
-    case "TIMEOUT":
-    case "FAILED":
+    case "completed":
+    case "rejected":
+    case "timeout":
+    case "failed":
       return true;
     default:
       return never(status);

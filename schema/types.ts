@@ -77,10 +77,10 @@ export type ApprovalScope2 = "once" | "class" | "session";
  */
 export type Scope = "chat" | "approve" | "execute" | "agent";
 /**
- * Where an execution stands.
+ * Where an execution stands. Lower case on the wire; the record's tables hold the names.
  */
 export type ExecutionStatus =
-  "PENDING" | "AWAITING_APPROVAL" | "APPROVED" | "EXECUTING" | "COMPLETED" | "REJECTED" | "TIMEOUT" | "FAILED";
+  "pending" | "awaiting_approval" | "approved" | "executing" | "completed" | "rejected" | "timeout" | "failed";
 export type FeedEvent =
   | ApprovalRequested
   | ApprovalDecided
@@ -103,9 +103,9 @@ export type FeedEvent =
   | ChatError;
 export type GrantStatus = "active" | "revoked" | "expired" | "used_up";
 /**
- * Where an agent's run stands.
+ * Where an agent's run stands. Lower case on the wire; the record's tables hold the names.
  */
-export type RunState = "READY" | "RUNNING" | "WAITING" | "DONE" | "FAILED";
+export type RunState = "ready" | "running" | "waiting" | "done" | "failed";
 /**
  * Where a rule comes from.
  */
@@ -442,7 +442,10 @@ export interface ApprovalRequested {
   suggestions: Suggestion[];
 }
 export interface ApproveBody {
-  decision?: "approved";
+  /**
+   * Said in so many words: an empty body approves nothing.
+   */
+  decision: "approved";
   scope?: ApprovalScope1;
   /**
    * With a scope beyond this call: its rule, end and number of uses.
@@ -493,7 +496,7 @@ export interface AuditEntry {
   at: string;
   actor: string;
   action: string;
-  execution_id: string | null;
+  tool_id: string | null;
   approval_id: string | null;
   detail: {
     [k: string]: unknown;
@@ -925,7 +928,7 @@ export interface ExecuteRequest {
  * The record of one call (D). Parameters and result have their secrets masked.
  */
 export interface Execution {
-  id: string;
+  tool_id: string;
   user_id: string;
   project_id: string;
   session_id: string;

@@ -1,17 +1,40 @@
 """Byleave lets AI agents act on a user's own machine, with the user's byleave."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .approvals import ApprovalManager
+    from .executor import ToolExecutor
+    from .gate import CommandValidator, RiskAssessor, ToolValidator
+    from .protocol.states import get_timeout_for_risk_level
     from .sdk import Agent, Client
 
-__all__ = ["Agent", "Client"]
+__all__ = [
+    "Agent",
+    "ApprovalManager",
+    "Client",
+    "CommandValidator",
+    "RiskAssessor",
+    "ToolExecutor",
+    "ToolValidator",
+    "get_timeout_for_risk_level",
+]
+
+_HOMES = {
+    "Agent": "sdk",
+    "ApprovalManager": "approvals",
+    "Client": "sdk",
+    "CommandValidator": "gate",
+    "RiskAssessor": "gate",
+    "ToolExecutor": "executor",
+    "ToolValidator": "gate",
+    "get_timeout_for_risk_level": "protocol.states",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """The SDK's names, imported when they are used: most of the package needs none of it."""
-    if name not in __all__:
+    """The public names, imported when they are used: most of the package needs none of them."""
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import sdk
-
-    return getattr(sdk, name)
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

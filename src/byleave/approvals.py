@@ -7,7 +7,7 @@ compare-and-set, not here. This module never decides by itself: no default, no a
 import asyncio
 import contextlib
 import json
-from typing import Any
+from typing import Any, Literal
 
 from byleave.bus import Bus, Presence
 from byleave.gate import cover_inert, describe, shown_params
@@ -30,7 +30,7 @@ from byleave.protocol.grants import (
     PastCall,
 )
 from byleave.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, ErrorType, RiskLevel
-from byleave.protocol.values import JsonObject
+from byleave.protocol.values import Id, JsonObject, id_text
 from byleave.protocol.verdicts import Finding, VerdictLevel, verdict_of
 from byleave.store import ApprovalRow, ExecutionRow, Store
 from byleave.store.approvals import Decided, NewApproval
@@ -65,15 +65,17 @@ class ApprovalManager:
 
     async def request_tool_approval(
         self,
-        user_id: str,
+        user_id: Id,
         tool_name: str,
         tool_params: dict[str, Any],
-        risk_level: RiskLevel,
+        risk_level: RiskLevel | str,
         timeout_seconds: int,
-        agent_id: str | None = None,
-        session_id: str | None = None,
+        agent_id: Id | None = None,
+        session_id: Id | None = None,
     ) -> ApprovalRequest:
         """Ask about a call. Without a session the question goes to the user's first project."""
+        user_id, risk_level = str(user_id), RiskLevel(risk_level)
+        session_id = None if session_id is None else id_text("sess", session_id)
         project_id = await self._project_for(user_id, session_id)
         level = VerdictLevel(risk_level.value)
         verdict = verdict_of([Finding(level=level, reason=f"Assessed {level}.", rule="approvals.requested")])
@@ -82,7 +84,7 @@ class ApprovalManager:
                 user_id=user_id,
                 project_id=project_id,
                 session_id=session_id,
-                agent_id=agent_id,
+                agent_id=None if agent_id is None else str(agent_id),
                 tool_name=tool_name,
                 tool_params=shown_params(tool_name, tool_params, cover_inert),
                 digest=call_digest(tool_name, tool_params, project_id),
@@ -93,17 +95,25 @@ class ApprovalManager:
         )
         return row.to_wire()
 
-    async def get_pending_approvals(self, user_id: str, project_id: str | None = None) -> list[ApprovalRequest]:
+    async def get_pending_approvals(self, user_id: Id, project_id: Id | None = None) -> list[ApprovalRequest]:
         """What waits for this user, oldest first."""
-        return [row.to_wire() for row in await self._store.approvals.pending(user_id, project_id)]
+        project = None if project_id is None else id_text("proj", project_id)
+        return [row.to_wire() for row in await self._store.approvals.pending(str(user_id), project)]
 
-    async def approve_tool(self, approval_id: str, user_id: str) -> bool:
-        """True when this answer was the one that counted; an earlier decision or a timeout makes it False."""
+    async def approve_tool(self, approval_id: Id, user_id: Id) -> bool:
+        """True when this answer was the one that counted; False after an earlier decision or a timeout, and when the
+        user has no such approval."""
         return await self._counts(approval_id, user_id, approve=True)
 
-    async def reject_tool(self, approval_id: str, user_id: str, reason: str | None = None) -> bool:
+    async def reject_tool(self, approval_id: Id, user_id: Id, reason: str | None = None) -> bool:
         """True when this answer was the one that counted."""
         return await self._counts(approval_id, user_id, approve=False, reason=reason)
+
+    async def confirm_approval(self, approval_id: Id, user_id: Id, decision: Literal["approved", "rejected"]) -> bool:
+        """`approve_tool` or `reject_tool`. Any other word decides nothing."""
+        if decision not in ("approved", "rejected"):
+            return False
+        return await self._counts(approval_id, user_id, approve=decision == "approved")
 
     async def decide(
         self,
@@ -253,8 +263,22 @@ class ApprovalManager:
         row, now = await self._store.grants.revoke(grant_id, user_id=user_id, actor=f"person:{user_id}")
         return row.to_wire(now)
 
-    async def wait_for_decision(self, approval_id: str, user_id: str) -> ApprovalRequest:
+    async def wait_for_approval(self, approval_id: Id, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - the sources' name
+        """True once a person, or a grant, said yes. False for a no, for no answer in time, and for what is unknown."""
+        approval_id = id_text("appr", approval_id)
+        asked = await self._store.approvals.load(approval_id)
+        if asked is None:
+            return False
+        try:
+            async with asyncio.timeout(timeout):
+                decided = await self.wait_for_decision(approval_id, asked.user_id)
+        except TimeoutError:
+            return False
+        return decided.status is ApprovalStatus.APPROVED
+
+    async def wait_for_decision(self, approval_id: Id, user_id: Id) -> ApprovalRequest:
         """Wait until it is decided, times out or is withdrawn."""
+        approval_id, user_id = id_text("appr", approval_id), str(user_id)
         news = asyncio.Event()
         stop = self._bus.listen(approval_topic(approval_id), lambda fact: news.set())
         try:
@@ -269,10 +293,10 @@ class ApprovalManager:
         finally:
             stop()
 
-    async def _counts(self, approval_id: str, user_id: str, *, approve: bool, reason: str | None = None) -> bool:
+    async def _counts(self, approval_id: Id, user_id: Id, *, approve: bool, reason: str | None = None) -> bool:
         try:
-            await self.decide(approval_id, user_id, approve=approve, reason=reason)
-        except ConflictError:
+            await self.decide(id_text("appr", approval_id), str(user_id), approve=approve, reason=reason)
+        except (ConflictError, NotFound):
             return False
         return True
 

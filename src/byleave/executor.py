@@ -33,9 +33,9 @@ from byleave.protocol.digests import call_digest, plain_json
 from byleave.protocol.errors import CallerError, ConfigurationError, ConflictError, NotFound
 from byleave.protocol.executions import CompletedReport, FailedReport, ToolResponse
 from byleave.protocol.inspections import Inspection
-from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus
+from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, ResponseStatus
 from byleave.protocol.tools import TOOLS
-from byleave.protocol.values import moment, new_id
+from byleave.protocol.values import Id, id_text, moment, new_id
 from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.settings import ServerSettings
 from byleave.store import STORAGE_ERRORS, ExecutionRow, SessionRow, Store
@@ -116,7 +116,7 @@ class ToolExecutor:
         self,
         tool_name: str,
         tool_params: Mapping[str, Any],
-        session_id: str,
+        session_id: Id,
         *,
         caller: Caller = CHAT_AGENT,
         seconds: float | None = None,
@@ -125,7 +125,17 @@ class ToolExecutor:
 
         With `seconds`, come back after them with how it then stands; it goes on all the same.
         """
-        session = await self._session(session_id)
+        try:
+            session = await self._session(id_text("sess", session_id))
+        except NotFound as error:  # whose record it would go to nobody knows
+            return ToolResponse(
+                tool_id=new_id("exec"),
+                tool_name=tool_name,
+                status=ResponseStatus.FAILED,
+                error=error.message,
+                error_type=ErrorType.INVALID,
+                hint=error.hint,
+            )
         return (await self.call(tool_name, tool_params, session, caller=caller, seconds=seconds)).to_response()
 
     async def call(

@@ -93,7 +93,7 @@ class Observer:
         )
 
     def _ended(self, row: ExecutionRow) -> None:
-        now, tool, outcome = time.time_ns(), telemetry.known_tool(row.tool_name), row.status.value.lower()
+        now, tool, outcome = time.time_ns(), telemetry.known_tool(row.tool_name), row.status.value
         error_type = row.error_type.value if row.error_type else None
         risk = row.risk_level.value
         telemetry.count("byleave.calls", tool=tool, risk=risk, outcome=outcome, error_type=error_type)
@@ -156,7 +156,7 @@ class Observer:
                 parent=None,
                 own=telemetry.place_of_run(run.id),
                 failed=state is RunState.FAILED,
-                outcome=state.value.lower(),
+                outcome=state.value,
                 mode=run.mode.value,
                 run_id=run.id,
                 session_id=run.session_id,

@@ -63,11 +63,11 @@ async def check_task(household: Household, server: ModelServer, reason: str = RE
     assert (household.workspace / "notes.md").read_text() == "hi"
     rows = await household.person.record()
     assert sorted((row.tool_name, row.status.value) for row in rows) == [
-        ("execute_command", "REJECTED"),
-        ("execute_command", "TIMEOUT"),
-        ("list_directory", "COMPLETED"),
-        ("read_file", "COMPLETED"),
-        ("write_file", "COMPLETED"),
+        ("execute_command", "rejected"),
+        ("execute_command", "timeout"),
+        ("list_directory", "completed"),
+        ("read_file", "completed"),
+        ("write_file", "completed"),
     ]
     results = [text for _, text in server.requests[-1].results]
     assert len(results) == 5

@@ -178,7 +178,7 @@ async def test_a_prompt_reads_and_writes_after_the_dialog_and_goes_on_after_a_re
         editor.choose = lambda options: "reject"
         await connection.prompt(session, [text_block("run git status")])
         assert "failed" in editor.statuses()
-        assert (await household.person.record())[-1].status.value == "REJECTED"
+        assert (await household.person.record())[-1].status.value == "rejected"
         (listed,) = (await connection.list_sessions(cwd=str(household.workspace))).sessions
         assert listed.session_id == session
     again = Editor()

@@ -91,7 +91,7 @@ class TooLate(Editor):
         (waiting,) = (await self.household.person.api.approvals()).approvals
         self.choose = lambda options: "reject"
         answer = await super().request_permission(session_id, tool_call, options)
-        await self.household.person.api.approve(waiting.project_id, waiting.id, ApproveBody())
+        await self.household.person.api.approve(waiting.project_id, waiting.id, ApproveBody(decision="approved"))
         return answer
 
 

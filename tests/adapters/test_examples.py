@@ -70,7 +70,7 @@ async def test_example_reads_and_writes_what_the_person_approves(name: str, hous
     rows = await household.person.record()
     assert [(row.tool_name, row.status.value) for row in rows if row.tool_name != "list_directory"][-1] == (
         "write_file",
-        "COMPLETED",
+        "completed",
     )
     assert any(row.tool_name == "read_file" for row in rows)
 

@@ -100,10 +100,10 @@ async def test_a_task_with_a_read_a_write_a_rejection_and_a_timeout_is_completed
     assert any("Waiting for the user's approval" in message for message in told)
     rows = await household.person.record()
     assert [(row.tool_name, row.status.value) for row in rows] == [
-        ("read_file", "COMPLETED"),
-        ("write_file", "COMPLETED"),
-        ("execute_command", "REJECTED"),
-        ("execute_command", "TIMEOUT"),
+        ("read_file", "completed"),
+        ("write_file", "completed"),
+        ("execute_command", "rejected"),
+        ("execute_command", "timeout"),
     ]
     assert len({row.agent_id for row in rows}) == 1
     assert (rows[0].agent_id or "").startswith("agent-"), "as the token says"

@@ -41,7 +41,7 @@ async def test_a_run_that_waits_for_a_person_is_held_by_nobody_and_goes_on_after
     assert [row.tool_name for row in await room.executions(posted.run_id)] == ["list_directory", "write_file"]
     states = [event["state"] for event in await room.events("chat.run") if event["run_id"] == posted.run_id]
     # On a slow machine it parks for the list as well.
-    assert states[-4:] == ["WAITING", "READY", "RUNNING", "DONE"]
+    assert states[-4:] == ["waiting", "ready", "running", "done"]
 
 
 async def test_the_answer_may_come_while_no_server_runs_the_agent(room: Room) -> None:

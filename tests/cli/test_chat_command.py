@@ -36,7 +36,7 @@ def test_events_of_a_run_can_be_had_as_json(site: Any) -> None:
     events = [json.loads(line) for line in done.stdout.splitlines()]
     kinds = [event["kind"] for event in events]
     assert kinds[-1] == "chat.run"
-    assert events[-1]["state"] == "DONE"
+    assert events[-1]["state"] == "done"
     assert {"tool.started", "tool.finished", "chat.text", "chat.message"} <= set(kinds)
 
 

@@ -1,5 +1,6 @@
 """The command line as a whole: help, version, and errors as sentences with a hint."""
 
+import base64
 import json
 import os
 import subprocess
@@ -191,6 +192,41 @@ def _without_the_server(home: Path, command: list[str]) -> subprocess.CompletedP
         check=False,
         env={**os.environ, "BYLEAVE_HOME": str(home)},
     )
+
+
+def _token(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "byleave.cli.main", "token", "--user", "a", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "BYLEAVE_HOME": str(home)},
+    )
+
+
+@pytest.mark.promise("L3", "S4")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--scope", "agent", "--scope", "execute"],
+        ["--scope", "agent", "--scope", "approve"],
+        ["--scope", "chat", "--agent", "nightly"],
+        ["--scope", "chat", "--mode", "full"],
+        ["--agent", "no name"],
+    ],
+    ids=" ".join,
+)
+def test_a_token_that_would_be_more_than_an_agents_is_not_made(tmp_path: Path, words: list[str]) -> None:
+    done = _token(tmp_path, *words)
+    assert (done.returncode != 0, done.stdout) == (True, "")
+
+
+@pytest.mark.promise("L3", "X23")
+def test_a_named_agents_token_says_its_name_and_the_most_its_mode_may_be(tmp_path: Path) -> None:
+    made = _token(tmp_path, "--agent", "nightly", "--mode", "full").stdout.strip()
+    claims = json.loads(base64.urlsafe_b64decode(made.split(".")[1] + "=="))
+    assert (claims["scope"], claims["agent"], claims["mode"]) == ("agent", "nightly", "full")
+    assert "5 seconds longer" in " ".join(_token(tmp_path, "--help").stdout.split())
 
 
 @pytest.mark.parametrize("command", [["serve"], ["up"], ["token", "--user", "a"]], ids=" ".join)

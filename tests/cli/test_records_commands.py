@@ -32,7 +32,7 @@ def test_history_is_filtered(told: Any) -> None:
         return {(each["tool_name"], each["status"], each["risk_level"]) for each in page["executions"]}
 
     assert {tool for tool, _, _ in named("--tool", "read_file")} == {"read_file"}
-    assert {status for _, status, _ in named("--status", "failed")} == {"FAILED"}
+    assert {status for _, status, _ in named("--status", "failed")} == {"failed"}
     assert {risk for _, _, risk in named("--risk", "LOW")} == {"LOW"}
     assert named("--project", told.project_id)
     assert named("--session", "sess_unknown") == set()
@@ -44,7 +44,7 @@ def test_history_goes_on_page_by_page(told: Any) -> None:
     assert "1 of " in first.stderr
     cursor = first.stderr.split("--cursor '")[1].split("'")[0]
     page = told.json("history", "--json", "--limit", "1", "--cursor", cursor)
-    assert page["executions"][0]["id"] not in first.stdout
+    assert page["executions"][0]["tool_id"] not in first.stdout
     wrong = told.here("history", "--cursor", "nonsense")
     assert (wrong.returncode, "Traceback" in wrong.stderr) == (1, False)
 

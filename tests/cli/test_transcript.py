@@ -169,10 +169,10 @@ def test_json_is_ascii(capsys: Any) -> None:
 @pytest.mark.parametrize(
     ("status", "error_type", "error", "told"),
     [
-        ("REJECTED", "rejected", "Rejected by the user: no", "Rejected by the user: no"),
-        ("FAILED", "refused", "Command not allowed: rm", "refused: Command not allowed: rm"),
-        ("FAILED", "tool_error", "There is no 'a'.", "failed: There is no 'a'."),
-        ("TIMEOUT", "approval_timeout", "Approval timeout", "timeout: Approval timeout"),
+        ("rejected", "rejected", "Rejected by the user: no", "Rejected by the user: no"),
+        ("failed", "refused", "Command not allowed: rm", "refused: Command not allowed: rm"),
+        ("failed", "tool_error", "There is no 'a'.", "failed: There is no 'a'."),
+        ("timeout", "approval_timeout", "Approval timeout", "timeout: Approval timeout"),
     ],
 )
 def test_a_call_that_did_not_complete_is_told_by_its_outcome(
@@ -264,7 +264,7 @@ def test_history_tells_what_a_call_changed() -> None:
     result = {"changed": [{"path": "package.json", "change": "changed"}], "warnings": ["npm runs\x1b its scripts."]}
     nothing: dict[str, Any] = dict.fromkeys(Execution.model_fields)
     told: dict[str, Any] = {
-        "id": "exec_1",
+        "tool_id": "exec_1",
         "user_id": "u",
         "project_id": "p",
         "session_id": "s",

@@ -25,7 +25,7 @@ def test_everything_starts_and_other_commands_find_it(byleave: Any, workspace: P
     answer = byleave.run("chat", "read package.json and tell me the version", cwd=workspace)
     assert (answer.returncode, "1.2.3" in answer.stdout) == (0, True)
     listed = byleave.here("history")
-    assert "COMPLETED" in listed.stdout
+    assert "completed" in listed.stdout
     assert "read_file package.json" in listed.stdout
     code, out, err = running.stop(signal.SIGINT)
     assert (code, out) == (0, "")

@@ -362,7 +362,7 @@ class StubServer:
                 text = body if isinstance(body, str) else json.dumps(body)
                 return web.Response(status=status or 200, text=text, content_type="application/json", headers=headers)
         tool_id = request.path.split("/")[-2]
-        ack = {"success": True, "tool_id": tool_id, "status": "COMPLETED", "message": ""}
+        ack = {"success": True, "tool_id": tool_id, "status": "completed", "message": ""}
         return web.json_response(ack)
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:

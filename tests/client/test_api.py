@@ -52,10 +52,10 @@ GRANT = {
 }
 DECISION = {"success": True, "approval_id": "a1", "status": "approved", "message": ""}
 EXECUTION = {
-    "id": "t1", "user_id": "u", "project_id": "p1", "session_id": "s1", "run_id": None, "agent_id": None,
+    "tool_id": "t1", "user_id": "u", "project_id": "p1", "session_id": "s1", "run_id": None, "agent_id": None,
     "mode": "sandbox", "approval_id": None, "client_id": None, "tool_name": "read_file", "tool_params": {},
     "digest": "", "result": None, "risk_level": "LOW", "requires_approval": False, "reasons": [], "approved_by": None,
-    "status": "COMPLETED", "error": None, "error_type": None, "execution_time_ms": None, "created_at": NOW,
+    "status": "completed", "error": None, "error_type": None, "execution_time_ms": None, "created_at": NOW,
     "approved_at": None, "completed_at": None,
 }  # fmt: skip
 CHANGE = {
@@ -87,7 +87,8 @@ ROUTES: list[tuple[str, tuple[Any, ...], str, str, dict[str, str], Any, Any]] = 
     ),
     ("approvals", (), "GET", "/my/approvals", {}, None, {"approvals": [], "total_count": 0}),
     (
-        "approve", ("p1", "a1", ApproveBody(digest="d")), "POST", "/my/projects/p1/approvals/a1/approve", {},
+        "approve", ("p1", "a1", ApproveBody(decision="approved", digest="d")), "POST",
+        "/my/projects/p1/approvals/a1/approve", {},
         {"decision": "approved", "scope": "once", "terms": None, "digest": "d"}, DECISION,
     ),
     (
@@ -122,7 +123,7 @@ ROUTES: list[tuple[str, tuple[Any, ...], str, str, dict[str, str], Any, Any]] = 
     ("get_tool", ("t1", 2.5), "GET", "/my/tools/t1", {"wait": "2.5"}, None, EXECUTION),
     ("history", (), "GET", "/my/tools/history", {}, None, {"executions": [EXECUTION], "total_count": 1}),
     (
-        "history", ({"status": "FAILED", "limit": 5},), "GET", "/my/tools/history", {"status": "FAILED", "limit": "5"},
+        "history", ({"status": "failed", "limit": 5},), "GET", "/my/tools/history", {"status": "failed", "limit": "5"},
         None, {"executions": [], "total_count": 0, "next_cursor": None},
     ),
     ("cancel", ("p1", "t1"), "POST", "/my/projects/p1/tools/t1/cancel", {}, None, {"success": True, "message": ""}),
@@ -131,7 +132,7 @@ ROUTES: list[tuple[str, tuple[Any, ...], str, str, dict[str, str], Any, Any]] = 
         "post_result", ("p1", "t1", CompletedReport(status="completed", result={"a": 1})), "POST",
         "/my/projects/p1/tools/t1/result", {},
         {"status": "completed", "result": {"a": 1}, "duration_ms": None, "timestamp": None},
-        {"success": True, "tool_id": "t1", "status": "COMPLETED", "message": ""},
+        {"success": True, "tool_id": "t1", "status": "completed", "message": ""},
     ),
 ]  # fmt: skip
 
@@ -208,7 +209,7 @@ async def test_answers_become_errors_that_say_who_can_act(
 async def test_a_conflict_says_what_holds(api: ServerApi, server: Any) -> None:
     server.answers["/approve"] = [problem(409, state="rejected")]
     with pytest.raises(ConflictError) as caught:
-        await api.approve("p1", "a1", ApproveBody())
+        await api.approve("p1", "a1", ApproveBody(decision="approved"))
     assert caught.value.state == "rejected"
 
 

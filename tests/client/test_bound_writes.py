@@ -133,16 +133,16 @@ async def test_what_is_approved_is_the_difference_that_was_shown(tmp_path: Path)
         target.write_text("one\ntwo and a half\n")
         await house.person.approve(event.approval_id)
         end = await ended(house, tool_id)
-        assert (end.status, end.error_type) == ("FAILED", "drifted")
+        assert (end.status, end.error_type) == ("failed", "drifted")
         assert target.read_text() == "one\ntwo and a half\n"
         # Asked again, it shows what is there now; the yes to the older question decides nothing here.
         tool_id = await write(house, "one\nthree\n")
         newer = await question(house, tool_id)
-        body = ApproveBody(digest=event.digest)
+        body = ApproveBody(decision="approved", digest=event.digest)
         with pytest.raises(ConflictError):
             await house.person.api.approve(house.project_id, newer.approval_id, body)
         await house.person.approve(newer.approval_id)
-        assert (await ended(house, tool_id)).status == "COMPLETED"
+        assert (await ended(house, tool_id)).status == "completed"
         assert target.read_text() == "one\nthree\n"
 
 
@@ -162,7 +162,7 @@ async def test_a_file_that_appears_vanishes_or_becomes_a_link_stops_the_write(tm
             meanwhile()
             await house.person.approve(event.approval_id)
             end = await ended(house, tool_id)
-            assert (end.status, end.error_type) == ("FAILED", "drifted")
+            assert (end.status, end.error_type) == ("failed", "drifted")
         assert (house.workspace / "other.md").read_text() == "old\n"
 
 
@@ -177,9 +177,9 @@ async def test_a_class_that_is_granted_lets_waiting_writes_go_whatever_is_there_
         await question(house, second)
         (logs / "b.md").write_text("another start\n")
         terms = GrantTerms(rule=GrantRule(tool="write_file", paths=("logs/**",)))
-        body = ApproveBody(scope=ApprovalScope.CLASS, terms=terms)
+        body = ApproveBody(decision="approved", scope=ApprovalScope.CLASS, terms=terms)
         await house.person.api.approve(house.project_id, event.approval_id, body)
-        assert [(await ended(house, one)).status for one in (first, second)] == ["COMPLETED", "COMPLETED"]
+        assert [(await ended(house, one)).status for one in (first, second)] == ["completed", "completed"]
         assert (logs / "b.md").read_text() == "another start\ntwo\n"
 
 

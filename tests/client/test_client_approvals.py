@@ -192,7 +192,7 @@ async def test_a_kept_decision_whose_question_ended_is_not_posted(
     ("error", "status"),
     [
         (ConflictError("Somebody was faster.", state="rejected"), ApprovalStatus.REJECTED),
-        (ConflictError("Somebody was faster.", state="EXECUTING"), ApprovalStatus.CANCELLED),
+        (ConflictError("Somebody was faster.", state="executing"), ApprovalStatus.CANCELLED),
         (CallerError("Another digest waits."), ApprovalStatus.CANCELLED),
     ],
 )

@@ -80,7 +80,7 @@ async def test_a_call_runs_and_the_editor_hears_of_each_step(
     ended = await editor.hears("execution/ended")
     assert (ended["status"], ended["result"]["content"]) == ("success", "alpha\n")
     acknowledged = await editor.hears("execution/acknowledged")
-    assert (acknowledged["tool_id"], acknowledged["status"]) == (answer["tool_id"], "COMPLETED")
+    assert (acknowledged["tool_id"], acknowledged["status"]) == (answer["tool_id"], "completed")
     assert (await editor.hears("isolation/found"))["backend"] == "bwrap"
     diagnosis = await editor.ask("diagnostics")
     assert (diagnosis["connection"], diagnosis["unsent"], diagnosis["running"]) == ("connected", 0, [])
@@ -97,7 +97,7 @@ async def test_output_comes_while_a_command_runs_and_the_editor_leaving_ends_it(
     assert (workspace / "began").exists()
     assert await editor.leave() == 0
     ended = await user.end_of(tool_id)
-    assert (ended["status"], ended["error_type"]) == ("FAILED", "cancelled")
+    assert (ended["status"], ended["error_type"]) == ("failed", "cancelled")
 
 
 async def test_killed_in_the_middle_it_reports_the_call_as_interrupted_and_runs_it_never_again(
@@ -114,7 +114,7 @@ async def test_killed_in_the_middle_it_reports_the_call_as_interrupted_and_runs_
         await second.use(site.url, site.token("alice"))
         await second.ask("workspace/connect", project_id=project, workspace=str(workspace))
         ended = await user.end_of(tool_id)
-        assert (ended["status"], ended["error_type"]) == ("FAILED", "interrupted")
+        assert (ended["status"], ended["error_type"]) == ("failed", "interrupted")
         assert [method for method, _ in second.told if method == "execution/started"] == []
     assert not (workspace / "began").exists()
 

@@ -78,7 +78,7 @@ async def test_what_is_kept_is_also_tried_while_the_stream_stays_up(
     await link.report("exec_1")
 
 
-@pytest.mark.parametrize("answer", [NotFound("unknown"), ConflictError("over", state="TIMEOUT")])
+@pytest.mark.parametrize("answer", [NotFound("unknown"), ConflictError("over", state="timeout")])
 async def test_a_result_nobody_wants_any_more_is_dropped(
     link: Any, journal: Journal, outbox: Outbox, answer: Exception
 ) -> None:

@@ -39,7 +39,7 @@ async def test_a_script_is_shown_before_it_runs_and_runs_as_it_was_shown(site: S
     assert "It runs 'x.py' as it is now" in approval["description"]
     await confirm(alice, call["approval_id"])
     ended = await alice.end_of(call["tool_id"])
-    assert (ended["status"], ended["result"]["stdout"]) == ("COMPLETED", "six 6\n")
+    assert (ended["status"], ended["result"]["stdout"]) == ("completed", "six 6\n")
 
 
 @pytest.mark.promise("X18", "A2")
@@ -51,7 +51,7 @@ async def test_a_script_that_changed_after_it_was_shown_does_not_run(site: Site,
     script.write_text("open('ran', 'w').write('x')\n")
     await confirm(alice, call["approval_id"])
     ended = await alice.end_of(call["tool_id"])
-    assert (ended["status"], ended["error_type"]) == ("FAILED", "drifted")
+    assert (ended["status"], ended["error_type"]) == ("failed", "drifted")
     assert not (site.workspace / "ran").exists()
     again = await alice.execute(project_id, "execute_command", command="python", args=["x.py"])
     assert "ran" in (await waiting(alice))["inspection"]["files"][0]["text"]
@@ -66,7 +66,7 @@ async def test_a_granted_script_runs_again_until_it_changes(site: Site, alice: U
     call = await alice.execute(project_id, "execute_command", command="python", args=["x.py"])
     rule = (await waiting(alice))["suggestions"][0]["rule"]
     answer = await confirm(alice, call["approval_id"], scope="class", terms={"rule": rule, "max_uses": 5})
-    assert (await alice.end_of(call["tool_id"]))["status"] == "COMPLETED"
+    assert (await alice.end_of(call["tool_id"]))["status"] == "completed"
     again = await alice.execute(project_id, "execute_command", command="python", args=["x.py"])
     assert (again["status"], again["result"]["stdout"]) == ("completed", "one\n")
     record = (await alice.get(f"/my/tools/{again['tool_id']}")).body

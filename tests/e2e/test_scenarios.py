@@ -37,7 +37,7 @@ async def test_read_the_package_json_and_tell_me_the_version(site: Site, alice: 
     async with alice.watch(project_id) as stream:
         await say(alice, project_id, "Read the package.json and tell me the version")
         finished = await stream.until("tool.finished")
-        assert finished["status"] == "COMPLETED"
+        assert finished["status"] == "completed"
         assert "3.2.1" in await agent_says(stream)
 
 
@@ -71,7 +71,7 @@ async def test_npm_install_runs_in_the_sandbox_after_approval(site: Site, alice:
     answer = await alice.post(f"/my/approvals/{call['approval_id']}/confirm", {"decision": "approved"})
     assert answer.status == 200
     ended = await alice.end_of(call["tool_id"])
-    assert (ended["status"], ended["result"]["exit_code"]) == ("COMPLETED", 0), ended
+    assert (ended["status"], ended["result"]["exit_code"]) == ("completed", 0), ended
     assert (site.workspace / "package-lock.json").exists()
     assert ended["result"]["isolation"]["backend"] == "bwrap"
 
@@ -84,7 +84,7 @@ async def test_rm_is_refused_by_name(site: Site, alice: User) -> None:
     call = await alice.execute(project_id, "execute_command", command="rm", args=["-rf", "/"])
     assert (call["status"], call["error"]) == ("failed", "Command not allowed: rm")
     history = (await alice.get("/my/tools/history")).body
-    assert [(row["tool_name"], row["status"]) for row in history["executions"]] == [("execute_command", "FAILED")]
+    assert [(row["tool_name"], row["status"]) for row in history["executions"]] == [("execute_command", "failed")]
 
 
 @pytest.mark.promise("R5", "W7", "W12")
@@ -113,7 +113,7 @@ async def test_nobody_answers_and_nothing_runs(tmp_path: Path) -> None:
         call = await alice.execute(project_id, "write_file", path="a.txt", content="x")
         ended = await alice.end_of(call["tool_id"])
         assert (ended["status"], ended["error"], ended["error_type"]) == (
-            "TIMEOUT",
+            "timeout",
             "Approval timeout",
             "approval_timeout",
         )

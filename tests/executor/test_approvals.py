@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -68,13 +69,43 @@ async def test_the_first_decision_wins_and_a_later_one_is_told_so(desk: Desk) ->
 
 async def test_another_users_approval_does_not_exist(desk: Desk) -> None:
     request = await desk.approvals.request_tool_approval("alice", "write_file", PARAMS, RiskLevel.MEDIUM, 300)
-    for attempt in (
-        desk.approvals.approve_tool(request.id, "mallory"),
-        desk.approvals.reject_tool(request.id, "mallory"),
-        desk.approvals.wait_for_decision(request.id, "mallory"),
-    ):
-        with pytest.raises(NotFound):
-            await attempt
+    assert not await desk.approvals.approve_tool(request.id, "mallory")
+    assert not await desk.approvals.reject_tool(request.id, "mallory")
+    assert not await desk.approvals.confirm_approval(request.id, "mallory", "approved")
+    with pytest.raises(NotFound):
+        await desk.approvals.wait_for_decision(request.id, "mallory")
+    assert len(await desk.approvals.get_pending_approvals("alice")) == 1
+
+
+@pytest.mark.promise("A")
+async def test_an_approval_is_named_by_its_uuid_too_and_an_unknown_one_is_false(desk: Desk) -> None:
+    opened = await desk.store.chat.create_session("alice", desk.project.id, "a conversation")
+    session = UUID(opened.id.removeprefix("sess_"))
+    request = await desk.approvals.request_tool_approval(
+        "alice", "write_file", PARAMS, RiskLevel.MEDIUM, 300, agent_id=uuid4(), session_id=session
+    )
+    named = UUID(request.id.removeprefix("appr_"))
+    assert not await desk.approvals.wait_for_approval(named, 0.01), "nobody has answered"
+    waiting = asyncio.create_task(desk.approvals.wait_for_approval(named, 10))
+    assert await desk.approvals.approve_tool(named, "alice")
+    assert await waiting
+    for unknown in (uuid4(), "appr_unknown"):
+        assert not await desk.approvals.approve_tool(unknown, "alice")
+        assert not await desk.approvals.reject_tool(unknown, uuid4())
+        assert not await desk.approvals.confirm_approval(unknown, "alice", "approved")
+        assert not await desk.approvals.wait_for_approval(unknown, 10)
+    assert await desk.approvals.get_pending_approvals(uuid4()) == []
+
+
+@pytest.mark.promise("A")
+async def test_only_the_two_words_decide(desk: Desk) -> None:
+    for decision, status in (("approved", ApprovalStatus.APPROVED), ("rejected", ApprovalStatus.REJECTED)):
+        request = await desk.approvals.request_tool_approval("alice", "write_file", PARAMS, RiskLevel.MEDIUM, 300)
+        for no_word in ("", "yes", "approve", None, True):
+            assert not await desk.approvals.confirm_approval(request.id, "alice", no_word)  # type: ignore[arg-type]
+        assert await desk.approvals.confirm_approval(request.id, "alice", decision)  # type: ignore[arg-type]
+        assert (await desk.approvals.wait_for_decision(request.id, "alice")).status is status
+        assert await desk.approvals.wait_for_approval(request.id, 10) is (decision == "approved")
 
 
 async def test_an_unanswered_question_times_out_for_whoever_waits(

@@ -4,6 +4,7 @@ import asyncio
 import json
 from datetime import timedelta
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -41,7 +42,7 @@ async def test_a_command_outside_the_list_is_refused_and_recorded(desk: Desk) ->
     assert response.hint is not None
     assert signals == []
     row = await desk.store.executions.get(response.tool_id, user_id="alice")
-    assert (row.status, row.error_type) == ("FAILED", "refused")
+    assert (row.status, row.error_type) == ("failed", "refused")
 
 
 @pytest.mark.promise("W4")
@@ -116,7 +117,7 @@ async def test_a_deadline_that_passed_while_the_server_was_down_fires_after_the_
         row = await desk.executor.call(*WRITE, desk.session, until_asked=True)
     async with open_desk(short) as desk:
         ended = await desk.executor.wait(row, 10)
-    assert ended.status == "TIMEOUT"
+    assert ended.status == "timeout"
 
 
 @pytest.mark.promise("W8")
@@ -163,14 +164,14 @@ async def test_full_mode_does_not_ask_but_still_refuses(desk: Desk) -> None:
 async def test_without_isolation_nothing_is_low(desk: Desk) -> None:
     async with desk.client(lambda signal: completed(), isolation="none"):
         row = await desk.executor.call(*READ, desk.session, until_asked=True)
-    assert row.status == "AWAITING_APPROVAL"
+    assert row.status == "awaiting_approval"
 
 
 async def test_what_the_machine_said_is_remembered_while_no_client_is_connected(desk: Desk) -> None:
     async with desk.client(lambda signal: completed(), workspace="/home/alice/ws", isolation="none"):
         pass
     row = await desk.executor.call("read_file", {"path": "/home/alice/ws/a.txt"}, desk.session, until_asked=True)
-    assert row.status == "AWAITING_APPROVAL"
+    assert row.status == "awaiting_approval"
     refused = await desk.executor.call("read_file", {"path": "/home/alice/ws-evil/a.txt"}, desk.session)
     assert refused.error_type == "refused"
 
@@ -223,10 +224,10 @@ async def test_a_failed_report_keeps_its_kind(desk: Desk) -> None:
 
 async def test_a_wait_with_a_limit_returns_what_holds_then(desk: Desk) -> None:
     row = await desk.executor.call(*WRITE, desk.session, until_asked=True)
-    assert (await desk.executor.wait(row, 0.05)).status == "AWAITING_APPROVAL"
+    assert (await desk.executor.wait(row, 0.05)).status == "awaiting_approval"
     approval = await desk.next_approval()
     await desk.approvals.reject_tool(approval.id, "alice")
-    assert (await desk.executor.wait(row)).status == "REJECTED"
+    assert (await desk.executor.wait(row)).status == "rejected"
     ended = await desk.store.executions.get(row.id, user_id="alice")
     assert await desk.executor.wait(ended) is ended
 
@@ -238,7 +239,7 @@ async def test_a_lost_hint_costs_time_but_not_the_answer(desk: Desk, monkeypatch
     await asyncio.sleep(0)
     monkeypatch.setattr(desk.bus, "publish", lambda topic, fact=None: None)
     await desk.approvals.reject_tool(row.approval_id or "", "alice")
-    assert (await waiting).status == "REJECTED"
+    assert (await waiting).status == "rejected"
 
 
 async def test_a_hint_that_says_nothing_makes_the_waiter_look(desk: Desk) -> None:
@@ -247,7 +248,7 @@ async def test_a_hint_that_says_nothing_makes_the_waiter_look(desk: Desk) -> Non
     await asyncio.sleep(0.01)
     desk.bus.publish(f"execution:{row.id}")
     await desk.approvals.reject_tool(row.approval_id or "", "alice")
-    assert (await waiting).status == "REJECTED"
+    assert (await waiting).status == "rejected"
 
 
 @pytest.mark.promise("X23")
@@ -265,6 +266,18 @@ async def test_calls_of_one_agent_share_a_session_and_foreign_sessions_are_not_f
     ):
         with pytest.raises(NotFound):
             await desk.executor.agent_session(user, desk.project.id, session, agent)
+
+
+@pytest.mark.promise("W4")
+async def test_a_session_is_named_by_its_uuid_too_and_an_unknown_one_is_a_failed_response(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed(content="x")):
+        opened = await desk.store.chat.create_session("alice", desk.project.id, "a conversation")
+        named = UUID(opened.id.removeprefix("sess_"))
+        assert (await desk.executor.execute_tool(*READ, named)).status == "completed"
+    for unknown in (uuid4(), "sess_unknown", ""):
+        response = await desk.executor.execute_tool(*READ, unknown)
+        assert (response.status, response.error_type) == ("failed", "invalid")
+        assert "No session" in (response.error or "")
 
 
 async def test_a_result_for_a_finished_execution_is_a_conflict(desk: Desk) -> None:

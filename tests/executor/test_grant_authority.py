@@ -55,7 +55,7 @@ async def test_what_is_granted_to_the_chat_is_not_granted_to_calls_from_elsewher
         await desk.approvals.reject_tool((await desk.next_approval()).id, "alice")
         assert (await waits).status == "rejected"
         row = await desk.executor.call(*write("src/c.py"), desk.session, caller=other, until_asked=True)
-        assert row.status == "AWAITING_APPROVAL"
+        assert row.status == "awaiting_approval"
 
 
 async def test_a_question_about_no_valid_call_takes_no_class(desk: Desk) -> None:

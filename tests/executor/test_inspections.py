@@ -64,7 +64,7 @@ async def test_without_a_machine_the_call_fails_as_no_client_and_says_pending_me
         row = await desk.executor.call(*RUN, desk.session, until_asked=True)
         assert row.to_response().status == "pending"
         ended = await desk.executor.wait(row)
-        assert (ended.status, ended.error_type) == ("FAILED", "no_client")
+        assert (ended.status, ended.error_type) == ("failed", "no_client")
 
 
 async def test_a_machine_that_does_not_look_in_time_ends_the_call(settings: ServerSettings) -> None:
@@ -78,7 +78,7 @@ async def test_a_machine_that_does_not_look_in_time_ends_the_call(settings: Serv
 async def test_a_call_from_elsewhere_is_told_of_the_question_with_its_id(desk: Desk) -> None:
     async with desk.client(lambda signal: completed(), sees=lambda request: seen()):
         row = await desk.executor.call(*RUN, desk.session, until_asked=True)
-        assert (row.status, row.approval_id is not None) == ("AWAITING_APPROVAL", True)
+        assert (row.status, row.approval_id is not None) == ("awaiting_approval", True)
 
 
 async def test_the_same_key_is_the_same_call_also_when_it_is_bound(desk: Desk) -> None:

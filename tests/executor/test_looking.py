@@ -188,7 +188,7 @@ async def test_a_look_that_a_restart_came_between_is_asked_for_again(settings: S
     async with open_desk(settings) as desk, desk.client(lambda signal: completed()):
         await desk.approvals.approve_tool((await desk.next_approval()).id, "alice")
         row = await desk.store.executions.get(tool_id, user_id="alice")
-        assert (await desk.executor.wait(row)).status == "COMPLETED"
+        assert (await desk.executor.wait(row)).status == "completed"
 
 
 async def test_a_run_that_is_stopped_takes_the_look_with_it(desk: Desk) -> None:

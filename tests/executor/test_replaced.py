@@ -124,7 +124,7 @@ async def test_without_a_machine_that_looks_the_question_is_asked_and_says_so(de
     async def ask() -> None:
         async with asyncio.timeout(10):
             row = await desk.executor.call(*WRITE, desk.session, until_asked=True)
-        assert row.status == "AWAITING_APPROVAL"
+        assert row.status == "awaiting_approval"
         approval = await desk.next_approval()
         assert NOT_LOOKED in approval.description
         change = await desk.approvals.change(approval.id, "alice")

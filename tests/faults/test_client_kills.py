@@ -86,10 +86,10 @@ async def keep_writing(user: User, project_id: str, file: Written, workspace: Pa
         ended = await write(user, project_id, file, number)
         outcome = ended["status"] if ended["error_type"] is None else ended["error_type"]
         file.ends[outcome] += 1
-        assert outcome in ("COMPLETED", "interrupted", "no_client"), ended
+        assert outcome in ("completed", "interrupted", "no_client"), ended
         if outcome == "no_client":
             file.held.discard(number)
-        elif outcome == "COMPLETED":
+        elif outcome == "completed":
             file.surely = file.surely | {number} if file.appends else {number}
             file.held = file.held if file.appends else {number}
         await asyncio.to_thread(file.check, workspace)
@@ -113,7 +113,7 @@ async def write(user: User, project_id: str, file: Written, number: int) -> dict
         assert answer.status == 200, answer.body
     while True:  # a client that is killed too soon reports nothing; one of the next does
         ended = await user.end_of(tool_id)
-        if ended["status"] in ("COMPLETED", "FAILED"):
+        if ended["status"] in ("completed", "failed"):
             return ended
 
 
@@ -153,8 +153,8 @@ async def test_client_killed_a_hundred_times_never_tears_a_file_and_runs_nothing
         file.check(site.workspace)
     print(f"{KILLS} kills in {seconds:.1f} s, seed {seed}")
     assert sum(file.ends["interrupted"] for file in files) >= 5, "it was never killed in the middle"
-    assert sum(file.ends["COMPLETED"] for file in files) >= 20
-    assert all(row["status"] in ("COMPLETED", "FAILED") for row in rows)
+    assert sum(file.ends["completed"] for file in files) >= 20
+    assert all(row["status"] in ("completed", "failed") for row in rows)
     print(f"{remove_drafts(site.workspace)} drafts left")
     left = {str(path.relative_to(site.workspace)) for path in site.workspace.rglob("*") if path.is_file()}
     assert left <= {file.path for file in files}
@@ -209,5 +209,5 @@ async def test_cancel_in_the_chat_ends_every_process_of_the_command(tmp_path: Pa
             assert answer.status == 200, answer.body
             ended = await stream.until("tool.finished")
         assert alive(marker) == []
-        assert (ended["status"], ended["error_type"]) == ("FAILED", "cancelled"), ended
+        assert (ended["status"], ended["error_type"]) == ("failed", "cancelled"), ended
         await alice.close()

@@ -105,21 +105,21 @@ class Life:
     async def live(self) -> None:
         declare = self.store.machines.declare
         await self.step(lambda: declare(self.records.project.id, "c1", "{}", digest="d"))
-        assert await self.write("a", "src/a.py") == "AWAITING_APPROVAL"
-        assert await self.write("b", "src/b.py") == "AWAITING_APPROVAL"
+        assert await self.write("a", "src/a.py") == "awaiting_approval"
+        assert await self.write("b", "src/b.py") == "awaiting_approval"
         assert await self.say_yes("a", BELOW_SRC) == ("b",)
         await self.settle("a", "b")
-        assert await self.write("c", "src/c.py") == "EXECUTING"
+        assert await self.write("c", "src/c.py") == "executing"
         await self.settle("c")
-        assert await self.script("d") == "AWAITING_APPROVAL"
+        assert await self.script("d") == "awaiting_approval"
         grant = NewGrant(ApprovalScope.CLASS, THE_SCRIPT, "script", 3600, None)
         assert await self.say_yes("d", grant) == ()
         await self.settle("d")
-        assert await self.script("e") == "EXECUTING"
+        assert await self.script("e") == "executing"
         await self.settle("e")
         revoke = self.store.grants.revoke
         await self.step(lambda: revoke(self.grants[0], user_id="alice", actor="person:alice"))
-        assert await self.write("f", "src/f.py") == "AWAITING_APPROVAL"
+        assert await self.write("f", "src/f.py") == "awaiting_approval"
         await self.step(lambda: self.store.executions.cancel("f", user_id="alice", actor="user:alice"))
 
 

@@ -50,7 +50,7 @@ async def test_server_killed_while_an_approval_waits_and_the_agent_still_finishe
             await stream.until("chat.message", lambda event: event["role"] == "agent")
         assert (site.workspace / "log.txt").read_text().strip() == "once"
         history = (await alice.get(f"/my/tools/history?session_id={session_id}")).body
-        assert [row["status"] for row in history["executions"]] == ["COMPLETED"]
+        assert [row["status"] for row in history["executions"]] == ["completed"]
         assert (await alice.get("/my/approvals")).body["approvals"] == []
         await alice.close()
 
@@ -69,7 +69,7 @@ async def test_server_killed_while_a_command_runs_gets_the_result_after_its_rest
         (site.workspace / "go").touch()
         await site.serve()
         ended = await alice.end_of(call["tool_id"])
-        assert (ended["status"], ended["result"]["stdout"]) == ("COMPLETED", "done\n"), ended
+        assert (ended["status"], ended["result"]["stdout"]) == ("completed", "done\n"), ended
         assert (site.workspace / "started").read_text() == "x"
         await alice.close()
 
@@ -108,7 +108,7 @@ async def test_client_killed_while_a_command_runs_reports_it_as_interrupted(tmp_
         await client.kill()
         await site.connect(project_id, alice.token)
         ended = await alice.end_of(call["tool_id"])
-        assert (ended["status"], ended["error_type"]) == ("FAILED", "interrupted"), ended
+        assert (ended["status"], ended["error_type"]) == ("failed", "interrupted"), ended
         assert (site.workspace / "started").read_text() == "x"
         again = await alice.execute(project_id, "read_file", path="started")
         assert again["result"]["content"] == "x"

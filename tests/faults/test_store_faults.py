@@ -65,7 +65,7 @@ async def test_any_single_failure_of_the_disk_leaves_the_record_whole(tmp_path: 
         failures = await life_of_a_call(Records(troubled, clock, settings, project, session))
 
         row = await sound.executions.get("exec_life", user_id="alice")
-        assert row.status == "COMPLETED"
+        assert row.status == "completed"
         assert [check.fault for check in await sound.audit.verify()] == [None]
         events = await sound.database.read(
             lambda transaction: transaction.all("SELECT seq, kind, payload FROM events ORDER BY seq")

@@ -38,14 +38,14 @@ DRAWN = {
 @pytest.mark.promise("W-states")
 def test_there_are_eight_states() -> None:
     assert [state.value for state in S] == [
-        "PENDING",
-        "AWAITING_APPROVAL",
-        "APPROVED",
-        "EXECUTING",
-        "COMPLETED",
-        "REJECTED",
-        "TIMEOUT",
-        "FAILED",
+        "pending",
+        "awaiting_approval",
+        "approved",
+        "executing",
+        "completed",
+        "rejected",
+        "timeout",
+        "failed",
     ]
 
 

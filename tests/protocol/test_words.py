@@ -139,7 +139,7 @@ EVENTS: list[dict[str, Any]] = [
         "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     },
     {"kind": "tool.cancel_signal", "tool_id": "exec_1", "client_id": "cli_1", "session_id": "ses_1"},
-    {"kind": "tool.result_ack", "tool_id": "exec_1", "status": "COMPLETED", "session_id": "ses_1"},
+    {"kind": "tool.result_ack", "tool_id": "exec_1", "status": "completed", "session_id": "ses_1"},
     {
         "kind": "tool.started",
         "tool_id": "exec_1",
@@ -154,7 +154,7 @@ EVENTS: list[dict[str, Any]] = [
         "kind": "tool.finished",
         "tool_id": "exec_1",
         "tool_name": "read_file",
-        "status": "FAILED",
+        "status": "failed",
         "result": None,
         "result_shortened": False,
         "error": "No such file: 'a.txt'",
@@ -182,7 +182,7 @@ EVENTS: list[dict[str, Any]] = [
         "content": "read package.json",
     },
     {"kind": "chat.text", "session_id": "ses_1", "run_id": "run_1", "text": "The version is"},
-    {"kind": "chat.run", "session_id": "ses_1", "run_id": "run_1", "state": "DONE"},
+    {"kind": "chat.run", "session_id": "ses_1", "run_id": "run_1", "state": "done"},
     {
         "kind": "chat.usage",
         "session_id": "ses_1",
@@ -292,7 +292,7 @@ def test_report_needs_the_form_its_status_names() -> None:
 
 @pytest.mark.promise("R4", "R5", "R9")
 def test_decision_says_which_one_it_is() -> None:
-    assert ApproveBody().decision == "approved"
+    assert ApproveBody(decision="approved").decision == "approved"
     assert RejectBody(reason="no").decision == "rejected"
     for body, wrong in (
         (ApproveBody, {"decision": "rejected"}),

@@ -17,7 +17,7 @@ async def test_of_ten_approvals_at_once_exactly_one_counts(server: Any) -> None:
     path = f"/my/projects/{project}/approvals/{approval_id}/approve"
     async with alice.machine(project) as signals:
         answers = await asyncio.gather(*(alice.post(path, {"decision": "approved"}) for _ in range(10)))
-        assert (await alice.get(f"/my/tools/{tool_id}?wait=10")).json["status"] == "COMPLETED"
+        assert (await alice.get(f"/my/tools/{tool_id}?wait=10")).json["status"] == "completed"
     assert sorted(answer.status for answer in answers) == [200] + [409] * 9
     lost = next(answer for answer in answers if answer.status == 409)
     assert lost.json["state"] == "approved"
@@ -40,11 +40,11 @@ async def test_rejection_tells_the_agent_the_reason(server: Any) -> None:
         "released": [],
     }
     ended = (await alice.get(f"/my/tools/{tool_id}")).json
-    assert (ended["status"], ended["error"]) == ("REJECTED", "Rejected by the user: not today")
+    assert (ended["status"], ended["error"]) == ("rejected", "Rejected by the user: not today")
 
 
 @pytest.mark.promise("R9")
-@pytest.mark.parametrize(("decision", "status"), [("approved", "APPROVED"), ("rejected", "REJECTED")])
+@pytest.mark.parametrize(("decision", "status"), [("approved", "approved"), ("rejected", "rejected")])
 async def test_decision_needs_no_project_in_the_path(server: Any, decision: str, status: str) -> None:
     alice = server.user()
     tool_id, approval_id = await alice.question(await alice.project())
@@ -72,7 +72,7 @@ async def test_approval_of_another_digest_than_the_one_that_waits_is_refused(ser
     path = f"/my/projects/{project}/approvals/{approval_id}/approve"
     answer = await alice.post(path, {"digest": "0" * 64})
     assert (answer.status, answer.json["state"]) == (409, "pending")
-    assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == "AWAITING_APPROVAL"
+    assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == "awaiting_approval"
 
 
 @pytest.mark.promise("W7")
@@ -82,8 +82,8 @@ async def test_decision_after_the_time_is_over_is_told_so(start_server: Any) -> 
     project = await alice.project()
     tool_id, approval_id = await alice.question(project)
     ended = await alice.get(f"/my/tools/{tool_id}?wait=10")
-    assert (ended.json["status"], ended.json["error"]) == ("TIMEOUT", "Approval timeout")
-    answer = await alice.post(f"/my/projects/{project}/approvals/{approval_id}/approve", {})
+    assert (ended.json["status"], ended.json["error"]) == ("timeout", "Approval timeout")
+    answer = await alice.post(f"/my/projects/{project}/approvals/{approval_id}/approve", {"decision": "approved"})
     assert (answer.status, answer.json["state"]) == (409, "timeout")
 
 
@@ -92,6 +92,8 @@ async def test_decision_of_the_wrong_form_is_400_and_decides_nothing(server: Any
     project = await alice.project()
     tool_id, approval_id = await alice.question(project)
     wrong: list[tuple[str, Any]] = [
+        ("approve", {}),
+        ("approve", {"scope": "once"}),
         ("approve", {"decision": "rejected"}),
         ("approve", {"scope": "forever"}),
         ("approve", {"digest": 5}),
@@ -104,7 +106,7 @@ async def test_decision_of_the_wrong_form_is_400_and_decides_nothing(server: Any
     for verb, body in wrong:
         answer = await alice.post(f"/my/projects/{project}/approvals/{approval_id}/{verb}", body)
         assert answer.status == 400, body
-    assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == "AWAITING_APPROVAL"
+    assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == "awaiting_approval"
 
 
 async def test_unknown_approval_and_one_of_another_project_are_404(server: Any) -> None:
@@ -115,7 +117,7 @@ async def test_unknown_approval_and_one_of_another_project_are_404(server: Any) 
         f"/my/projects/{project}/approvals/appr_none/approve",
         f"/my/projects/{other}/approvals/{approval_id}/approve",
     ):
-        assert (await alice.post(path, {})).status == 404
+        assert (await alice.post(path, {"decision": "approved"})).status == 404
 
 
 @pytest.mark.promise("S4")
@@ -134,7 +136,7 @@ async def test_agents_token_never_decides_whatever_else_it_carries(server: Any, 
         answer = await agent.post(path, body)
         assert answer.status == 403
         assert "person" in answer.json["hint"]
-    assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == "AWAITING_APPROVAL"
+    assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == "awaiting_approval"
 
 
 @pytest.mark.promise("S")

@@ -138,6 +138,18 @@ async def test_body_that_is_not_json_is_415(server: Any) -> None:
     assert (await alice.post("/my/projects", data=b'{"name":"a"}', headers=content)).status == 201
 
 
+async def test_a_body_of_no_said_type_is_json_where_a_token_came_with_it(server: Any) -> None:
+    alice = server.user()
+    unsaid = {"data": b'{"name":"a"}', "skip_auto_headers": ["Content-Type"]}
+    assert (await alice.ask("POST", "/my/projects", **unsaid)).status == 201
+    by_fetch = {"Content-Type": "text/plain;charset=UTF-8"}
+    assert (await alice.post("/my/projects", data=b'{"name":"a"}', headers=by_fetch)).status == 201
+    _is_problem(await alice.ask("POST", "/my/projects", data=b"name=a", skip_auto_headers=["Content-Type"]), 400)
+    _is_problem(await alice.ask("POST", "/my/projects", **unsaid, headers={"Authorization": ""}), 401)
+    exchange = await alice.ask("POST", "/signin/exchange", data=b'{"code":"x"}', skip_auto_headers=["Content-Type"])
+    _is_problem(exchange, 415)
+
+
 async def test_body_beyond_the_limit_is_413_whether_or_not_its_length_is_said(start_server: Any) -> None:
     server = await start_server(max_body_bytes=2048, max_payload_bytes=4096)
     alice = server.user()
@@ -364,7 +376,7 @@ async def test_full_disk_is_503_and_nothing_is_lost_or_hangs(server: Any) -> Non
     _is_problem(refused, 503)
     assert refused.json["detail"] == "The record cannot be written."
     assert "Retry-After" in refused.headers
-    assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == "AWAITING_APPROVAL"
+    assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == "awaiting_approval"
     assert (await alice.get(f"/my/projects/{project}/chat/sessions")).json["total_count"] <= 1
     await _pages(server, 1_000_000)
     assert (await alice.post(f"/my/projects/{project}/chat/messages", big)).status == 202

@@ -225,9 +225,9 @@ async def test_run_is_stopped_with_everything_it_has_open(server: Any) -> None:
         assert stopped.json["success"] is True
         await feed.until("tool.approval_decided", status="cancelled")
     ended = (await alice.get(f"/my/tools/{question.data['tool_id']}?wait=5")).json
-    assert (ended["status"], ended["error_type"]) == ("FAILED", "cancelled")
+    assert (ended["status"], ended["error_type"]) == ("failed", "cancelled")
     again = await alice.post(f"{path}/runs/{run}/cancel")
-    assert (again.status, again.json["state"]) == (409, "FAILED")
+    assert (again.status, again.json["state"]) == (409, "failed")
 
 
 @pytest.mark.promise("R1", "R-user")
@@ -237,7 +237,7 @@ async def test_runs_of_a_session_say_whether_an_agent_still_works_and_how_the_la
     chat = f"/my/projects/{project}/chat"
     async with alice.feed(project) as feed:
         first = (await alice.post(f"{chat}/messages", {"content": "hello"})).json
-        await feed.until("chat.run", state="DONE")
+        await feed.until("chat.run", state="done")
         session = first["session_id"]
         body = {"content": "write notes.md: hello", "session_id": session}
         second = (await alice.post(f"{chat}/messages", body)).json
@@ -249,12 +249,12 @@ async def test_runs_of_a_session_say_whether_an_agent_still_works_and_how_the_la
             (second["run_id"], None),
             (first["run_id"], None),
         ]
-        assert listed["runs"][0]["state"] in ("RUNNING", "WAITING")
-        assert listed["runs"][1]["state"] == "DONE"
+        assert listed["runs"][0]["state"] in ("running", "waiting")
+        assert listed["runs"][1]["state"] == "done"
         assert (await alice.post(f"{chat}/runs/{second['run_id']}/cancel")).status == 200
     newest = (await alice.get(f"{path}&limit=1")).json["runs"]
     assert [(run["run_id"], run["state"], run["error"]) for run in newest] == [
-        (second["run_id"], "FAILED", "Stopped by the user.")
+        (second["run_id"], "failed", "Stopped by the user.")
     ]
     for user, place in ((alice, other), (bob, bobs), (bob, project)):
         assert (await user.get(f"/my/projects/{place}/chat/runs?session_id={session}")).status == 404

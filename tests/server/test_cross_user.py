@@ -17,7 +17,7 @@ WITHOUT_IDS = ("/my/projects", "/my/me", "/my/signin", "/mcp")
 BODIES: dict[str, Any] = {
     "ProjectBody": {"name": "x"},
     "MessageBody": {"content": "hello"},
-    "ApproveBody": {},
+    "ApproveBody": {"decision": "approved"},
     "RejectBody": {},
     "ConfirmBody": {"decision": "approved"},
     "ResultReport": {"status": "completed", "result": {}},
@@ -111,7 +111,7 @@ async def test_another_users_ids_are_404_on_every_route_just_like_unknown_ones(s
             assert (await _try(bob, route, mixed)).status == 404, _name(route)
         tried += 1
     assert tried == len([route for route in PRIVATE if route.path not in WITHOUT_IDS]) > 20
-    assert (await alice.get(f"/my/tools/{things['tool_id']}")).json["status"] == "AWAITING_APPROVAL"
+    assert (await alice.get(f"/my/tools/{things['tool_id']}")).json["status"] == "awaiting_approval"
     for path in ("/my/projects", "/my/approvals", "/my/tools/history", "/my/grants?all=true"):
         assert things["project_id"] not in (await bob.get(path)).text
 

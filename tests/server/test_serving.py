@@ -38,7 +38,7 @@ async def test_stop_with_open_streams_and_waiting_requests_is_quick(server: Any)
         server.listening.stop()
         await server.task
         assert time.monotonic() - began < 5
-        assert (await waiting).json["status"] == "AWAITING_APPROVAL"
+        assert (await waiting).json["status"] == "awaiting_approval"
         # Nor is it told that the machine left: it did not, we did.
         assert await feed.raw() is None
         assert await machine.raw() is None
@@ -81,7 +81,7 @@ async def test_what_waited_is_there_again_after_a_restart(start_server: Any) -> 
     alice = second.user()
     async with alice.machine(project):
         assert (await alice.post(f"/my/approvals/{approval_id}/confirm", {"decision": "approved"})).status == 200
-        assert (await alice.get(f"/my/tools/{tool_id}?wait=10")).json["status"] == "COMPLETED"
+        assert (await alice.get(f"/my/tools/{tool_id}?wait=10")).json["status"] == "completed"
 
 
 async def test_cancelling_the_one_who_serves_still_ends_in_order(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ async def test_medium_call_says_it_waits_and_can_be_followed_to_its_end(server: 
         approved = await alice.post(f"/my/projects/{project}/approvals/{approval_id}/approve", {"decision": "approved"})
         assert approved.json["status"] == "approved"
         ended = await following
-    assert ended.json["status"] == "COMPLETED"
+    assert ended.json["status"] == "completed"
     assert ended.json["approved_by"] == "person:alice"
 
 
@@ -76,7 +76,7 @@ async def test_status_without_wait_answers_at_once_and_wait_ends_in_time(server:
     tool_id, _ = await alice.question(await alice.project())
     for query in ("", "?wait=0", "?wait=0.05"):
         answer = await alice.get(f"/my/tools/{tool_id}{query}")
-        assert answer.json["status"] == "AWAITING_APPROVAL"
+        assert answer.json["status"] == "awaiting_approval"
 
 
 async def test_wait_that_is_no_possible_number_is_400(server: Any) -> None:
@@ -173,21 +173,21 @@ async def test_result_counts_once_and_only_from_the_client_that_got_the_signal(s
         signal = await feed.until("tool.execution_signal")
         path = f"/my/projects/{project}/tools/{signal.data['tool_id']}/result"
         stranger = await alice.post(path, done, headers={"Byleave-Client": "desktop"})
-        assert (stranger.status, stranger.json["state"]) == (409, "EXECUTING")
+        assert (stranger.status, stranger.json["state"]) == (409, "executing")
         nonsense = await alice.post(path, done, headers={"Byleave-Client": "not an id!"})
         assert nonsense.status == 400
         first = await alice.post(path, done, headers={"Byleave-Client": "laptop"})
         assert first.json == {
             "success": True,
             "tool_id": signal.data["tool_id"],
-            "status": "COMPLETED",
+            "status": "completed",
             "message": "Result stored.",
         }
         ack = await feed.until("tool.result_ack")
-        assert ack.data["status"] == "COMPLETED"
+        assert ack.data["status"] == "completed"
         assert (await alice.post(path, done)).status == 200, "the same result again is accepted again"
         other = await alice.post(path, {"status": "failed", "error": "no"})
-        assert (other.status, other.json["state"]) == (409, "COMPLETED")
+        assert (other.status, other.json["state"]) == (409, "completed")
         assert (await calling).json["result"]["content"] == "one"
 
 
@@ -445,7 +445,7 @@ async def test_history_has_a_preview_of_a_long_result_and_the_execution_the_whol
     assert rows[0]["result"] == {"success": True, "content": "short"}
     assert "characters left out" in rows[1]["result"]["content"]
     assert rows[1]["result"]["content"].endswith("end")
-    assert (await alice.get(f"/my/tools/{rows[2]['id']}")).json["result"]["content"] == texts[2]
+    assert (await alice.get(f"/my/tools/{rows[2]['tool_id']}")).json["result"]["content"] == texts[2]
 
 
 @pytest.mark.promise("R6")
@@ -471,12 +471,18 @@ async def test_history_is_filtered_and_paged_without_a_gap_or_a_repeat(server: A
     cursor = ""
     while True:
         page = (await alice.get(f"/my/tools/history?project_id={project}&limit=2{cursor}")).json
-        found += [row["id"] for row in page["executions"]]
+        found += [row["tool_id"] for row in page["executions"]]
         if page["next_cursor"] is None:
             break
         cursor = f"&cursor={page['next_cursor']}"
-    assert found == [row["id"] for row in whole["executions"] if row["project_id"] == project]
-    for query, count in (("status=FAILED", 5), ("tool_name=write_file", 1), ("risk_level=MEDIUM", 1)):
+    assert found == [row["tool_id"] for row in whole["executions"] if row["project_id"] == project]
+    for query, count in (
+        ("status=FAILED", 5),
+        ("status=failed", 5),
+        ("status=Failed", 5),
+        ("tool_name=write_file", 1),
+        ("risk_level=MEDIUM", 1),
+    ):
         assert (await alice.get(f"/my/tools/history?{query}")).json["total_count"] == count
 
 
@@ -496,7 +502,7 @@ async def test_call_that_waits_can_be_called_off(server: Any) -> None:
         tool_id, _ = await alice.question(project)
         assert (await alice.post(path.format(tool_id))).json == {"success": True, "message": "Called off."}
         again = await alice.post(path.format(tool_id))
-        assert (again.status, again.json["state"]) == (409, "FAILED")
+        assert (again.status, again.json["state"]) == (409, "failed")
     other = await alice.project("other")
     assert (await alice.post(f"/my/projects/{other}/tools/{tool_id}/cancel")).status == 404
     assert (await alice.get("/my/approvals")).json["total_count"] == 0
@@ -549,7 +555,7 @@ async def test_record_says_when_nobody_answered(start_server: Any) -> None:
         tool_id, approval_id = await alice.question(project)
         await feed.until("tool.finished", tool_id=tool_id)
     ended = (await alice.get(f"/my/tools/{tool_id}")).json
-    assert ended["status"] == "TIMEOUT"
+    assert ended["status"] == "timeout"
     decision = ended["decision"]
     assert (decision["approval_id"], decision["status"]) == (approval_id, "timeout")
     assert (decision["decided_by"], decision["decided_from"]) == (None, None)

@@ -83,8 +83,10 @@ async def machine(user: Any, project: str, client: str = "laptop") -> AsyncGener
 async def written(user: Any, project: str) -> str:
     """A write that was approved and done."""
     tool_id, approval_id = await user.question(project)
-    assert (await user.post(f"/my/projects/{project}/approvals/{approval_id}/approve", {})).status == 200
-    assert (await user.get(f"/my/tools/{tool_id}?wait=10")).json["status"] == "COMPLETED"
+    assert (
+        await user.post(f"/my/projects/{project}/approvals/{approval_id}/approve", {"decision": "approved"})
+    ).status == 200
+    assert (await user.get(f"/my/tools/{tool_id}?wait=10")).json["status"] == "completed"
     return tool_id
 
 
@@ -204,7 +206,7 @@ async def test_calls_that_changed_no_file_or_never_ran_are_told_apart(server: An
     async with machine(alice, project):
         waiting, approval_id = await alice.question(project)
         answer = await alice.get(f"/my/tools/{waiting}/undo")
-        assert (answer.status, answer.json["state"]) == (409, "AWAITING_APPROVAL")
+        assert (answer.status, answer.json["state"]) == (409, "awaiting_approval")
         assert answer.json["hint"] == "Wait for it, or stop it."
         await alice.post(f"/my/projects/{project}/approvals/{approval_id}/reject", {})
         answer = await alice.get(f"/my/tools/{waiting}/undo")

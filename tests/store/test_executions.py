@@ -37,7 +37,7 @@ async def decide(records: Records, approval_id: str | None, *, approve: bool = T
 @pytest.mark.promise("W5", "W6", "W8", "W11", "D")
 async def test_a_low_call_is_signalled_at_once_and_ends_with_its_result(records: Records) -> None:
     running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
-    assert (running.status, running.approved_by, running.requires_approval) == ("EXECUTING", "risk:LOW", False)
+    assert (running.status, running.approved_by, running.requires_approval) == ("executing", "risk:LOW", False)
     records.clock.turn(0.25)
     ended = await settle(records, running.id)
     assert ended.status is ExecutionStatus.COMPLETED
@@ -53,7 +53,7 @@ async def test_a_refused_call_is_recorded_and_never_runs(records: Records) -> No
     row = await records.store.executions.begin(
         records.call(), Refusal("Command not allowed: rm", ErrorType.REFUSED), client_id="c1"
     )
-    assert (row.status, row.error, row.error_type) == ("FAILED", "Command not allowed: rm", "refused")
+    assert (row.status, row.error, row.error_type) == ("failed", "Command not allowed: rm", "refused")
     assert await records.kinds() == ["tool.started", "tool.finished"]
     with pytest.raises(ConflictError):
         await settle(records, row.id)
@@ -63,7 +63,7 @@ async def test_a_refused_call_is_recorded_and_never_runs(records: Records) -> No
 async def test_an_approved_call_is_signalled_to_the_client_with_its_true_parameters(records: Records) -> None:
     call = records.call(true_params='{"path":"a.txt","content":"secret"}')
     asked = await records.store.executions.begin(call, ASK, client_id="c1")
-    assert (asked.status, asked.requires_approval) == ("AWAITING_APPROVAL", True)
+    assert (asked.status, asked.requires_approval) == ("awaiting_approval", True)
     await decide(records, asked.approval_id)
     events, _, _ = await records.store.feed.after(records.project.id, 0, client_id="c1", limit=100)
     signal = json.loads(events[-1].payload)
@@ -80,7 +80,7 @@ async def test_a_rejection_ends_the_call_and_keeps_the_reason(records: Records) 
     await decide(records, asked.approval_id, approve=False, reason="not now")
     ended = await records.store.executions.get(asked.id, user_id="alice")
     assert (ended.status, ended.error_type, ended.error) == (
-        "REJECTED",
+        "rejected",
         "rejected",
         "Rejected by the user: not now",
     )
@@ -95,7 +95,7 @@ async def test_nobody_answering_is_a_timeout_and_not_a_persons_no(records: Recor
     ended, upcoming = await records.store.executions.expire(frozenset())
     assert upcoming is None
     assert [(row.status, row.error, row.error_type) for row in ended] == [
-        ("TIMEOUT", "Approval timeout", "approval_timeout")
+        ("timeout", "Approval timeout", "approval_timeout")
     ]
     approval = await records.store.approvals.get(asked.approval_id or "", user_id="alice")
     assert approval.status is ApprovalStatus.TIMEOUT
@@ -109,7 +109,7 @@ async def test_a_late_yes_loses_even_when_no_sweeper_has_run(records: Records) -
     with pytest.raises(ConflictError, match="ran out of time") as conflict:
         await decide(records, asked.approval_id)
     assert conflict.value.state == "timeout"
-    assert (await records.store.executions.get(asked.id, user_id="alice")).status == "TIMEOUT"
+    assert (await records.store.executions.get(asked.id, user_id="alice")).status == "timeout"
 
 
 @pytest.mark.promise("A")
@@ -165,7 +165,7 @@ async def test_identical_calls_that_wait_join_one_approval(records: Records) -> 
     decided = await decide(records, first.approval_id)
     assert set(decided.approval.tool_ids) == {first.id, second.id}
     for tool_id in (first.id, second.id):
-        assert (await records.store.executions.get(tool_id, user_id="alice")).status == "EXECUTING"
+        assert (await records.store.executions.get(tool_id, user_id="alice")).status == "executing"
 
 
 async def test_joined_calls_time_out_together(records: Records) -> None:
@@ -173,7 +173,7 @@ async def test_joined_calls_time_out_together(records: Records) -> None:
         await records.store.executions.begin(records.call(), ASK, client_id="c1")
     records.clock.turn(301)
     ended, _ = await records.store.executions.expire(frozenset())
-    assert [row.status for row in ended] == ["TIMEOUT", "TIMEOUT"]
+    assert [row.status for row in ended] == ["timeout", "timeout"]
     assert (await records.kinds()).count("tool.approval_decided") == 1
 
 
@@ -181,10 +181,10 @@ async def test_joined_calls_time_out_together(records: Records) -> None:
 async def test_a_call_refused_three_times_by_a_person_is_not_asked_again(records: Records) -> None:
     for _ in range(3):
         asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
-        assert asked.status == "AWAITING_APPROVAL"
+        assert asked.status == "awaiting_approval"
         await decide(records, asked.approval_id, approve=False)
     fourth = await records.store.executions.begin(records.call(), ASK, client_id="c1")
-    assert (fourth.status, fourth.error_type) == ("FAILED", "refused")
+    assert (fourth.status, fourth.error_type) == ("failed", "refused")
     assert "three times" in (fourth.error or "")
 
 
@@ -195,15 +195,15 @@ async def test_three_refusals_hold_for_an_hour_and_for_the_agent_that_asked(reco
     for _ in range(3):
         await decide(records, (await begin("one")).approval_id, approve=False)
     assert (await begin("one")).error_type is ErrorType.REFUSED
-    assert (await begin("two")).status == "AWAITING_APPROVAL"
+    assert (await begin("two")).status == "awaiting_approval"
     records.clock.turn(3601)
-    assert (await begin("one")).status == "AWAITING_APPROVAL"
+    assert (await begin("one")).status == "awaiting_approval"
 
 
 async def test_timeouts_do_not_count_as_refusals(records: Records) -> None:
     for _ in range(4):
         asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
-        assert asked.status == "AWAITING_APPROVAL"
+        assert asked.status == "awaiting_approval"
         records.clock.turn(301)
         await records.store.executions.expire(frozenset())
 
@@ -211,11 +211,11 @@ async def test_timeouts_do_not_count_as_refusals(records: Records) -> None:
 @pytest.mark.promise("W8")
 async def test_with_no_client_an_approved_call_waits_and_then_fails_as_no_client(records: Records) -> None:
     row = await records.store.executions.begin(records.call(), LOW, client_id=None)
-    assert row.status == "APPROVED"
+    assert row.status == "approved"
     assert await records.store.executions.waiting_projects() == [records.project.id]
     records.clock.turn(60)
     ended, _ = await records.store.executions.expire(frozenset())
-    assert [(row.status, row.error_type) for row in ended] == [("FAILED", "no_client")]
+    assert [(row.status, row.error_type) for row in ended] == [("failed", "no_client")]
 
 
 @pytest.mark.promise("W8")
@@ -244,21 +244,21 @@ async def test_the_same_result_twice_is_accepted_and_a_different_one_is_a_confli
     assert await settle(records, running.id) == first
     with pytest.raises(ConflictError) as conflict:
         await settle(records, running.id, result_hash="h2")
-    assert conflict.value.state == "COMPLETED"
+    assert conflict.value.state == "completed"
 
 
 async def test_a_result_from_another_client_is_refused(records: Records) -> None:
     running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
     with pytest.raises(ConflictError, match="another client"):
         await settle(records, running.id, client_id="c2")
-    assert (await settle(records, running.id, client_id="c1")).status == "COMPLETED"
+    assert (await settle(records, running.id, client_id="c1")).status == "completed"
 
 
 async def test_a_result_for_a_call_that_waits_for_approval_changes_nothing(records: Records) -> None:
     asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
     with pytest.raises(ConflictError, match="takes no result"):
         await settle(records, asked.id)
-    assert (await records.store.executions.get(asked.id, user_id="alice")).status == "AWAITING_APPROVAL"
+    assert (await records.store.executions.get(asked.id, user_id="alice")).status == "awaiting_approval"
 
 
 @pytest.mark.parametrize(("connected", "error_type"), [({"c1"}, "execution_timeout"), (set(), "interrupted")])
@@ -268,7 +268,7 @@ async def test_a_result_that_never_comes_ends_by_the_deadline(
     await records.store.executions.begin(records.call(timeout_seconds=30), LOW, client_id="c1")
     records.clock.turn(60)
     ended, _ = await records.store.executions.expire(frozenset(connected))
-    assert [(row.status, row.error_type) for row in ended] == [("FAILED", error_type)]
+    assert [(row.status, row.error_type) for row in ended] == [("failed", error_type)]
     assert ("tool.cancel_signal" in await records.kinds()) == bool(connected)
 
 
@@ -315,7 +315,7 @@ async def test_cancelling_before_it_runs_ends_it_and_withdraws_its_question(reco
     await records.store.executions.cancel(asked.id, user_id="alice", actor="user:alice")
     assert len(await records.store.approvals.pending("alice")) == 1
     ended = await records.store.executions.cancel(joined.id, user_id="alice", actor="user:alice")
-    assert (ended.status, ended.error_type) == ("FAILED", "cancelled")
+    assert (ended.status, ended.error_type) == ("failed", "cancelled")
     assert await records.store.approvals.pending("alice") == []
     with pytest.raises(ConflictError, match="withdrawn"):
         await decide(records, asked.approval_id)
@@ -328,10 +328,10 @@ async def test_cancelling_what_runs_asks_the_client_and_waits_for_its_report(rec
     running = await records.store.executions.begin(records.call(run_id=posted.run_id), LOW, client_id="c1")
     waiting = await records.store.executions.begin(records.call(run_id=posted.run_id), LOW, client_id=None)
     rows = await records.store.runs.cancel(posted.run_id, user_id="alice", connected=frozenset({"c1"}))
-    assert {row.id: row.status.value for row in rows} == {running.id: "EXECUTING", waiting.id: "FAILED"}
+    assert {row.id: row.status.value for row in rows} == {running.id: "executing", waiting.id: "failed"}
     assert "tool.cancel_signal" in await records.kinds()
     ended = await settle(records, running.id, result=None, error="Cancelled.", error_type=ErrorType.CANCELLED)
-    assert (ended.status, ended.error_type) == ("FAILED", "cancelled")
+    assert (ended.status, ended.error_type) == ("failed", "cancelled")
 
 
 async def test_output_pieces_arrive_once_and_only_while_it_runs(records: Records) -> None:
@@ -419,13 +419,13 @@ async def test_what_was_called_off_is_never_signalled_again(records: Records) ->
     told = await records.store.executions.cancel(
         running.id, user_id="alice", actor="user:alice", connected=frozenset({"c1"})
     )
-    assert told.status == "EXECUTING"
+    assert told.status == "executing"
     await records.store.executions.repeat_signals(records.project.id, "c1")
     ended = await records.store.executions.get(running.id, user_id="alice")
-    assert (ended.status, ended.error_type) == ("FAILED", "cancelled")
+    assert (ended.status, ended.error_type) == ("failed", "cancelled")
     away = await records.store.executions.begin(records.call(), LOW, client_id="c1")
     ended = await records.store.executions.cancel(away.id, user_id="alice", actor="user:alice", connected=frozenset())
-    assert (ended.status, ended.error_type) == ("FAILED", "cancelled")
+    assert (ended.status, ended.error_type) == ("failed", "cancelled")
 
 
 async def test_a_question_that_shows_something_else_is_not_joined(records: Records) -> None:
@@ -446,9 +446,9 @@ async def test_questions_do_not_pile_up_without_end(records: Records, monkeypatc
     monkeypatch.setattr("byleave.store.answers.MAX_WAITING", 3)
     for number in range(3):
         row = await records.store.executions.begin(records.call(params=f'{{"n":{number}}}'), ASK, client_id="c1")
-        assert row.status == "AWAITING_APPROVAL"
+        assert row.status == "awaiting_approval"
     fourth = await records.store.executions.begin(records.call(params='{"n":9}'), ASK, client_id="c1")
-    assert (fourth.status, fourth.error_type) == ("FAILED", "refused")
+    assert (fourth.status, fourth.error_type) == ("failed", "refused")
 
 
 async def test_history_keeps_what_a_command_changed_and_leaves_out_its_output(records: Records) -> None:

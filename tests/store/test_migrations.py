@@ -67,6 +67,32 @@ def test_only_an_older_database_is_migrated(tmp_path: Path, monkeypatch: pytest.
     assert migrated == [f"sqlite:///{path}"]
 
 
+def test_events_of_an_older_record_tell_their_states_in_lower_case(tmp_path: Path) -> None:
+    """Old events are sent as they are kept, to whoever was away."""
+    path = tmp_path / "a.db"
+    upgrade(f"sqlite:///{path}", "0006")
+    old = [
+        (
+            "tool.finished",
+            '{"kind":"tool.finished","status":"COMPLETED","result":{"content":"is \\"status\\":\\"FAILED\\""}}',
+        ),
+        ("tool.result_ack", '{"kind":"tool.result_ack","status":"FAILED"}'),
+        ("chat.run", '{"kind":"chat.run","state":"RUNNING"}'),
+        ("chat.message", '{"kind":"chat.message","content":"","state":"RUNNING"}'),
+    ]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for seq, (kind, payload) in enumerate(old):
+            row = ("p", seq, kind, payload, "2026-01-01T00:00:00.000Z")
+            connection.execute(
+                "INSERT INTO events (project_id, seq, kind, payload, created_at) VALUES (?,?,?,?,?)", row
+            )
+    bring_up_to_date(path)
+    with closing(sqlite3.connect(path)) as connection:
+        now = [payload for (payload,) in connection.execute("SELECT payload FROM events ORDER BY seq")]
+    lowered = [old[0][1].replace('"COMPLETED"', '"completed"'), old[1][1].replace("FAILED", "failed")]
+    assert now == [*lowered, old[2][1].replace("RUNNING", "running"), old[3][1]]
+
+
 def test_a_database_that_an_interrupted_start_left_empty_gets_its_tables(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     path.touch()

@@ -54,7 +54,7 @@ async def provoke(site: Site, alice: User, project_id: str) -> str:
         question = await stream.until("tool.approval_request")
         path = f"/my/projects/{project_id}/approvals/{question['approval_id']}/approve"
         assert (await alice.post(path, {"decision": "approved"})).status == 200
-        await stream.until("chat.run", lambda event: event["state"] == "DONE")
+        await stream.until("chat.run", lambda event: event["state"] == "done")
     await alice.execute(project_id, "read_file", path="keys.txt")
     await alice.execute(project_id, "execute_command", command="echo", args=[PLANTED["parameter"]])
     await alice.execute(project_id, "read_file", path=f"missing/{PLANTED['error']}")

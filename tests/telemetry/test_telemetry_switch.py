@@ -99,7 +99,7 @@ def test_the_console_is_stderr(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     with telemetry.configured("console", "tests"):
         with telemetry.span("byleave.client.check"):
             pass
-        telemetry.count("byleave.runs.ended", state="DONE")
+        telemetry.count("byleave.runs.ended", state="done")
     out, err = capsys.readouterr()
     assert out == ""
     assert '"byleave.client.check"' in err

@@ -44,7 +44,7 @@ async def test_an_agents_approved_write_is_one_trace_from_the_run_to_the_result(
 ) -> None:
     household.person.decide = lambda question: True
     run_id = await say(household, "write notes.md: remember the milk")
-    await household.person.until("chat.run", run_id=run_id, state="DONE")
+    await household.person.until("chat.run", run_id=run_id, state="done")
     await household.listening.parts.observer.settled()  # type: ignore[union-attr]
     call = (await household.person.record())[0]
 
@@ -71,7 +71,7 @@ async def test_an_agents_approved_write_is_one_trace_from_the_run_to_the_result(
         "byleave.outcome": "completed",
         "byleave.approved_by": "person",
         "byleave.agent_id": "chat",
-        "byleave.tool_id": call.id,
+        "byleave.tool_id": call.tool_id,
         "byleave.session_id": call.session_id,
         "byleave.project_id": household.project_id,
         "byleave.run_id": run_id,
@@ -191,7 +191,7 @@ async def test_what_waits_is_counted(seen: Seen, tmp_path: Path, monkeypatch: py
         assert waiting == {"client": 0, "approval": 2}
         runs = {point["byleave.state"]: value for point, value in seen.points("byleave.runs")}
         assert sum(runs.values()) == 1
-        assert set(runs) == {"READY", "RUNNING", "WAITING"}
+        assert set(runs) == {"ready", "running", "waiting"}
         assert seen.points("byleave.clients") == [({}, 1)]
         assert seen.points("byleave.client.queue") == [
             ({"byleave.state": "active"}, 0),

@@ -321,7 +321,7 @@ async def test_a_question_is_told_while_the_chat_is_hidden_and_a_late_command_is
     await expect(window.toast("python3 ran longer than 1 s and was ended.")).to_be_visible()
     await window.shot("8-timeout")
     ended = await desk.user.end_of(tool_id)
-    assert (ended["status"], ended["error_type"]) == ("FAILED", "execution_timeout")
+    assert (ended["status"], ended["error_type"]) == ("failed", "execution_timeout")
     await window.clear_notifications()
 
 
@@ -375,7 +375,7 @@ async def test_a_command_outlives_a_restart_of_the_server(desk: Desk) -> None:
     await desk.site.serve()
     await expect(desk.window.status).to_have_text("Byleave")
     ended = await desk.user.end_of(tool_id)
-    assert ended["status"] == "COMPLETED", ended
+    assert ended["status"] == "completed", ended
     result: dict[str, Any] = ended["result"]
     assert result["stdout"] == "survived\n"
     await desk.begin()
@@ -425,7 +425,7 @@ async def test_a_killed_engine_is_started_again_and_its_command_is_interrupted_a
     (engine,) = desk.engines()
     os.kill(engine, signal.SIGKILL)
     ended = await desk.user.end_of(tool_id)
-    assert (ended["status"], ended["error_type"]) == ("FAILED", "interrupted")
+    assert (ended["status"], ended["error_type"]) == ("failed", "interrupted")
     await expect(window.status).to_have_text("Byleave")
     assert desk.engines() != [engine]
     await desk.begin()

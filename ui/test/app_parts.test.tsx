@@ -46,12 +46,12 @@ test("only what ended and may have changed files can be undone", () => {
   const call = fromExecution(sample.execution("t", 1, { tool_name: "write_file" }));
   expect(undoHref(call)).toBe("#/history/t");
   expect(undoHref({ ...call, undone: { by: "person:alice", files: 1 } })).toBeNull();
-  expect(undoHref({ ...call, status: "FAILED" })).toBeNull();
-  expect(undoHref({ ...call, status: "EXECUTING" })).toBeNull();
+  expect(undoHref({ ...call, status: "failed" })).toBeNull();
+  expect(undoHref({ ...call, status: "executing" })).toBeNull();
   expect(undoHref({ ...call, toolName: "read_file" })).toBeNull();
   const ran = { ...call, toolName: "execute_command", result: null };
   expect(undoHref(ran)).toBeNull();
-  expect(undoHref(finished(ran, sample.finished("t", 2, { status: "FAILED", result: { changed_count: 2 } })))).toBe(
+  expect(undoHref(finished(ran, sample.finished("t", 2, { status: "failed", result: { changed_count: 2 } })))).toBe(
     "#/history/t",
   );
 });

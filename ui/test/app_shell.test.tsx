@@ -313,7 +313,7 @@ describe("the conversation", () => {
 
 test("a reload in the middle of a run shows that it works, and the way to stop it", async () => {
   await shown(
-    new TableHost({ "GET /my/projects/p/chat/runs": { runs: [sample.listed("r", "RUNNING", 1)], total_count: 1 } }),
+    new TableHost({ "GET /my/projects/p/chat/runs": { runs: [sample.listed("r", "running", 1)], total_count: 1 } }),
   );
   expect(screen.getByText("Working…")).toBeTruthy();
   expect(screen.getByRole("button", { name: "Stop the agent" })).toBeTruthy();
@@ -466,7 +466,7 @@ describe("the composer", () => {
   test("stop is there while a run works, here and on other pages", async () => {
     const host = new TableHost({ "POST /my/projects/p/chat/runs/r/cancel": { success: true, message: "" } });
     const { user } = await shown(host);
-    await tell(host, sample.run("RUNNING"), {
+    await tell(host, sample.run("running"), {
       kind: "chat.usage",
       session_id: "s",
       run_id: "r",

@@ -182,7 +182,7 @@ describe("allowing similar calls", () => {
       tool_id: "t1",
       description: "Run git push",
       risk_level: "MEDIUM",
-      status: "REJECTED",
+      status: "rejected",
       created_at: "",
     };
     const previewGrant = vi

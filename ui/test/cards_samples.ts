@@ -55,7 +55,7 @@ export function call(more: Partial<ToolCall> = {}): ToolCall {
     toolName: "read_file",
     params: { path: "src/app.ts" },
     riskLevel: "LOW",
-    status: "COMPLETED",
+    status: "completed",
     sessionId: "sess_1",
     runId: null,
     output: [],

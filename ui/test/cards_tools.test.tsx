@@ -64,7 +64,7 @@ describe("a tool call", () => {
     expect(third.container.querySelector(".card-toggle")?.getAttribute("aria-expanded")).toBe("false");
   });
   it("says who denied it, where that is known", () => {
-    const denied = { status: "REJECTED", errorType: "rejected", approvedBy: null } as const;
+    const denied = { status: "rejected", errorType: "rejected", approvedBy: null } as const;
     const words = (deniedBy: string | null) => open({ call: call({ ...denied, deniedBy }) }).container.textContent;
     expect(words("person:alice")).toContain("deniedby you");
     expect(words("person:bob")).toContain("deniedby bob");
@@ -79,11 +79,11 @@ describe("a tool call", () => {
       [...open({ call: call(more) }).container.querySelectorAll(".card-trouble p")].map(
         (line) => `${line.className}|${line.textContent}`,
       );
-    const denied = { status: "REJECTED", errorType: "rejected" } as const;
+    const denied = { status: "rejected", errorType: "rejected" } as const;
     expect(lines({ ...denied, error: "Rejected by the user." })).toEqual([]);
     expect(lines({ ...denied, error: "Rejected by the user: use tabs." })).toEqual(["card-hint|Reason: use tabs."]);
     expect(lines({ ...denied, error: "Otherwise." })).toEqual(["card-hint|Otherwise."]);
-    const failed = { status: "FAILED", errorType: "tool_error" } as const;
+    const failed = { status: "failed", errorType: "tool_error" } as const;
     expect(lines({ ...failed, error: "There is no 'x'.\nhint: List the directory." })).toEqual([
       "|There is no 'x'.",
       "card-hint|List the directory.",
@@ -92,7 +92,7 @@ describe("a tool call", () => {
   });
   it("names the unit of a time limit, and leaves out what nobody gave", () => {
     const parameters = (toolName: string, params: Record<string, unknown>) => {
-      const { container } = open({ call: call({ toolName, params, status: "EXECUTING" }) });
+      const { container } = open({ call: call({ toolName, params, status: "executing" }) });
       toggle(container);
       return [...container.querySelectorAll(".card-param")].map((each) => each.textContent);
     };
@@ -116,13 +116,13 @@ describe("a tool call", () => {
     const running = call({
       toolName: "execute_command",
       params: { command: "ls" },
-      status: "EXECUTING",
+      status: "executing",
       milliseconds: null,
       output: [{ stream: "stdout", text: "first\n" }],
     });
     const { container, again } = open({ call: running });
     expect(container.textContent).toContain("Output so farfirst");
-    again({ call: { ...running, status: "COMPLETED", output: [], result: { stdout: "first\nlast\n", exit_code: 0 } } });
+    again({ call: { ...running, status: "completed", output: [], result: { stdout: "first\nlast\n", exit_code: 0 } } });
     expect(container.textContent).toContain("last");
     expect(container.textContent).toContain("Exit code 0.");
   });
@@ -149,7 +149,7 @@ describe("a tool call", () => {
   it("says how long it has been running by the server's clock", () => {
     vi.useFakeTimers();
     let now = NOW + 400;
-    const { container } = open({ call: call({ status: "EXECUTING", milliseconds: null }), now: () => now });
+    const { container } = open({ call: call({ status: "executing", milliseconds: null }), now: () => now });
     expect(container.querySelector(".card-state")?.textContent).toBe("running… ");
     now = NOW + 12_000;
     act(() => vi.advanceTimersByTime(1000));
@@ -163,7 +163,7 @@ describe("a tool call", () => {
       .fn()
       .mockRejectedValueOnce(new Problem("Too late.", 409))
       .mockReturnValue(new Promise(() => {}));
-    const { container, again } = open({ call: call({ status: "EXECUTING" }), api: api({ stopTool }) });
+    const { container, again } = open({ call: call({ status: "executing" }), api: api({ stopTool }) });
     await act(async () => button("Stop the call").click());
     expect(container.textContent).toContain("Too late.");
     await act(async () => button("Stop the call").click());
@@ -175,7 +175,7 @@ describe("a tool call", () => {
   });
   it("says what went wrong and what to do about it", () => {
     const { container } = open({
-      call: call({ status: "FAILED", error: "No machine\u202E.", errorType: "no_client", milliseconds: null }),
+      call: call({ status: "failed", error: "No machine\u202E.", errorType: "no_client", milliseconds: null }),
     });
     expect(container.textContent).toContain("no machine was connected");
     expect(container.textContent).toContain("No machine\\u{202e}.");
@@ -184,7 +184,7 @@ describe("a tool call", () => {
     expect(container.textContent).not.toContain("There is no result yet.");
   });
   it("has no result to show before there is one", () => {
-    const { container } = open({ call: call({ status: "PENDING", params: {} }) });
+    const { container } = open({ call: call({ status: "pending", params: {} }) });
     toggle(container);
     expect(container.textContent).toContain("It was given no parameters.");
     expect(container.textContent).toContain("There is no result yet.");
@@ -228,14 +228,14 @@ describe("a tool call", () => {
     expect(container.querySelector("a")).toBeNull();
     expect(container.textContent).toContain("undone by bob (2 files)");
     again({
-      call: { ...written, toolName: "execute_command", status: "FAILED", result: { changed_count: 1 } },
+      call: { ...written, toolName: "execute_command", status: "failed", result: { changed_count: 1 } },
       undoHref: "#/x",
     });
     expect(container.querySelector("a")).toBeTruthy();
     for (const other of [
       call({ result: { content: "" } }),
-      { ...written, status: "FAILED" as const },
-      { ...written, status: "EXECUTING" as const },
+      { ...written, status: "failed" as const },
+      { ...written, status: "executing" as const },
       call({ result: null }),
     ]) {
       again({ call: other, undoHref: "#/x" });

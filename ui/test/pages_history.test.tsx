@@ -38,7 +38,7 @@ it("each row says when, what, how risky, how it ended, by whom and how long", as
   const host = hostWith(
     many(
       {
-        id: "exec_3",
+        tool_id: "exec_3",
         tool_name: "execute_command",
         tool_params: { command: "git", args: ["commit", "-m", "two words"] },
         risk_level: "MEDIUM",
@@ -46,17 +46,17 @@ it("each row says when, what, how risky, how it ended, by whom and how long", as
         execution_time_ms: 2300,
       },
       {
-        id: "exec_2",
+        tool_id: "exec_2",
         tool_name: "write_file",
         tool_params: { path: "a\u202eb.txt" },
-        status: "FAILED",
+        status: "failed",
         error_type: "drifted",
         risk_level: "HIGH",
         approved_by: "person:bob",
         execution_time_ms: null,
       },
-      { id: "exec_1", tool_name: "odd_tool", tool_params: {}, approved_by: null, status: "REJECTED" },
-      { id: "exec_0" },
+      { tool_id: "exec_1", tool_name: "odd_tool", tool_params: {}, approved_by: null, status: "rejected" },
+      { tool_id: "exec_0" },
     ),
   );
   const { container, go } = await showPage(HISTORY, host, { grants: [grant()] });
@@ -86,11 +86,11 @@ it("a click that wants a new tab is left to the browser", async () => {
 });
 
 it("filters are the server's, except for the text", async () => {
-  const host = hostWith(many({}, { id: "exec_2", tool_params: { path: "src/app.py" }, error: "No such file." }));
+  const host = hostWith(many({}, { tool_id: "exec_2", tool_params: { path: "src/app.py" }, error: "No such file." }));
   await showPage(HISTORY, host);
   const user = userEvent.setup({ delay: null, pointerEventsCheck: 0 });
   await user.selectOptions(screen.getByLabelText("Tool"), "write_file");
-  await user.selectOptions(screen.getByLabelText("State"), "FAILED");
+  await user.selectOptions(screen.getByLabelText("State"), "failed");
   await user.selectOptions(screen.getByLabelText("Risk"), "HIGH");
   await user.selectOptions(screen.getByLabelText("Session"), "here");
   const asked = Object.fromEntries(host.of("/my/tools/history").at(-1)?.query ?? []);
@@ -98,7 +98,7 @@ it("filters are the server's, except for the text", async () => {
     project_id: "proj_1",
     session_id: "sess_1",
     tool_name: "write_file",
-    status: "FAILED",
+    status: "failed",
     risk_level: "HIGH",
     limit: "50",
   });
@@ -129,7 +129,7 @@ it("a filter that fits nothing says so", async () => {
 
 it("older calls are added below", async () => {
   const host = new FakeHost().on("GET", "/my/tools/history", ({ query }) =>
-    told(query.get("cursor") ? page([execution({ id: "exec_0" })], null, 2) : page([execution()], "older", 2)),
+    told(query.get("cursor") ? page([execution({ tool_id: "exec_0" })], null, 2) : page([execution()], "older", 2)),
   );
   await showPage(HISTORY, host);
   await userEvent.click(screen.getByRole("button", { name: "Older" }));
@@ -162,7 +162,7 @@ it("new calls are counted and shown only when asked for", async () => {
   host.on(
     "GET",
     "/my/tools/history",
-    many({ id: "exec_8", created_at: at(41) }, { id: "exec_9", created_at: at(30) }, {}),
+    many({ tool_id: "exec_8", created_at: at(41) }, { tool_id: "exec_9", created_at: at(30) }, {}),
   );
   await userEvent.click(screen.getByRole("button", { name: "2 new: show" }));
   expect(screen.getAllByRole("row")).toHaveLength(4);
@@ -172,11 +172,11 @@ it("new calls are counted and shown only when asked for", async () => {
 it("a call that was running shows how it went on, and one that was undone says so", async () => {
   const { heard } = await showPage(
     HISTORY,
-    hostWith(many({ id: "exec_9", status: "EXECUTING", execution_time_ms: null })),
+    hostWith(many({ tool_id: "exec_9", status: "executing", execution_time_ms: null })),
   );
   expect(screen.getByText("running…")).toBeTruthy();
   heard({
-    entries: [toolCall({ status: "FAILED", errorType: "cancelled", undone: { by: "person:alice", files: 1 } })],
+    entries: [toolCall({ status: "failed", errorType: "cancelled", undone: { by: "person:alice", files: 1 } })],
   });
   expect(screen.getByText("cancelled")).toBeTruthy();
   expect(screen.getByText("undone")).toBeTruthy();
@@ -245,7 +245,7 @@ it("what a command changed and what held it is shown with its result", async () 
 
 it("a failed call says what went wrong, and a record without much leaves the rest out", async () => {
   const row = execution({
-    status: "FAILED",
+    status: "failed",
     error: "No machine\u0007.",
     error_type: "no_client",
     client_id: null,
@@ -258,7 +258,7 @@ it("a failed call says what went wrong, and a record without much leaves the res
   });
   await showPage(DETAIL, new FakeHost().on("GET", "/my/tools/exec_1", row));
   expect(screen.getByText("No machine\\u{7}.")).toBeTruthy();
-  expect(screen.getByText("FAILED (no_client)")).toBeTruthy();
+  expect(screen.getByText("failed (no_client)")).toBeTruthy();
   expect(screen.getByText(/byleave connect/)).toBeTruthy();
   expect(screen.getByText("No reason is on record.")).toBeTruthy();
   expect(screen.getByRole("link", { name: "open it" })).toBeTruthy();
@@ -267,7 +267,7 @@ it("a failed call says what went wrong, and a record without much leaves the res
 
 it("a refusal says its reason once, and that it did not run", async () => {
   const row = execution({
-    status: "FAILED",
+    status: "failed",
     error: "Command not allowed: rm\nhint: use one of: cat, ls",
     error_type: "refused",
     reasons: ["Command not allowed: rm"],
@@ -280,9 +280,9 @@ it("a refusal says its reason once, and that it did not run", async () => {
 
 it("an unknown call says so, and the record is read again when the call goes on", async () => {
   const host = new FakeHost();
-  const { heard } = await showPage(DETAIL, host, { entries: [toolCall({ id: "exec_1", status: "EXECUTING" })] });
+  const { heard } = await showPage(DETAIL, host, { entries: [toolCall({ id: "exec_1", status: "executing" })] });
   expect(screen.getByRole("alert").textContent).toContain("Nothing at");
-  host.on("GET", "/my/tools/exec_1", execution({ status: "EXECUTING", completed_at: null }));
+  host.on("GET", "/my/tools/exec_1", execution({ status: "executing", completed_at: null }));
   await userEvent.click(screen.getByRole("button", { name: "Try again" }));
   expect(screen.getByText("running…")).toBeTruthy();
   host.on("GET", "/my/tools/exec_1", execution());
@@ -330,7 +330,7 @@ it("an answer that was overtaken by another filter is dropped", async () => {
   await userEvent.selectOptions(screen.getByLabelText("Risk"), "HIGH");
   await userEvent.selectOptions(screen.getByLabelText("Risk"), "LOW");
   await act(async () => waiting[2]?.(told(many({}))));
-  await act(async () => waiting[0]?.(told(many({}, { id: "exec_2" }))));
+  await act(async () => waiting[0]?.(told(many({}, { tool_id: "exec_2" }))));
   await act(async () => waiting[1]?.(refused(500, "Broken.")));
   expect(screen.getAllByRole("row")).toHaveLength(2);
   expect(screen.queryByRole("alert")).toBeNull();
@@ -358,6 +358,6 @@ it("the list keeps its filters, its place and the focus while one call is looked
 });
 
 it("a call that waits is not yet allowed", async () => {
-  await showPage(HISTORY, hostWith(many({ status: "AWAITING_APPROVAL", approved_by: null })));
+  await showPage(HISTORY, hostWith(many({ status: "awaiting_approval", approved_by: null })));
   expect(screen.getByText("not yet")).toBeTruthy();
 });

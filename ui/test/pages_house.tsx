@@ -129,7 +129,7 @@ export const at = (minute: number) => new Date(Date.UTC(2026, 4, 1, 10, minute))
 
 export function execution(part: Partial<Execution> = {}): Execution {
   return {
-    id: "exec_1",
+    tool_id: "exec_1",
     user_id: "alice",
     project_id: PROJECT,
     session_id: SESSION,
@@ -147,7 +147,7 @@ export function execution(part: Partial<Execution> = {}): Execution {
     reasons: ["Reading a file changes nothing."],
     approved_by: "risk:LOW",
     decision: null,
-    status: "COMPLETED",
+    status: "completed",
     error: null,
     error_type: null,
     execution_time_ms: 12,
@@ -166,7 +166,7 @@ export function toolCall(part: Partial<ToolCall> = {}): ToolCall {
     toolName: "read_file",
     params: { path: "new.md" },
     riskLevel: "LOW",
-    status: "COMPLETED",
+    status: "completed",
     sessionId: SESSION,
     runId: null,
     output: [],
@@ -275,7 +275,7 @@ export function auditEntry(part: Partial<AuditEntry> = {}): AuditEntry {
     at: at(3),
     actor: "person:alice",
     action: "grant_revoked",
-    execution_id: "exec_1",
+    tool_id: "exec_1",
     approval_id: "appr_1",
     detail: { grant: "grant_1", uses: 2 },
     previous_hash: "b".repeat(64),

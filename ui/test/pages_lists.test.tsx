@@ -171,7 +171,7 @@ describe("audit", () => {
     const host = new FakeHost().on("GET", LIST, ({ query }) =>
       told(
         query.get("before")
-          ? page([auditEntry({ seq: 1, execution_id: null, approval_id: null, actor: "server", detail: {} })])
+          ? page([auditEntry({ seq: 1, tool_id: null, approval_id: null, actor: "server", detail: {} })])
           : page(
               [
                 auditEntry(),

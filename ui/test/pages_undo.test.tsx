@@ -47,10 +47,10 @@ async function settle(): Promise<void> {
 describe("undo is offered for", () => {
   it.each([
     ["a write that was done", written, true],
-    ["a write that was interrupted", { ...written, status: "FAILED", error_type: "interrupted" }, true],
-    ["no write that failed", { ...written, status: "FAILED", error_type: "tool_error" }, false],
+    ["a write that was interrupted", { ...written, status: "failed", error_type: "interrupted" }, true],
+    ["no write that failed", { ...written, status: "failed", error_type: "tool_error" }, false],
     ["no call that never reached a machine", { ...written, client_id: null }, false],
-    ["no call that still runs", { ...written, status: "EXECUTING" }, false],
+    ["no call that still runs", { ...written, status: "executing" }, false],
     ["no read", execution(), false],
     ["a command", execution({ tool_name: "execute_command", result: { changed_count: 2 } }), true],
     [

@@ -110,23 +110,23 @@ describe("what is new", () => {
   });
 
   it("leaves out what is loaded, what is older, and what does not fit the filters", () => {
-    expect(newCalls(state, [execution({ id: "exec_9" })], all)).toBe(1);
+    expect(newCalls(state, [execution({ tool_id: "exec_9" })], all)).toBe(1);
     expect(newCalls(state, [execution({ created_at: at(59) })], all)).toBe(0);
     expect(newCalls(state, [], { ...all, tool: "write_file" })).toBe(1);
-    expect(newCalls(state, [], { ...all, status: "FAILED" })).toBe(0);
+    expect(newCalls(state, [], { ...all, status: "failed" })).toBe(0);
     expect(newCalls(state, [], { ...all, risk: "HIGH" })).toBe(0);
     expect(newCalls(state, [], { ...all, here: true })).toBe(1);
   });
 
   it("a row that was loaded while it ran is shown as it stands now, and an ended one as recorded", () => {
-    const running = execution({ status: "EXECUTING", execution_time_ms: null, approved_by: "person:alice" });
+    const running = execution({ status: "executing", execution_time_ms: null, approved_by: "person:alice" });
     expect(asOfNow(running, toolCall({ approvedBy: null }))).toMatchObject({
-      status: "COMPLETED",
+      status: "completed",
       execution_time_ms: 5,
       approved_by: "person:alice",
     });
     expect(asOfNow(running, undefined)).toBe(running);
     const ended = execution();
-    expect(asOfNow(ended, toolCall({ status: "FAILED" }))).toBe(ended);
+    expect(asOfNow(ended, toolCall({ status: "failed" }))).toBe(ended);
   });
 });

@@ -65,7 +65,7 @@ describe("opening", () => {
       "GET /my/tools/history": async () => {
         host.tell(sample.finished("t", 3), sample.said("answer", 4), sample.asked("q", 5));
         return {
-          executions: [sample.execution("t", 2, { status: "EXECUTING", result: null })],
+          executions: [sample.execution("t", 2, { status: "executing", result: null })],
           total_count: 1,
           next_cursor: null,
         };
@@ -73,16 +73,16 @@ describe("opening", () => {
     });
     const chat = await open(host);
     expect(ids(chat)).toEqual(["t", "answer"]);
-    expect(state(chat).entries[0]).toMatchObject({ status: "COMPLETED" });
+    expect(state(chat).entries[0]).toMatchObject({ status: "completed" });
     expect(state(chat).questions).toHaveLength(1);
   });
 
   test("a reload while an agent works shows that it works, and how the last one ended when none does", async () => {
     const host = new TableHost({
-      "GET /my/projects/p/chat/runs": { runs: [sample.listed("r", "WAITING", 1)], total_count: 1 },
+      "GET /my/projects/p/chat/runs": { runs: [sample.listed("r", "waiting", 1)], total_count: 1 },
     });
     expect(state(await open(host)).runId).toBe("r");
-    host.table["GET /my/projects/p/chat/runs"] = { runs: [sample.listed("r", "FAILED", 1, "Broke.")], total_count: 1 };
+    host.table["GET /my/projects/p/chat/runs"] = { runs: [sample.listed("r", "failed", 1, "Broke.")], total_count: 1 };
     const over = state(await open(host));
     expect(over.runId).toBeNull();
     expect(over.entries).toMatchObject([{ kind: "remark", text: "Broke." }]);
@@ -94,13 +94,13 @@ describe("opening", () => {
   test("an event newer than the list of runs wins", async () => {
     const host = new TableHost({
       "GET /my/projects/p/chat/runs": async () => {
-        host.tell(sample.run("DONE"));
-        return { runs: [sample.listed("r", "RUNNING", 1)], total_count: 1 };
+        host.tell(sample.run("done"));
+        return { runs: [sample.listed("r", "running", 1)], total_count: 1 };
       },
     });
     expect(state(await open(host)).runId).toBeNull();
     host.table["GET /my/projects/p/chat/runs"] = async () => {
-      host.tell(sample.run("RUNNING"));
+      host.tell(sample.run("running"));
       return { runs: [], total_count: 0 };
     };
     expect(state(await open(host)).runId).toBe("r");
@@ -542,13 +542,13 @@ describe("sending and stopping", () => {
     const host = new TableHost({ "POST /my/projects/p/chat/runs/r/cancel": { success: true, message: "" } });
     const chat = await open(host);
     await chat.stop();
-    host.tell(sample.run("RUNNING"));
+    host.tell(sample.run("running"));
     await chat.stop();
     expect(host.asked.filter((each) => each.path.endsWith("/cancel"))).toHaveLength(1);
     host.table["POST /my/projects/p/chat/runs/r/cancel"] = new Refusal(409);
     await chat.stop();
     expect(state(chat)).toMatchObject({ runId: null, notices: [] });
-    host.tell(sample.run("RUNNING"));
+    host.tell(sample.run("running"));
     host.table["POST /my/projects/p/chat/runs/r/cancel"] = new Refusal(500, { detail: "Broke." });
     await chat.stop();
     expect(state(chat).notices).toMatchObject([{ text: "Broke." }]);

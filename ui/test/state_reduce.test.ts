@@ -59,7 +59,7 @@ describe("messages", () => {
       sample.said("m", 1, { session_id: "x" }),
       sample.text("t", 1, "x"),
       sample.started("t", 1, { session_id: "x" }),
-      sample.run("RUNNING", "r9", "x"),
+      sample.run("running", "r9", "x"),
       {
         kind: "chat.usage",
         session_id: "x",
@@ -78,7 +78,7 @@ describe("messages", () => {
       OPEN,
       sample.text("half", 1),
       { kind: "chat.error", session_id: "s", run_id: "r", message: "Broke.", hint: "Again.", timestamp: sample.at(2) },
-      sample.run("FAILED"),
+      sample.run("failed"),
     );
     expect(state.entries).toMatchObject([
       { content: "half", pending: false },
@@ -138,25 +138,25 @@ describe("tool calls", () => {
       sample.output("t", "c", "stderr"),
     );
     expect(tool(running, "t")).toMatchObject({
-      status: "EXECUTING",
+      status: "executing",
       output: [
         { stream: "stdout", text: "ab" },
         { stream: "stderr", text: "c" },
       ],
     });
     const over = told(running, sample.finished("t", 3, { result_shortened: true }));
-    expect(tool(over, "t")).toMatchObject({ status: "COMPLETED", output: [], resultShortened: true, milliseconds: 5 });
+    expect(tool(over, "t")).toMatchObject({ status: "completed", output: [], resultShortened: true, milliseconds: 5 });
     expect(told(over, sample.output("t", "late"))).toBe(over);
   });
 
   test("a call that asks waits, runs when allowed, and never goes back", () => {
     const start = sample.started("tool-q", 1, { approved_by: null, risk_level: "MEDIUM" });
     const waits = told(OPEN, start, sample.asked("q", 2));
-    expect(tool(waits, "tool-q").status).toBe("AWAITING_APPROVAL");
+    expect(tool(waits, "tool-q").status).toBe("awaiting_approval");
     const allowed = told(waits, sample.decided("q"));
-    expect(tool(allowed, "tool-q").status).toBe("EXECUTING");
-    expect(tool(told(allowed, sample.asked("q", 2)), "tool-q").status).toBe("EXECUTING");
-    expect(tool(told(allowed, start), "tool-q").status).toBe("EXECUTING");
+    expect(tool(allowed, "tool-q").status).toBe("executing");
+    expect(tool(told(allowed, sample.asked("q", 2)), "tool-q").status).toBe("executing");
+    expect(tool(told(allowed, start), "tool-q").status).toBe("executing");
   });
 
   test("the end of a call nobody knows changes nothing", () => {
@@ -188,7 +188,7 @@ describe("tool calls", () => {
     const signal = {
       kind: "tool.result_ack",
       tool_id: "t",
-      status: "COMPLETED",
+      status: "completed",
       session_id: "s",
       timestamp: sample.at(1),
     };
@@ -254,10 +254,10 @@ describe("questions", () => {
 
 describe("runs, usage, grants, machines", () => {
   test("the run that works is the one to stop, not one that waits in line", () => {
-    const state = told(OPEN, sample.run("RUNNING", "r1"), sample.run("READY", "r2"));
+    const state = told(OPEN, sample.run("running", "r1"), sample.run("ready", "r2"));
     expect(state.runId).toBe("r1");
-    expect(told(state, sample.run("DONE", "r1"), sample.run("RUNNING", "r2")).runId).toBe("r2");
-    expect(told(state, sample.run("RUNNING", "r1"))).toBe(state);
+    expect(told(state, sample.run("done", "r1"), sample.run("running", "r2")).runId).toBe("r2");
+    expect(told(state, sample.run("running", "r1"))).toBe(state);
     expect(told(state, { type: "run-over", runId: "r1" }).runId).toBeNull();
   });
 
@@ -334,7 +334,7 @@ describe("the record", () => {
   });
 
   test("a call that has not ended means that its run works", () => {
-    expect(told(OPEN, record([fromExecution(sample.execution("t", 1, { status: "AWAITING_APPROVAL" }))])).runId).toBe(
+    expect(told(OPEN, record([fromExecution(sample.execution("t", 1, { status: "awaiting_approval" }))])).runId).toBe(
       "r",
     );
   });
@@ -345,7 +345,7 @@ describe("the record", () => {
 
   test("older entries come in front, and one that is known is not doubled nor put back", () => {
     const state = told(OPEN, sample.said("b", 5), sample.started("t", 6), sample.finished("t", 7));
-    const stale = fromExecution(sample.execution("t", 6, { status: "EXECUTING", result: null }));
+    const stale = fromExecution(sample.execution("t", 6, { status: "executing", result: null }));
     const next = told(
       state,
       record([fromMessage(sample.message("a", 1)), fromMessage(sample.message("b", 5)), stale], {
@@ -354,7 +354,7 @@ describe("the record", () => {
       }),
     );
     expect(ids(next)).toEqual(["a", "b", "t"]);
-    expect(tool(next, "t").status).toBe("COMPLETED");
+    expect(tool(next, "t").status).toBe("completed");
     expect(next.older).toBe(true);
     expect(told(next, record([stale], { fresh: false })).entries).toEqual(next.entries);
   });
@@ -370,7 +370,7 @@ describe("the record", () => {
     const next = told(
       before,
       { type: "opening", sessionId: "s" },
-      record([fromMessage(sample.message("m", 4)), fromExecution(sample.execution("t", 3, { status: "EXECUTING" }))]),
+      record([fromMessage(sample.message("m", 4)), fromExecution(sample.execution("t", 3, { status: "executing" }))]),
     );
     expect(ids(next)).toEqual(["t", "m", "text r2"]);
     expect(tool(next, "t").output).toHaveLength(1);
@@ -471,14 +471,14 @@ describe("runs of the session", () => {
   });
 
   test("one that is open works; of several the oldest, since they go in order", () => {
-    const list = [sample.listed("c", "READY", 3), sample.listed("b", "WAITING", 2), sample.listed("a", "DONE", 1)];
+    const list = [sample.listed("c", "ready", 3), sample.listed("b", "waiting", 2), sample.listed("a", "done", 1)];
     expect(told(OPEN, runs(list)).runId).toBe("b");
     expect(told(OPEN, { ...runs(list), sessionId: "x" } as Action)).toBe(OPEN);
   });
 
   test("one that ended while nobody listened works no more, and what it said streams no more", () => {
     const before = told(OPEN, sample.text("half", 1));
-    const after = told(before, runs([sample.listed("r", "FAILED", 1, "Broke.")], "r"));
+    const after = told(before, runs([sample.listed("r", "failed", 1, "Broke.")], "r"));
     expect(after.runId).toBeNull();
     expect(after.entries).toMatchObject([
       { kind: "message", content: "half", pending: false },
@@ -488,13 +488,13 @@ describe("runs of the session", () => {
 
   test("a message sent since they were asked for has a run that is newer", () => {
     const sent = { ...OPEN, runId: "new" };
-    expect(told(sent, runs([sample.listed("old", "DONE", 1)])).runId).toBe("new");
+    expect(told(sent, runs([sample.listed("old", "done", 1)])).runId).toBe("new");
     // What is over is over, also when it began since.
-    expect(told(sent, runs([sample.listed("new", "DONE", 1)])).runId).toBeNull();
+    expect(told(sent, runs([sample.listed("new", "done", 1)])).runId).toBeNull();
   });
 
   test("why the last one failed is said once, the feed's words first, and not when more was said since", () => {
-    const failed = runs([sample.listed("r", "FAILED", 5, "Broke.")]);
+    const failed = runs([sample.listed("r", "failed", 5, "Broke.")]);
     const error: FeedEvent = {
       kind: "chat.error",
       session_id: "s",
@@ -507,16 +507,16 @@ describe("runs of the session", () => {
       expect(state.entries).toMatchObject([{ kind: "remark", text: "Broke.", hint: "Again." }]);
     }
     expect(told(OPEN, sample.said("m", 9), failed).entries).toHaveLength(1);
-    expect(told(OPEN, runs([sample.listed("r", "DONE", 5)])).entries).toEqual([]);
+    expect(told(OPEN, runs([sample.listed("r", "done", 5)])).entries).toEqual([]);
     const anonymous = { ...error, run_id: null };
     expect(told(OPEN, failed, anonymous).entries).toHaveLength(2);
   });
 
   test("that a person stopped it is said plainly, and the same after a reload", () => {
     const remark = { kind: "remark", tone: "plain", text: "Stopped by the user." };
-    expect(told(OPEN, sample.run("RUNNING"), sample.run("FAILED")).entries).toMatchObject([remark]);
-    const record = runs([sample.listed("r", "FAILED", 1, "Stopped by the user.")]);
-    expect(told(OPEN, record, sample.run("FAILED")).entries).toMatchObject([remark]);
+    expect(told(OPEN, sample.run("running"), sample.run("failed")).entries).toMatchObject([remark]);
+    const record = runs([sample.listed("r", "failed", 1, "Stopped by the user.")]);
+    expect(told(OPEN, record, sample.run("failed")).entries).toMatchObject([remark]);
   });
 });
 
@@ -535,7 +535,7 @@ test("a call that was denied knows by whom", () => {
     grant_id: null,
   } as const;
   const recorded = (changes: object) =>
-    fromExecution(sample.execution("x", 1, { status: "REJECTED", decision: { ...decision, ...changes } }));
+    fromExecution(sample.execution("x", 1, { status: "rejected", decision: { ...decision, ...changes } }));
   expect(recorded({})).toMatchObject({ deniedBy: "person:bob", deniedFrom: "page" });
   expect(recorded({ status: "timeout", decided_by: null })).toMatchObject({ deniedBy: null, deniedFrom: null });
   const late = told(state, sample.decided("q", { status: "timeout", decided_by: null }));

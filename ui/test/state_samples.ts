@@ -65,7 +65,7 @@ export function text(piece: string, second: number, session_id = "s", run_id = "
 }
 
 export function run(
-  state: "READY" | "RUNNING" | "WAITING" | "DONE" | "FAILED",
+  state: "ready" | "running" | "waiting" | "done" | "failed",
   run_id = "r",
   session_id = "s",
 ): FeedEvent {
@@ -92,7 +92,7 @@ export function finished(id: string, second: number, changes: Partial<ToolFinish
     kind: "tool.finished",
     tool_id: id,
     tool_name: "read_file",
-    status: "COMPLETED",
+    status: "completed",
     result: { success: true },
     result_shortened: false,
     error: null,
@@ -112,7 +112,7 @@ export function output(id: string, piece: string, stream: "stdout" | "stderr" = 
 
 export function execution(id: string, second: number, changes: Partial<Execution> = {}): Execution {
   return {
-    id,
+    tool_id: id,
     user_id: "alice",
     project_id: "p",
     session_id: "s",
@@ -130,7 +130,7 @@ export function execution(id: string, second: number, changes: Partial<Execution
     reasons: [],
     approved_by: "risk:LOW",
     decision: null,
-    status: "COMPLETED",
+    status: "completed",
     error: null,
     error_type: null,
     execution_time_ms: 5,

@@ -76,14 +76,14 @@ describe("a call in words", () => {
 
 describe("how a call stands", () => {
   it("says the outcome with how long it took", () => {
-    expect(outcome("COMPLETED", null, 412)).toBe("done in 412 ms");
-    expect(outcome("COMPLETED", null, null)).toBe("done");
-    expect(outcome("FAILED", "tool_error", 3200)).toBe("failed after 3.2 s");
-    expect(outcome("FAILED", "execution_timeout", 125_000)).toBe("ran too long after 2 min 5 s");
-    expect(outcome("FAILED", "refused", 3)).toBe("refused");
-    expect(outcome("FAILED", null, null)).toBe("failed");
-    expect(outcome("EXECUTING", null, null)).toBe("running…");
-    expect(outcome("NEW" as "PENDING", null, null)).toBe("NEW");
+    expect(outcome("completed", null, 412)).toBe("done in 412 ms");
+    expect(outcome("completed", null, null)).toBe("done");
+    expect(outcome("failed", "tool_error", 3200)).toBe("failed after 3.2 s");
+    expect(outcome("failed", "execution_timeout", 125_000)).toBe("ran too long after 2 min 5 s");
+    expect(outcome("failed", "refused", 3)).toBe("refused");
+    expect(outcome("failed", null, null)).toBe("failed");
+    expect(outcome("executing", null, null)).toBe("running…");
+    expect(outcome("NEW" as "pending", null, null)).toBe("NEW");
   });
   it("says what to do about a failure where that helps", () => {
     expect(advice("no_client")).toContain("byleave connect");

@@ -241,10 +241,17 @@ class Turn:
     async def _answer(self, asked: ApprovalRequested, option: str) -> None:
         project_id = self.place.project_id
         if option == ALLOW:
-            await self.chat.approve(project_id, asked.approval_id, ApproveBody(digest=asked.digest))
+            await self.chat.approve(
+                project_id, asked.approval_id, ApproveBody(decision="approved", digest=asked.digest)
+            )
         elif option.startswith(CLASS):
             suggestion = asked.suggestions[int(option.removeprefix(CLASS))]
-            body = ApproveBody(scope=ApprovalScope.CLASS, terms=GrantTerms(rule=suggestion.rule), digest=asked.digest)
+            body = ApproveBody(
+                decision="approved",
+                scope=ApprovalScope.CLASS,
+                terms=GrantTerms(rule=suggestion.rule),
+                digest=asked.digest,
+            )
             await self.chat.approve(project_id, asked.approval_id, body)
         else:
             await self.chat.reject(project_id, asked.approval_id, RejectBody())

@@ -330,7 +330,7 @@ def history(
 
     \b
     Example:
-      byleave history --status REJECTED --limit 10
+      byleave history --status rejected --limit 10
       byleave history --tool write_file --json
       byleave history --files
     """

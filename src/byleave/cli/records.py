@@ -60,7 +60,7 @@ def execution_line(execution: Execution, grants: Mapping[str, str]) -> Text:
     by = let_by(execution.approved_by, user_id=execution.user_id, grants=grants)
     if by is not None:
         line.append(f"  {by}")
-    line.append(f"  {execution.id}", "dim")
+    line.append(f"  {execution.tool_id}", "dim")
     if execution.error:
         line.append(f"\n  {execution.error_type or 'error'}: {shortened(execution.error, 200)}")
     changed = changed_files(execution.result or {})

@@ -163,7 +163,7 @@ def failure_summary(event: ToolFinished) -> str:
     if event.status is ExecutionStatus.FAILED and event.error_type is not None:
         kind = "failed" if event.error_type is ErrorType.TOOL_ERROR else event.error_type.value.replace("_", " ")
     else:
-        kind = event.status.value.lower()
+        kind = event.status.value
     # Many sentences begin with the word already: "Rejected by the user: …".
     return told if told.lower().startswith(kind) else f"{kind}: {told}"
 

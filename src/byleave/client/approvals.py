@@ -238,7 +238,7 @@ class ApprovalDesk:
     async def _decide(self, waiting: PendingApproval) -> DecisionAnswer:
         event, answer = waiting.event, waiting.answer
         if answer is not None and answer.allow:
-            body = ApproveBody(digest=event.digest, scope=answer.scope, terms=answer.terms)
+            body = ApproveBody(decision="approved", digest=event.digest, scope=answer.scope, terms=answer.terms)
             return await self._link.approve(self._project_id, event.approval_id, body)
         reason = None if answer is None else answer.reason
         return await self._link.reject(self._project_id, event.approval_id, RejectBody(reason=reason))

@@ -12,9 +12,9 @@ from .paths import PathFinding, check_path
 from .policy import NO_POLICY, Action, LayerPolicy, Policy, PolicyError, PolicyOpinion, Rule
 from .policy_text import declared_layers, parse_policy
 from .render import describe, full_text, safe_text, shown_params
-from .risk import RiskAssessor
 from .secrets import MASK_PREFIX, cover_inert, mask_text, mask_value
 from .streams import MaskedStream
+from .validators import RiskAssessor, ToolValidator
 
 __all__ = [
     "DEFAULT_COMMANDS",
@@ -35,6 +35,7 @@ __all__ = [
     "PolicyOpinion",
     "RiskAssessor",
     "Rule",
+    "ToolValidator",
     "check_path",
     "cover_inert",
     "declared_layers",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from byleave.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
 from byleave.protocol.values import JsonObject
-from byleave.protocol.verdicts import Finding, VerdictLevel
+from byleave.protocol.verdicts import Finding, Validation, VerdictLevel
 
 from .arguments import Place, backtracks, is_remote, judge_value
 from .options import Reading, Said, Unreadable, read
@@ -52,9 +52,20 @@ class CommandValidator:
         for name in self.allowed - _CHECKED:
             check_table(name)
 
+    def is_command_allowed(self, command: str) -> bool:
+        """Whether a program is on the list; what its arguments may do is another question."""
+        return command in self.allowed or (command in ALIASES and ALIASES[command] in self.allowed)
+
+    def validate_command_safety(
+        self, command: str, args: Sequence[str] = (), workspace: str | None = None
+    ) -> Validation:
+        """Whether a line may run at all, perhaps after a question."""
+        refusals = [one for one in self.judge(command, args, workspace).findings if one.level is _REFUSE]
+        return Validation(refusals[0].reason if refusals else None)
+
     def judge(self, command: str, args: Sequence[str], workspace: str | None = None) -> CommandFindings:
         """Findings for one line; never empty."""
-        if command not in self.allowed and not (command in ALIASES and ALIASES[command] in self.allowed):
+        if not self.is_command_allowed(command):
             return CommandFindings([_not_allowed(command, self.allowed)])
         too_much = _check_amount(command, args)
         if too_much is not None and too_much.level is _REFUSE:

@@ -81,7 +81,8 @@ class WholeCall(Word):
 
 
 class ApproveBody(Word):
-    decision: Literal["approved"] = "approved"
+    decision: Literal["approved"]
+    """Said in so many words: an empty body approves nothing."""
     scope: ApprovalScope = ApprovalScope.ONCE
     """How far the answer reaches."""
     terms: GrantTerms | None = None

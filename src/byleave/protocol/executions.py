@@ -53,7 +53,7 @@ class ExecuteRequest(Word):
 class Execution(Word):
     """The record of one call (D). Parameters and result have their secrets masked."""
 
-    id: str
+    tool_id: str
     user_id: str
     project_id: str
     session_id: str

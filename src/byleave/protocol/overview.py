@@ -113,7 +113,7 @@ class AuditEntry(Word):
     at: Timestamp
     actor: str
     action: str
-    execution_id: str | None
+    tool_id: str | None
     approval_id: str | None
     detail: JsonObject
     previous_hash: str

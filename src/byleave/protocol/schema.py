@@ -113,7 +113,7 @@ def wire_enums() -> dict[str, type[StrEnum]]:
         value.__name__: value
         for module in (states, verdicts, grants, inspections, changes, overview, policies)
         for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, StrEnum) and value is not StrEnum
+        if isinstance(value, type) and issubclass(value, StrEnum) and len(value)
     }
     return dict(sorted(enums.items()))
 

@@ -5,6 +5,15 @@ execution.
 """
 
 from enum import StrEnum
+from typing import Self
+
+
+class AnyCase(StrEnum):
+    """A set whose values are read in capitals or not; its members' names are in capitals."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        return cls.__members__.get(value.upper()) if isinstance(value, str) else None
 
 
 class Layer(StrEnum):
@@ -17,17 +26,17 @@ class Layer(StrEnum):
     PROJECT = "project"
 
 
-class ExecutionStatus(StrEnum):
-    """Where an execution stands."""
+class ExecutionStatus(AnyCase):
+    """Where an execution stands. Lower case on the wire; the record's tables hold the names."""
 
-    PENDING = "PENDING"
-    AWAITING_APPROVAL = "AWAITING_APPROVAL"
-    APPROVED = "APPROVED"
-    EXECUTING = "EXECUTING"
-    COMPLETED = "COMPLETED"
-    REJECTED = "REJECTED"
-    TIMEOUT = "TIMEOUT"
-    FAILED = "FAILED"
+    PENDING = "pending"
+    AWAITING_APPROVAL = "awaiting_approval"
+    APPROVED = "approved"
+    EXECUTING = "executing"
+    COMPLETED = "completed"
+    REJECTED = "rejected"
+    TIMEOUT = "timeout"
+    FAILED = "failed"
 
     @property
     def ended(self) -> bool:
@@ -167,14 +176,14 @@ class Scope(StrEnum):
     AGENT = "agent"
 
 
-class RunState(StrEnum):
-    """Where an agent's run stands."""
+class RunState(AnyCase):
+    """Where an agent's run stands. Lower case on the wire; the record's tables hold the names."""
 
-    READY = "READY"
-    RUNNING = "RUNNING"
-    WAITING = "WAITING"
-    DONE = "DONE"
-    FAILED = "FAILED"
+    READY = "ready"
+    RUNNING = "running"
+    WAITING = "waiting"
+    DONE = "done"
+    FAILED = "failed"
 
 
 class ClientResultStatus(StrEnum):
@@ -193,6 +202,6 @@ APPROVAL_TIMEOUTS: dict[RiskLevel, int | None] = {
 }
 
 
-def get_timeout_for_risk_level(risk_level: RiskLevel) -> int | None:
+def get_timeout_for_risk_level(risk_level: RiskLevel | str) -> int | None:
     """Seconds a person has to answer; None where nobody is asked."""
-    return APPROVAL_TIMEOUTS[risk_level]
+    return APPROVAL_TIMEOUTS[RiskLevel(risk_level)]

@@ -7,6 +7,7 @@ half-read. Times are ISO 8601 UTC with milliseconds and a fixed width, so that t
 import secrets
 from datetime import UTC, datetime
 from typing import Annotated, Any
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -54,6 +55,15 @@ def moment(text: str) -> datetime:
 def now() -> str:
     """The process's clock. Deadlines use the database's (`Transaction.now`), not this one."""
     return timestamp(datetime.now(UTC))
+
+
+Id = str | UUID
+"""An id as people hand it in."""
+
+
+def id_text(kind: str, value: Id) -> str:
+    """The id as it is kept. A UUID names what has its digits: `exec_0193…`."""
+    return f"{kind}_{value.hex}" if isinstance(value, UUID) else value
 
 
 def new_id(kind: str) -> str:

@@ -3,6 +3,7 @@
 A verdict is the strictest of its findings, so combining is `max`; there is no other way to combine.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 from .states import ErrorType, RiskLevel
@@ -77,6 +78,20 @@ class Verdict(Word):
     def message(self) -> str:
         """What a refused agent is told; what it could do instead is the first finding's `instead`."""
         return self.findings[0].reason
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Whether something is valid, and if not why; true when it is."""
+
+    error: str | None = None
+
+    @property
+    def valid(self) -> bool:
+        return self.error is None
+
+    def __bool__(self) -> bool:
+        return self.valid
 
 
 def verdict_of(

@@ -21,6 +21,7 @@ from byleave.protocol.events import FeedEvent, ToolFinished
 from byleave.protocol.executions import ExecuteRequest, Execution, ToolResponse
 from byleave.protocol.states import RESPONSE_STATUS, AgentMode
 from byleave.protocol.tools import ToolCatalogue
+from byleave.protocol.values import Id, id_text
 
 if TYPE_CHECKING:
     from .client import Client
@@ -46,10 +47,10 @@ class Agent:
         self,
         server_url: str | None = None,
         token: str | None = None,
-        project_id: str | None = None,
+        project_id: Id | None = None,
         *,
         name: str | None = None,
-        session_id: str | None = None,
+        session_id: Id | None = None,
         mode: AgentMode | None = None,
         client: "Client | None" = None,
     ) -> None:
@@ -66,8 +67,8 @@ class Agent:
             self._client, self._own = Client(server_url, token), True
         else:
             self._client, self._own = client, False
-        self.project_id = project_id
-        self.session_id = session_id
+        self.project_id = id_text("proj", project_id)
+        self.session_id = None if session_id is None else id_text("sess", session_id)
         self.name = name
         self.mode = mode
         self._longest = WAIT_SECONDS
@@ -113,8 +114,9 @@ class Agent:
             place = ".".join(str(part) for part in wrong["loc"])
             raise CallerError(f"This call cannot be made: {place}: {wrong['msg']}.") from None
 
-    async def wait(self, tool_id: str, seconds: float | None = None) -> ToolResponse:
+    async def wait(self, tool_id: Id, seconds: float | None = None) -> ToolResponse:
         """Wait for the end of a call; with `seconds`, come back after them with how it then stands."""
+        tool_id = id_text("exec", tool_id)
         loop = asyncio.get_running_loop()
         give_up = None if seconds is None else loop.time() + seconds
         while True:
@@ -155,8 +157,8 @@ class Agent:
             # It runs without having asked anybody, and the server answers only at its end: found by its key.
             recent = await self._client.api.history({"project_id": self.project_id, "limit": RECENT_CALLS})
             for one in recent.executions:
-                if one.id == id_of_call(key_scope(one.user_id, one.project_id, one.session_id), key):
-                    await self.cancel(one.id)
+                if one.tool_id == id_of_call(key_scope(one.user_id, one.project_id, one.session_id), key):
+                    await self.cancel(one.tool_id)
         response = await starting
         if not has_ended(response):
             await self.cancel(response.tool_id)
@@ -176,8 +178,9 @@ class Agent:
             async for item in happening:
                 yield item
 
-    async def follow(self, tool_id: str) -> AsyncGenerator[FeedEvent | ToolResponse]:
+    async def follow(self, tool_id: Id) -> AsyncGenerator[FeedEvent | ToolResponse]:
         """What happens to a call that was begun, from its beginning. The last item is its response."""
+        tool_id = id_text("exec", tool_id)
         seen: int | None = None
         response: ToolResponse | None = None
         pause = 0.0
@@ -197,8 +200,9 @@ class Agent:
             response = await self.wait(tool_id, pause)
         yield response
 
-    async def cancel(self, tool_id: str) -> bool:
+    async def cancel(self, tool_id: Id) -> bool:
         """Call off a call; False when it had ended already."""
+        tool_id = id_text("exec", tool_id)
         try:
             await self._client.persist(lambda: self._client.api.cancel(self.project_id, tool_id))
         except ConflictError:
@@ -208,7 +212,7 @@ class Agent:
 
 def _response(execution: Execution) -> ToolResponse:
     return ToolResponse(
-        tool_id=execution.id,
+        tool_id=execution.tool_id,
         tool_name=execution.tool_name,
         status=RESPONSE_STATUS[execution.status],
         result=execution.result,

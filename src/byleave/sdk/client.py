@@ -13,6 +13,7 @@ from byleave.client import ServerApi, load_token
 from byleave.protocol.chat import Project
 from byleave.protocol.errors import ConfigurationError, NotFound, UnreachableError
 from byleave.protocol.states import AgentMode
+from byleave.protocol.values import Id
 from byleave.settings import ClientSettings
 
 from .agent import Agent
@@ -84,10 +85,10 @@ class Client:
 
     def agent(
         self,
-        project_id: str,
+        project_id: Id,
         *,
         name: str | None = None,
-        session_id: str | None = None,
+        session_id: Id | None = None,
         mode: AgentMode | None = None,
     ) -> Agent:
         """An agent of a project."""

@@ -40,6 +40,8 @@ HOST = re.compile(r"(?:\[([^][]*)\]|([^][:]*))(?::[0-9]{0,5})?")
 """A name or a bracketed address, and a port: what else could follow is how one host is dressed up as another."""
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 JSON_HINT = "Send Content-Type: application/json."
+UNSAID = ("", "text/plain;charset=utf-8")
+"""Content types of a request that names none: the second is what `fetch` puts there by itself."""
 PAGE_HINT = "Use the page this server serves, or a bearer token."
 PAGE_KEY = HEADER.lower().encode()
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -144,7 +146,7 @@ class UserIsolationMiddleware:
             # What a page posts without a token sets or clears its cookie: only our own pages may have that done.
             _check_same_origin(headers, scope["method"], host, needs_json=not route.plain_form)
         limit = self._limit(route, private=private)
-        _check_body(headers, limit, needs_json=route is not None and route.body is not None)
+        _check_body(headers, limit, needs_json=route is not None and route.body is not None, private=private)
         return _limited(receive, limit)
 
     def _limit(self, route: Route | None, *, private: bool) -> int:
@@ -274,12 +276,16 @@ def _media_type(headers: Headers) -> str:
     return headers.get(b"content-type").partition(";")[0].strip().lower()
 
 
-def _check_body(headers: Headers, limit: int, *, needs_json: bool) -> None:
+def _check_body(headers: Headers, limit: int, *, needs_json: bool, private: bool) -> None:
     length = headers.get(b"content-length")
     if length.isdigit() and int(length) > limit:
         raise _too_large(limit)
     empty = length in ("", "0") and not headers.get(b"transfer-encoding")
-    if _media_type(headers) != "application/json" and (needs_json or not empty):
+    if _media_type(headers) == "application/json" or not (needs_json or not empty):
+        return
+    # Only a program sends a token, so it need not say what every body is; a page's forms never carry one.
+    unsaid = headers.get(b"content-type").replace(" ", "").lower() in UNSAID
+    if empty or not (unsaid and private and headers.get(b"authorization")):
         raise WrongMediaType("The body must be JSON.", hint=JSON_HINT)
 
 

@@ -59,7 +59,7 @@ async def audit(request: Request) -> Response:
             at=record.at,
             actor=record.actor,
             action=record.action,
-            execution_id=record.execution_id,
+            tool_id=record.execution_id,
             approval_id=record.approval_id,
             detail=json.loads(record.detail),
             previous_hash=record.previous_hash,

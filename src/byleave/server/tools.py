@@ -129,7 +129,7 @@ async def post_queued(request: Request) -> Response:
         report.tool_ids,
         user_id=principal_of(request).user_id,
         project_id=request.path_params["project_id"],
-        client_id=_client_of(request),
+        client_id=await client_of(request),
     )
     return Response(status_code=204)
 
@@ -139,7 +139,7 @@ async def post_begin(request: Request) -> Response:
         request.path_params["tool_id"],
         user_id=principal_of(request).user_id,
         project_id=request.path_params["project_id"],
-        client_id=_client_of(request),
+        client_id=await client_of(request),
     )
     return JsonAnswer(Begun(started_at=row.started_at or row.created_at, deadline=row.deadline or row.created_at))
 

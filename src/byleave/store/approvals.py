@@ -191,6 +191,15 @@ class Approvals:
             lambda transaction: with_tools(transaction, own(transaction, approval_id, user_id, None))
         )
 
+    async def load(self, approval_id: str) -> ApprovalRow | None:
+        """By id alone: for waiters inside the server."""
+
+        def work(transaction: Transaction) -> ApprovalRow | None:
+            row = transaction.one(f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE id = :id", {"id": approval_id})  # noqa: S608 - column names are ours
+            return approval_row(row) if row else None
+
+        return await self._database.read(work)
+
     async def decisions(self, approval_ids: Sequence[str | None]) -> dict[str, Decision]:
         """How questions ended, for those that did. Of whomever: the caller has the executions they were asked for."""
         if not any(approval_ids):

@@ -115,7 +115,7 @@ def insert(
         started_at=now if status is ExecutionStatus.EXECUTING else None,
         completed_at=now if refusal else None,
     )
-    values = as_values(row)
+    values = as_values(row) | {"status": status.name}
     transaction.change(f"INSERT INTO tool_executions {placeholders(values)}", values)
     ledger.kept("tool_executions", values)
     ledger.event(

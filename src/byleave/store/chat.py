@@ -313,7 +313,7 @@ def _add_run(
             "user_id": session.user_id,
             "agent": agent,
             "mode": mode.value,
-            "state": RunState.READY.value,
+            "state": RunState.READY.name,
             "prompt": prompt,
             "now": transaction.now,
         },

@@ -43,7 +43,7 @@ async def read_depths(database: Database) -> Depths:
         return Depths(
             client["waiting"] if client else 0,
             approval["waiting"] if approval else 0,
-            tuple((RunState(row["state"]), row["runs"]) for row in runs),
+            tuple((RunState[row["state"]], row["runs"]) for row in runs),
         )
 
     return await database.read(work)

@@ -47,7 +47,7 @@ def read_page(transaction: Transaction, wanted: HistoryFilter) -> tuple[list[Exe
         value = getattr(wanted, name)
         if value is not None:
             clauses.append(f"{name} = :{name}")
-            values[name] = str(value)
+            values[name] = value.name if isinstance(value, ExecutionStatus) else str(value)
     where = " AND ".join(clauses)
     count = f"SELECT count(*) AS total FROM tool_executions WHERE {where}"  # noqa: S608 - made of our own words alone
     total = transaction.one(count, values) if wanted.counted else None

@@ -58,7 +58,7 @@ def advance(
     row = transaction.one(
         f"UPDATE tool_executions SET status = :after{', ' + assignments if assignments else ''} "  # noqa: S608 - column names are ours
         f"WHERE id = :id AND status = :before RETURNING {EXECUTION_COLUMNS}",
-        {**changes, "after": after.value, "id": before.id, "before": before.status.value},
+        {**changes, "after": after.name, "id": before.id, "before": before.status.name},
     )
     if row is None:
         current = load_execution(transaction, before.id)
@@ -98,7 +98,7 @@ def with_status(transaction: Transaction, project_id: str, status: ExecutionStat
     rows = transaction.all(
         f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE project_id = :project_id AND {OPEN} "  # noqa: S608 - column names are ours
         "AND status = :status ORDER BY approved_at, created_at, id",
-        {"project_id": project_id, "status": status.value},
+        {"project_id": project_id, "status": status.name},
     )
     return [execution_row(row) for row in rows]
 
@@ -251,7 +251,7 @@ def end(
     )
     announce_end(ledger, ended, now, acknowledge=execution.status is ExecutionStatus.EXECUTING)
     ledger.audit(
-        after.value.lower(),
+        after.value,
         actor,
         execution_id=ended.id,
         approval_id=ended.approval_id,

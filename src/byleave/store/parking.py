@@ -29,7 +29,7 @@ def park(transaction: Transaction, run_id: str, fence: int) -> RunState | None:
     )
     if row is None:
         return None
-    state = RunState(row["state"])
+    state = RunState[row["state"]]
     with Ledger(transaction, row["project_id"]) as ledger:
         ledger.event(_changed(transaction, row["session_id"], run_id, state))
     transaction.hint(RUNS_TOPIC)

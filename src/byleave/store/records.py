@@ -205,7 +205,7 @@ class ExecutionRow(NamedTuple):
 
     def to_wire(self, decision: Decision | None = None) -> Execution:
         return Execution(
-            id=self.id,
+            tool_id=self.id,
             user_id=self.user_id,
             project_id=self.project_id,
             session_id=self.session_id,
@@ -318,7 +318,7 @@ def audit_record(row: Row) -> AuditRecord:
 def run_row(row: Row) -> RunRow:
     values = _only(row, RunRow)
     values["mode"] = AgentMode(values["mode"])
-    values["state"] = RunState(values["state"])
+    values["state"] = RunState[values["state"]]
     return RunRow(**values)
 
 
@@ -352,7 +352,7 @@ _EXECUTION_READERS: tuple[tuple[int, Callable[[Any], Any]], ...] = tuple(
         ("requires_approval", bool),
         ("network", bool),
         ("cancel_requested", bool),
-        ("status", {status.value: status for status in ExecutionStatus}.__getitem__),
+        ("status", {status.name: status for status in ExecutionStatus}.__getitem__),
         ("error_type", {None: None, **{kind.value: kind for kind in ErrorType}}.__getitem__),
     )
 )

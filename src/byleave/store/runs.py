@@ -294,7 +294,7 @@ def _end(transaction: Transaction, run: RunRow, state: RunState, *, history: str
         "UPDATE runs SET state = :state, history = coalesce(:history, history), error = :error, owner = NULL, "
         "lease_until = NULL, updated_at = :now WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
         {
-            "state": state.value,
+            "state": state.name,
             "history": history,
             "error": error,
             "now": transaction.now,

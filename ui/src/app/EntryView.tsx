@@ -83,8 +83,8 @@ function Remarked({ remark }: { remark: Remark }) {
 
 /** Where the call can be undone: only what ended and may have changed files. */
 export function undoHref(call: ToolCall): string | null {
-  if (call.undone !== null || !["COMPLETED", "FAILED"].includes(call.status)) return null;
-  const wrote = call.toolName === "write_file" && call.status === "COMPLETED";
+  if (call.undone !== null || !["completed", "failed"].includes(call.status)) return null;
+  const wrote = call.toolName === "write_file" && call.status === "completed";
   const changed = call.toolName === "execute_command" && Number(call.result?.changed_count ?? 0) > 0;
   return wrote || changed ? routeHash({ page: "history", tool: call.id }) : null;
 }

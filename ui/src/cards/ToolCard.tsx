@@ -31,18 +31,18 @@ interface ToolCardProps {
   now?: () => number;
 }
 
-const RUNS = new Set(["EXECUTING", "APPROVED"]);
-const OVER = new Set(["COMPLETED", "FAILED"]);
+const RUNS = new Set(["executing", "approved"]);
+const OVER = new Set(["completed", "failed"]);
 
 export function ToolCard({ call, api, host, userId, grants, undoHref, now }: ToolCardProps) {
-  const live = call.status === "EXECUTING" && call.output.length > 0;
+  const live = call.status === "executing" && call.output.length > 0;
   const [open, toggle] = useOpened(host, call.id, live);
   const body = useId();
   const by =
-    call.status === "REJECTED"
+    call.status === "rejected"
       ? deniedBy(call.deniedBy, userId, call.deniedFrom ?? null)
       : letBy(call.approvedBy, userId, grants);
-  const running = call.status === "EXECUTING" && call.began !== null && now;
+  const running = call.status === "executing" && call.began !== null && now;
   const state = running ? <Running at={call.began ?? call.at} now={now} /> : stateOf(call);
   return (
     <article className="card card-tool" data-status={call.status} data-tool={oneLine(call.toolName)}>
@@ -78,15 +78,15 @@ export function ToolCard({ call, api, host, userId, grants, undoHref, now }: Too
 }
 
 function stateOf(call: ToolCall): string {
-  if (call.status === "EXECUTING" && call.began === null) return "waiting for other calls on the machine";
+  if (call.status === "executing" && call.began === null) return "waiting for other calls on the machine";
   return outcome(call.status, call.errorType, call.milliseconds);
 }
 
-const failed = (call: ToolCall) => call.status === "FAILED" || call.status === "TIMEOUT";
+const failed = (call: ToolCall) => call.status === "failed" || call.status === "timeout";
 
 function undoable(call: ToolCall): boolean {
   if (call.undone || !OVER.has(call.status) || !call.result) return false;
-  return changedCount(call.result) > 0 || (call.toolName === "write_file" && call.status === "COMPLETED");
+  return changedCount(call.result) > 0 || (call.toolName === "write_file" && call.status === "completed");
 }
 
 function Running({ at, now }: { at: number; now: () => number }) {
@@ -100,7 +100,7 @@ function Running({ at, now }: { at: number; now: () => number }) {
 }
 
 function Trouble({ call, error }: { call: ToolCall; error: string }) {
-  const denied = call.status === "REJECTED";
+  const denied = call.status === "rejected";
   const { what, hint } = saidOf(error, denied);
   const todo = advice(call.errorType);
   if (!what && !hint && !todo) return null;

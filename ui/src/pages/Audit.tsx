@@ -80,11 +80,11 @@ function Row({ entry, userId, go }: { entry: AuditEntry; userId: string | null; 
         </details>
       </td>
       <td data-label="About" className="page-tight">
-        {entry.execution_id ? (
+        {entry.tool_id ? (
           <Link
-            to={{ page: "history", tool: entry.execution_id }}
+            to={{ page: "history", tool: entry.tool_id }}
             go={go}
-            label={`The call ${visible(entry.execution_id)}`}
+            label={`The call ${visible(entry.tool_id)}`}
           >
             the call
           </Link>

@@ -49,7 +49,7 @@ export function Execution(props: ProjectPageProps & { toolId: string }) {
 /** Whether there may be something to undo: it ran on a machine, with a tool that changes files. */
 export function mayUndo(row: Record_): boolean {
   if (row.client_id === null || !isEnded(row.status)) return false;
-  if (row.tool_name === "write_file") return row.status === "COMPLETED" || row.error_type === "interrupted";
+  if (row.tool_name === "write_file") return row.status === "completed" || row.error_type === "interrupted";
   return row.tool_name === "execute_command" && row.result?.changed_count !== 0;
 }
 
@@ -85,7 +85,7 @@ function Detail(props: DetailProps) {
           Undone by <Plain text={actorWords(undone.by, state.me?.user_id ?? null)} />: {counted(undone.files, "file")}.
         </p>
       )}
-      {undoing && <UndoPanel {...props} toolId={row.id} clientId={row.client_id} close={() => setUndoing(false)} />}
+      {undoing && <UndoPanel {...props} toolId={row.tool_id} clientId={row.client_id} close={() => setUndoing(false)} />}
       {said && (
         <section className="page-section">
           <h2>{neverRan(row) ? "Why it did not run" : "What went wrong"}</h2>
@@ -118,7 +118,7 @@ function Detail(props: DetailProps) {
   );
 }
 
-const neverRan = ({ status, error_type }: Record_) => status === "REJECTED" || error_type === "refused";
+const neverRan = ({ status, error_type }: Record_) => status === "rejected" || error_type === "refused";
 
 function Reasons({ row }: { row: Record_ }) {
   // A refusal says its reason as what went wrong; nobody needs to read it twice.
@@ -192,7 +192,7 @@ function recordFacts({ row, state, go, call }: DetailProps): Fact[] {
         {row.session_id === state.sessionId ? "the one open now" : "open it"}
       </Link>,
     ],
-    ["Call", id(row.id, "the call’s id")],
+    ["Call", id(row.tool_id, "the call’s id")],
     ["Approval", id(row.approval_id, "the approval’s id")],
     ["Run", id(row.run_id, "the run’s id")],
     ["Session", id(row.session_id, "the session’s id")],

@@ -36,7 +36,7 @@ export function History({ state, api, projectId, go, away }: ProjectPageProps & 
     JSON.stringify([projectId, session, filters]),
   );
   const calls = liveCalls(state);
-  const rows = (record.items ?? []).map((row) => asOfNow(row, calls.get(row.id)));
+  const rows = (record.items ?? []).map((row) => asOfNow(row, calls.get(row.tool_id)));
   const shown = rows.filter((row) => mentions(row, sought));
   const fresh = record.items === null || record.busy ? 0 : newCalls(state, record.items, filters);
   const filtered = sought.trim() !== "" || JSON.stringify(filters) !== JSON.stringify(NONE);
@@ -51,8 +51,8 @@ export function History({ state, api, projectId, go, away }: ProjectPageProps & 
       record={record}
       waiting="Reading the record…"
       shown={shown}
-      keyOf={(row) => row.id}
-      row={(row) => <Row row={row} state={state} go={go} call={calls.get(row.id)} />}
+      keyOf={(row) => row.tool_id}
+      row={(row) => <Row row={row} state={state} go={go} call={calls.get(row.tool_id)} />}
       columns={["When", "What", "Risk", "Outcome", "Allowed", "Took"]}
       caption={captionOf(shown.length, rows.length, record.total)}
       className="page-history"
@@ -85,7 +85,7 @@ function captionOf(shown: number, loaded: number, total: number): string {
 function mentions(row: Execution, sought: string): boolean {
   const wanted = sought.trim().toLowerCase();
   if (wanted === "") return true;
-  const told = [row.id, row.tool_name, callSummary(row.tool_name, row.tool_params), row.error ?? "", ...row.reasons];
+  const told = [row.tool_id, row.tool_name, callSummary(row.tool_name, row.tool_params), row.error ?? "", ...row.reasons];
   return `${told.join("\n")}\n${JSON.stringify(row.tool_params)}`.toLowerCase().includes(wanted);
 }
 
@@ -172,8 +172,8 @@ function Choice({ name, value, all, choose, children }: ChoiceProps) {
 
 /** Green for done, red for what went wrong, plain for what goes on or was a person's no. */
 export function toneOf({ status, error_type }: Execution): string {
-  if (status === "COMPLETED") return "page-outcome page-outcome-ok";
-  if (status === "FAILED" && error_type !== "cancelled") return "page-outcome page-outcome-bad";
+  if (status === "completed") return "page-outcome page-outcome-ok";
+  if (status === "failed" && error_type !== "cancelled") return "page-outcome page-outcome-bad";
   return isEnded(status) ? "page-outcome" : "page-outcome page-outcome-open";
 }
 
@@ -185,7 +185,7 @@ interface LetByProps {
 }
 
 export function LetBy({ row, state, call }: LetByProps) {
-  if (row.status === "REJECTED" && call?.deniedBy) {
+  if (row.status === "rejected" && call?.deniedBy) {
     return <Plain text={`no, ${deniedBy(call.deniedBy, state.me?.user_id ?? null)}`} />;
   }
   if (row.approved_by === null) {
@@ -210,7 +210,7 @@ function Row({ row, state, go, call }: RowProps) {
         <When at={row.created_at} />
       </td>
       <td data-label="What" className="page-what">
-        <Link to={{ page: "history", tool: row.id }} go={go}>
+        <Link to={{ page: "history", tool: row.tool_id }} go={go}>
           <span className="page-tool">{verb(row.tool_name)}</span> <code>{summary ? <bdi>{summary}</bdi> : "…"}</code>
         </Link>
       </td>

@@ -44,7 +44,7 @@ interface Seen {
 
 /** How many calls that fit the filters began since the newest one that is loaded. */
 export function newCalls(state: State, loaded: Execution[], filters: Filters): number {
-  const known = new Set(loaded.map((row) => row.id));
+  const known = new Set(loaded.map((row) => row.tool_id));
   const newest = Math.max(0, ...loaded.map((row) => Date.parse(row.created_at)));
   const fresh = new Set<string>();
   for (const seen of everSeen(state)) {
@@ -62,7 +62,7 @@ function* everSeen(state: State): Generator<Seen> {
   for (const question of state.questions) {
     const { tool_name: toolName, risk_level: risk, session_id: sessionId } = question;
     const at = Date.parse(question.created_at);
-    for (const id of question.tool_ids) yield { id, toolName, status: "AWAITING_APPROVAL", risk, sessionId, at };
+    for (const id of question.tool_ids) yield { id, toolName, status: "awaiting_approval", risk, sessionId, at };
   }
 }
 

@@ -14,17 +14,17 @@ export const TOOLS = [
 export const RISKS = ["LOW", "MEDIUM", "HIGH"] as const;
 
 export const STATES: Record<ExecutionStatus, string> = {
-  PENDING: "starting",
-  AWAITING_APPROVAL: "waits for a decision",
-  APPROVED: "allowed, not yet running",
-  EXECUTING: "running",
-  COMPLETED: "done",
-  REJECTED: "denied by a person",
-  TIMEOUT: "nobody answered in time",
-  FAILED: "failed, refused or stopped",
+  pending: "starting",
+  awaiting_approval: "waits for a decision",
+  approved: "allowed, not yet running",
+  executing: "running",
+  completed: "done",
+  rejected: "denied by a person",
+  timeout: "nobody answered in time",
+  failed: "failed, refused or stopped",
 };
 
-const ENDED: ReadonlySet<string> = new Set(["COMPLETED", "REJECTED", "TIMEOUT", "FAILED"]);
+const ENDED: ReadonlySet<string> = new Set(["completed", "rejected", "timeout", "failed"]);
 
 export const isEnded = (status: ExecutionStatus): boolean => ENDED.has(status);
 

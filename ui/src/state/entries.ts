@@ -9,14 +9,14 @@ export const MOST_OUTPUT = 256 * 1024;
 const PIECE = 16 * 1024;
 
 const PROGRESS: Record<ExecutionStatus, number> = {
-  PENDING: 0,
-  AWAITING_APPROVAL: 1,
-  APPROVED: 2,
-  EXECUTING: 3,
-  COMPLETED: 4,
-  REJECTED: 4,
-  TIMEOUT: 4,
-  FAILED: 4,
+  pending: 0,
+  awaiting_approval: 1,
+  approved: 2,
+  executing: 3,
+  completed: 4,
+  rejected: 4,
+  timeout: 4,
+  failed: 4,
 };
 
 export function ended(status: ExecutionStatus): boolean {
@@ -118,7 +118,7 @@ export function fromExecution(execution: Execution): ToolCall {
   const { result } = execution;
   return {
     kind: "tool",
-    id: execution.id,
+    id: execution.tool_id,
     toolName: execution.tool_name,
     params: execution.tool_params,
     riskLevel: execution.risk_level,
@@ -141,7 +141,7 @@ export function fromExecution(execution: Execution): ToolCall {
 
 function begunIn({ status, started_at }: Execution): Pick<ToolCall, "began"> {
   if (started_at !== null) return { began: Date.parse(started_at) };
-  return status === "EXECUTING" ? { began: null } : {};
+  return status === "executing" ? { began: null } : {};
 }
 
 /** Who said no, as the record has it. */
@@ -158,7 +158,7 @@ export function fromStarted(event: ToolStarted): ToolCall {
     params: event.tool_params,
     riskLevel: event.risk_level,
     // Nobody is asked: it is on its way to the machine.
-    status: event.approved_by === null ? "PENDING" : "EXECUTING",
+    status: event.approved_by === null ? "pending" : "executing",
     sessionId: event.session_id,
     runId: event.run_id,
     output: [],

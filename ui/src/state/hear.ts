@@ -20,7 +20,7 @@ export function heard(state: AppState, event: FeedEvent): AppState {
   switch (event.kind) {
     case "tool.approval_request":
       return inSession(ask(state, event), event.session_id, (entries) =>
-        list.advance(entries, event.tool_id, "AWAITING_APPROVAL"),
+        list.advance(entries, event.tool_id, "awaiting_approval"),
       );
     case "tool.approval_decided":
       return decided(state, event);
@@ -70,7 +70,7 @@ export function heard(state: AppState, event: FeedEvent): AppState {
             ? call
             : {
                 ...call,
-                status: "EXECUTING",
+                status: "executing",
                 output: list.withOutput(call.output, { stream: event.stream, text: event.text }),
               },
         ),
@@ -144,7 +144,7 @@ function decided(state: AppState, event: ApprovalDecided): AppState {
 
 /** A call that was allowed is on its way; one that was denied knows by whom. */
 function answered(entries: Entry[], id: string, { status, decided_by, decided_from }: ApprovalDecided): Entry[] {
-  if (status === "approved") return list.advance(entries, id, "EXECUTING");
+  if (status === "approved") return list.advance(entries, id, "executing");
   if (status !== "rejected") return entries;
   return list.changeTool(entries, id, (call) => ({ ...call, deniedBy: decided_by, deniedFrom: decided_from }));
 }
@@ -225,14 +225,14 @@ function atWork(state: AppState, sessionId: string, runId: string | null): AppSt
 
 function ran(state: AppState, event: RunChanged): AppState {
   if (event.session_id !== state.sessionId) return state;
-  if (event.state === "DONE") return runOver(state, event.run_id);
-  if (event.state === "FAILED") {
+  if (event.state === "done") return runOver(state, event.run_id);
+  if (event.state === "failed") {
     const over = runOver(state, event.run_id);
     // An error is told before the end; where none was, a person stopped it.
     return { ...over, entries: endedBadly(over.entries, event.run_id, STOPPED, Date.parse(event.timestamp)) };
   }
   // Several may wait in line: the one that works is the one to stop.
-  if (state.runId !== null && event.state === "READY") return state;
+  if (state.runId !== null && event.state === "ready") return state;
   return state.runId === event.run_id ? state : { ...state, runId: event.run_id };
 }
 

@@ -188,7 +188,7 @@ function withRecord(state: AppState, record: Extract<Action, { type: "record" }>
 /** Whether somebody works here and how the last one ended, as the server has it. */
 function withRuns(state: AppState, { sessionId, runs, asked }: Extract<Action, { type: "runs" }>): AppState {
   if (sessionId !== state.sessionId) return state;
-  const over = (run: Run) => run.state === "DONE" || run.state === "FAILED";
+  const over = (run: Run) => run.state === "done" || run.state === "failed";
   let next = runs.filter(over).reduce((known, run) => runOver(known, run.run_id), state);
   // A message sent since then has a run that this answer may not know; what is over is over in any case.
   const newer = next.runId !== null && next.runId !== asked;
@@ -196,7 +196,7 @@ function withRuns(state: AppState, { sessionId, runs, asked }: Extract<Action, {
   const open = runs.findLast((run) => !over(run))?.run_id ?? null;
   if (!newer && next.runId !== open) next = { ...next, runId: open };
   const last = runs[0];
-  if (last?.state !== "FAILED" || last.error === null) return next;
+  if (last?.state !== "failed" || last.error === null) return next;
   const at = Date.parse(last.updated_at);
   const later = next.entries.some((entry) => entry.kind === "message" && !entry.pending && entry.at > at);
   return later ? next : { ...next, entries: endedBadly(next.entries, last.run_id, last.error, at) };

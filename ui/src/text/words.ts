@@ -56,14 +56,14 @@ function summary(toolName: string, params: Params): string {
 }
 
 const STATUS: Record<ExecutionStatus, string> = {
-  PENDING: "starting…",
-  AWAITING_APPROVAL: "waits for your decision",
-  APPROVED: "allowed, waiting for your machine…",
-  EXECUTING: "running…",
-  COMPLETED: "done",
-  REJECTED: "denied",
-  TIMEOUT: "nobody answered in time",
-  FAILED: "failed",
+  pending: "starting…",
+  awaiting_approval: "waits for your decision",
+  approved: "allowed, waiting for your machine…",
+  executing: "running…",
+  completed: "done",
+  rejected: "denied",
+  timeout: "nobody answered in time",
+  failed: "failed",
 };
 
 const FAILURE: Partial<Record<ErrorType, string>> = {
@@ -94,10 +94,10 @@ export function outcome(
   errorType: ErrorType | null,
   milliseconds: number | null | undefined,
 ): string {
-  const said = (status === "FAILED" && errorType && FAILURE[errorType]) || STATUS[status] || String(status);
+  const said = (status === "failed" && errorType && FAILURE[errorType]) || STATUS[status] || String(status);
   if (typeof milliseconds !== "number") return said;
-  if (status === "COMPLETED") return `${said} in ${duration(milliseconds)}`;
-  const ran = status === "FAILED" && (errorType === "tool_error" || errorType === "execution_timeout");
+  if (status === "completed") return `${said} in ${duration(milliseconds)}`;
+  const ran = status === "failed" && (errorType === "tool_error" || errorType === "execution_timeout");
   return ran ? `${said} after ${duration(milliseconds)}` : said;
 }
 

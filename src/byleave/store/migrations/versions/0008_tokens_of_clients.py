@@ -1,12 +1,18 @@
-"""The tokens each client has connected with, so that only it reports what it was told to do."""
+"""The tokens each client has connected with; and events that were written with states in capitals."""
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "0008"
-down_revision = "0006"
+down_revision = "0007"
 branch_labels = None
 depends_on = None
+
+STATES = {
+    "status": ("COMPLETED", "REJECTED", "TIMEOUT", "FAILED"),
+    "state": ("READY", "RUNNING", "WAITING", "DONE", "FAILED"),
+}
+KINDS = {"status": ("tool.finished", "tool.result_ack"), "state": ("chat.run",)}
 
 
 def upgrade() -> None:
@@ -19,6 +25,20 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name="fk_client_tokens_project_id"),
         sa.PrimaryKeyConstraint("project_id", "client_id", "token", name="pk_client_tokens"),
     )
+    for field, states in STATES.items():
+        for state in states:
+            op.execute(
+                sa.text(
+                    "UPDATE events SET payload = replace(payload, :old, :new) WHERE kind IN (:one, :other) "
+                    "AND payload LIKE :like"
+                ).bindparams(
+                    old=f'"{field}":"{state}"',
+                    new=f'"{field}":"{state.lower()}"',
+                    one=KINDS[field][0],
+                    other=KINDS[field][-1],
+                    like=f'%"{field}":"{state}"%',
+                )
+            )
 
 
 def downgrade() -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from byleave.store.migrations import bring_up_to_date
+from byleave.server.secret import seal_keys
+from byleave.settings import ServerSettings
+from byleave.store import Store
 
 COMMANDS = ["up", "serve", "token", "connect", "chat", "check", "tool", "history", "approvals", "version"]
 NESTED = [["approvals", "approve"], ["approvals", "reject"], ["audit", "verify"]]
@@ -236,7 +238,10 @@ def test_missing_server_extra_is_said(tmp_path: Path, command: list[str]) -> Non
     assert done.stderr == "error: This needs the server.\nhint: in a checkout: pip install '.[server]'\n"
 
 
-def test_a_record_can_be_verified_where_no_server_is_installed(tmp_path: Path) -> None:
-    bring_up_to_date(tmp_path / "byleave.db")
+async def test_a_record_can_be_verified_where_no_server_is_installed(tmp_path: Path) -> None:
+    settings = ServerSettings(home=tmp_path)
+    store = await Store.open(settings, seal_keys=seal_keys(settings))
+    await store.chat.create_project("alice", "demo")
+    await store.close()
     done = _without_the_server(tmp_path, ["audit", "verify"])
     assert (done.returncode, done.stderr) == (0, "The record is whole.\n")

@@ -20,9 +20,10 @@ from byleave.protocol.errors import ConfigurationError, RefusedError
 from byleave.protocol.states import AgentMode, Scope
 from byleave.settings import ServerSettings
 
-from .keys import KeySource, SharedSecret, key_source, server_secret
+from .keys import KeySource, SharedSecret, key_source
 from .page_key import DIGEST, key_digest
 from .refusals import Unauthenticated
+from .secret import server_secret
 
 __all__ = ["Principal", "TokenVerifier", "issue_session", "issue_token", "server_secret", "session_verifier"]
 

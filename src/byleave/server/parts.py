@@ -31,9 +31,10 @@ from byleave.store.database import Hint
 
 from .attendance import Attendance
 from .auth import TokenVerifier, session_verifier
-from .keys import SharedSecret, seal_keys, server_secret
+from .keys import SharedSecret
 from .page_files import PageFiles
 from .refusals import Unavailable
+from .secret import seal_keys, server_secret
 from .sessions import PageSessions
 from .signin import SignIn
 from .streams import StreamManager

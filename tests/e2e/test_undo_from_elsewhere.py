@@ -115,7 +115,7 @@ async def test_neither_the_agent_nor_another_user_can_undo(household: Household)
     plan = await household.person.api.undo_plan(tool_id)
     for token, error in (
         (household.token(), RefusedError),
-        (household.token(*Scope), RefusedError),
+        (household.token(Scope.CHAT, Scope.APPROVE, Scope.AGENT), RefusedError),
         (household.token(Scope.CHAT, Scope.APPROVE, user="bob"), NotFound),
     ):
         async with ServerApi(household.url, token) as api:

@@ -70,7 +70,7 @@ async def test_approval_of_another_digest_than_the_one_that_waits_is_refused(ser
     project = await alice.project()
     tool_id, approval_id = await alice.question(project)
     path = f"/my/projects/{project}/approvals/{approval_id}/approve"
-    answer = await alice.post(path, {"digest": "0" * 64})
+    answer = await alice.post(path, {"decision": "approved", "digest": "0" * 64})
     assert (answer.status, answer.json["state"]) == (409, "pending")
     assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == "awaiting_approval"
 
@@ -121,9 +121,7 @@ async def test_unknown_approval_and_one_of_another_project_are_404(server: Any) 
 
 
 @pytest.mark.promise("S4")
-@pytest.mark.parametrize(
-    "scopes", [(Scope.AGENT,), (Scope.AGENT, Scope.APPROVE), (Scope.AGENT, Scope.APPROVE, Scope.CHAT)]
-)
+@pytest.mark.parametrize("more", [(), (Scope.APPROVE,), (Scope.APPROVE, Scope.CHAT)])
 async def test_agents_token_never_decides_whatever_else_it_carries(server: Any, more: tuple[Scope, ...]) -> None:
     alice, agent = server.user(), server.user(scopes=(Scope.AGENT, *more))
     project = await alice.project()

@@ -205,7 +205,7 @@ async def test_full_mode_needs_a_token_that_may_approve(server: Any) -> None:
     alice = server.user()
     path = f"/my/projects/{await alice.project()}/chat/messages"
     body = {"content": "hello", "mode": "full"}
-    for scopes in ((Scope.CHAT,), (Scope.CHAT, Scope.AGENT), tuple(Scope)):
+    for scopes in ((Scope.CHAT,), (Scope.CHAT, Scope.AGENT), (Scope.CHAT, Scope.APPROVE, Scope.AGENT)):
         refused = await server.user(scopes=scopes).post(path, body)
         assert refused.status == 403
     assert (await alice.post(path, body)).status == 202

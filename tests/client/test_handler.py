@@ -512,7 +512,7 @@ async def test_the_time_of_a_queued_call_begins_when_it_is_begun(
 async def test_a_queued_call_that_ended_on_the_server_never_runs(
     busy: Any, link: Any, approved: Any, root: Path
 ) -> None:
-    link.begin_failure = ConflictError("It is over.", state="FAILED")
+    link.begin_failure = ConflictError("It is over.", state="failed")
     busy.handle_tool_execution_signal(approved("exec_2", "write_file", {"path": "b.txt", "content": "x"}))
     await link.until(lambda: link.queued == ["exec_2"])
     (root / "c1.go").touch()

@@ -83,7 +83,7 @@ async def test_a_client_that_does_not_look_is_not_waited_for_and_the_person_is_t
         assert (approval.inspection, approval.suggestions) == (None, [])
         assert NOT_LOOKED in approval.description
         await desk.approvals.approve_tool(approval.id, "alice")
-        assert (await desk.executor.wait(row)).status == "COMPLETED"
+        assert (await desk.executor.wait(row)).status == "completed"
         assert signals[0]["bound"] == {}
 
 
@@ -96,7 +96,7 @@ async def test_no_grant_answers_for_what_nobody_looked_at(desk: Desk) -> None:
         asked = await desk.next_approval()
         await desk.approvals.decide(asked.id, "alice", approve=True, scope=ApprovalScope.SESSION, terms=terms)
         assert (await call).status == "completed"
-        assert (await desk.executor.call(*RUN, desk.session, until_asked=True)).status == "AWAITING_APPROVAL"
+        assert (await desk.executor.call(*RUN, desk.session, until_asked=True)).status == "awaiting_approval"
         full = Caller(mode=AgentMode.FULL)
         assert (await desk.executor.call(*RUN, desk.session, caller=full)).approved_by == "mode:full"
 

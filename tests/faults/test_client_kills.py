@@ -105,7 +105,7 @@ async def write(user: User, project_id: str, file: Written, number: int) -> dict
         call = await answered.json()
         assert answered.status == 200, call
     tool_id = call["tool_id"]
-    while call["status"] in ("pending", "PENDING"):  # the client that looks may be killed; the next one looks then
+    while call["status"] in ("pending",):  # the client that looks may be killed; the next one looks then
         await asyncio.sleep(0.05)
         call = (await user.get(f"/my/tools/{tool_id}")).body
     if call["approval_id"] is not None:

@@ -91,7 +91,7 @@ async def test_server_away_for_longer_than_a_call_may_take_still_gets_its_result
             assert long_ago.rowcount == 1
         await site.serve()
         ended = await alice.end_of(call["tool_id"])
-        assert (ended["status"], ended["result"]["stdout"]) == ("COMPLETED", "done\n"), ended
+        assert (ended["status"], ended["result"]["stdout"]) == ("completed", "done\n"), ended
         await alice.close()
 
 

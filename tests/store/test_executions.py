@@ -279,7 +279,7 @@ async def test_what_a_client_may_be_about_to_report_is_left_to_it(records: Recor
     ended, upcoming = await records.store.executions.expire(frozenset(), None)
     assert ([row.id for row in ended], upcoming) == ([waiting.id], None)
     assert await records.store.executions.expire(frozenset({"c1"}), frozenset({"c1", "c2"})) == ([], None)
-    assert (await settle(records, running.id)).status == "COMPLETED"
+    assert (await settle(records, running.id)).status == "completed"
     other = await records.store.executions.begin(records.call(timeout_seconds=30), LOW, client_id="c1")
     records.clock.turn(61)
     ended, _ = await records.store.executions.expire(frozenset(), frozenset({"c2"}))
@@ -294,7 +294,7 @@ async def test_a_result_that_comes_after_its_call_was_given_up_is_kept_as_late(r
     with pytest.raises(ConflictError, match="another client"):
         await settle(records, running.id, client_id="c2")
     late = await settle(records, running.id)
-    assert (late.status, late.error_type, late.result) == ("FAILED", "interrupted", '{"success":true}')
+    assert (late.status, late.error_type, late.result) == ("failed", "interrupted", '{"success":true}')
     assert (late.error or "").endswith("Its client reported later: it completed")
     assert await settle(records, running.id) == late
     with pytest.raises(ConflictError, match="takes no result"):

@@ -130,7 +130,7 @@ describe("a tool call", () => {
     const { container } = open({
       call: call({
         toolName: "execute_command",
-        status: "FAILED",
+        status: "failed",
         errorType: "cancelled",
         error: "It was called off.",
         result: { success: false, stdout: "before the stop\n", exit_code: null },
@@ -140,7 +140,7 @@ describe("a tool call", () => {
     expect(container.textContent).toContain("before the stop");
   });
   it("says that it waits on the machine, and counts from its beginning", () => {
-    const running = call({ status: "EXECUTING", milliseconds: null });
+    const running = call({ status: "executing", milliseconds: null });
     const { container, again } = open({ call: { ...running, began: null }, now: () => NOW + 90_000 });
     expect(container.querySelector(".card-state")?.textContent).toBe("waiting for other calls on the machine");
     again({ call: { ...running, began: NOW + 80_000 } });

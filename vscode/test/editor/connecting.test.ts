@@ -516,7 +516,7 @@ describe("while it is connected", () => {
         kind: "tool.finished",
         tool_id: "t",
         tool_name: "execute_command",
-        status: "FAILED",
+        status: "failed",
         result: null,
       };
       server.send(1, { ...base, session_id: "s", run_id: null, approved_by: null, ...how });
@@ -637,7 +637,7 @@ describe("while it is connected", () => {
       kind: "tool.result_ack",
       timestamp: new Date().toISOString(),
       tool_id: "exec_1",
-      status: "COMPLETED",
+      status: "completed",
       session_id: "s",
     });
     await until(() =>

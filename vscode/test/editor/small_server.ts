@@ -125,7 +125,7 @@ export class SmallServer {
 /** What a server answers where the test says nothing. */
 function usual(method: string, path: string, feedStatus: number): [number, unknown] {
   const report = /^\/my\/projects\/[^/]+\/tools\/([^/]+)\/(result|output|undo-report)$/.exec(path);
-  const ack = { success: true, tool_id: report?.[1], status: "COMPLETED", message: "" };
+  const ack = { success: true, tool_id: report?.[1], status: "completed", message: "" };
   if (method === "POST" && report) return report[2] === "result" ? [200, ack] : [204, ""];
   if (method === "PUT" && path.endsWith("/policy")) return [204, ""];
   return [path.endsWith("/chat/stream") ? feedStatus : 404, { detail: "No such thing." }];

@@ -189,8 +189,8 @@ describe("executions", () => {
       handler.handleToolExecutionSignal(started(id));
       handler.handleToolEnded(ended(id));
     }
-    handler.handleToolResultAck({ tool_id: "one", status: "COMPLETED" });
-    handler.handleToolResultAck({ tool_id: "never heard of", status: "COMPLETED" });
+    handler.handleToolResultAck({ tool_id: "one", status: "completed" });
+    handler.handleToolResultAck({ tool_id: "never heard of", status: "completed" });
     expect(handler.history.map(({ acknowledged }) => acknowledged)).toEqual([false, false, true]);
     expect(log.lines.at(-1)).toContain("result acknowledged");
   });

@@ -326,10 +326,14 @@ async def test_the_mode_of_a_call_from_elsewhere_is_bounded_by_its_token(server:
     call = (project, "write_file", {"path": "a.txt", "content": "x"})
     assert (await bound.execute(*call, mode="full")).json["status"] == "awaiting_approval"
     assert (await open_.execute(*call, mode="sandbox")).json["status"] == "awaiting_approval"
+    chat = server.user(scopes=(Scope.CHAT,))
+    assert (await chat.execute(*call, mode="full")).json["status"] == "awaiting_approval"
+    assert (await alice.execute(*call)).json["status"] == "awaiting_approval"
     async with alice.machine(project) as signals:
         assert (await open_.execute(*call, mode="full")).json["status"] == "completed"
         assert (await open_.execute(*call)).json["status"] == "completed"
-    assert [signal["approved_by"] for signal in signals] == ["mode:full"] * 2
+        assert (await alice.execute(*call, mode="full")).json["status"] == "completed", "a person's own choice"
+    assert [signal["approved_by"] for signal in signals] == ["mode:full"] * 3
 
 
 @pytest.mark.promise("R7")

@@ -68,8 +68,11 @@ class Principal:
         return Scope.APPROVE in self.scopes and Scope.AGENT not in self.scopes
 
     def bounded(self, mode: AgentMode | None) -> AgentMode:
-        """The mode of a call: as wanted, never wider than this token's; left out, this token's own."""
-        return self.mode if mode is None or self.mode is AgentMode.SANDBOX else mode
+        """The mode of a call: as wanted, never wider than this token's; left out, this token's own. Who may answer the
+        questions may also choose not to be asked."""
+        if mode is None or self.may_approve or self.mode is AgentMode.FULL:
+            return mode or self.mode
+        return AgentMode.SANDBOX
 
     def require(self, any_of: frozenset[Scope]) -> None:
         """One of these scopes, or RefusedError."""

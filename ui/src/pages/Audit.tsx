@@ -81,11 +81,7 @@ function Row({ entry, userId, go }: { entry: AuditEntry; userId: string | null; 
       </td>
       <td data-label="About" className="page-tight">
         {entry.tool_id ? (
-          <Link
-            to={{ page: "history", tool: entry.tool_id }}
-            go={go}
-            label={`The call ${visible(entry.tool_id)}`}
-          >
+          <Link to={{ page: "history", tool: entry.tool_id }} go={go} label={`The call ${visible(entry.tool_id)}`}>
             the call
           </Link>
         ) : (

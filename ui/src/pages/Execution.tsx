@@ -85,7 +85,9 @@ function Detail(props: DetailProps) {
           Undone by <Plain text={actorWords(undone.by, state.me?.user_id ?? null)} />: {counted(undone.files, "file")}.
         </p>
       )}
-      {undoing && <UndoPanel {...props} toolId={row.tool_id} clientId={row.client_id} close={() => setUndoing(false)} />}
+      {undoing && (
+        <UndoPanel {...props} toolId={row.tool_id} clientId={row.client_id} close={() => setUndoing(false)} />
+      )}
       {said && (
         <section className="page-section">
           <h2>{neverRan(row) ? "Why it did not run" : "What went wrong"}</h2>

@@ -85,7 +85,13 @@ function captionOf(shown: number, loaded: number, total: number): string {
 function mentions(row: Execution, sought: string): boolean {
   const wanted = sought.trim().toLowerCase();
   if (wanted === "") return true;
-  const told = [row.tool_id, row.tool_name, callSummary(row.tool_name, row.tool_params), row.error ?? "", ...row.reasons];
+  const told = [
+    row.tool_id,
+    row.tool_name,
+    callSummary(row.tool_name, row.tool_params),
+    row.error ?? "",
+    ...row.reasons,
+  ];
   return `${told.join("\n")}\n${JSON.stringify(row.tool_params)}`.toLowerCase().includes(wanted);
 }
 

@@ -45,7 +45,7 @@ describe("what a question shows", () => {
     const whole = vi.fn(async () => ({ approval_id: "appr_1", text: "args: '--token' 'aB3xyz99'" }));
     const args = ["--token", "[masked:option, 8 characters]", "x=[masked:key, 1 character]"];
     const { container } = open({ api: api({ whole }), question: question({ tool_params: { command: "git", args } }) });
-    expect(container.textContent).toContain("Looks like secrets: 9 characters masked in 2 places.");
+    expect(container.textContent).toContain("9 characters in 2 places masked: they look secret.");
     await press(button("Show them"));
     expect(whole).toHaveBeenCalledWith("appr_1", true);
     expect(container.textContent).toContain("aB3xyz99");

@@ -26,7 +26,7 @@ export function Masked({ question, shown, api }: { question: Question; shown: st
   };
   return (
     <p className="card-told">
-      Looks like secrets: {counted(hidden, "character")} masked in {counted(places.length, "place")}.{" "}
+      {counted(hidden, "character")} in {counted(places.length, "place")} masked: they look secret.{" "}
       <button type="button" onClick={load}>
         Show them
       </button>{" "}

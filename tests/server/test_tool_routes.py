@@ -58,7 +58,9 @@ async def test_a_client_says_what_waits_in_its_queue_and_when_it_begins(server: 
         assert (await alice.post(f"{tools}/queued", {"tool_ids": [tool_id]}, **mine)).status == 204
         assert (await feed.until("tool.queued")).data["waits"] is True
         assert (await alice.get(f"/my/tools/{tool_id}")).json["started_at"] is None
-        assert (await alice.post(f"{tools}/{tool_id}/begin")).status == 409, "another client"
+        other = {"headers": {"Byleave-Client": "desktop"}}
+        assert (await alice.post(f"{tools}/{tool_id}/begin", **other)).status == 409
+        assert (await alice.post(f"{tools}/queued", {"tool_ids": [tool_id]}, **other)).status == 403
         begun = await alice.post(f"{tools}/{tool_id}/begin", **mine)
         assert begun.json["deadline"] > begun.json["started_at"]
         assert (await feed.until("tool.queued")).data["waits"] is False

@@ -234,6 +234,9 @@ def _caller_of(request: Request) -> telemetry.Place | None:
     return telemetry.arriving(given[0]) if len(given) == 1 else None
 
 
+REPORTS_WITH = "Report with the token the client's stream was opened with; with a new token open the stream first."
+
+
 async def client_of(request: Request) -> str:
     """The client that reports; without the header the one the call was given to, if the token is that client's."""
     parts, principal = parts_of(request), principal_of(request)
@@ -244,7 +247,10 @@ async def client_of(request: Request) -> str:
             raise WrongForm("The header Byleave-Client is not a client's id.", hint=hint)
         if await _speaks_for(request, client_id):
             return client_id
-    row = await parts.store.executions.get(request.path_params["tool_id"], user_id=principal.user_id)
+    tool_id = request.path_params.get("tool_id")
+    if tool_id is None:
+        raise RefusedError("Only the client itself says what waits in its queue.", hint=REPORTS_WITH)
+    row = await parts.store.executions.get(tool_id, user_id=principal.user_id)
     if client_id is not None and client_id != row.client_id:
         raise given_to_another(row)
     if row.client_id is None:  # nobody was told anything, so there is nothing to report
@@ -252,7 +258,7 @@ async def client_of(request: Request) -> str:
     if client_id is not None or not await _speaks_for(request, row.client_id):
         raise RefusedError(
             "Only the client that was told to execute a call may report on it.",
-            hint="Report with the token the client's stream was opened with; with a new token open the stream first.",
+            hint=REPORTS_WITH,
         )
     return row.client_id
 

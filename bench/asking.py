@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from byleave.gate import DEFAULT_COMMANDS, Gate, GateRules, Judgement
-from byleave.gate.grants import covers, leaves_unseen, suggest
-from byleave.gate.rules import call_of
-from byleave.gate.table_files import load_tables
+from byleave.gate.commands.table_files import load_tables
+from byleave.gate.policy.grants import covers, leaves_unseen, suggest
+from byleave.gate.policy.rules import call_of
 from byleave.protocol.grants import GrantRule, Suggestion
 from byleave.protocol.verdicts import VerdictLevel
 

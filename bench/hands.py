@@ -28,9 +28,9 @@ from byleave.protocol.errors import ByleaveError
 from byleave.protocol.tools import ExecuteCommandResult, SearchFilesResult
 from byleave.settings import ClientSettings
 from byleave.workspace import Workspace
-from byleave.workspace.output import OutputKeeper
-from byleave.workspace.processes import run_process
-from byleave.workspace.sandbox import Launch
+from byleave.workspace.commands.output import OutputKeeper
+from byleave.workspace.commands.processes import run_process
+from byleave.workspace.sandbox.sandbox import Launch
 
 RESULTS = Path(__file__).resolve().parent / "results" / "local"
 SYSTEM_PATH = "/usr/bin:/bin"

@@ -25,7 +25,7 @@ import structlog
 from byleave.bus import ConnectedClient
 from byleave.protocol.executions import CompletedReport
 from byleave.protocol.states import AgentMode, RunState
-from byleave.server.parts import Parts, open_parts
+from byleave.server.services import Parts, open_parts
 from byleave.settings import ServerSettings
 from byleave.store import StoredEvent
 from byleave.store.ledger import feed_topic

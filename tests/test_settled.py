@@ -6,8 +6,8 @@ Classified only; nothing here is run.
 import pytest
 
 from byleave.gate import Gate, mask_text
-from byleave.protocol.values import JsonObject
 from byleave.protocol.verdicts import VerdictLevel
+from byleave.protocol.wire import JsonObject
 
 WORKSPACE = "/home/alice/project"
 LEVELS = {level.value: level.rank for level in VerdictLevel}

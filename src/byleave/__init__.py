@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .approvals import ApprovalManager
-    from .executor import ToolExecutor
+    from .calls.approvals import ApprovalManager
+    from .calls.executor import ToolExecutor
     from .gate import CommandValidator, RiskAssessor, ToolValidator
     from .protocol.states import get_timeout_for_risk_level
     from .sdk import Agent, Client
@@ -23,11 +23,11 @@ __all__ = [
 
 _HOMES = {
     "Agent": "sdk",
-    "ApprovalManager": "approvals",
+    "ApprovalManager": "calls.approvals",
     "Client": "sdk",
     "CommandValidator": "gate",
     "RiskAssessor": "gate",
-    "ToolExecutor": "executor",
+    "ToolExecutor": "calls.executor",
     "ToolValidator": "gate",
     "get_timeout_for_risk_level": "protocol.states",
 }

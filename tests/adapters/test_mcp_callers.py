@@ -80,7 +80,7 @@ async def test_only_the_tools_that_were_chosen_are_offered(household: Household)
 async def test_a_user_without_room_for_streams_is_only_told_less(
     household: Household, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("byleave.server.streams.STREAMS_PER_USER", 0)
+    monkeypatch.setattr("byleave.server.feed.STREAMS_PER_USER", 0)
     async with over_http("auto")(household) as client:
         assert not (await client.call_tool("write_file", {"path": "a.txt", "content": "x"})).is_error
 

@@ -12,7 +12,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaThinkingCalls, DeltaThin
 
 from byleave.agents import ChatAgent, LocalCaller, chat
 from byleave.agents.worker import MAX_ATTEMPTS
-from byleave.executor import Caller
+from byleave.calls.executor import Caller
 from byleave.protocol.states import AgentMode, ErrorType, RunState
 from byleave.store.history import HistoryFilter
 from harness.room import Room, open_room

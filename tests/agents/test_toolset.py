@@ -6,12 +6,12 @@ import pytest
 from pydantic_ai.exceptions import AgentRunError, ModelContextWindowExceededError, UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 
+from byleave.adapters.model_text import MODEL_CHARACTERS, failure, shown_to_model
 from byleave.agents import history
 from byleave.agents.failures import Failure, explain, trace
 from byleave.protocol.errors import ByleaveError
 from byleave.protocol.executions import ToolResponse
 from byleave.protocol.states import ErrorType, ResponseStatus
-from byleave.protocol.telling import MODEL_CHARACTERS, failure, shown_to_model
 
 
 def response(error_type: ErrorType | None, **values: object) -> ToolResponse:

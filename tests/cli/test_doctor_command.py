@@ -28,8 +28,8 @@ from byleave.cli.main import run
 from byleave.protocol.errors import ToolFailure
 from byleave.settings import ClientSettings
 from byleave.workspace import NoSandbox
-from byleave.workspace.conformance import KNOWN_GAPS, ROWS, Probe
-from byleave.workspace.sandbox import Isolation
+from byleave.workspace.sandbox.conformance import KNOWN_GAPS, ROWS, Probe
+from byleave.workspace.sandbox.sandbox import Isolation
 
 pytestmark = pytest.mark.promise("L8-doctor")
 

@@ -29,7 +29,7 @@ from byleave.protocol.events import (
 )
 from byleave.protocol.executions import Execution
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, RiskLevel, RunState
-from byleave.protocol.values import now
+from byleave.protocol.wire import now
 
 pytestmark = pytest.mark.promise("L5")
 IN_RUN: dict[str, Any] = {"timestamp": now(), "session_id": "sess_1", "run_id": "run_1"}

@@ -19,12 +19,12 @@ from byleave.cli.screen import shortened, shown
 from byleave.cli.transcript import TerminalTranscript
 from byleave.client import Question, TerminalPrompt
 from byleave.gate import Gate, describe, shown_params
-from byleave.gate.characters import hidden_in_prose
-from byleave.gate.render import full_text
+from byleave.gate.text.characters import hidden_in_prose
+from byleave.gate.text.render import full_text
 from byleave.protocol.events import ApprovalRequested, ToolFinished, ToolOutput, ToolStarted
 from byleave.protocol.states import ExecutionStatus, RiskLevel
-from byleave.protocol.values import now
 from byleave.protocol.verdicts import Finding, VerdictLevel
+from byleave.protocol.wire import now
 
 pytestmark = pytest.mark.promise("S")
 

@@ -21,8 +21,8 @@ from byleave.protocol.executions import Begun, Execution, OutputChunk, QueueRepo
 from byleave.protocol.grants import GrantPreview, GrantRule
 from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import AgentMode, ApprovalScope, ApprovalStatus, ExecutionStatus, RiskLevel
-from byleave.protocol.values import now, timestamp
 from byleave.protocol.verdicts import Finding, VerdictLevel
+from byleave.protocol.wire import now, timestamp
 from byleave.settings import ClientSettings
 from byleave.workspace import Workspace
 

@@ -26,7 +26,7 @@ from byleave.protocol.errors import (
 from byleave.protocol.events import ChatText
 from byleave.protocol.executions import CompletedReport, ExecuteRequest, OutputChunk, QueueReport
 from byleave.protocol.grants import GrantRule
-from byleave.protocol.values import now
+from byleave.protocol.wire import now
 
 TOKEN = "header.payload.signature"
 NOW = now()

@@ -15,7 +15,7 @@ from byleave.protocol.events import ApprovalRequested, InspectionRequested
 from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.inspections import SeenRole
 from byleave.protocol.states import ApprovalScope, Scope
-from byleave.protocol.values import now
+from byleave.protocol.wire import now
 from harness.household import Household, open_household
 
 pytestmark = pytest.mark.promise("A", "C2")

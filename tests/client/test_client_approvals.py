@@ -8,17 +8,12 @@ import pytest
 
 from byleave.client import Answer, ApprovalDesk, Question
 from byleave.protocol.approvals import ApprovalRequest
-from byleave.protocol.errors import (
-    CallerError,
-    ConflictError,
-    RefusedError,
-    UnreachableError,
-)
+from byleave.protocol.errors import CallerError, ConflictError, RefusedError, UnreachableError
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested
 from byleave.protocol.grants import GrantRule, GrantTerms, Suggestion
 from byleave.protocol.inspections import Inspection, SeenFile
 from byleave.protocol.states import ApprovalScope, ApprovalStatus, RiskLevel
-from byleave.protocol.values import now
+from byleave.protocol.wire import now
 
 PROJECT = "project_1"
 

@@ -14,14 +14,15 @@ from byleave.client import cache, undoing
 from byleave.client.undo_intents import UndoIntents
 from byleave.client.undoing import Undoer
 from byleave.gate import Policy
-from byleave.gate.policy_text import parse_policy
+from byleave.gate.policy.policy_text import parse_policy
 from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange, UndoPlan, UndoReport
 from byleave.protocol.errors import ByleaveError, CallerError, NotFound, ToolFailure, UnreachableError
 from byleave.protocol.events import UndoRequested
 from byleave.protocol.policies import Layer
-from byleave.protocol.values import now, timestamp
+from byleave.protocol.wire import now, timestamp
 from byleave.settings import ClientSettings
-from byleave.workspace import PathValidator, UndoDesk, UndoHistory, UndoRefused, Workspace, undo_plans
+from byleave.workspace import PathValidator, UndoDesk, UndoHistory, UndoRefused, Workspace
+from byleave.workspace.undo import desk as undo_plans
 
 pytestmark = pytest.mark.promise("L8-undo")
 

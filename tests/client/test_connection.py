@@ -12,7 +12,7 @@ from byleave.client import Answer, ClientConnection, Question, connect_client, s
 from byleave.protocol.errors import ByleaveError, ConfigurationError, NotFound, RefusedError
 from byleave.protocol.events import ApprovalDecided, ChatText, ResultAcknowledged
 from byleave.protocol.states import ApprovalStatus, ExecutionStatus
-from byleave.protocol.values import now
+from byleave.protocol.wire import now
 from byleave.settings import ClientSettings
 
 PROJECT = "project_1"

@@ -11,11 +11,11 @@ import pytest
 from byleave.cli.check import check_one, check_stream
 from byleave.cli.tool import run_tool
 from byleave.client import Journal, ToolHandler
-from byleave.policies import load_policy, machine_gate
+from byleave.policy_files import load_policy, machine_gate
 from byleave.protocol.events import InspectionRequested
 from byleave.protocol.policies import Layer
 from byleave.protocol.states import AgentMode, RiskLevel
-from byleave.protocol.values import now
+from byleave.protocol.wire import now
 from byleave.settings import ClientSettings
 from byleave.workspace import Workspace
 

@@ -16,7 +16,7 @@ from byleave.protocol.errors import ConflictError, MachineError, NotFound, Refus
 from byleave.protocol.events import ApprovalDecided, ResultAcknowledged
 from byleave.protocol.states import AgentMode, ApprovalStatus, ClientResultStatus, ExecutionStatus
 from byleave.protocol.tools import ReadFileResult
-from byleave.protocol.values import now, timestamp
+from byleave.protocol.wire import now, timestamp
 
 
 def ack(tool_id: str, status: ExecutionStatus = ExecutionStatus.COMPLETED) -> ResultAcknowledged:

@@ -18,8 +18,8 @@ from byleave.protocol.errors import NotFound, UnreachableError
 from byleave.protocol.events import InspectionRequested
 from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import AgentMode
-from byleave.protocol.values import now
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel
+from byleave.protocol.wire import now
 from byleave.settings import ClientSettings
 from byleave.workspace import DriftedError
 

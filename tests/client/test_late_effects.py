@@ -15,9 +15,11 @@ import pytest
 
 from byleave.protocol.errors import ExecutionCancelled, UnreachableError
 from byleave.protocol.tools import ExecuteCommandResult, WriteFileResult
-from byleave.protocol.values import JsonObject
+from byleave.protocol.wire import JsonObject
 from byleave.settings import ClientSettings
-from byleave.workspace import PathValidator, UndoHistory, UndoRecorder, Workspace, processes, stopping, writing
+from byleave.workspace import PathValidator, UndoHistory, UndoRecorder, Workspace, stopping
+from byleave.workspace.commands import processes
+from byleave.workspace.files import writing
 
 from .conftest import in_seconds, make_cancel
 

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from byleave.client import ClientConnection, connect_client
 from byleave.gate import PolicyError
-from byleave.policies import (
+from byleave.policy_files import (
     is_trusted,
     load_organisation,
     load_policy,
@@ -68,7 +68,7 @@ def test_every_layer_counts_and_is_told(settings: ClientSettings, files: dict[La
 
 def test_without_files_there_are_no_rules(home: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
-    monkeypatch.setattr("byleave.policies.DEVICE_POLICY", home / "none.toml")
+    monkeypatch.setattr("byleave.policy_files.DEVICE_POLICY", home / "none.toml")
     plain = ClientSettings(home=home)
     assert user_policy_path(plain) == home / "config" / "byleave" / "policy.toml"
     loaded = load_policy(plain, root)
@@ -305,7 +305,7 @@ async def test_machine_without_rules_declares_that(
     server: Any, home: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
-    monkeypatch.setattr("byleave.policies.DEVICE_POLICY", home / "none.toml")
+    monkeypatch.setattr("byleave.policy_files.DEVICE_POLICY", home / "none.toml")
     server.answers["/policy"] = [(204, None)]
     async with connecting(server, ClientSettings(home=home), root) as one:
         await connected(one)

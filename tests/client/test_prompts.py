@@ -17,18 +17,11 @@ from byleave.client import Answer, Question, TerminalPrompt
 from byleave.client import prompts as prompts_module
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
 from byleave.protocol.errors import UnreachableError
-from byleave.protocol.grants import (
-    EVERYTHING_WARNING,
-    GrantPreview,
-    GrantRule,
-    GrantTerms,
-    PastCall,
-    Suggestion,
-)
+from byleave.protocol.grants import EVERYTHING_WARNING, GrantPreview, GrantRule, GrantTerms, PastCall, Suggestion
 from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
 from byleave.protocol.states import ApprovalScope, ExecutionStatus, RiskLevel
-from byleave.protocol.values import now
 from byleave.protocol.verdicts import Finding, VerdictLevel
+from byleave.protocol.wire import now
 
 MENU = "v to see all of it: "
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")

@@ -16,8 +16,8 @@ from yarl import URL
 
 from byleave.client import ServerApi, proof
 from byleave.client.addresses import is_loopback, loopback_numbers
-from byleave.protocol.entering import proof_message
 from byleave.protocol.errors import ByleaveError, ConfigurationError, UnreachableError
+from byleave.protocol.sign_in import proof_message
 
 pytestmark = pytest.mark.promise("S")
 

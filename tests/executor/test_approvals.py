@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from byleave.approvals import ApprovalManager
+from byleave.calls.approvals import ApprovalManager
 from byleave.protocol.errors import NotFound
 from byleave.protocol.states import ApprovalStatus, RiskLevel
 from byleave.settings import ServerSettings
@@ -111,7 +111,7 @@ async def test_only_the_two_words_decide(desk: Desk) -> None:
 async def test_an_unanswered_question_times_out_for_whoever_waits(
     desk: Desk, settings: ServerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("byleave.approvals.LOOK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr("byleave.calls.approvals.LOOK_AGAIN_SECONDS", 0.1)
     request = await desk.approvals.request_tool_approval("alice", "write_file", PARAMS, RiskLevel.MEDIUM, 1)
     decided = await desk.approvals.wait_for_decision(request.id, "alice")
     assert (decided.status, decided.decided_by) == (ApprovalStatus.TIMEOUT, None)

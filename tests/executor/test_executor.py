@@ -9,11 +9,11 @@ from uuid import UUID, uuid4
 import pytest
 
 from byleave.bus import ConnectedClient
-from byleave.executor import Caller
+from byleave.calls.executor import Caller
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.executions import CompletedReport, FailedReport
 from byleave.protocol.states import AgentMode, ErrorType, ResponseStatus
-from byleave.protocol.values import moment
+from byleave.protocol.wire import moment
 from byleave.settings import ServerSettings
 from byleave.store import ExecutionRow
 from harness.desk import Desk, completed, open_desk
@@ -233,7 +233,7 @@ async def test_a_wait_with_a_limit_returns_what_holds_then(desk: Desk) -> None:
 
 
 async def test_a_lost_hint_costs_time_but_not_the_answer(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("byleave.executor.LOOK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("byleave.calls.executor.LOOK_AGAIN_SECONDS", 0.05)
     row = await desk.executor.call(*WRITE, desk.session, until_asked=True)
     waiting = asyncio.create_task(desk.executor.wait(row))
     await asyncio.sleep(0)

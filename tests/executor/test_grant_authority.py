@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from byleave.executor import Caller
+from byleave.calls.executor import Caller
 from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel
 from harness.desk import Desk, completed

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from byleave.executor import Caller
+from byleave.calls.executor import Caller
 from byleave.protocol.digests import call_digest
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.grants import GrantRule, GrantTerms

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from byleave.bus import ConnectedClient, Presence
-from byleave.executor import Caller
+from byleave.calls.executor import Caller
+from byleave.calls.machines import Machines
 from byleave.gate import Gate
-from byleave.gate.scripts import UNKNOWN
-from byleave.machines import Machines
+from byleave.gate.commands.scripts import UNKNOWN
 from byleave.protocol.grants import GrantTerms
 from byleave.protocol.inspections import Inspection, SeenFile
 from byleave.protocol.policies import Layer, PolicyDeclaration, PolicyText
@@ -132,7 +132,7 @@ async def test_what_waits_for_a_look_is_asked_without_when_only_a_client_is_ther
 
 @pytest.mark.promise("R7")
 async def test_a_call_from_elsewhere_never_waits_for_a_look(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("byleave.executor.PROMPTLY_SECONDS", 0.01)
+    monkeypatch.setattr("byleave.calls.executor.PROMPTLY_SECONDS", 0.01)
     async with desk.client(lambda signal: completed()):
         async with asyncio.timeout(10):
             row = await desk.executor.call(*RUN, desk.session, until_asked=True)

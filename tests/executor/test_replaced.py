@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from byleave.executor import Caller
+from byleave.calls.executor import Caller
 from byleave.gate import Gate, GateRules, Policy, parse_policy
-from byleave.gate.changes import NOT_LOOKED
+from byleave.gate.text.changes import NOT_LOOKED
 from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind
 from byleave.protocol.digests import call_digest
 from byleave.protocol.errors import ConflictError, NotFound
@@ -17,7 +17,7 @@ from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
 from byleave.protocol.policies import Layer
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel
 from byleave.settings import ServerSettings
-from byleave.store import replaced as replaced_module
+from byleave.store import replaced_texts as replaced_module
 from harness.desk import Desk, completed, open_desk
 
 pytestmark = pytest.mark.promise("A", "X18")

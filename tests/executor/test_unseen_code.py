@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from byleave.executor import Caller
+from byleave.calls.executor import Caller
 from byleave.protocol.approvals import ApprovalRequest
 from byleave.protocol.executions import ToolResponse
 from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.inspections import Inspection, SeenFile
 from byleave.protocol.states import AgentMode, ApprovalScope
 from byleave.store import SessionRow
-from byleave.store.unseen import MOST_LOOKED_AT
+from byleave.store.unreviewed_code import MOST_LOOKED_AT
 from harness.desk import Desk, completed
 
 pytestmark = pytest.mark.promise("G8")

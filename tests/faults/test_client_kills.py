@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from byleave.workspace.drafts import remove_drafts
+from byleave.workspace.files.drafts import remove_drafts
 from harness.forks import untraced_forks
 from harness.processes import Site, User, environment, open_site
 from harness.zygote import Zygote, open_zygote

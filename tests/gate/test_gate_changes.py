@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from byleave.gate.changes import NOT_LOOKED, Write, write_change
+from byleave.gate.text.changes import NOT_LOOKED, Write, write_change
 from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange
 from byleave.protocol.inspections import SeenFile, SeenRole
 

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from byleave.gate import Gate, GateRules, Judgement
-from byleave.gate.breadth import Opening, breadth
-from byleave.gate.grants import (
+from byleave.gate.commands.table_files import load_tables
+from byleave.gate.policy.breadth import Opening, breadth
+from byleave.gate.policy.grants import (
     MOST_SUGGESTIONS,
     covers,
     covers_everything,
@@ -21,8 +22,7 @@ from byleave.gate.grants import (
     text_of,
     widest_of,
 )
-from byleave.gate.rules import call_of
-from byleave.gate.table_files import load_tables
+from byleave.gate.policy.rules import call_of
 from byleave.protocol.grants import GrantRule, Suggestion
 from byleave.protocol.verdicts import VerdictLevel
 

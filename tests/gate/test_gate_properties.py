@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from byleave.gate import Gate, GateRules
-from byleave.gate.tables import CommandTable, Kind, Option, Style
+from byleave.gate.commands.tables import CommandTable, Kind, Option, Style
 from harness.argv import Line, lines
 from harness.respelling import variants, with_dashes
 from harness.second_opinion import objection, readable

@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from byleave.gate import MASK_PREFIX, Gate, cover_inert, describe, mask_text, mask_value, safe_text, shown_params
-from byleave.gate.changes import Write, write_change
-from byleave.gate.characters import hidden_in
-from byleave.gate.render import full_text, quote
+from byleave.gate.text.changes import Write, write_change
+from byleave.gate.text.characters import hidden_in
+from byleave.gate.text.render import full_text, quote
 
 pytestmark = pytest.mark.promise("A", "S")
 
@@ -177,7 +177,7 @@ def test_content_that_gets_short_by_masking_is_shown_whole() -> None:
 
 
 def test_parameters_that_cannot_be_masked_are_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("byleave.gate.render.mask_value", lambda *_: "[masked:withheld]")
+    monkeypatch.setattr("byleave.gate.text.render.mask_value", lambda *_: "[masked:withheld]")
     assert shown_params("read_file", {"path": "a"}) == {"withheld": "[masked:withheld]"}
 
 

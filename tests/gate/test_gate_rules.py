@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byleave.gate import CommandValidator, Gate, GateRules, Policy, parse_policy
-from byleave.gate.globs import directory_of, path_above, path_fits
-from byleave.gate.rules import Call, Fit, Pattern, call_of
+from byleave.gate.policy.globs import directory_of, path_above, path_fits
+from byleave.gate.policy.rules import Call, Fit, Pattern, call_of
 from byleave.protocol.policies import Layer
 
 pytestmark = pytest.mark.promise("G3", "S")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from byleave.gate import Gate, GateRules
-from byleave.gate.scripts import UNKNOWN, changes_what_it_runs, package_scripts, runs
+from byleave.gate.commands.scripts import UNKNOWN, changes_what_it_runs, package_scripts, runs
 from byleave.protocol.inspections import MAX_SEEN_FILES
 
 pytestmark = pytest.mark.promise("A", "G3")

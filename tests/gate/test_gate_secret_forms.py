@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from byleave.gate import MASK_PREFIX, mask_text
-from byleave.gate.secrets import mask_arguments
+from byleave.gate.text.secrets import mask_arguments
 
 pytestmark = pytest.mark.promise("S")
 

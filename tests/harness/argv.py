@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from byleave.gate.tables import CommandTable, Kind, Style
+from byleave.gate.commands.tables import CommandTable, Kind, Style
 
 Line = tuple[str, ...]
 

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from byleave.approvals import ApprovalManager
 from byleave.bus import ConnectedClient, MemoryBus, Presence
-from byleave.executor import ToolExecutor
+from byleave.calls.approvals import ApprovalManager
+from byleave.calls.executor import ToolExecutor
 from byleave.gate import Gate
 from byleave.protocol.approvals import ApprovalRequest
 from byleave.protocol.executions import CompletedReport, FailedReport

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Protocol
 
 from byleave.gate import Gate, GateRules
+from byleave.gate.commands.tables import CommandTable
 from byleave.gate.gate import Judgement
-from byleave.gate.tables import CommandTable
 from byleave.protocol.errors import ByleaveError
 from byleave.protocol.verdicts import VerdictLevel
-from byleave.workspace.commands import safe_arguments
-from byleave.workspace.operands import check_operands
+from byleave.workspace.commands.executor import safe_arguments
+from byleave.workspace.commands.operands import check_operands
 from byleave.workspace.paths import PathValidator
 
 from .argv import Line, every_option, examples, lines

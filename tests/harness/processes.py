@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from byleave.cli.tokens import DEFAULT_SCOPES
+from byleave.cli.token import DEFAULT_SCOPES
 from byleave.protocol.states import Scope
 from byleave.server import issue_token
 from byleave.settings import ServerSettings

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from byleave.protocol.digests import call_digest
 from byleave.protocol.states import AgentMode, RiskLevel
-from byleave.protocol.values import new_id, timestamp
+from byleave.protocol.wire import new_id, timestamp
 from byleave.settings import ServerSettings
 from byleave.store import ProjectRow, SessionRow, Store
 from byleave.store.calls import NewExecution

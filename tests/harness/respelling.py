@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from byleave.gate.tables import CommandTable, Style
+from byleave.gate.commands.tables import CommandTable, Style
 
 Line = tuple[str, ...]
 _SHUFFLES = 6

@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Sequence
 
-from byleave.gate.tables import CommandTable, Kind, Style
+from byleave.gate.commands.tables import CommandTable, Kind, Style
 
 _PATHS = frozenset({Kind.PATH_READ, Kind.PATH_NAME, Kind.PATH_WRITE, Kind.FILE_LIST})
 _OLD_NUMBER = re.compile(r"-[0-9]+[A-Za-z]+")

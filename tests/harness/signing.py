@@ -4,8 +4,8 @@ import re
 from html import unescape
 from http.cookies import Morsel, SimpleCookie
 
-from byleave.server.page_key import HEADER
-from byleave.server.signin import COOKIE
+from byleave.server.auth.links import COOKIE
+from byleave.server.auth.page_key import HEADER
 
 _KEY = re.compile(r'<html lang="en" data-key="([^"]+)" data-user="([^"]*)">')
 

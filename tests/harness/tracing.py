@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from byleave.gate import secret_name
-from byleave.workspace.operands import to_leave_out
-from byleave.workspace.programs import SYSTEM_DIRECTORIES, clean_environment
+from byleave.workspace.commands.operands import to_leave_out
+from byleave.workspace.commands.programs import SYSTEM_DIRECTORIES, clean_environment
 
 from .playground import Playground
 

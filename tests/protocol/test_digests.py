@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byleave.protocol.digests import call_digest, canonical_json
-from byleave.protocol.values import moment, now, timestamp
+from byleave.protocol.wire import moment, now, timestamp
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20),

@@ -14,8 +14,8 @@ from byleave.protocol.executions import ExecuteRequest, FailedReport, OutputChun
 from byleave.protocol.schema import wire_words
 from byleave.protocol.states import ErrorType, ResponseStatus
 from byleave.protocol.tools import SCRIPT_NAMES, TOOLS, tool_catalogue
-from byleave.protocol.values import Word, new_id
 from byleave.protocol.verdicts import Finding, VerdictLevel, verdict_of
+from byleave.protocol.wire import Word, new_id
 
 NOW = "2026-11-15T12:00:00.000Z"
 DEADLINE = "2026-11-15T12:05:00.000Z"

@@ -12,7 +12,7 @@ import byleave
 from byleave.protocol.errors import UnreachableError
 from byleave.protocol.executions import ExecuteRequest, ToolResponse
 from byleave.protocol.states import ErrorType, ExecutionStatus, ResponseStatus, Scope
-from byleave.server import streams
+from byleave.server import feed as streams
 from harness.household import Household, open_household
 
 pytestmark = pytest.mark.promise("R7")

@@ -8,7 +8,7 @@ from byleave.protocol import engine
 from byleave.protocol.schema import wire_words
 from byleave.protocol.states import Scope
 from byleave.server import openapi_document
-from byleave.server.listing import ROUTES
+from byleave.server.routes.listing import ROUTES
 
 
 def _operations() -> list[tuple[str, str, dict[str, Any]]]:

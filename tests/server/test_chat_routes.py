@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from byleave.protocol.states import Scope
-from byleave.server import parts
+from byleave.server import services as parts
 
 
 @pytest.mark.promise("R0")

@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 
 from byleave.protocol.states import Scope
 from byleave.server import create_app
-from byleave.server.listing import ROUTES
+from byleave.server.routes.listing import ROUTES
 from byleave.settings import ServerSettings
 
 BEHIND_A_TOKEN = ("/my", "/mcp")

@@ -10,10 +10,10 @@ import pytest
 
 from byleave.protocol.events import ChatText
 from byleave.protocol.states import Scope
-from byleave.protocol.values import now
-from byleave.server import stream as stream_route
-from byleave.server import streams
-from byleave.server.streams import FeedStream
+from byleave.protocol.wire import now
+from byleave.server import feed as streams
+from byleave.server.feed import FeedStream
+from byleave.server.routes import feed as stream_route
 from byleave.store.database import Transaction
 from byleave.store.feed import PAGE_CHARACTERS
 from byleave.store.ledger import Ledger, feed_topic

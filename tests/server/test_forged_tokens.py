@@ -20,9 +20,11 @@ from pydantic import SecretStr
 
 from byleave.protocol.errors import ConfigurationError, RefusedError
 from byleave.protocol.states import Scope
-from byleave.server import auth, issue_token, keys, server_secret
-from byleave.server.auth import TokenVerifier
-from byleave.server.keys import PublishedKeys
+from byleave.server import issue_token, server_secret
+from byleave.server.auth import keys
+from byleave.server.auth import tokens as auth
+from byleave.server.auth.keys import PublishedKeys
+from byleave.server.auth.tokens import TokenVerifier
 from byleave.server.refusals import Unauthenticated, Unavailable
 from byleave.settings import ServerSettings
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from byleave.server.auth import issue_session
-from byleave.server.page_key import HEADER
-from byleave.server.signin import COOKIE
+from byleave.server.auth.links import COOKIE
+from byleave.server.auth.page_key import HEADER
+from byleave.server.auth.tokens import issue_session
 from byleave.settings import ServerSettings
 
 LISTED = "https://intranet.example"

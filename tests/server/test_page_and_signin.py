@@ -11,12 +11,7 @@ import pytest
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope
 from byleave.server import SignIn, issue_token, server_secret
-from byleave.server.auth import issue_session
-from byleave.server.page_files import PageFile
-from byleave.server.page_key import HEADER
-from byleave.server.pages import FOREVER
-from byleave.server.refusals import TooMany
-from byleave.server.signin import (
+from byleave.server.auth.links import (
     ASKING_SECONDS,
     CODE_SECONDS,
     COOKIE,
@@ -25,6 +20,11 @@ from byleave.server.signin import (
     MOST_CODES_OF_ONE,
     MOST_LED,
 )
+from byleave.server.auth.page_key import HEADER
+from byleave.server.auth.tokens import issue_session
+from byleave.server.page_files import PageFile
+from byleave.server.refusals import TooMany
+from byleave.server.routes.page import FOREVER
 from harness.signing import handed_key, page_cookie, page_headers
 
 JSON = {"Content-Type": "application/json"}

@@ -17,7 +17,8 @@ import pytest
 from pydantic import SecretStr
 
 from byleave.protocol.errors import ConfigurationError
-from byleave.server import Listening, create_app, parts, serve, serving
+from byleave.server import Listening, create_app, serve, serving
+from byleave.server import services as parts
 from byleave.settings import ServerSettings
 
 SECRET = "a secret of the tests, long enough to be one"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from byleave.protocol.states import Scope
-from byleave.server import undoing
+from byleave.server.routes import undo as undoing
 
 pytestmark = pytest.mark.promise("L8-undo")
 

@@ -9,8 +9,8 @@ import pytest_asyncio
 from aiohttp import web
 from playwright.async_api import Browser, Page, expect
 
-from byleave.server.page_key import HEADER
-from byleave.server.signin import COOKIE
+from byleave.server.auth.links import COOKIE
+from byleave.server.auth.page_key import HEADER
 from harness.browser import new_context
 from harness.household import Household
 

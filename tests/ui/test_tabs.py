@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from byleave.server.streams import FeedStream
+from byleave.server.feed import FeedStream
 from harness.household import Household
 
 from .conftest import Faults, OpenPage, answer, question, say, shot

@@ -14,15 +14,16 @@ from pathlib import Path
 import pytest
 
 from byleave.protocol.errors import ToolFailure
-from byleave.workspace import BubblewrapSandbox, NoSandbox, probe
-from byleave.workspace import conformance as conformance_module
-from byleave.workspace.bubblewrap import Part
-from byleave.workspace.conformance import ROWS, Probe, run_conformance
-from byleave.workspace.masking import NOTHING_WITHHELD, Withheld
-from byleave.workspace.pins import Pin
-from byleave.workspace.protection import Protection
-from byleave.workspace.sandbox import Launch, Sandbox
-from byleave.workspace.stubs import Stubs
+from byleave.workspace import BubblewrapSandbox, NoSandbox
+from byleave.workspace.sandbox import conformance as conformance_module
+from byleave.workspace.sandbox import probe
+from byleave.workspace.sandbox.bound_files import Pin
+from byleave.workspace.sandbox.bubblewrap import Part
+from byleave.workspace.sandbox.conformance import ROWS, Probe, run_conformance
+from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
+from byleave.workspace.sandbox.protection import Protection
+from byleave.workspace.sandbox.sandbox import Launch, Sandbox
+from byleave.workspace.sandbox.stand_ins import Stubs
 from byleave.workspace.workspace import choose_sandbox
 
 pytestmark = pytest.mark.promise("T3", "S")
@@ -72,8 +73,8 @@ async def test_nothing_gets_out_where_root_serves_anothers_workspace(others_dire
 AS_NOBODY = """
 import asyncio, json, os, sys, tempfile
 from pathlib import Path
-from byleave.workspace.conformance import run_conformance
-from byleave.workspace.programs import toolchains
+from byleave.workspace.sandbox.conformance import run_conformance
+from byleave.workspace.commands.programs import toolchains
 from byleave.workspace.workspace import choose_sandbox
 
 def rows():
@@ -232,7 +233,7 @@ def test_probe_program_gets_through_what_is_harmless_when_nothing_stops_it(
 
 MEASURED = """
 import os, sys
-from byleave.workspace import probe
+from byleave.workspace.sandbox import probe
 
 def leave(code, real=os._exit):
     if "coverage" in sys.modules and (current := sys.modules["coverage"].Coverage.current()) is not None:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from byleave.workspace.effects import RUNS_LATER, runs_later
+from byleave.workspace.commands.effects import RUNS_LATER, runs_later
 
 pytestmark = pytest.mark.promise("T3")
 

@@ -14,18 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from byleave.protocol.errors import (
-    ByleaveError,
-    InvalidParameters,
-    PathValidationError,
-    ToolFailure,
-    ToolTypeError,
-)
+from byleave.protocol.errors import ByleaveError, InvalidParameters, PathValidationError, ToolFailure, ToolTypeError
 from byleave.protocol.tools import ListDirectoryParams, ListDirectoryResult, ReadFileParams, ReadFileResult
-from byleave.protocol.values import moment
+from byleave.protocol.wire import moment
 from byleave.settings import ClientSettings
-from byleave.workspace import FileSystemExecutor, PathValidator, Workspace, listing
-from byleave.workspace.contents import cut_lines
+from byleave.workspace import FileSystemExecutor, PathValidator, Workspace
+from byleave.workspace.files import listing
+from byleave.workspace.files.contents import cut_lines
 
 from .conftest import Place
 
@@ -430,7 +425,7 @@ import json, os, sys
 from pathlib import Path
 from byleave.protocol.tools import ListDirectoryParams, ReadFileParams, WriteFileParams
 from byleave.workspace import FileSystemExecutor, PathValidator
-from byleave.workspace.listing import Listing
+from byleave.workspace.files.listing import Listing
 import threading
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 paths = PathValidator(sys.argv[1])

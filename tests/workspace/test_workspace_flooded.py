@@ -6,7 +6,7 @@ import pytest
 
 from byleave.settings import ClientSettings
 from byleave.workspace import PathValidator, UndoHistory, UndoRecorder
-from byleave.workspace.snapshots import Change
+from byleave.workspace.undo.snapshots import Change
 
 from .conftest import Place
 

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from byleave.gate import NO_POLICY, Policy, parse_policy
-from byleave.gate.globs import directory_of, path_fits
-from byleave.policies import load_policy
+from byleave.gate.policy.globs import directory_of, path_fits
+from byleave.policy_files import load_policy
 from byleave.protocol.errors import ByleaveError, ConfigurationError, PathValidationError, RefusedError
 from byleave.protocol.policies import Layer
 from byleave.protocol.tools import ExecuteCommandResult, ReadFileParams, WriteFileParams
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandTimeout, Workspace
-from byleave.workspace import denials as denials_module
-from byleave.workspace import floor as floor_module
-from byleave.workspace.denials import Denials
-from byleave.workspace.floor import Floor, GuardedFiles, GuardedPaths
 from byleave.workspace.paths import PathValidator
+from byleave.workspace.sandbox import denied_paths as floor_module
+from byleave.workspace.sandbox import denied_patterns as denials_module
+from byleave.workspace.sandbox.denied_paths import Floor, GuardedFiles, GuardedPaths
+from byleave.workspace.sandbox.denied_patterns import Denials
 
 from .conftest import Place
 

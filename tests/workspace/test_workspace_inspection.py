@@ -18,9 +18,9 @@ from byleave.protocol.inspections import MAX_SEEN_TEXT, Inspection
 from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace import BubblewrapSandbox, CommandExecutor, DriftedError, NoSandbox, Workspace
-from byleave.workspace import inspection as inspection_module
-from byleave.workspace import pins as pins_module
-from byleave.workspace.pins import HeldFiles
+from byleave.workspace.commands import inspection as inspection_module
+from byleave.workspace.sandbox import bound_files as pins_module
+from byleave.workspace.sandbox.bound_files import HeldFiles
 
 from .conftest import Place
 

@@ -17,18 +17,19 @@ import pytest
 from byleave.protocol.errors import ConfigurationError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
 from byleave.settings import ClientSettings
-from byleave.workspace import CommandExecutor, CommandTimeout, NoSandbox, Workspace, confine
-from byleave.workspace import landlock as landlock_module
-from byleave.workspace import sandboxes as sandboxes_module
-from byleave.workspace.bubblewrap import BubblewrapSandbox
-from byleave.workspace.conformance import KNOWN_GAPS, ROWS, Probe, run_conformance
-from byleave.workspace.landlock import LandlockSandbox, landlock_version, working_landlock
-from byleave.workspace.masking import NOTHING_WITHHELD, Withheld
-from byleave.workspace.output import OutputKeeper
-from byleave.workspace.pins import Pin
-from byleave.workspace.processes import Ended, run_process
-from byleave.workspace.sandbox import Launch
-from byleave.workspace.seatbelt import SeatbeltSandbox
+from byleave.workspace import CommandExecutor, CommandTimeout, NoSandbox, Workspace
+from byleave.workspace.commands.output import OutputKeeper
+from byleave.workspace.commands.processes import Ended, run_process
+from byleave.workspace.sandbox import backends as sandboxes_module
+from byleave.workspace.sandbox import confine
+from byleave.workspace.sandbox import landlock as landlock_module
+from byleave.workspace.sandbox.bound_files import Pin
+from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
+from byleave.workspace.sandbox.conformance import KNOWN_GAPS, ROWS, Probe, run_conformance
+from byleave.workspace.sandbox.landlock import LandlockSandbox, landlock_version, working_landlock
+from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
+from byleave.workspace.sandbox.sandbox import Launch
+from byleave.workspace.sandbox.seatbelt import SeatbeltSandbox
 from byleave.workspace.workspace import choose_sandbox
 
 from .conftest import Place
@@ -113,9 +114,9 @@ def test_root_gives_nothing_away_below_what_the_owner_already_has(
 AS_NOBODY = """
 import asyncio, json, os, sys, tempfile
 from pathlib import Path
-from byleave.workspace.conformance import run_conformance
-from byleave.workspace.landlock import LandlockSandbox
-from byleave.workspace.programs import toolchains
+from byleave.workspace.sandbox.conformance import run_conformance
+from byleave.workspace.sandbox.landlock import LandlockSandbox
+from byleave.workspace.commands.programs import toolchains
 
 def rows():
     with tempfile.TemporaryDirectory() as base:
@@ -333,9 +334,9 @@ async def test_fork_bomb_is_bounded_and_ended(sandbox: LandlockSandbox, place: P
 CLIENT = """
 import asyncio, sys
 from pathlib import Path
-from byleave.workspace.landlock import LandlockSandbox
-from byleave.workspace.output import OutputKeeper
-from byleave.workspace.processes import run_process
+from byleave.workspace.sandbox.landlock import LandlockSandbox
+from byleave.workspace.commands.output import OutputKeeper
+from byleave.workspace.commands.processes import run_process
 
 async def main(root, *argv):
     keeper = OutputKeeper(1000, lambda stream, text: print(text, end="", flush=True))
@@ -474,7 +475,7 @@ def test_children_are_found_with_and_without_the_kernels_list() -> None:
 
 COVERED = """
 import os, sys
-from byleave.workspace import confine
+from byleave.workspace.sandbox import confine
 
 def saving(real):
     def act(*arguments):

@@ -8,8 +8,8 @@ import pytest
 from byleave.protocol.errors import PathValidationError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import Workspace
-from byleave.workspace.commands import safe_arguments
-from byleave.workspace.operands import MAX_LEFT_OUT
+from byleave.workspace.commands.executor import safe_arguments
+from byleave.workspace.commands.operands import MAX_LEFT_OUT
 
 from .conftest import Place
 

@@ -19,8 +19,8 @@ import pytest
 from byleave.protocol.errors import ByleaveError
 from byleave.protocol.tools import ListDirectoryParams, ReadFileParams, SearchFilesParams, WriteFileParams
 from byleave.workspace import FileSystemExecutor, PathValidator
-from byleave.workspace.listing import Listing
-from byleave.workspace.search import SearchExecutor
+from byleave.workspace.files.listing import Listing
+from byleave.workspace.search.executor import SearchExecutor
 
 SECONDS = 20.0
 ENOUGH = 100

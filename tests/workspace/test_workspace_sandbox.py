@@ -15,15 +15,15 @@ import pytest
 from byleave.protocol.errors import PathValidationError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import BubblewrapSandbox, NoSandbox, Workspace
-from byleave.workspace import bubblewrap as bubblewrap_module
-from byleave.workspace import landlock as landlock_module
-from byleave.workspace import programs as programs_module
 from byleave.workspace import workspace as workspace_module
-from byleave.workspace.landlock import LandlockSandbox
-from byleave.workspace.output import OutputKeeper
-from byleave.workspace.plain_lines import needs_little
-from byleave.workspace.processes import run_process
-from byleave.workspace.protection import PROTECTED, only_reads
+from byleave.workspace.commands import programs as programs_module
+from byleave.workspace.commands.output import OutputKeeper
+from byleave.workspace.commands.processes import run_process
+from byleave.workspace.sandbox import bubblewrap as bubblewrap_module
+from byleave.workspace.sandbox import landlock as landlock_module
+from byleave.workspace.sandbox.landlock import LandlockSandbox
+from byleave.workspace.sandbox.minimal_mounts import needs_little
+from byleave.workspace.sandbox.protection import PROTECTED, only_reads
 
 from .conftest import Place
 
@@ -435,7 +435,7 @@ def test_machine_without_prlimit_says_so(place: Place, monkeypatch: pytest.Monke
     def missing(name: str, root: Path) -> str:
         raise ToolFailure(f"{name} is not installed on this machine.")
 
-    monkeypatch.setattr("byleave.workspace.sandbox.find_program", missing)
+    monkeypatch.setattr("byleave.workspace.sandbox.sandbox.find_program", missing)
     assert {"data", "cpu"} <= set(BubblewrapSandbox(place.root).isolation().limits)  # bubblewrap needs none
     monkeypatch.setattr(bubblewrap_module, "may_limit", lambda uid: False)
     isolation = BubblewrapSandbox(place.root).isolation()

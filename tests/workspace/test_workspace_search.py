@@ -18,9 +18,12 @@ import pytest
 
 from byleave.protocol.errors import ExecutionTimeout, InvalidParameters, PathValidationError, ToolFailure
 from byleave.protocol.tools import SearchFilesParams, SearchFilesResult
-from byleave.workspace import PathValidator, SearchExecutor, Workspace, scan, search, search_sandbox
-from byleave.workspace.globs import GlobError, glob_pattern
-from byleave.workspace.search_answers import AnswerReader
+from byleave.workspace import PathValidator, SearchExecutor, Workspace
+from byleave.workspace.search import executor as search
+from byleave.workspace.search import sandbox as search_sandbox
+from byleave.workspace.search import scan
+from byleave.workspace.search.answers import AnswerReader
+from byleave.workspace.search.globs import GlobError, glob_pattern
 
 from .conftest import Place
 

@@ -19,14 +19,17 @@ import pytest
 
 from byleave.protocol.errors import ByleaveError, ExecutionTimeout, PathValidationError
 from byleave.protocol.tools import ListDirectoryParams, ListDirectoryResult, SearchFilesParams
-from byleave.workspace import PathValidator, SearchExecutor, search, search_runs, search_sandbox
-from byleave.workspace.listing import Listing
-from byleave.workspace.processes import run_process
-from byleave.workspace.sandbox import Launch
-from byleave.workspace.search_answers import AnswerReader
-from byleave.workspace.search_sandbox import Above, RipgrepSandbox, working_ripgrep
-from byleave.workspace.search_sandbox import Place as SearchPlace
-from byleave.workspace.search_terms import ripgrep_arguments
+from byleave.workspace import PathValidator, SearchExecutor
+from byleave.workspace.commands.processes import run_process
+from byleave.workspace.files.listing import Listing
+from byleave.workspace.sandbox.sandbox import Launch
+from byleave.workspace.search import executor as search
+from byleave.workspace.search import ripgrep as search_runs
+from byleave.workspace.search import sandbox as search_sandbox
+from byleave.workspace.search.answers import AnswerReader
+from byleave.workspace.search.sandbox import Above, RipgrepSandbox, working_ripgrep
+from byleave.workspace.search.sandbox import Place as SearchPlace
+from byleave.workspace.search.terms import ripgrep_arguments
 
 from .conftest import Place
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from byleave.workspace.landlock import LandlockSandbox
-from byleave.workspace.pins import Pin
-from byleave.workspace.protection import PROTECTED
-from byleave.workspace.seatbelt import Profile, SeatbeltSandbox, profile_for, working_seatbelt
+from byleave.workspace.sandbox.bound_files import Pin
+from byleave.workspace.sandbox.landlock import LandlockSandbox
+from byleave.workspace.sandbox.protection import PROTECTED
+from byleave.workspace.sandbox.seatbelt import Profile, SeatbeltSandbox, profile_for, working_seatbelt
 
 from .conftest import Place
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from byleave.protocol.tools import ExecuteCommandResult
-from byleave.workspace import Workspace, bubblewrap
-from byleave.workspace.bubblewrap import BubblewrapSandbox
-from byleave.workspace.seccomp import ARCHITECTURES, filter_for
+from byleave.workspace import Workspace
+from byleave.workspace.sandbox import bubblewrap
+from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
+from byleave.workspace.sandbox.seccomp import ARCHITECTURES, filter_for
 
 from .conftest import Place
 

@@ -11,9 +11,9 @@ import pytest
 from byleave.protocol.errors import ConfigurationError
 from byleave.settings import ClientSettings
 from byleave.workspace import Workspace
-from byleave.workspace import spares as spares_module
-from byleave.workspace.spares import KEPT, Spares
-from byleave.workspace.stubs import Stubs, is_stub
+from byleave.workspace.sandbox import directory_pool as spares_module
+from byleave.workspace.sandbox.directory_pool import KEPT, Spares
+from byleave.workspace.sandbox.stand_ins import Stubs, is_stub
 
 from .conftest import Place
 

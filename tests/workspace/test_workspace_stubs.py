@@ -15,12 +15,14 @@ import pytest
 from byleave.protocol.errors import ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
-from byleave.workspace import BubblewrapSandbox, Workspace, privileges, programs
-from byleave.workspace import stubs as stubs_module
-from byleave.workspace.bubblewrap import Part, working_sandbox
-from byleave.workspace.privileges import Runner, limited_group, pids_group, runner_for
-from byleave.workspace.programs import Toolchain, search_path, usable_toolchains
-from byleave.workspace.stubs import Stubs, is_stub
+from byleave.workspace import BubblewrapSandbox, Workspace
+from byleave.workspace.commands import command_user as privileges
+from byleave.workspace.commands import programs
+from byleave.workspace.commands.command_user import Runner, limited_group, pids_group, runner_for
+from byleave.workspace.commands.programs import Toolchain, search_path, usable_toolchains
+from byleave.workspace.sandbox import stand_ins as stubs_module
+from byleave.workspace.sandbox.bubblewrap import Part, working_sandbox
+from byleave.workspace.sandbox.stand_ins import Stubs, is_stub
 
 from .conftest import Place
 
@@ -296,7 +298,7 @@ def test_machine_without_control_groups_has_no_such_limit(tmp_path: Path, monkey
 def test_root_without_control_groups_says_that_processes_are_not_limited(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("byleave.workspace.bubblewrap.pids_group", lambda: None)
+    monkeypatch.setattr("byleave.workspace.sandbox.bubblewrap.pids_group", lambda: None)
     sandbox = BubblewrapSandbox(place.root)
     assert sandbox.probe() is None
     assert {"nproc", "pids"}.isdisjoint(sandbox.isolation().limits)

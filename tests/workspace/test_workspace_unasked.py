@@ -14,7 +14,7 @@ from byleave.protocol.errors import PathValidationError
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import Workspace
 from byleave.workspace.paths import PathValidator
-from byleave.workspace.trusted import TrustedFiles
+from byleave.workspace.sandbox.trusted import TrustedFiles
 
 from .conftest import Place
 

@@ -20,17 +20,19 @@ import pytest
 from byleave.protocol.errors import ByleaveError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
-from byleave.workspace import BubblewrapSandbox, Workspace, kernel_mounts, own_code, programs
-from byleave.workspace.bubblewrap import _takes_descriptors
-from byleave.workspace.git_words import git_only_reads, makes_a_repository, works_in_another
-from byleave.workspace.limits import HeldBack, may_limit
-from byleave.workspace.output import OutputKeeper
-from byleave.workspace.pins import Pin
-from byleave.workspace.privileges import runner_for
-from byleave.workspace.processes import run_process
-from byleave.workspace.programs import find_program
-from byleave.workspace.strays import end_strays
-from byleave.workspace.stubs import _STAMP, Stubs, is_stub
+from byleave.workspace import BubblewrapSandbox, Workspace
+from byleave.workspace.commands import programs
+from byleave.workspace.commands.command_user import runner_for
+from byleave.workspace.commands.output import OutputKeeper
+from byleave.workspace.commands.processes import run_process
+from byleave.workspace.commands.programs import find_program
+from byleave.workspace.sandbox import kernel_mounts, own_code
+from byleave.workspace.sandbox.bound_files import Pin
+from byleave.workspace.sandbox.bubblewrap import _takes_descriptors
+from byleave.workspace.sandbox.git_words import git_only_reads, makes_a_repository, works_in_another
+from byleave.workspace.sandbox.limits import HeldBack, may_limit
+from byleave.workspace.sandbox.orphaned_sandboxes import end_strays
+from byleave.workspace.sandbox.stand_ins import _STAMP, Stubs, is_stub
 
 from .conftest import Place
 
@@ -348,7 +350,7 @@ async def test_protected_name_that_becomes_a_link_as_the_command_starts_shows_no
 
 
 async def test_old_bubblewrap_is_told_paths(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("byleave.workspace.bubblewrap._takes_descriptors", lambda bwrap: False)
+    monkeypatch.setattr("byleave.workspace.sandbox.bubblewrap._takes_descriptors", lambda bwrap: False)
     sandbox = BubblewrapSandbox(place.root)
     assert sandbox.probe() is None
     place.file(".vscode/tasks.json", "{}")

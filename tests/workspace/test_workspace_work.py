@@ -16,7 +16,7 @@ import pytest
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings, SandboxName
 from byleave.workspace import Workspace
-from byleave.workspace.landlock import landlock_version
+from byleave.workspace.sandbox.landlock import landlock_version
 
 pytestmark = pytest.mark.promise("T3")
 NOBODY = 65534
@@ -101,7 +101,7 @@ async def test_work_goes_on_where_root_serves_anothers_workspace(
 
 def as_nobody(root: str, backend: SandboxName) -> None:
     """Become an ordinary user and do all of it; run by the test below in a process of its own."""
-    from byleave.workspace.programs import toolchains
+    from byleave.workspace.commands.programs import toolchains
 
     with tempfile.TemporaryDirectory() as warm:  # imports all there is while it can still be read
         (Path(warm) / "ws").mkdir()

@@ -21,7 +21,8 @@ import pytest
 from byleave.protocol.errors import ExecutionCancelled, InvalidParameters, PathValidationError, ToolFailure
 from byleave.protocol.tools import WriteFileParams, WriteFileResult
 from byleave.settings import ClientSettings
-from byleave.workspace import FileSystemExecutor, PathValidator, Workspace, drafts, writing
+from byleave.workspace import FileSystemExecutor, PathValidator, Workspace
+from byleave.workspace.files import drafts, writing
 
 from .conftest import Place
 

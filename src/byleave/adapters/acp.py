@@ -42,7 +42,7 @@ from acp.schema import (
 
 from byleave.protocol.chat import MAX_MESSAGE_CHARACTERS
 from byleave.protocol.errors import ByleaveError, NotFound
-from byleave.protocol.values import new_id
+from byleave.protocol.wire import new_id
 
 from .acp_turns import Chat, Place, Turn
 

@@ -14,9 +14,10 @@ from byleave.protocol.digests import canonical_json
 from byleave.protocol.errors import CallerError
 from byleave.protocol.executions import ToolResponse
 from byleave.protocol.states import ResponseStatus
-from byleave.protocol.telling import BIG, MODEL_CHARACTERS, bulk, failure, shown_to_model
 from byleave.protocol.tools import TOOLS, ToolSpec
-from byleave.protocol.values import JsonObject
+from byleave.protocol.wire import JsonObject
+
+from .model_text import BIG, MODEL_CHARACTERS, bulk, failure, shown_to_model
 
 UNREADABLE = "unreadable_arguments"
 """Under this name goes what a model sent in place of a JSON object; no tool has such a parameter."""

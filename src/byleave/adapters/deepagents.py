@@ -29,12 +29,12 @@ from deepagents.backends.protocol import (
 )
 from wcmatch import glob as globs
 
-from byleave.protocol.calling import ToolCaller
 from byleave.protocol.states import ResponseStatus
-from byleave.protocol.telling import failure
+from byleave.protocol.tool_caller import ToolCaller
 from byleave.protocol.tools import MAX_COMMAND_SECONDS, MAX_MATCHES
-from byleave.protocol.values import JsonObject
+from byleave.protocol.wire import JsonObject
 
+from .model_text import failure
 from .shell_words import NotPlain, plain_words
 
 _MASKED = "[masked:"

@@ -34,11 +34,11 @@ from mcp_types import (
     ToolAnnotations,
 )
 
-from byleave.protocol.calling import ToolCaller, has_ended
 from byleave.protocol.errors import ByleaveError
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested, FeedEvent, ToolOutput
 from byleave.protocol.executions import ToolResponse
 from byleave.protocol.states import ApprovalStatus, ResponseStatus
+from byleave.protocol.tool_caller import ToolCaller, has_ended
 from byleave.protocol.tools import MAX_FILE_BYTES, ToolSpec
 
 from .calls import specs_of, told

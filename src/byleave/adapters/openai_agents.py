@@ -15,9 +15,9 @@ from agents import FunctionTool, RunContextWrapper, RunState
 from agents.items import ToolApprovalItem
 from agents.tool_context import ToolContext
 
-from byleave.protocol.calling import ToolCaller, has_ended
 from byleave.protocol.errors import CallerError
 from byleave.protocol.states import ResponseStatus
+from byleave.protocol.tool_caller import ToolCaller, has_ended
 from byleave.protocol.tools import TOOLS, ToolSpec
 
 from .calls import call_key, read_arguments, specs_of, told

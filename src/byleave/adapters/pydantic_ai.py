@@ -16,13 +16,13 @@ from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
-from byleave.protocol.calling import ToolCaller
 from byleave.protocol.executions import ToolResponse
 from byleave.protocol.states import ErrorType, ResponseStatus
-from byleave.protocol.telling import MODEL_CHARACTERS
-from byleave.protocol.values import JsonObject
+from byleave.protocol.tool_caller import ToolCaller
+from byleave.protocol.wire import JsonObject
 
 from .calls import UNREADABLE, call_key, read_arguments, specs_of, told
+from .model_text import MODEL_CHARACTERS
 
 RETRIES = 1
 """How often a model may mend the parameters of a call before they count as a failure."""

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, cast
 
-from byleave.protocol.telling import ADVICE
-from byleave.protocol.values import JsonObject
+from byleave.adapters.model_text import ADVICE
+from byleave.protocol.wire import JsonObject
 
 from .phrases import Step
 

@@ -34,7 +34,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 from pydantic_graph import End
 
-from byleave.executor import ToolExecutor
+from byleave.calls.executor import ToolExecutor
 from byleave.protocol.errors import ConflictError
 from byleave.store import RunRow, Store
 from byleave.telemetry import place_of_run, span

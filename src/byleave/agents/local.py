@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from byleave.bus import Presence
-from byleave.executor import Caller, ToolExecutor
-from byleave.protocol.calling import id_of_call, key_scope
+from byleave.calls.executor import Caller, ToolExecutor
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.executions import ToolResponse
+from byleave.protocol.tool_caller import id_of_call, key_scope
 from byleave.store import SessionRow, Store
 
 

@@ -11,7 +11,7 @@ import shlex
 from dataclasses import dataclass
 
 from byleave.protocol.tools import MAX_COMMAND_SECONDS
-from byleave.protocol.values import JsonObject
+from byleave.protocol.wire import JsonObject
 
 MAX_STEPS = 40
 """More than this in one message is not attempted; a run has 50 steps in all."""

@@ -11,7 +11,7 @@ import contextlib
 import importlib
 from typing import TYPE_CHECKING
 
-from byleave.executor import ToolExecutor
+from byleave.calls.executor import ToolExecutor
 from byleave.protocol.chat import AgentInfo
 from byleave.protocol.errors import ConfigurationError
 from byleave.settings import ServerSettings

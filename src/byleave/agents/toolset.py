@@ -12,13 +12,13 @@ from pydantic_ai.messages import ToolCallPart
 
 from byleave.adapters.calls import read_arguments
 from byleave.adapters.pydantic_ai import ForwardingToolset, Unchecked
-from byleave.executor import Caller, ToolExecutor
-from byleave.protocol.calling import has_ended
+from byleave.calls.executor import Caller, ToolExecutor
 from byleave.protocol.chat import CHAT_AGENT
 from byleave.protocol.executions import ToolResponse
 from byleave.protocol.states import AgentMode
+from byleave.protocol.tool_caller import has_ended
 from byleave.protocol.tools import TOOLS
-from byleave.protocol.values import JsonObject
+from byleave.protocol.wire import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import structlog
 
 from byleave.bus import Bus
-from byleave.executor import ToolExecutor
+from byleave.calls.executor import ToolExecutor
 from byleave.protocol.chat import AgentInfo
 from byleave.protocol.errors import ConflictError
-from byleave.protocol.values import new_id
+from byleave.protocol.wire import new_id
 from byleave.settings import ServerSettings
 from byleave.store import RunRow, Store
 from byleave.store.parking import RUNS_TOPIC

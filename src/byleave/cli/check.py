@@ -16,11 +16,11 @@ from typing import Any, BinaryIO, cast
 import typer
 
 from byleave.gate import Gate, Judgement
-from byleave.policies import load_policy, machine_gate
+from byleave.policy_files import load_policy, machine_gate
 from byleave.protocol.errors import InvalidParameters
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
 from byleave.settings import ClientSettings
-from byleave.workspace.looking import DiskView
+from byleave.workspace.commands.dry_run import DiskView
 
 from .exits import ExitCode
 from .explaining import explained

@@ -127,7 +127,7 @@ def serve(
     """
     _log(logging.INFO, verbose=verbose)
     with needs_server():
-        from .serving import serve_here
+        from .serve import serve_here
 
     serve_here(host, port, as_json=as_json)
 
@@ -162,7 +162,7 @@ def token(
       byleave token --user alice --agent nightly --days 7
     """
     with needs_server():
-        from .tokens import print_token
+        from .token import print_token
 
     print_token(user, scope or [], days=days, seconds=seconds, agent=agent, mode=mode, save=save, as_json=as_json)
 

@@ -25,13 +25,13 @@ from yarl import URL
 
 from byleave.client import ServerApi, load_token
 from byleave.client.addresses import loopback_numbers
-from byleave.policies import load_policy
+from byleave.policy_files import load_policy
 from byleave.protocol.errors import ByleaveError, ConfigurationError, ToolFailure
 from byleave.settings import ClientSettings, SandboxName
-from byleave.workspace.conformance import KNOWN_GAPS, Probe, run_conformance
-from byleave.workspace.privileges import runner_for
-from byleave.workspace.programs import find_program
-from byleave.workspace.sandbox import Isolation, Sandbox
+from byleave.workspace.commands.command_user import runner_for
+from byleave.workspace.commands.programs import find_program
+from byleave.workspace.sandbox.conformance import KNOWN_GAPS, Probe, run_conformance
+from byleave.workspace.sandbox.sandbox import Isolation, Sandbox
 from byleave.workspace.workspace import choose_sandbox
 
 from .exits import ExitCode

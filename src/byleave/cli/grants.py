@@ -11,7 +11,7 @@ from rich.text import Text
 from byleave.client.terms import span_words
 from byleave.protocol.errors import CallerError, ConflictError, NotFound
 from byleave.protocol.grants import Grant, GrantPreview, GrantRule, GrantStatus
-from byleave.protocol.values import moment, now
+from byleave.protocol.wire import moment, now
 
 from .places import find_place, project_to_watch, unknown_project
 from .screen import put, put_json, say, shown

@@ -4,7 +4,7 @@ Records keep UTC, and so does JSON. What cannot be read as a moment is shown as 
 server or a file. Nothing here decides anything by a time.
 """
 
-from byleave.protocol.values import moment
+from byleave.protocol.wire import moment
 
 from .screen import shown
 

@@ -13,7 +13,7 @@ import typer
 from rich.text import Text
 
 from byleave.gate import LayerPolicy, PolicyError, Rule, parse_policy
-from byleave.policies import (
+from byleave.policy_files import (
     DEVICE_POLICY,
     PROJECT_POLICY,
     is_trusted,

@@ -14,7 +14,7 @@ from byleave.client.terms import let_by
 from byleave.protocol.approvals import ApprovalRequest, ConfirmBody
 from byleave.protocol.errors import NotFound
 from byleave.protocol.executions import Execution
-from byleave.protocol.values import moment, now
+from byleave.protocol.wire import moment, now
 
 from .moments import wall_time
 from .places import find_place, unknown_project

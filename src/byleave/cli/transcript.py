@@ -24,7 +24,7 @@ from byleave.protocol.events import (
     ToolStarted,
 )
 from byleave.protocol.states import ErrorType, ExecutionStatus
-from byleave.protocol.values import JsonObject
+from byleave.protocol.wire import JsonObject
 
 from .screen import RISK_STYLES, complain, put_json, say, shortened, shown
 

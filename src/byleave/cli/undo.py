@@ -24,8 +24,8 @@ from byleave.protocol.errors import CallerError
 from byleave.settings import ClientSettings
 from byleave.workspace import Entry, PathValidator, Plan, State, Step, UndoHistory, UndoRecorder
 from byleave.workspace.paths import visible
-from byleave.workspace.undo_steps import path_of
-from byleave.workspace.undo_words import (
+from byleave.workspace.undo.steps import path_of
+from byleave.workspace.undo.words import (
     CHANGED,
     NO_TEXT,
     SECRET,

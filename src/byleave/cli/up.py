@@ -25,7 +25,7 @@ from .preferences import existing_directory, read_settings
 from .screen import put_json, say
 from .stopping import on_stop
 from .terminal import Terminal
-from .tokens import DAY, DEFAULT_SCOPES
+from .token import DAY, DEFAULT_SCOPES
 from .transcript import TerminalTranscript
 
 HOST = "127.0.0.1"

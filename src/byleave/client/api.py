@@ -64,7 +64,7 @@ from .addresses import loopback_numbers
 from .feed import CONNECT_SECONDS, BadFrame, FeedStream, server_date
 from .identity import TOKEN_HINT
 from .log import log
-from .pinning import Pinned
+from .loopback_address import Pinned
 from .proof import ProvingConnector
 
 ANSWER_SECONDS = 60.0

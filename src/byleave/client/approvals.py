@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from byleave.gate.grants import text_of
+from byleave.gate.policy.grants import text_of
 from byleave.protocol.approvals import ApprovalRequest, ApproveBody, DecisionAnswer, RejectBody
 from byleave.protocol.changes import WriteChange
 from byleave.protocol.errors import (
@@ -24,7 +24,7 @@ from byleave.protocol.errors import (
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested
 from byleave.protocol.grants import GrantPreview, GrantRule, GrantTerms
 from byleave.protocol.states import ApprovalStatus, RiskLevel
-from byleave.protocol.values import moment, now
+from byleave.protocol.wire import moment, now
 
 from .log import log
 from .outbox import Link, pause

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from byleave.gate import secret_name
 from byleave.protocol.tools import ReadFileResult, ToolResult
-from byleave.protocol.values import JsonObject
+from byleave.protocol.wire import JsonObject
 
 MAX_CACHE_BYTES = 32 * 1024 * 1024
 MAX_ENTRY_BYTES = 1024 * 1024

@@ -15,8 +15,8 @@ from byleave.protocol.errors import ByleaveError, ExecutionCancelled, ExecutionT
 from byleave.protocol.events import ExecutionSignal
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus
 from byleave.protocol.tools import TOOLS
-from byleave.protocol.values import JsonObject, moment
 from byleave.protocol.verdicts import Verdict, VerdictLevel
+from byleave.protocol.wire import JsonObject, moment
 from byleave.workspace import DriftedError, Workspace
 
 from .log import log

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from byleave.policies import LoadedPolicy, load_policy, machine_gate
+from byleave.policy_files import LoadedPolicy, load_policy, machine_gate
 from byleave.protocol.changes import UndoPlan
 from byleave.protocol.errors import ByleaveError, ConfigurationError, NotFound, UnreachableError
 from byleave.protocol.events import (

@@ -21,7 +21,6 @@ from byleave.gate import mask_value, shown_params
 from byleave.protocol import engine as messages
 from byleave.protocol.changes import UndoBody, UndoPlan
 from byleave.protocol.engine import ENGINE_PROTOCOL, REQUESTS
-from byleave.protocol.entering import ExchangedToken
 from byleave.protocol.errors import (
     ByleaveError,
     CallerError,
@@ -34,10 +33,11 @@ from byleave.protocol.errors import (
 )
 from byleave.protocol.events import ExecutionSignal, ResultAcknowledged
 from byleave.protocol.executions import ClientResult
-from byleave.protocol.values import Word, now
+from byleave.protocol.sign_in import ExchangedToken
+from byleave.protocol.wire import Word, now
 from byleave.settings import ClientSettings
-from byleave.workspace.looking import DiskView
-from byleave.workspace.undo_words import named
+from byleave.workspace.commands.dry_run import DiskView
+from byleave.workspace.undo.words import named
 
 from .api import ServerApi
 from .connection import ClientConnection, connect_client

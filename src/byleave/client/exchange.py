@@ -8,11 +8,11 @@ import aiohttp
 from pydantic import ValidationError
 from yarl import URL
 
-from byleave.protocol.entering import ExchangeBody, ExchangedToken
 from byleave.protocol.errors import ByleaveError, ConfigurationError, Problem, RefusedError, UnreachableError
+from byleave.protocol.sign_in import ExchangeBody, ExchangedToken
 
 from .feed import CONNECT_SECONDS
-from .pinning import Pinned
+from .loopback_address import Pinned
 
 ANSWER_SECONDS = 30.0
 MAX_ANSWER_BYTES = 64 * 1024

@@ -34,8 +34,8 @@ from byleave.protocol.events import (
 )
 from byleave.protocol.executions import MAX_ERROR_CHARACTERS, ClientResult
 from byleave.protocol.tools import TOOLS, ToolResult
-from byleave.protocol.values import JsonObject
 from byleave.protocol.verdicts import Verdict, VerdictLevel
+from byleave.protocol.wire import JsonObject
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandStopped, CommandTimeout, Workspace, unfinished
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from byleave.protocol.errors import ConfigurationError
-from byleave.protocol.values import new_id
+from byleave.protocol.wire import new_id
 
 TOKEN_HINT = "make a token with `byleave token --user NAME`"  # noqa: S105 - a sentence, not a token
 MAX_TOKEN_BYTES = 64 * 1024

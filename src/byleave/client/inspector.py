@@ -11,7 +11,7 @@ from byleave.gate import Gate, Judgement, mask_text
 from byleave.protocol.errors import ByleaveError, CallerError, NotFound, UnreachableError
 from byleave.protocol.events import InspectionRequested
 from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
-from byleave.protocol.values import JsonObject
+from byleave.protocol.wire import JsonObject
 from byleave.workspace import Workspace
 
 from .log import log

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, cast
 from byleave.protocol.errors import ConfigurationError, MachineError
 from byleave.protocol.executions import FailedReport
 from byleave.protocol.states import ErrorType
-from byleave.protocol.values import now
+from byleave.protocol.wire import now
 
 from .identity import private_directory
 from .log import log

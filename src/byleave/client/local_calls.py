@@ -8,8 +8,8 @@ with `success`.
 from byleave.gate import Gate
 from byleave.protocol.errors import ByleaveError
 from byleave.protocol.states import ErrorType
-from byleave.protocol.values import JsonObject, new_id
 from byleave.protocol.verdicts import VerdictLevel
+from byleave.protocol.wire import JsonObject, new_id
 from byleave.workspace import Unfinished, Workspace
 
 

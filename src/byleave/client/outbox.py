@@ -19,7 +19,7 @@ from byleave.protocol.executions import Begun, Execution, FailedReport, OutputCh
 from byleave.protocol.grants import GrantPreview, GrantRule
 from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import ErrorType, ExecutionStatus
-from byleave.protocol.values import now
+from byleave.protocol.wire import now
 
 from .journal import Journal
 from .log import log

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from byleave.gate import MASK_PREFIX, safe_text
-from byleave.gate.grants import problem_with, text_of, widest_of
+from byleave.gate.policy.grants import problem_with, text_of, widest_of
 from byleave.protocol.changes import WriteChange
 from byleave.protocol.errors import ByleaveError, CallerError
 from byleave.protocol.grants import (

@@ -23,8 +23,8 @@ from aiohttp.http import HttpProcessingError
 from pydantic import ValidationError
 from yarl import URL
 
-from byleave.protocol.entering import ProofBody, ServerProof, proof_message
 from byleave.protocol.errors import ConfigurationError, UnreachableError
+from byleave.protocol.sign_in import ProofBody, ServerProof, proof_message
 
 from .addresses import loopback_numbers, same_number
 

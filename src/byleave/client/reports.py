@@ -13,7 +13,7 @@ from byleave.protocol.errors import ByleaveError
 from byleave.protocol.executions import MAX_ERROR_CHARACTERS, ClientResult, FailedReport
 from byleave.protocol.states import ClientResultStatus, ErrorType
 from byleave.protocol.tools import ToolResult
-from byleave.protocol.values import now
+from byleave.protocol.wire import now
 from byleave.workspace import Unfinished
 
 KEPT_RESULT_BYTES = 4096

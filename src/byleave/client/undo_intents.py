@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from byleave.protocol.values import Identifier, Timestamp, Word, now
+from byleave.protocol.wire import Identifier, Timestamp, Word, now
 
 from .identity import private_directory
 from .log import log

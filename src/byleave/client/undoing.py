@@ -18,7 +18,7 @@ from byleave.gate import mask_text
 from byleave.protocol.changes import UndoPlan, UndoReport
 from byleave.protocol.errors import ByleaveError, UnreachableError
 from byleave.protocol.events import UndoRequested
-from byleave.protocol.values import moment
+from byleave.protocol.wire import moment
 from byleave.workspace import UndoDesk, UndoRefused
 
 from .log import log

@@ -10,13 +10,7 @@ waits for a moment only is not worth a request: the deadline of its signal leave
 import asyncio
 from typing import Any, cast
 
-from byleave.protocol.errors import (
-    ByleaveError,
-    ConcurrencyLimitError,
-    ConflictError,
-    ExecutionCancelled,
-    NotFound,
-)
+from byleave.protocol.errors import ByleaveError, ConcurrencyLimitError, ConflictError, ExecutionCancelled, NotFound
 from byleave.protocol.events import ExecutionSignal
 from byleave.protocol.executions import QueueReport
 

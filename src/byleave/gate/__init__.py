@@ -5,15 +5,15 @@ and shown; `safe_text`, `describe` and `shown_params` make what people see. Noth
 own packaged tables.
 """
 
-from .commands import DEFAULT_COMMANDS, CommandFindings, CommandValidator
+from .commands.validator import DEFAULT_COMMANDS, CommandFindings, CommandValidator
 from .gate import Gate, GateRules, Judgement
 from .names import NameGlobs, protected_name, secret_globs, secret_name, trusted_globs, trusted_name
 from .paths import PathFinding, check_path
-from .policy import NO_POLICY, Action, LayerPolicy, Policy, PolicyError, PolicyOpinion, Rule
-from .policy_text import declared_layers, parse_policy
-from .render import describe, full_text, safe_text, shown_params
-from .secrets import MASK_PREFIX, cover_inert, mask_text, mask_value
-from .streams import MaskedStream
+from .policy.policy import NO_POLICY, Action, LayerPolicy, Policy, PolicyError, PolicyOpinion, Rule
+from .policy.policy_text import declared_layers, parse_policy
+from .text.render import describe, full_text, safe_text, shown_params
+from .text.secrets import MASK_PREFIX, cover_inert, mask_text, mask_value
+from .text.streams import MaskedStream
 from .validators import RiskAssessor, ToolValidator
 
 __all__ = [

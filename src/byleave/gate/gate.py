@@ -12,19 +12,19 @@ from typing import Any, NamedTuple, cast
 
 from pydantic import ValidationError
 
+from byleave.gate.commands.scripts import runs
+from byleave.gate.commands.validator import DEFAULT_COMMANDS, CommandValidator
+from byleave.gate.policy.policy import NO_POLICY, Policy
+from byleave.gate.policy.rules import call_of
+from byleave.gate.text.characters import half_character, hidden_in
 from byleave.protocol.states import ErrorType
 from byleave.protocol.tools import MAX_FILE_BYTES, SCRIPT_NAMES, TOOLS, ToolParams
-from byleave.protocol.values import JsonObject
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
+from byleave.protocol.wire import JsonObject
 
-from .characters import half_character, hidden_in
-from .commands import DEFAULT_COMMANDS, CommandValidator
 from .names import secret_name
 from .paths import check_path, climbs_out, quoted
-from .policy import NO_POLICY, Policy
 from .risk import RiskAssessor
-from .rules import call_of
-from .scripts import runs
 from .sizes import content_too_large, glob_too_wide
 
 

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
-from .characters import plain_form
+from byleave.gate.text.characters import plain_form
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ that one call means the same everywhere.
 import re
 from typing import NamedTuple
 
+from byleave.gate.text.characters import LOOKALIKE_SLASHES, escaped, hidden_in, plain_form
+from byleave.gate.text.secrets import mask_text
 from byleave.protocol.verdicts import Finding, VerdictLevel
-
-from .characters import LOOKALIKE_SLASHES, escaped, hidden_in, plain_form
-from .secrets import mask_text
 
 MAX_NAME_BYTES = 255
 MAX_PATH_BYTES = 4096

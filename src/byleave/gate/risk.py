@@ -6,11 +6,11 @@ warning, text of the named extensions is MEDIUM, everything else HIGH. It sees n
 
 import re
 
+from byleave.gate.text.secrets import MASK_PREFIX
 from byleave.protocol.verdicts import Finding, VerdictLevel
 
 from .names import names_of, protected_name, trusted_name
 from .paths import quoted
-from .secrets import MASK_PREFIX
 
 MEDIUM_EXTENSIONS = frozenset({".txt", ".md", ".json", ".py", ".js", ".ts", ".jsx", ".tsx"})
 _PROGRAM = re.compile(

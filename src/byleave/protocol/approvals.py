@@ -7,8 +7,8 @@ from pydantic import Field, StringConstraints
 from .grants import GrantTerms, Suggestion
 from .inspections import Inspection
 from .states import AnsweredFrom, ApprovalScope, ApprovalStatus, RiskLevel
-from .values import JsonObject, Timestamp, Word
 from .verdicts import Finding
+from .wire import JsonObject, Timestamp, Word
 
 Reason = Annotated[str, StringConstraints(max_length=1000)]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from .values import Digest, Identifier, Timestamp, Word
+from .wire import Digest, Identifier, Timestamp, Word
 
 MAX_SHOWN_TEXT = 256 * 1024
 MAX_UNDO_FILES = 200

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from .states import AgentMode, RunState
-from .values import Identifier, Timestamp, Word
+from .wire import Identifier, Timestamp, Word
 
 MAX_MESSAGE_CHARACTERS = 100_000
 CHAT_AGENT = "chat"

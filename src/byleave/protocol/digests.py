@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from .values import JsonObject
+from .wire import JsonObject
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from .changes import ChangeKind, UndoPlan
-from .entering import ExchangedToken
 from .executions import ClientResult
+from .sign_in import ExchangedToken
 from .states import ExecutionStatus
-from .values import Identifier, JsonObject, Timestamp, Word
+from .wire import Identifier, JsonObject, Timestamp, Word
 
 ENGINE_PROTOCOL = 1
 """Counts up with every change that an older editor would not understand."""

@@ -26,7 +26,7 @@ Every message stands alone as a sentence; `hint` says what to do next.
 import errno
 
 from .states import ErrorType
-from .values import JsonObject, Word
+from .wire import JsonObject, Word
 
 
 class ByleaveError(Exception):

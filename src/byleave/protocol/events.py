@@ -22,8 +22,8 @@ from .states import (
     RunState,
 )
 from .traces import Traceparent
-from .values import JsonObject, Timestamp, Word
 from .verdicts import Finding
+from .wire import JsonObject, Timestamp, Word
 
 
 class Event(Word):

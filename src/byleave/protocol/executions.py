@@ -5,15 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from .approvals import Decision
-from .states import (
-    AgentMode,
-    ClientResultStatus,
-    ErrorType,
-    ExecutionStatus,
-    ResponseStatus,
-    RiskLevel,
-)
-from .values import Identifier, JsonObject, Timestamp, Word
+from .states import AgentMode, ClientResultStatus, ErrorType, ExecutionStatus, ResponseStatus, RiskLevel
+from .wire import Identifier, JsonObject, Timestamp, Word
 
 MAX_ERROR_CHARACTERS = 1000
 

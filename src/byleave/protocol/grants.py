@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, StringConstraints
 
 from .states import ApprovalScope, ExecutionStatus, RiskLevel
-from .values import Digest, Timestamp, Word
+from .wire import Digest, Timestamp, Word
 
 Token = Annotated[str, StringConstraints(min_length=1, max_length=400)]
 

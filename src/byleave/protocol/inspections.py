@@ -10,7 +10,7 @@ from typing import Annotated, Self
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from .changes import MAX_SHOWN_TEXT
-from .values import Digest, Timestamp, Word
+from .wire import Digest, Timestamp, Word
 
 MAX_SEEN_TEXT = 16 * 1024
 MAX_SEEN_FILES = 16

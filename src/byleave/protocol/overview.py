@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from .states import AgentMode, Layer, Scope
-from .values import Identifier, JsonObject, Timestamp, Word
 from .verdicts import Finding, VerdictLevel
+from .wire import Identifier, JsonObject, Timestamp, Word
 
 
 class Me(Word):

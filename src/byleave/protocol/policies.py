@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from .states import Layer
-from .values import Identifier, Word
+from .wire import Identifier, Word
 
 MAX_POLICY_CHARACTERS = 64 * 1024
 

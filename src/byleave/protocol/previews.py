@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from .values import JsonObject
+from .wire import JsonObject
 
 PREVIEW_CHARACTERS = 16 * 1024
 TEXT_CHARACTERS = 4 * 1024

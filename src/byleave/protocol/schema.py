@@ -24,7 +24,6 @@ from . import (
     changes,
     chat,
     engine,
-    entering,
     errors,
     events,
     executions,
@@ -36,7 +35,8 @@ from . import (
     tools,
     verdicts,
 )
-from .values import JsonObject, Word
+from . import sign_in as entering
+from .wire import JsonObject, Word
 
 MODULES: tuple[ModuleType, ...] = (
     states,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from .states import RiskLevel
-from .values import Timestamp, Word
+from .wire import Timestamp, Word
 
 MAX_FILE_BYTES = 100 * 1024 * 1024
 MAX_OUTPUT_BYTES = 1024 * 1024

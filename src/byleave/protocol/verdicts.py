@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from .states import ErrorType, RiskLevel
-from .values import JsonObject, Word
+from .wire import JsonObject, Word
 
 
 class VerdictLevel(StrEnum):

@@ -15,13 +15,13 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from byleave.adapters.calls import UNREADABLE
-from byleave.protocol.calling import has_ended, id_of_call, key_scope
 from byleave.protocol.errors import ByleaveError, CallerError, ConflictError, NotFound, UnreachableError
 from byleave.protocol.events import FeedEvent, ToolFinished
 from byleave.protocol.executions import ExecuteRequest, Execution, ToolResponse
 from byleave.protocol.states import RESPONSE_STATUS, AgentMode
+from byleave.protocol.tool_caller import has_ended, id_of_call, key_scope
 from byleave.protocol.tools import ToolCatalogue
-from byleave.protocol.values import Id, id_text
+from byleave.protocol.wire import Id, id_text
 
 if TYPE_CHECKING:
     from .client import Client

@@ -13,7 +13,7 @@ from byleave.client import ServerApi, load_token
 from byleave.protocol.chat import Project
 from byleave.protocol.errors import ConfigurationError, NotFound, UnreachableError
 from byleave.protocol.states import AgentMode
-from byleave.protocol.values import Id
+from byleave.protocol.wire import Id
 from byleave.settings import ClientSettings
 
 from .agent import Agent

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .app import create_app
-    from .auth import Principal, issue_token, server_secret
+    from .auth.links import SignIn
+    from .auth.tokens import Principal, issue_token, server_secret
+    from .feed import StreamManager
     from .openapi import openapi_document
-    from .parts import Parts, open_parts
+    from .services import Parts, open_parts
     from .serving import Listening, run_server, serve
-    from .signin import SignIn
-    from .streams import StreamManager
 
 __all__ = [
     "Listening",
@@ -34,17 +34,17 @@ __all__ = [
 
 _HOMES = {
     "Listening": "serving",
-    "Parts": "parts",
-    "Principal": "auth",
-    "SignIn": "signin",
-    "StreamManager": "streams",
+    "Parts": "services",
+    "Principal": "auth.tokens",
+    "SignIn": "auth.links",
+    "StreamManager": "feed",
     "create_app": "app",
-    "issue_token": "auth",
-    "open_parts": "parts",
+    "issue_token": "auth.tokens",
+    "open_parts": "services",
     "openapi_document": "openapi",
     "run_server": "serving",
     "serve": "serving",
-    "server_secret": "auth",
+    "server_secret": "auth.tokens",
 }
 
 

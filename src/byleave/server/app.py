@@ -13,15 +13,15 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from byleave.protocol.errors import ByleaveError
+from byleave.server.auth.isolation import UserIsolationMiddleware
+from byleave.server.routes.listing import ROUTES
 from byleave.settings import ServerSettings
 from byleave.store import STORAGE_ERRORS
 
-from .isolation import UserIsolationMiddleware
-from .listing import ROUTES
 from .openapi import openapi_text
-from .parts import Parts, open_parts
 from .problems import handle
 from .routing import PlainRoute, Route
+from .services import Parts, open_parts
 
 
 class GuardedApp(FastAPI):

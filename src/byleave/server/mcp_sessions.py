@@ -18,17 +18,17 @@ from starlette.types import Message, Receive, Scope, Send
 
 from byleave.adapters.mcp import Context, byleave_server_for
 from byleave.agents.local import LocalCaller
-from byleave.executor import Caller
-from byleave.protocol.calling import ToolCaller
+from byleave.calls.executor import Caller
 from byleave.protocol.events import FEED_EVENT, FeedEvent, ToolFinished
 from byleave.protocol.executions import ToolResponse
+from byleave.protocol.tool_caller import ToolCaller
+from byleave.server.auth.tokens import Principal
+from byleave.server.routes.feed import tells_of
 from byleave.store import SessionRow
 
-from .auth import Principal
-from .parts import Parts
+from .feed import Reader
 from .refusals import TooMany, Unavailable
-from .stream import tells_of
-from .streams import Reader
+from .services import Parts
 
 log = structlog.stdlib.get_logger(__name__)
 

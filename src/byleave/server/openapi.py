@@ -16,9 +16,9 @@ from pydantic import BaseModel
 from byleave.protocol import engine
 from byleave.protocol.schema import describe, wire_schema, wire_words
 from byleave.protocol.states import Scope
-from byleave.protocol.values import JsonObject
+from byleave.protocol.wire import JsonObject
+from byleave.server.routes.listing import ROUTES
 
-from .listing import ROUTES
 from .routing import Route
 
 COMPONENTS = "#/components/schemas/"

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from byleave.protocol.errors import ByleaveError, ConfigurationError, ConflictError, Problem
-from byleave.protocol.values import JsonObject
+from byleave.protocol.wire import JsonObject
 from byleave.store import STORAGE_ERRORS
 
 from .refusals import MethodNotAllowed, TooMany, Unauthenticated, WrongForm

@@ -5,7 +5,7 @@ token needs it and nothing else of the server.
 """
 
 from byleave.protocol.errors import ByleaveError, CallerError
-from byleave.protocol.values import JsonObject
+from byleave.protocol.wire import JsonObject
 
 
 class WrongForm(CallerError):

@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from byleave.protocol.states import Scope
+from byleave.server.auth.tokens import Principal
 
-from .auth import Principal
-from .parts import Parts
+from .services import Parts
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 

@@ -25,8 +25,8 @@ from byleave.protocol.errors import ConfigurationError, Problem
 from byleave.settings import ServerSettings
 
 from .app import create_app
-from .parts import Parts, open_parts
 from .problems import PROBLEM_TYPE
+from .services import Parts, open_parts
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 
 from byleave.protocol.overview import AuditCheck
-from byleave.protocol.values import now
+from byleave.protocol.wire import now
 from byleave.store import Store
 
-from .parts import Parts
 from .refusals import TooMany
+from .services import Parts
 
 AT_ONCE = 2
 """Chains that are verified at the same time; those of further users wait for their turn."""

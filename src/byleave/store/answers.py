@@ -11,8 +11,8 @@ from . import grants
 from .calls import Clearance, NewExecution, Refusal
 from .database import Database, Transaction
 from .ledger import Ledger
-from .moves import later
 from .records import ExecutionRow, SessionRow
+from .transitions import later
 
 MAX_WAITING = 200
 """Most questions that may wait for one user: nobody answers more, and an agent could ask without end."""

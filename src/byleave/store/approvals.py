@@ -12,9 +12,10 @@ from typing import NamedTuple
 from byleave.protocol.approvals import Decision
 from byleave.protocol.errors import ConflictError
 from byleave.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel
-from byleave.protocol.values import JsonObject, new_id
+from byleave.protocol.wire import JsonObject, new_id
 
-from . import grants, moves
+from . import grants
+from . import transitions as moves
 from .database import Database, Transaction
 from .ledger import Ledger
 from .questions import (
@@ -29,7 +30,7 @@ from .questions import (
     with_tools,
 )
 from .records import ApprovalRow, ExecutionRow, approval_row
-from .replaced import text_of
+from .replaced_texts import text_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from byleave.protocol.chat import CHAT_AGENT
 from byleave.protocol.errors import NotFound
 from byleave.protocol.events import ChatMessage, RunChanged
 from byleave.protocol.states import AgentMode, RunState
-from byleave.protocol.values import new_id
+from byleave.protocol.wire import new_id
 
 from .database import Database, Transaction
 from .ledger import Ledger, begin_chain

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from byleave.protocol.states import AgentMode, RunState
 
-from . import moves
+from . import transitions as moves
 from .database import Database, Transaction
 
 

@@ -8,7 +8,7 @@ from byleave.protocol.events import ExecutionCancelSignal
 from byleave.protocol.executions import MAX_ERROR_CHARACTERS
 from byleave.protocol.states import ErrorType, ExecutionStatus
 
-from . import moves
+from . import transitions as moves
 from .database import Transaction
 from .ledger import Ledger
 from .questions import close_if_unneeded, mark_timed_out

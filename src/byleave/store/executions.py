@@ -12,7 +12,8 @@ from byleave.protocol.events import ToolOutput
 from byleave.protocol.states import ErrorType, ExecutionStatus
 from byleave.protocol.verdicts import Verdict
 
-from . import endings, inspections, moves
+from . import endings, inspections
+from . import transitions as moves
 from .answers import answered
 from .calls import Clearance, Look, NewExecution, Refusal, insert
 from .database import Database, Transaction

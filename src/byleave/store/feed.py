@@ -9,8 +9,8 @@ import json
 from typing import Any
 
 from .database import Database, Row, Transaction
-from .moves import looked_at
 from .records import StoredEvent
+from .transitions import looked_at
 
 SIGNALS = {"tool.execution_signal": "EXECUTING", "tool.inspection_request": "PENDING"}
 """What is addressed to one client, and the state in which it is still worth sending."""

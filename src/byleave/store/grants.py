@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from byleave.gate.grants import covers, covers_everything
-from byleave.gate.rules import Call, call_of
+from byleave.gate.policy.grants import covers, covers_everything
+from byleave.gate.policy.rules import Call, call_of
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import GrantChanged
 from byleave.protocol.grants import Grant, GrantRule, GrantStatus
 from byleave.protocol.states import ApprovalScope, RiskLevel
-from byleave.protocol.values import new_id
 from byleave.protocol.verdicts import VerdictLevel
+from byleave.protocol.wire import new_id
 
 from .calls import NewExecution
 from .database import Database, Row, Transaction
 from .ledger import Ledger
-from .moves import later
 from .records import ExecutionRow, SessionRow, as_values, columns, placeholders
-from .unseen import changes_code, runs_code, runs_granted_code, unseen
+from .transitions import later
+from .unreviewed_code import changes_code, runs_code, runs_granted_code, unseen
 
 
 class GrantRow(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from byleave.protocol.states import ExecutionStatus, RiskLevel
 
-from . import moves
+from . import transitions as moves
 from .database import Transaction
 from .records import ExecutionRow, execution_row
 

@@ -8,7 +8,7 @@ from byleave.protocol.digests import plain_json
 from byleave.protocol.states import ExecutionStatus
 from byleave.protocol.verdicts import Verdict
 
-from . import moves
+from . import transitions as moves
 from .answers import answered
 from .calls import Clearance, NewExecution, Refusal, insert
 from .database import Transaction

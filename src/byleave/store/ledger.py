@@ -19,7 +19,7 @@ import structlog
 from pydantic import BaseModel
 
 from byleave.protocol.digests import plain_json
-from byleave.protocol.values import JsonObject
+from byleave.protocol.wire import JsonObject
 
 from .database import Row, Transaction
 from .records import AuditRecord, StoredEvent

@@ -12,7 +12,7 @@ from byleave.protocol.overview import Machine
 
 from .database import Database, Transaction
 from .ledger import Ledger
-from .moves import later
+from .transitions import later
 
 KEPT_SECONDS = 30 * 24 * 3600
 """How long after its last connection a client may report with that token."""

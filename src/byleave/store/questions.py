@@ -14,13 +14,14 @@ from byleave.protocol.events import ApprovalDecided, ApprovalRequested
 from byleave.protocol.grants import Suggestion
 from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus
-from byleave.protocol.values import JsonObject, new_id
+from byleave.protocol.wire import JsonObject, new_id
 
-from . import moves, replaced
+from . import replaced_texts as replaced
+from . import transitions as moves
 from .database import Transaction
 from .ledger import Ledger
 from .records import ApprovalRow, ExecutionRow, approval_row, as_values, columns, execution_row, placeholders
-from .unseen import unseen
+from .unreviewed_code import unseen
 
 APPROVAL_COLUMNS = columns(ApprovalRow)
 

@@ -26,8 +26,8 @@ from byleave.protocol.states import (
     RiskLevel,
     RunState,
 )
-from byleave.protocol.values import JsonObject
 from byleave.protocol.verdicts import Finding
+from byleave.protocol.wire import JsonObject
 
 from .database import Row
 

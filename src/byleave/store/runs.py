@@ -14,9 +14,9 @@ from .chat import add_message, load_session
 from .database import Database, Transaction
 from .endings import call_off_run
 from .ledger import Ledger
-from .moves import later
 from .parking import RUNS_TOPIC, park
 from .records import ExecutionRow, RunRow, columns, run_row
+from .transitions import later
 
 RUN_COLUMNS = columns(RunRow)
 # A history is as large as what the agent read, and no list tells it.

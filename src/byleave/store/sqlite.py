@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from byleave.protocol.errors import ConfigurationError
-from byleave.protocol.values import timestamp
+from byleave.protocol.wire import timestamp
 
 from .database import Hint, Row, Transaction
 from .disk import Syncer, Worker

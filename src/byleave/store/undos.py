@@ -11,7 +11,7 @@ from typing import Any, cast
 from byleave.protocol.errors import NotFound
 from byleave.protocol.events import ToolUndone, UndoRequested
 
-from . import moves
+from . import transitions as moves
 from .database import Database, Transaction
 from .ledger import Ledger
 from .records import ExecutionRow

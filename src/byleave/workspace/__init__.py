@@ -12,19 +12,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .bubblewrap import BubblewrapSandbox
-    from .commands import CommandExecutor, CommandStopped, CommandTimeout, Unfinished, unfinished
-    from .drift import DriftedError
-    from .files import FileSystemExecutor
+    from .commands.executor import CommandExecutor, CommandStopped, CommandTimeout, Unfinished, unfinished
+    from .files.drift import DriftedError
+    from .files.executor import FileSystemExecutor
     from .paths import PathValidator
-    from .restoring import UndoHistory
-    from .sandbox import Isolation, NoSandbox, Sandbox
-    from .search import SearchExecutor
-    from .snapshots import State
-    from .undo import UndoRecorder
-    from .undo_entries import Entry
-    from .undo_plans import UndoDesk, UndoRefused
-    from .undo_steps import Plan, Step
+    from .sandbox.bubblewrap import BubblewrapSandbox
+    from .sandbox.sandbox import Isolation, NoSandbox, Sandbox
+    from .search.executor import SearchExecutor
+    from .undo.desk import UndoDesk, UndoRefused
+    from .undo.entries import Entry
+    from .undo.recorder import UndoRecorder
+    from .undo.restoring import UndoHistory
+    from .undo.snapshots import State
+    from .undo.steps import Plan, Step
     from .web import SearchProvider, WebSearcher
     from .workspace import Workspace
 
@@ -56,30 +56,30 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BubblewrapSandbox": "bubblewrap",
-    "CommandExecutor": "commands",
-    "CommandStopped": "commands",
-    "CommandTimeout": "commands",
-    "DriftedError": "drift",
-    "Entry": "undo_entries",
-    "FileSystemExecutor": "files",
-    "Isolation": "sandbox",
-    "NoSandbox": "sandbox",
+    "BubblewrapSandbox": "sandbox.bubblewrap",
+    "CommandExecutor": "commands.executor",
+    "CommandStopped": "commands.executor",
+    "CommandTimeout": "commands.executor",
+    "DriftedError": "files.drift",
+    "Entry": "undo.entries",
+    "FileSystemExecutor": "files.executor",
+    "Isolation": "sandbox.sandbox",
+    "NoSandbox": "sandbox.sandbox",
     "PathValidator": "paths",
-    "Plan": "undo_steps",
-    "Sandbox": "sandbox",
-    "SearchExecutor": "search",
+    "Plan": "undo.steps",
+    "Sandbox": "sandbox.sandbox",
+    "SearchExecutor": "search.executor",
     "SearchProvider": "web",
-    "State": "snapshots",
-    "Step": "undo_steps",
-    "UndoDesk": "undo_plans",
-    "UndoHistory": "restoring",
-    "UndoRecorder": "undo",
-    "UndoRefused": "undo_plans",
-    "Unfinished": "commands",
+    "State": "undo.snapshots",
+    "Step": "undo.steps",
+    "UndoDesk": "undo.desk",
+    "UndoHistory": "undo.restoring",
+    "UndoRecorder": "undo.recorder",
+    "UndoRefused": "undo.desk",
+    "Unfinished": "commands.executor",
     "WebSearcher": "web",
     "Workspace": "workspace",
-    "unfinished": "commands",
+    "unfinished": "commands.executor",
 }
 
 

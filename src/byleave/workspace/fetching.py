@@ -17,7 +17,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from byleave.protocol.errors import ByleaveError, ConfigurationError, RefusedError, ToolFailure
-from byleave.protocol.values import JsonObject
+from byleave.protocol.wire import JsonObject
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

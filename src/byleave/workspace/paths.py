@@ -16,7 +16,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from byleave.gate.characters import HIDDEN
+from byleave.gate.text.characters import HIDDEN
 from byleave.protocol.errors import ConfigurationError, PathValidationError, ToolFailure
 
 _SYS_OPENAT2 = 437  # the same on x86_64 and aarch64

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from byleave.gate import safe_text
 from byleave.protocol.errors import ByleaveError, ConfigurationError, ToolFailure
 from byleave.protocol.tools import SearchWebParams, SearchWebResult, WebHit
-from byleave.protocol.values import JsonObject
+from byleave.protocol.wire import JsonObject
 from byleave.settings import ClientSettings
 
 _MAX_TITLE = 300

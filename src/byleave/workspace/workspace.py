@@ -20,7 +20,7 @@ from typing import cast
 from pydantic import ValidationError
 
 from byleave.gate import NO_POLICY, Policy, mask_text
-from byleave.policies import own_directories, own_layer
+from byleave.policy_files import own_directories, own_layer
 from byleave.protocol.errors import (
     ConfigurationError,
     InvalidParameters,
@@ -40,33 +40,33 @@ from byleave.protocol.tools import (
     ToolResult,
     WriteFileParams,
 )
-from byleave.protocol.values import JsonObject
+from byleave.protocol.wire import JsonObject
 from byleave.settings import ClientSettings, SandboxName
+from byleave.workspace.commands.effects import recorded
+from byleave.workspace.commands.executor import CommandExecutor
+from byleave.workspace.commands.homes import remove_left
+from byleave.workspace.commands.inspection import inspect
+from byleave.workspace.commands.output import OnOutput
+from byleave.workspace.commands.programs import SYSTEM_DIRECTORIES, find_program
+from byleave.workspace.commands.realnames import under_real_names
+from byleave.workspace.files.drafts import remove_drafts
+from byleave.workspace.files.executor import FileSystemExecutor
+from byleave.workspace.files.write_preview import inspect_write
+from byleave.workspace.sandbox.backends import sandboxes
+from byleave.workspace.sandbox.bound_files import HeldFiles
+from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
+from byleave.workspace.sandbox.denied_paths import COMMANDS, Floor, GuardedFiles, GuardedPaths, make_own
+from byleave.workspace.sandbox.orphaned_sandboxes import end_strays
+from byleave.workspace.sandbox.protected_links import led_to
+from byleave.workspace.sandbox.protection import PROTECTED, starts_nothing
+from byleave.workspace.sandbox.sandbox import Isolation, NoSandbox, Sandbox
+from byleave.workspace.sandbox.write_exclusion import Turns
+from byleave.workspace.search.executor import SearchExecutor
+from byleave.workspace.undo.desk import UndoDesk
+from byleave.workspace.undo.recorder import UndoRecorder
 
-from .bubblewrap import BubblewrapSandbox
-from .commands import CommandExecutor
-from .drafts import remove_drafts
-from .effects import recorded
-from .files import FileSystemExecutor
-from .floor import COMMANDS, Floor, GuardedFiles, GuardedPaths, make_own
-from .homes import remove_left
-from .inspection import inspect
-from .links import led_to
-from .output import OnOutput
 from .paths import PathValidator, visible
-from .pins import HeldFiles
-from .programs import SYSTEM_DIRECTORIES, find_program
-from .protection import PROTECTED, starts_nothing
-from .realnames import under_real_names
-from .replaced import inspect_write
-from .sandbox import Isolation, NoSandbox, Sandbox
-from .sandboxes import sandboxes
-from .search import SearchExecutor
 from .stopping import refuse_late
-from .strays import end_strays
-from .turns import Turns
-from .undo import UndoRecorder
-from .undo_plans import UndoDesk
 from .web import WebSearcher
 
 _MAX_SUMMARY = 200

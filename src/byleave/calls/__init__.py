@@ -1,0 +1,1 @@
+"""A tool call on the server, from the request to its end. Read `executor` first."""

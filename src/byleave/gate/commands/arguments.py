@@ -1,0 +1,434 @@
+"""What a value of each kind means for the verdict: a path that leads out, a program to run, a file with secrets.
+
+One small judge for each `Kind`. They see the value and where it stood, and answer with findings; no finding means
+harmless. Text is never searched for words that look dangerous: only its kind decides.
+"""
+
+import posixpath
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from byleave.gate.names import protected_name, secret_name, trusted_name
+from byleave.gate.paths import RELATIVE_HINT, check_path, climbs_out, quoted
+from byleave.gate.risk import MEDIUM_EXTENSIONS
+from byleave.gate.text.characters import hidden_in_prose
+from byleave.protocol.verdicts import Finding, VerdictLevel
+
+from .sed import read_script
+from .tables import CommandTable, Kind
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}(?:\.[0-9]{1,9})?[A-Za-z]{0,3}")
+_WORD = re.compile(r"[A-Za-z0-9_+:.,%-]*")
+_GLUED = re.compile(r"-[A-Za-z](?=/|~/|\.\.(?:/|$))")
+_VARIABLE = re.compile(r"\$(?:[A-Z_{(]|env:)|%[A-Za-z_]+%")
+# Neither looks beyond the next place it could begin at, so that a text full of beginnings costs its length only.
+_EXPANDS = re.compile(r"`|\$[({]|\{(?:[^{}]*,)?(?:/|~|\.\.)")
+_ZONE_FILE = re.compile(r"TZ=[\"']?:?(?:/|(?:(?!TZ=)[^\"'])*\.\.)")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://)")
+_SCP = re.compile(r"[^/\s:]+:(?!/?\d+$).+")  # no colon before the first: one way to match, so linear
+_MAGIC = re.compile(r":(?:\([^)]*\)|[!^/]*)")
+_NETWORK_SCHEMES = frozenset({"http", "https", "ssh", "git", "git+ssh", "git+https", "ftp", "ftps", "git+http"})
+_SAFE_CHECKPOINTS = frozenset({"dot", ".", "echo", "bell", "totals", "ttyout", "sleep"})
+_WEB = re.compile(r"(?:https?://)?[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{1,5})?(?:[/?#][^\s\\{}\[\]]*)?", re.IGNORECASE)
+_WHEEL = (".whl", ".zip", ".egg", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+_TOKEN = re.compile(
+    r"\\[1-9gk]|\\.|\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*+\]?|\(\?(?:R|[0-9]+|[+-][0-9]+|&|P>)|"
+    r"\((?:\?(?:P?<\w+>|<?[=!]|[a-z-]*[:>|]))?|\)|\{[0-9]*,?[0-9]*\}|.",
+    re.DOTALL,
+)
+_RECURSION = re.compile(r"\(\?(?:R|[0-9]+|[+-][0-9]+|&|P>)")
+_BACKWARDS = re.compile(r"\\[1-9gk]")
+_LINKER_PROGRAMS = ("-plugin", "--plugin", "-dynamic-linker", "--dynamic-linker", "-I", "-fuse-ld", "@")
+_MEDIUM, _HIGH, _REFUSE = VerdictLevel.MEDIUM, VerdictLevel.HIGH, VerdictLevel.REFUSE
+
+
+class Place(NamedTuple):
+    """Where a value stood."""
+
+    table: CommandTable
+    workspace: str | None
+    option: str | None = None
+    """The option it belongs to; None for an operand."""
+
+    @property
+    def rule(self) -> str:
+        return f"commands.{self.table.name.replace(' ', '.')}.{self.option or 'operand'}"
+
+    def finding(
+        self, level: VerdictLevel, reason: str, instead: str | None = None, *, always_asks: bool = False
+    ) -> Finding:
+        return Finding(level=level, reason=reason, rule=self.rule, instead=instead, always_asks=always_asks)
+
+
+Findings = list[Finding]
+NOTHING: Findings = []
+
+
+def judge_value(kind: Kind, value: str, place: Place) -> Findings:
+    """Findings for one value; an empty list when it is harmless."""
+    return _JUDGES[kind](value, place)
+
+
+def _text(value: str, place: Place) -> Findings:
+    if hidden_in_prose(value) is None:
+        return NOTHING
+    return [place.finding(_MEDIUM, f"{quoted(value, 60)} holds an invisible character.")]
+
+
+def backtracks(pattern: str) -> bool:
+    """Whether a Perl pattern repeats what holds a repetition or a choice, calls itself, or refers back."""
+    open_groups, closed = [False], False
+    for piece in _TOKEN.findall(pattern):
+        ended, closed = closed, False
+        if _RECURSION.fullmatch(piece):
+            return True
+        if piece.startswith("("):
+            open_groups.append(False)
+        elif piece == ")" and len(open_groups) > 1:
+            closed = open_groups.pop()
+            open_groups[-1] = open_groups[-1] or closed
+        elif piece in "*+" or piece.startswith("{"):
+            if ended:
+                return True
+            open_groups[-1] = True
+        elif piece in "?|" or _BACKWARDS.match(piece):
+            open_groups[-1] = True
+    return False
+
+
+def _number(value: str, place: Place) -> Findings:
+    if _NUMBER.fullmatch(value):
+        return NOTHING
+    return [place.finding(_MEDIUM, f"{quoted(value, 60)} is not a number."), *_loose(value, place)]
+
+
+def _word(value: str, place: Place) -> Findings:
+    if _WORD.fullmatch(value) and ".." not in value:
+        return NOTHING
+    return [place.finding(_MEDIUM, f"{quoted(value, 60)} is not a plain word."), *_loose(value, place)]
+
+
+def _refusal(value: str, place: Place, *, writes: bool = False) -> Finding | None:
+    """Why a path may not be used by a command, or None."""
+    if value.startswith("~") or (value.startswith(("$", "%")) and _VARIABLE.match(value)) or _EXPANDS.search(value):
+        # Literal for us; but whoever wrote it meant a place outside.
+        return place.finding(_REFUSE, f"{quoted(value)} names a home directory or variable.", RELATIVE_HINT)
+    relative, refusal = check_path(value, workspace=place.workspace)
+    if refusal is None and writes:
+        reason = protected_name(relative)
+        if reason is not None:
+            return place.finding(_REFUSE, f"{quoted(value)} may not be written. {reason}")
+    return refusal
+
+
+def _path_name(value: str, place: Place) -> Findings:
+    if value == "-":
+        return NOTHING
+    refusal = _refusal(value, place)
+    return NOTHING if refusal is None else [refusal]
+
+
+def _path_read(value: str, place: Place) -> Findings:
+    if value == "-":
+        return [place.finding(_MEDIUM, "Reads its input, which is empty.")]
+    refusal = _refusal(value, place)
+    if refusal is not None:
+        return [refusal]
+    if secret_name(value):
+        return [place.finding(_MEDIUM, f"{quoted(value)} usually holds secrets.", always_asks=True)]
+    return NOTHING
+
+
+def _path_write(value: str, place: Place) -> Findings:
+    refusal = _refusal(value, place, writes=True)
+    if refusal is not None:
+        return [refusal]
+    trusted = trusted_name(value)
+    if trusted is not None:
+        return [place.finding(_HIGH, f"Writes {quoted(value)}. {trusted}", always_asks=True)]
+    return [place.finding(_HIGH, f"Writes {quoted(value)}.")]
+
+
+def _program(value: str, place: Place) -> Findings:
+    return [place.finding(_REFUSE, f"{place.option or 'An argument'} would run another program: {quoted(value, 80)}.")]
+
+
+def _loose(value: str, place: Place) -> Findings:
+    """Refuse what leads out of the workspace, alone or behind `name=`; otherwise say nothing."""
+    plain = _GLUED.sub("", value, count=1) if value.startswith("-") else value
+    pieces = (plain, *plain.split("=")[1:]) if "=" in plain else (plain,)
+    for piece in pieces:
+        if piece.startswith(("/", "~", "$", "\\", "file:", "@/")) or ".." in piece:
+            refusal = _leads_out(piece.removeprefix("@").removeprefix("file:"), place)
+            if refusal is not None:
+                return [refusal]
+    return _text(value, place)
+
+
+def _leads_out(piece: str, place: Place) -> Finding | None:
+    if piece.startswith(("/", "~/", "\\\\", "$")) or piece == "~":
+        return _refusal(piece, place)
+    if climbs_out(piece.replace("\\", "/")):
+        return place.finding(_REFUSE, f"{quoted(piece)} leads out of the workspace.", RELATIVE_HINT)
+    return None
+
+
+def _remote(value: str, place: Place) -> Findings:
+    """A repository: by URL, by `host:path`, by the name of a remote, or a directory."""
+    found = _URL.match(value)
+    if found is not None:
+        if found.group(1).lower() not in _NETWORK_SCHEMES or found.group(2) == "::":
+            return [place.finding(_REFUSE, f"{quoted(value)} uses a transport that may run programs or read any file.")]
+        return _dashed(value[found.end() :], value, place)
+    if _SCP.fullmatch(value) and not value.startswith(("/", ".")):
+        return _dashed(value, value, place)
+    return _loose(value, place)
+
+
+def _dashed(host: str, value: str, place: Place) -> Findings:
+    """A host that ssh would take for an option, which can name a program."""
+    if host.startswith("-") or host.partition("/")[0].rpartition("@")[2].startswith("-"):
+        return [place.finding(_REFUSE, f"{quoted(value)} would be read as an option, not as a host.")]
+    return NOTHING
+
+
+def is_remote(value: str) -> bool:
+    """Whether a repository lies on another machine."""
+    return bool(_URL.match(value) or (_SCP.fullmatch(value) and not value.startswith(("/", "."))))
+
+
+def _target(value: str, place: Place) -> Findings:
+    """Where commits are sent: one of the repository's remotes is usual, an address is not."""
+    findings = _remote(value, place)
+    if not findings and is_remote(value):
+        return [place.finding(_HIGH, f"Sends to {quoted(value)}, which is none of the remotes.", always_asks=True)]
+    return findings
+
+
+def _file_list(value: str, place: Place) -> Findings:
+    if value == "-":
+        return [place.finding(_REFUSE, "There is no input to read names from.")]
+    refusal = _refusal(value, place)
+    if refusal is not None:
+        return [refusal]
+    return [place.finding(_HIGH, f"The files that {quoted(value)} names are used, wherever they lie.")]
+
+
+def _date_format(value: str, place: Place) -> Findings:
+    if value.startswith("+"):
+        return _text(value, place)
+    return [place.finding(_REFUSE, f"{quoted(value)} would set the system clock.", "write a format as +%Y-%m-%d")]
+
+
+def _date(value: str, place: Place) -> Findings:
+    if _ZONE_FILE.search(value):
+        return [place.finding(_REFUSE, f"{quoted(value)} names a file outside as time zone.")]
+    if "TZ=" in value:
+        return [place.finding(_MEDIUM, f"{quoted(value)} names a time zone file.")]
+    return _text(value, place)
+
+
+def _module(value: str, place: Place) -> Findings:
+    option = place.table.modules.get(value.partition(".")[0])
+    if option is None:
+        return _loose(value, place)
+    because = option.because or f"Runs the module {quoted(value)}."
+    return [place.finding(option.level, because, always_asks=option.always_asks)]
+
+
+def _package(value: str, place: Place) -> Findings:
+    """An npm package: a name from the registry is usual; a URL, an archive or a repository is not."""
+    refused = _loose(value.rpartition("@")[2] if value.rpartition("@")[2].startswith("file:") else value, place)
+    if refused:
+        return refused
+    spec = value[1:].partition("@")[2] or value
+    shorthand = "/" in spec and not spec.startswith(("@", ".", "/"))  # owner/repository on GitHub
+    if shorthand or ":" in value or value.endswith((".tgz", ".tar.gz")):
+        return [place.finding(_HIGH, f"{quoted(value)} is fetched from outside the registry.")]
+    return NOTHING
+
+
+def _setting(value: str, place: Place) -> Findings:
+    name = value.partition("=")[0].lower()
+    if name in place.table.settings or name.startswith(("color.", "advice.")):
+        return _loose(value.partition("=")[2], place)
+    return [place.finding(_REFUSE, f"The setting {quoted(name)} could make git run a program.", "leave it out")]
+
+
+def _linker(value: str, place: Place) -> Findings:
+    for piece in (pieces := value.split(",")):
+        if piece.startswith(_LINKER_PROGRAMS):
+            return [place.finding(_REFUSE, f"{quoted(piece)} would make the compiler load another program.")]
+    return next((found for piece in pieces if (found := _loose(piece, place))), NOTHING)
+
+
+def _checkpoint(value: str, place: Place) -> Findings:
+    if value.partition("=")[0] in _SAFE_CHECKPOINTS:
+        return NOTHING
+    return [place.finding(_REFUSE, f"A checkpoint could run {quoted(value)}.")]
+
+
+def _archive(value: str, place: Place) -> Findings:
+    if value == "-":
+        return NOTHING
+    if ":" in value:
+        return [place.finding(_REFUSE, f"{quoted(value)} is an archive on another machine.")]
+    if _path_make(value, place):
+        return _path_write(value, place)
+    return [place.finding(_HIGH, f"Reads or writes the archive {quoted(value)}.")]
+
+
+def _script(value: str, place: Place) -> Findings:
+    if value == "-":
+        return [place.finding(_HIGH, "Runs what it is given as input.")]
+    return [*_module(value, place), *_path_name(value, place)]
+
+
+def _glob(value: str, place: Place) -> Findings:
+    if secret_name(value) or secret_name(value.strip("*")):
+        return [place.finding(_MEDIUM, f"{quoted(value)} asks for files that usually hold secrets.", always_asks=True)]
+    return _text(value, place)
+
+
+def _refspec(value: str, place: Place) -> Findings:
+    if value.startswith(("+", ":")):
+        return [place.finding(_HIGH, f"{quoted(value)} overwrites or deletes a branch elsewhere.", always_asks=True)]
+    return _loose(value, place)
+
+
+def _source(value: str, place: Place) -> Findings:
+    if value.startswith("@"):
+        return [place.finding(_REFUSE, f"{quoted(value)} holds arguments that cannot be seen.", "give them one by one")]
+    return _loose(value, place)
+
+
+def _pathspec(value: str, place: Place) -> Findings:
+    findings = _loose(value, place)
+    if not secret_name(value.rpartition(":")[2]):
+        return findings
+    return [*findings, place.finding(_MEDIUM, f"{quoted(value)} usually holds secrets.", always_asks=True)]
+
+
+def _tree(value: str, place: Place) -> Findings:
+    protected, trusted = protected_name(_MAGIC.sub("", value)), trusted_name(_MAGIC.sub("", value))
+    if protected is not None:
+        return [place.finding(_REFUSE, f"{quoted(value)} may not be changed. {protected}")]
+    if trusted is not None:
+        return [place.finding(_MEDIUM, f"Changes {quoted(value)}. {trusted}", always_asks=True), *_loose(value, place)]
+    return _loose(value, place)
+
+
+def _origin(value: str, place: Place) -> Findings:
+    """As `_remote`; and the last part of the address is the name of a new directory."""
+    name = value.rstrip("/").removesuffix("/.git").rpartition("/")[2].rpartition(":")[2].removesuffix(".git")
+    return [*_remote(value, place), *(_path_make(name, place) if name.strip(".") else NOTHING)]
+
+
+def _sed_script(value: str, place: Place) -> Findings:
+    script = read_script(value)
+    findings: Findings = []
+    if script.runs:
+        findings.append(place.finding(_REFUSE, f"The script {quoted(value, 80)} would run a program."))
+    for name in script.writes:
+        findings += _path_write(name, place)
+    for name in script.reads:
+        findings += _path_read(name, place)
+    if not script.readable:
+        reason = f"What the script {quoted(value, 80)} does cannot be told; sed can write files and run programs."
+        findings.append(place.finding(_HIGH, reason))
+    elif not script.certain:
+        findings.append(place.finding(_MEDIUM, f"The script {quoted(value, 80)} does more than show lines."))
+    return findings or _text(value, place)
+
+
+def _is_root(relative: str) -> bool:
+    """Whether the spelling names the workspace itself."""
+    return posixpath.normpath(relative) == "."
+
+
+def _path_make(value: str, place: Place) -> Findings:
+    refusal = _refusal(value, place, writes=True)
+    if refusal is not None:
+        return [refusal]
+    trusted = trusted_name(value)
+    if trusted is not None:
+        return [place.finding(_HIGH, f"Changes {quoted(value)}. {trusted}", always_asks=True)]
+    return NOTHING
+
+
+def _path_change(value: str, place: Place) -> Findings:
+    findings = _path_make(value, place)
+    if findings or value.endswith("/") or _is_root(check_path(value, workspace=place.workspace).relative):
+        return findings
+    stem, dot, ending = value.rpartition("/")[2].rpartition(".")
+    if dot and stem and f".{ending}" in MEDIUM_EXTENSIONS:
+        return NOTHING
+    what = f".{ending} file" if dot and stem else "file without an extension, or into a directory"
+    return [place.finding(_HIGH, f"Writes a {what}: {quoted(value)}.")]
+
+
+def _path_remove(value: str, place: Place) -> Findings:
+    findings = _path_make(value, place)
+    if not findings and _is_root(check_path(value, workspace=place.workspace).relative):
+        return [place.finding(_REFUSE, f"{quoted(value)} is the workspace itself.")]
+    if not findings and secret_name(value):
+        reason = f"{quoted(value)} usually holds secrets; its name would no longer say so."
+        return [place.finding(_HIGH, reason, always_asks=True)]
+    return findings
+
+
+def _url(value: str, place: Place) -> Findings:
+    if _WEB.fullmatch(value):
+        return NOTHING
+    instead = "give a full URL that begins with https://"
+    return [place.finding(_REFUSE, f"{quoted(value)} is not the plain address of a web page.", instead)]
+
+
+def _requirement(value: str, place: Place) -> Findings:
+    """A package for pip; `.` and directories of the workspace are the project's own."""
+    refused = _loose(value, place) or _loose(value.partition("@")[2].strip(), place)
+    if refused:
+        return refused
+    if ":" in value or " @ " in value or value.endswith(_WHEEL):
+        return [place.finding(_HIGH, f"{quoted(value)} does not come from the package index.", always_asks=True)]
+    return NOTHING
+
+
+_JUDGES: dict[Kind, Callable[[str, Place], Findings]] = {
+    Kind.TEXT: _text,
+    Kind.MESSAGE: _text,
+    Kind.PATTERN: _text,
+    Kind.SUFFIX: _text,
+    Kind.NUMBER: _number,
+    Kind.WORD: _word,
+    Kind.PATH_READ: _path_read,
+    Kind.PATH_NAME: _path_name,
+    Kind.PATH_WRITE: _path_write,
+    Kind.PROGRAM: _program,
+    Kind.LOOSE: _loose,
+    Kind.REMOTE: _remote,
+    Kind.FILE_LIST: _file_list,
+    Kind.DATE_FORMAT: _date_format,
+    Kind.DATE: _date,
+    Kind.MODULE: _module,
+    Kind.PACKAGE: _package,
+    Kind.SETTING: _setting,
+    Kind.LINKER: _linker,
+    Kind.CHECKPOINT: _checkpoint,
+    Kind.ARCHIVE: _archive,
+    Kind.SCRIPT: _script,
+    Kind.REFSPEC: _refspec,
+    Kind.SOURCE: _source,
+    Kind.TARGET: _target,
+    Kind.GLOB: _glob,
+    Kind.PATHSPEC: _pathspec,
+    Kind.TREE: _tree,
+    Kind.ORIGIN: _origin,
+    Kind.SED_SCRIPT: _sed_script,
+    Kind.PATH_MAKE: _path_make,
+    Kind.PATH_CHANGE: _path_change,
+    Kind.PATH_REMOVE: _path_remove,
+    Kind.URL: _url,
+    Kind.REQUIREMENT: _requirement,
+}

@@ -1,0 +1,417 @@
+"""CommandValidator: what a command line would do, from its table.
+
+A line is LOW only when its command may be LOW and every argument is understood and harmless. Everything else rises:
+unknown options, links followed, files written; and is refused where a program would be named or a path leads out.
+It decides from argv and tables alone and never from the joined text.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence, Set
+from functools import lru_cache
+from typing import NamedTuple
+
+from byleave.gate.paths import quoted
+from byleave.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
+from byleave.protocol.verdicts import Finding, Validation, VerdictLevel
+from byleave.protocol.wire import JsonObject
+
+from .arguments import Place, backtracks, is_remote, judge_value
+from .options import Reading, Said, Unreadable, read
+from .table_files import TableError, load_tables
+from .tables import CommandTable, Kind, Style
+
+DEFAULT_COMMANDS = frozenset(
+    ("grep", "find", "locate", "ls", "cat", "head", "tail", "wc", "gcc", "python", "python3", "node", "npm", "git")
+) | frozenset(("zip", "unzip", "tar", "echo", "date", "pwd", "whoami"))
+ALIASES = {"python3": "python"}
+LONG_COMMAND_BYTES = 8 * 1024
+
+_LOW, _MEDIUM, _HIGH, _REFUSE = VerdictLevel.LOW, VerdictLevel.MEDIUM, VerdictLevel.HIGH, VerdictLevel.REFUSE
+NETWORK = "Uses the network."
+_REMOTES = (Kind.REMOTE, Kind.TARGET, Kind.ORIGIN)
+_WRITTEN = (Kind.PATH_WRITE, Kind.PATH_CHANGE)
+
+
+class CommandFindings(NamedTuple):
+    """What the tables say of one command line."""
+
+    findings: list[Finding]
+    network: bool = False
+    understood: JsonObject | None = None
+
+
+class CommandValidator:
+    """Judges command lines for a list of allowed commands."""
+
+    def __init__(self, allowed: frozenset[str] = DEFAULT_COMMANDS) -> None:
+        self.allowed = allowed
+        self.tables: Mapping[str, CommandTable] = load_tables()
+
+    def check(self) -> None:
+        """Hold the tables of all allowed commands against their examples now, rather than as each is first used."""
+        for name in self.allowed - _CHECKED:
+            check_table(name)
+
+    def is_command_allowed(self, command: str) -> bool:
+        """Whether a program is on the list; what its arguments may do is another question."""
+        return command in self.allowed or (command in ALIASES and ALIASES[command] in self.allowed)
+
+    def validate_command_safety(
+        self, command: str, args: Sequence[str] = (), workspace: str | None = None
+    ) -> Validation:
+        """Whether a line may run at all, perhaps after a question."""
+        refusals = [one for one in self.judge(command, args, workspace).findings if one.level is _REFUSE]
+        return Validation(refusals[0].reason if refusals else None)
+
+    def judge(self, command: str, args: Sequence[str], workspace: str | None = None) -> CommandFindings:
+        """Findings for one line; never empty."""
+        if not self.is_command_allowed(command):
+            return CommandFindings([_not_allowed(command, self.allowed)])
+        too_much = _check_amount(command, args)
+        if too_much is not None and too_much.level is _REFUSE:
+            return CommandFindings([too_much])
+        if command not in _CHECKED:
+            check_table(command)
+        table = self.tables.get(ALIASES.get(command, command)) or self._family(command)
+        judged = _without_table(command, args, workspace) if table is None else _judge_table(table, args, workspace)
+        if too_much is not None:
+            judged.findings.append(too_much)
+        return judged
+
+    def _family(self, command: str) -> CommandTable | None:
+        """`mkfs.ext4` is as forbidden as `mkfs`, whatever the configuration allows."""
+        table = self.tables.get(command.partition(".")[0])
+        return table if table is not None and table.level is _REFUSE else None
+
+    def self_check(self) -> list[str]:
+        """Every example in the tables that does not come out as it says; an empty list is right."""
+        return [wrong for table in self.tables.values() for wrong in _wrong_examples(table)]
+
+
+_CHECKED: set[str] = set()
+
+
+def check_table(name: str) -> None:
+    """Hold one packaged table against its own examples, once in a process; a `TableError` says which line is wrong."""
+    tables = load_tables()
+    table = tables.get(ALIASES.get(name, name))
+    wrong = _wrong_examples(table) if table is not None else []
+    if table is not None and wrong:
+        raise TableError(f"{tables.file_of(table.name)}: [{table.name}]: {'; '.join(wrong)}")
+    _CHECKED.add(name)
+
+
+def _wrong_examples(table: CommandTable) -> list[str]:
+    wrong: list[str] = []
+    for expected, lines in table.match.items():
+        wrong += [f"{line}: {got}, not {expected}" for line in lines if (got := _example(table, line)) != expected]
+    for unwanted, lines in table.not_match.items():
+        wrong += [f"{line}: {unwanted}" for line in lines if _example(table, line) == unwanted]
+    return wrong
+
+
+def _example(table: CommandTable, line: str) -> str:
+    """Judged as if the command were allowed: the tables also know some that are not."""
+    command, *args = shlex.split(line)
+    if ALIASES.get(command, command) != table.name:
+        return f"an example of {command}"
+    findings = _judge_table(table, args, None).findings
+    return max((finding.level for finding in findings), key=lambda level: level.rank).value
+
+
+def _not_allowed(command: str, allowed: frozenset[str]) -> Finding:
+    shown = command if command.isascii() and command.isprintable() and len(command) <= 100 else quoted(command, 100)
+    return Finding(
+        level=_REFUSE,
+        reason=f"Command not allowed: {shown}",
+        rule="commands.allowed",
+        instead=_listed(allowed),
+    )
+
+
+@lru_cache(maxsize=64)
+def _listed(allowed: frozenset[str]) -> str:
+    return f"use one of: {', '.join(sorted(allowed))}"
+
+
+def _check_amount(command: str, args: Sequence[str]) -> Finding | None:
+    """Too many or too long arguments."""
+    if len(args) > MAX_ARGUMENTS:
+        return _amount(_REFUSE, f"{len(args)} arguments are more than {MAX_ARGUMENTS}.", "split the call")
+    size = len(command) + sum(map(len, args)) + len(args)
+    if size > LONG_COMMAND_BYTES // 4:
+        size = sum(len(arg.encode("utf-8", "surrogatepass")) + 1 for arg in (command, *args))
+    if size > MAX_ARGUMENT_BYTES:
+        return _amount(_REFUSE, f"The arguments take {size} bytes; at most {MAX_ARGUMENT_BYTES} fit.", "use a file")
+    if size > LONG_COMMAND_BYTES:
+        return _amount(_MEDIUM, f"The arguments take {size} bytes: too long to be sure of.")
+    return None
+
+
+def _amount(level: VerdictLevel, reason: str, instead: str | None = None) -> Finding:
+    return Finding(level=level, reason=reason, rule="commands.amount", instead=instead)
+
+
+def _without_table(command: str, args: Sequence[str], workspace: str | None) -> CommandFindings:
+    """A command allowed by configuration: nothing is known of it, so it is always HIGH."""
+    table = CommandTable(command, "", _HIGH, Style.GNU, {}, ())
+    place = Place(table, workspace)
+    findings = [place.finding(_HIGH, f"Nothing is known of the arguments of {quoted(command)}.")]
+    for arg in args:
+        findings += judge_value(Kind.LOOSE, arg, place)
+    return CommandFindings(findings)
+
+
+def _judge_table(table: CommandTable, args: Sequence[str], workspace: str | None) -> CommandFindings:
+    """Read and judge one command; what it cannot read is refused."""
+    try:
+        judge = _Judge(table, read(table, args), workspace)
+        judge.run()
+    except Unreadable as error:
+        reason = f"The arguments of {table.name} cannot be read: {error}."
+        return CommandFindings([Finding(level=_REFUSE, reason=reason, rule=f"{_rule(table)}.syntax")])
+    if judge.network:
+        judge.findings.append(Finding(level=table.level, reason=NETWORK, rule="commands.network"))
+    return CommandFindings(judge.findings, judge.network, judge.understood)
+
+
+def _rule(table: CommandTable) -> str:
+    return f"commands.{table.name.replace(' ', '.')}"
+
+
+class _Judge:
+    """Collects findings over one reading, and over the reading of its subcommand."""
+
+    def __init__(
+        self, table: CommandTable, reading: Reading, workspace: str | None, given: Set[str] = frozenset()
+    ) -> None:
+        self.given = given
+        """Options given before the subcommand."""
+        self.table = table
+        self.reading = reading
+        self.workspace = workspace
+        self.findings: list[Finding] = []
+        self.network = table.network
+        self.understood: JsonObject = {}
+        self.place = Place(table, workspace)
+        # What is written under a name is written under that name with a suffix as well: the copy of the old content.
+        self.suffixes = ["", *(said.value for said in reading.said if said.option.kind is Kind.SUFFIX and said.value)]
+
+    def run(self) -> None:
+        reading, table = self.reading, self.table
+        self.understood = {
+            "command": table.name,
+            "options": [[said.spelled, said.value] for said in reading.said],
+            "operands": reading.operands,
+        }
+        if not (table.subs and reading.operands and reading.operands[0] in table.subs):
+            self.findings.append(_base(table))
+        for said in reading.said:
+            self._option(said)
+        for name, value in reading.unknown:
+            self._unknown(name, value)
+        if not (table.subs and self._subcommand()):
+            self._operands()
+        if not table.backtracks.isdisjoint(said.option.name for said in reading.said):
+            self._patterns()
+        for arg in reading.rest if not table.subs else ():
+            self.findings += judge_value(table.after, arg, self.place)
+
+    def _option(self, said: Said) -> None:
+        option, table = said.option, self.table
+        harmless = option.unless is not None and said.value is not None and option.unless.fullmatch(said.value)
+        if (option.level is not _LOW or option.because) and not harmless:
+            reason = f"{said.spelled}: {option.because or 'changes what the command does'}"
+            rule = f"{_rule(table)}.{option.name}"
+            self.findings.append(_constant(option.level, reason, rule, option.instead, option.always_asks))
+        if said.abbreviated and said.spelled != option.name:
+            reason = f"{said.spelled} is an abbreviation, perhaps of {option.name}."
+            self.findings.append(
+                Finding(level=_MEDIUM, reason=reason, rule="commands.abbreviated", instead="spell options in full")
+            )
+        if said.value is not None and option.kind is not None and not harmless:
+            place = Place(table, self.workspace, said.spelled)
+            if option.never is not None and option.never.search(said.value):
+                self.findings.append(place.finding(_REFUSE, f"{said.spelled}: {option.never_because}"))
+            self.findings += judge_value(option.kind, said.value, place)
+            if option.kind is Kind.MODULE:
+                self._module(said.value)
+            self.network = self.network or (option.kind in _REMOTES and is_remote(said.value))
+        self.network = self.network or option.network
+
+    def _module(self, name: str) -> None:
+        module = self.table.modules.get(name.partition(".")[0])
+        if module is not None and module.same_as is not None:
+            table = load_tables()[module.same_as]
+            inner = _Judge(table, read(table, self.reading.rest), self.workspace)
+            inner.run()
+            self.findings += inner.findings
+            self.network = self.network or inner.network
+        if module is not None and module.network:
+            self.network = (
+                self.network or self.reading.rest[:1] == [] or self.reading.rest[0] not in module.offline_with
+            )
+
+    def _unknown(self, name: str, value: str | None) -> None:
+        level = max(_MEDIUM, self.table.level, key=lambda item: item.rank)
+        reason = f"{quoted(name, 60)} is not an option known of {self.table.name}."
+        self.findings.append(Finding(level=level, reason=reason, rule=f"{_rule(self.table)}.unknown"))
+        if value is not None:
+            self.findings += judge_value(Kind.TREE, value, self.place)  # it may be written
+
+    def _subcommand(self) -> bool:
+        """Judge the first operand as a subcommand; False when it is none and the table goes on by itself."""
+        table, reading = self.table, self.reading
+        if not reading.operands:
+            return False
+        name = reading.operands[0]
+        sub = table.subs.get(name)
+        if sub is None:
+            if " " in table.name:
+                return False
+            if "/" in name:
+                reason = f"{quoted(name, 60)} is no subcommand: {table.name} would run a program of that name."
+                self.findings.append(Finding(level=_REFUSE, reason=reason, rule=f"{_rule(table)}.subcommand"))
+            reason = f"{quoted(name, 60)} is not a subcommand known of {table.name}; it may be an alias."
+            self.findings.append(Finding(level=_HIGH, reason=reason, rule=f"{_rule(table)}.subcommand"))
+            for arg in (*reading.operands, *reading.rest):
+                self.findings += judge_value(Kind.LOOSE, arg, self.place)
+            if table.style is Style.CONFIG:
+                self._perhaps_meant(name)
+            return True
+        inner = read(sub, reading.rest) if table.stops_at_operand else Reading(operands=reading.operands[1:])
+        self._inner(sub, inner)
+        if table.style is Style.CONFIG:
+            self._doubtful_subcommands()
+        return True
+
+    def _inner(self, sub: CommandTable, reading: Reading) -> None:
+        judge = _Judge(sub, reading, self.workspace, given={said.option.name for said in self.reading.said})
+        judge.run()
+        self.findings += judge.findings
+        self.network = self.network or judge.network
+        self.understood = {**self.understood, "subcommand": judge.understood}
+
+    def _doubtful_subcommands(self) -> None:
+        """npm gives an option it does not know the next word; the subcommand is then a later one."""
+        swallowed = sum(value is None for _, value in self.reading.unknown)
+        for name in self.reading.operands[1 : 1 + swallowed]:
+            sub = self.table.subs.get(name)
+            if sub is not None:
+                self._inner(sub, Reading())
+
+    def _perhaps_meant(self, name: str) -> None:
+        """npm takes `exe` for `exec`, and `true` for the value of a flag before it: the strictest of them decides."""
+        meant = [full for full in self.table.subs if name and full.startswith(name)]
+        meant += [word for word in self.reading.operands[1:] if word in self.table.subs]
+        for full in meant:
+            self._inner(self.table.subs[full], Reading())
+
+    def _operands(self) -> None:
+        table, reading = self.table, self.reading
+        operands, kinds = reading.operands, table.operands
+        surely: Set[str] = frozenset()
+        turned: Kind | None = None
+        # Where an option was not understood, which operand is which is not certain either.
+        doubtful = bool(reading.unknown)
+        if reading.said or self.given:
+            surely = {item.option.name for item in reading.said if not item.abbreviated}
+            doubtful = doubtful or any(item.abbreviated for item in reading.said)
+            turned = next((item.option.operands for item in reading.said if item.option.operands is not None), None)
+            if not table.first_given_by.isdisjoint({item.option.name for item in reading.said} | self.given):
+                kinds = kinds[1:]
+        self._amount(len(operands), surely)
+        if table.last is not None and len(operands) > 1 and table.last_given_by.isdisjoint(surely):
+            operands = operands[:-1]
+        for index, operand in enumerate(operands):
+            if index < len(kinds):
+                kind = kinds[index]
+            elif kinds and table.repeats:
+                kind = kinds[-1]
+            else:
+                self._note(_MEDIUM, f"{quoted(operand, 60)} is one operand more than {table.name} takes.")
+                kind = Kind.LOOSE
+            if turned is not None and kind is Kind.PATH_READ:
+                kind = turned
+            self._operand(kind, operand)
+            if doubtful and kind is not Kind.LOOSE:
+                self.findings += judge_value(Kind.LOOSE, operand, self.place)
+        if table.last is not None:
+            self._destination(table.last)
+
+    def _patterns(self) -> None:
+        """Patterns whose match may take time beyond all bounds, or that cannot be seen."""
+        reading = self.reading
+        given = [said for said in reading.said if said.option.name in self.table.first_given_by]
+        patterns = [said.value for said in given if said.option.kind is Kind.PATTERN] if given else reading.operands[:1]
+        if any(said.option.kind is not Kind.PATTERN for said in given):
+            self._note(_MEDIUM, "Patterns from a file may take very long to match.")
+        elif any(backtracks(pattern or "") for pattern in patterns):
+            self._note(_MEDIUM, "A pattern that repeats a repetition or a choice may take very long to match.")
+
+    def _amount(self, count: int, surely: Set[str]) -> None:
+        table = self.table
+        if count < table.least and table.answers.isdisjoint(surely):
+            self._note(
+                table.lacking_level, table.lacking or f"Without an operand {table.name} runs what it is given as input."
+            )
+        if table.most is not None and count > table.most:
+            self._note(_HIGH, table.beyond or f"{table.name} has more operands than are understood.", always_asks=True)
+
+    def _destination(self, kind: Kind) -> None:
+        """Where the other operands go: also the name each would have there, which the command line does not show."""
+        *sources, last = self.reading.operands or [""]
+        named = [item for item in self.reading.said if item.option.name in self.table.last_given_by]
+        given = [item.value for item in named if item.value is not None and not item.abbreviated]
+        by_option = bool(given)
+        if by_option:
+            sources = self.reading.operands
+        elif sources:
+            given = [last, *(item.value for item in named if item.value is not None)]
+            for suffix in self.suffixes:
+                self.findings += judge_value(kind, last + suffix, self.place)
+        whole = any(item.option.name == "--parents" for item in self.reading.said)
+        surely = given and (by_option or last.endswith(("/", "/.")) or last == "." or len(sources) > 1)
+        for place in given:
+            for source in sources:
+                below = source if whole else source.rstrip("/").rpartition("/")[2]
+                name = f"{place.rstrip('/') or '.'}/{below}"
+                for suffix in self.suffixes:
+                    found = judge_value(kind if surely else Kind.PATH_MAKE, name + suffix, self.place)
+                    # `b.txt` is hardly a directory: what would be in it matters only where it is refused
+                    self.findings += [item for item in found if surely or "." not in place[1:] or item.level is _REFUSE]
+
+    def _operand(self, kind: Kind, operand: str) -> None:
+        if self.table.never is not None and self.table.never.search(operand):
+            self.findings.append(self.place.finding(_REFUSE, f"{quoted(operand, 80)}: {self.table.never_because}"))
+        if kind in _REMOTES and is_remote(operand):
+            self.network = True
+        for suffix in self.suffixes if kind in _WRITTEN else ("",):
+            self.findings += judge_value(kind, operand + suffix, self.place)
+
+    def _note(self, level: VerdictLevel, reason: str, *, always_asks: bool = False) -> None:
+        level = max(level, self.table.level, key=lambda item: item.rank)
+        rule = f"{_rule(self.table)}.operands"
+        self.findings.append(Finding(level=level, reason=reason, rule=rule, always_asks=always_asks))
+
+
+@lru_cache(maxsize=1024)
+def _constant(level: VerdictLevel, reason: str, rule: str, instead: str | None, always_asks: bool) -> Finding:
+    """A finding in which nothing of the call is quoted; made once."""
+    return Finding(level=level, reason=reason, rule=rule, instead=instead, always_asks=always_asks)
+
+
+_BASES: dict[tuple[str, VerdictLevel], Finding] = {}
+
+
+def _base(table: CommandTable) -> Finding:
+    """The finding every use of a command has; made once for each table."""
+    key = (table.name, table.level)
+    found = _BASES.get(key)
+    if found is None:
+        reason = table.because or f"{table.name} {table.does}."
+        found = Finding(
+            level=table.level, reason=reason, rule=_rule(table), instead=table.instead, always_asks=table.always_asks
+        )
+        _BASES[key] = found
+    return found

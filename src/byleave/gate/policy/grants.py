@@ -1,0 +1,330 @@
+"""Grants: which calls a saved rule covers, which rules to offer with a question, and which reach too far.
+
+A class covers MEDIUM uses: never what is HIGH, refused, about secrets or explicitly asked for. The one exception is a
+write of source code, which is HIGH by its ending alone: a rule that names the ending (`src/**/*.go`) covers it. Code is
+run only bound to the content a person was shown, or as the project's own tests with options that load nothing else.
+Everything here is pure; who saves a grant, counts its uses and ends it is not decided here.
+
+    covers(rule, call, …)     does this rule let this call run without asking?
+    suggest(tool, params, …)  rules to offer, narrow to wide
+    problem_with(rule)        why a rule may not be saved, or None
+    text_of, widest_of        the rule in words
+    leaves_unseen(call)       what a covered call changes that nobody is shown
+"""
+
+import posixpath
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from pydantic import ValidationError
+
+from byleave.gate.commands.arguments import is_remote
+from byleave.gate.commands.table_files import load_tables
+from byleave.gate.names import protected_name
+from byleave.gate.paths import check_path
+from byleave.gate.risk import source_kind
+from byleave.gate.text.characters import hidden_in
+from byleave.gate.text.render import quote, safe_text
+from byleave.gate.text.secrets import mask_arguments
+from byleave.protocol.grants import GrantRule, Suggestion
+from byleave.protocol.tools import TOOLS
+from byleave.protocol.verdicts import Verdict, VerdictLevel
+from byleave.protocol.wire import JsonObject
+
+from .breadth import breadth, named, subcommand_of, validator
+from .grant_words import line_of, text_of, widest_of, words_of
+from .rules import Call, Pattern, call_of
+
+__all__ = [
+    "MOST_SUGGESTIONS",
+    "covers",
+    "covers_everything",
+    "leaves_unseen",
+    "may_be_granted",
+    "problem_with",
+    "suggest",
+    "text_of",
+    "widest_of",
+]
+
+MOST_SUGGESTIONS = 4
+_MISSING = "missing"
+_NOWHERE = "."
+"""Stands for files that cannot be told from the line (`scripts.UNKNOWN`)."""
+_MEDIUM, _HIGH = VerdictLevel.MEDIUM, VerdictLevel.HIGH
+NEVER_CODE = (".md",)
+
+
+def covers_everything(*, level: VerdictLevel, always_asks: bool) -> bool:
+    """Whether a grant for the whole session lets a call run: what asks by its risk alone."""
+    return level in (_MEDIUM, _HIGH) and not always_asks
+
+
+def covers(
+    rule: GrantRule,
+    call: Call,
+    *,
+    level: VerdictLevel,
+    always_asks: bool,
+    network: bool,
+    bound: Mapping[str, str],
+    unseen: Collection[str] = (),
+) -> bool:
+    """Whether a class lets a call run without asking.
+
+    `bound`: the files of the workspace whose content would run, with their digests. `unseen`: paths that calls without
+    a question have changed in this session (`leaves_unseen`) and that no person was shown since; while there are any,
+    no rule covers what runs code of the workspace.
+    """
+    if not may_be_granted(call, level=level, always_asks=always_asks) or problem_with(rule) is not None:
+        return False
+    pattern = _pattern(rule)
+    if level is _HIGH:  # only what says of which kind the file is
+        kind = source_kind(call.path or "") or "/"
+        pattern = replace(pattern, paths=tuple(path for path in rule.paths if path.lower().endswith(kind)))
+    if not pattern.fits_strictly(call) or (level is _HIGH and not pattern.paths):
+        return False
+    if call.tool != "execute_command":
+        return True
+    rest = call.argv[len(rule.command) :]
+    if network and any(is_remote(arg) for arg in rest):
+        return False  # an address that the rule does not name
+    if not rule.exact and breadth().is_apart(named(call.argv)):
+        return False
+    return _code_is_seen(rule, call, network=network, bound=bound, unseen=unseen)
+
+
+def may_be_granted(call: Call, *, level: VerdictLevel, always_asks: bool) -> bool:
+    """Whether any class may cover a call of this risk."""
+    if always_asks or level not in (_MEDIUM, _HIGH):
+        return False
+    # Whatever else makes a write HIGH always asks.
+    is_source = call.tool == "write_file" and call.path is not None and source_kind(call.path) is not None
+    return level is _MEDIUM or is_source
+
+
+def _code_is_seen(
+    rule: GrantRule, call: Call, *, network: bool, bound: Mapping[str, str], unseen: Collection[str]
+) -> bool:
+    """Whether all that would run is what a person was shown, or the project's own tests."""
+    if _NOWHERE in bound or (rule.files and dict(bound) != rule.files):
+        return False
+    if call.argv[0] not in breadth().runners:
+        return not bound
+    hidden = any(not path.lower().endswith(NEVER_CODE) for path in unseen)
+    opening = breadth().opening(call.argv)
+    if opening is None:
+        # What comes over the network, and what a module from elsewhere is pointed at, is nobody's to bind.
+        return not network and not hidden and _is_there(rule.files)
+    in_its_place = not rule.files and _is_there(bound)  # `pytest.py` in the workspace would run as `-m pytest`
+    return opening.lets(call.argv[len(opening.words) :]) and not in_its_place and not (opening.runs and hidden)
+
+
+def _is_there(files: Mapping[str, str]) -> bool:
+    return any(digest != _MISSING for digest in files.values())
+
+
+def leaves_unseen(call: Call) -> tuple[str, ...]:
+    """What changes when this call runs without a person being shown the result: paths, or `**` for any."""
+    if call.tool == "write_file":
+        return (call.path if call.path is not None else "**",)
+    if call.tool == "execute_command" and breadth().brings_unseen(named(call.argv)):
+        return ("**",)
+    return ()
+
+
+def _pattern(rule: GrantRule) -> Pattern:
+    return Pattern(
+        tool=rule.tool, command=tuple((word,) for word in words_of(rule)), exact=rule.exact, paths=tuple(rule.paths)
+    )
+
+
+# What reaches too far
+
+
+def problem_with(rule: GrantRule) -> str | None:
+    """Why a rule may not be saved, in words; None when it may."""
+    return _problem(rule.tool, words_of(rule), rule.exact, tuple(rule.paths), tuple(rule.files))
+
+
+@lru_cache(maxsize=2048)
+def _problem(
+    tool: str, words: tuple[str, ...], exact: bool, paths: tuple[str, ...], files: tuple[str, ...]
+) -> str | None:
+    if tool not in TOOLS:
+        return f"There is no tool {quote(tool)}."
+    if tool == "execute_command":
+        return _command_problem(words, exact, paths, files)
+    if words or exact or files:
+        return f"Words of a command and files that run have no meaning for {tool}."
+    if tool == "search_web":
+        return "search_web has no path." if paths else None
+    if tool != "write_file":
+        return f"{tool} asks only about files that usually hold secrets, and those are asked about each time."
+    if not paths:
+        return "It would cover every write: name the files or the directory, such as src/**."
+    return next((problem for path in paths if (problem := _path_problem(path)) is not None), None)
+
+
+def _path_problem(glob: str) -> str | None:
+    shown = quote(glob)
+    plain = glob.removeprefix("./")
+    if plain.startswith("/") or check_path(plain or ".").refusal is not None or ".." in plain.split("/"):
+        return f"The pattern {shown} does not stay inside the workspace."
+    names = plain.rstrip("/").split("/")
+    if protected_name(plain) is not None:
+        return f"Nothing below {shown} may ever be written."
+    if all(not name.strip("*?.") for name in names):
+        return f"The pattern {shown} covers the whole workspace: name a directory or a kind of file."
+    return None
+
+
+def _command_problem(words: tuple[str, ...], exact: bool, paths: tuple[str, ...], files: tuple[str, ...]) -> str | None:
+    if not words:
+        return "It would cover every command: say how the line begins."
+    if paths:
+        return "Patterns of paths have no meaning for commands."
+    known, program = breadth(), words[0]
+    line = quote(line_of(words))
+    because = known.never.get(program)
+    if because is not None:
+        return f"{quote(program)} {because}."
+    if program in known.runners:
+        return _runner_problem(words, exact, files) or _judged_problem(words, exact)
+    judged = _judged_problem(words, exact)
+    if judged is not None:
+        return judged
+    if files:
+        return f"{quote(program)} runs no files of the workspace that it could be bound to."
+    if exact:
+        return None
+    if program not in known.plain:
+        return f"{line} with anything after it reaches too far: it can only be granted as an exact line."
+    return f"{line} can only be granted as an exact line." if known.is_apart(named(words)) else None
+
+
+def _runner_problem(words: tuple[str, ...], exact: bool, files: tuple[str, ...]) -> str | None:
+    line, runs = quote(line_of(words)), breadth().runners[words[0]]
+    opening = breadth().opening(words)
+    if opening is not None:
+        if opening.lets(words[len(opening.words) :]):
+            return None
+        return f"{line} has options with which more could run than {opening.what}."
+    if not files:
+        hint = "bind it to the content of what it runs" if len(words) > 1 else "name what it runs"
+        return f"{line} could run {runs} that nobody has seen: {hint}."
+    if not exact and not any(_names_file(words[-1], file) for file in files):
+        return f"{line} with anything after it could run {runs}: let the words end with the file, or be the whole line."
+    if validator().judge(words[0], words[1:]).network:
+        return f"{line} runs code that comes over the network, which nobody has seen."
+    return None
+
+
+def _names_file(word: str, file: str) -> bool:
+    plain = posixpath.normpath(word)
+    return plain == file or (plain.startswith("/") and plain.endswith("/" + file))
+
+
+def _judged_problem(words: tuple[str, ...], exact: bool) -> str | None:
+    """What the tables say of the words themselves. Operands may be lacking from a beginning."""
+    if words[0] not in load_tables():
+        return f"Nothing is known of the arguments of {quote(words[0])}, so each use of it is asked about."
+    absolute = any(word.startswith("/") for word in words)
+    for finding in validator().judge(words[0], words[1:]).findings:
+        if not exact and finding.rule.endswith(".operands"):
+            continue
+        if absolute and finding.rule == "paths.outside":
+            continue  # perhaps inside the workspace; judged when the call comes
+        if finding.level is VerdictLevel.REFUSE:
+            return safe_text(f"It would never be allowed: {finding.reason}")
+        if finding.level is _HIGH or finding.always_asks:
+            return safe_text(f"It is asked about each time: {finding.reason}")
+    return None
+
+
+# What to offer
+
+
+def suggest(
+    tool_name: str,
+    params: JsonObject | None,
+    verdict: Verdict,
+    bound: Mapping[str, str],
+    workspace: str | None = None,
+) -> list[Suggestion]:
+    """Rules to offer with a question about this call, narrow to wide; each covers the call itself."""
+    if params is None or verdict.level not in (_MEDIUM, _HIGH) or verdict.always_asks:
+        return []
+    call = call_of(tool_name, params, verdict.understood, workspace)
+    if not may_be_granted(call, level=verdict.level, always_asks=False):
+        return []
+    offered: list[Suggestion] = []
+    for rule in _rules_for(call, bound):
+        if rule is None or any(rule == one.rule for one in offered):
+            continue
+        fits = covers(
+            rule, call, level=verdict.level, always_asks=verdict.always_asks, network=verdict.network, bound=bound
+        )
+        if fits:
+            offered.append(Suggestion(rule=rule, text=text_of(rule), widest=widest_of(rule)))
+    return offered[:MOST_SUGGESTIONS]
+
+
+def _rules_for(call: Call, bound: Mapping[str, str]) -> Iterable[GrantRule | None]:
+    if call.tool == "write_file":
+        return _write_rules(call.path)
+    if call.tool == "search_web":
+        return [GrantRule(tool="search_web")]
+    return _command_rules(call, bound) if call.tool == "execute_command" else []
+
+
+def _write_rules(path: str | None) -> Iterable[GrantRule | None]:
+    """This file; files of its kind beside it; all below its directory; all below the first directory."""
+    if path is None or set("*?") & set(path):
+        return  # no pattern says this name and no other
+    directory, _, name = path.rpartition("/")
+    ending = posixpath.splitext(name)[1]
+    yield _rule("write_file", paths=(path if directory else f"./{path}",))
+    yield _rule("write_file", paths=(f"{directory or '.'}/*{ending}",))
+    for top in (directory, directory.partition("/")[0]) if directory else ():
+        # Beside text, source code of the kind that was asked about.
+        named = () if source_kind(path) is None else (f"{top}/**/*{ending}",)
+        yield _rule("write_file", paths=(f"{top}/**", *named))
+
+
+def _command_rules(call: Call, bound: Mapping[str, str]) -> Iterable[GrantRule | None]:
+    """The line; then as few of its first words as reach no further than they should."""
+    argv = call.argv
+    files = dict(bound) if _is_there(bound) else {}
+    opening = breadth().opening(argv)
+    if argv[0] in breadth().runners and opening is None:
+        yield _rule("execute_command", argv, exact=True, files=files)
+        script = next((at for at, arg in enumerate(argv) if any(_names_file(arg, file) for file in files)), None)
+        if script is not None:
+            yield _rule("execute_command", argv[: script + 1], files=files)
+        return
+    yield _rule("execute_command", argv, exact=True, files=files)
+    if opening is not None:
+        yield _rule("execute_command", opening.words, files=files)
+        return
+    subcommand = subcommand_of(argv)
+    if subcommand is not None and subcommand.spelled in argv:
+        yield _rule("execute_command", argv[: argv.index(subcommand.spelled) + 1])
+    yield _rule("execute_command", argv[:1])
+
+
+def _rule(
+    tool: str,
+    command: Sequence[str] = (),
+    *,
+    exact: bool = False,
+    paths: tuple[str, ...] = (),
+    files: dict[str, str] | None = None,
+) -> GrantRule | None:
+    if mask_arguments(list(command)) != list(command) or any(hidden_in(word) is not None for word in command):
+        return None  # a secret is not kept in a rule, and what cannot be seen cannot be agreed to
+    try:
+        return GrantRule(tool=tool, command=tuple(command), exact=exact, paths=paths, files=files or {})
+    except ValidationError:  # a word that is empty or too long to be part of a rule
+        return None

@@ -1,0 +1,269 @@
+r"""What people are shown: calls in plain words, with nothing hidden, nothing cut off out of sight.
+
+Of what looks like a secret only what could not act is masked, and a mask says how much it covers (`cover_inert`).
+
+Made from the parameters alone, never from what an agent says about them. Characters that a screen obeys or that
+nobody sees come out as `\x1b` or `\u{202e}`; long padding is collapsed and said so; every argument has its own quotes.
+"""
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Any, cast
+
+from byleave.protocol.tools import MAX_MATCHES, WEB_RESULTS
+from byleave.protocol.verdicts import Verdict, VerdictLevel
+from byleave.protocol.wire import JsonObject
+
+from .characters import HIDDEN, HIDDEN_CLASS, escaped, mixed_scripts
+from .secrets import MASK_PREFIX, Cover, cover, cover_inert, cover_nothing, mask_arguments, mask_text, mask_value
+
+MAX_SHOWN_CONTENT = 16 * 1024
+_EDGE = MAX_SHOWN_CONTENT // 2
+_CONTEXT = 64 * 1024
+"""How much around a shown piece is looked at for secrets that begin or end outside it."""
+_MASK_WHOLE = 256 * 1024
+MAX_REASONS = 5
+MAX_TOLD_CONTENT = 300
+
+_OTHER_BLANKS = "\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
+_BLANKS = f" {_OTHER_BLANKS}"
+_MUCH = 24
+_PADDING = re.compile(rf"[{_BLANKS}]{{{_MUCH},}}")
+# Indentation hides nothing until it leaves the screen.
+_PADDING_IN_LINES = re.compile(rf"(?<![{_BLANKS}\n])[{_BLANKS}]{{{_MUCH},}}|[{_BLANKS}]{{80,}}")
+_UNSEEN = re.compile(rf"[{_BLANKS}{HIDDEN_CLASS}]{{{_MUCH},}}", re.DOTALL)
+_EMPTY_LINES = re.compile(rf"\n(?:(?:(?!\n)[{_BLANKS}{HIDDEN_CLASS}])*+\n){{7,}}", re.DOTALL)
+_REPEATED = re.compile(rf"([{HIDDEN_CLASS}])\1{{7,}}", re.DOTALL)
+# Within quotes. A blank that is not the keyboard's looks like one that is.
+_LONG_RUN = re.compile(rf"[{_BLANKS}{HIDDEN_CLASS}]{{{_MUCH},}}|([{HIDDEN_CLASS}])\1{{7,}}", re.DOTALL)
+_SPELLED_OUT = re.compile(f"[{_OTHER_BLANKS}{HIDDEN_CLASS}]")
+_HIDDEN_IN_LINES = re.compile(rf"(?![\n\t])[{HIDDEN_CLASS}]")
+# What has no business in a file of text. Joiners and variation selectors have: emoji and some scripts need them.
+_TRICK = re.compile(
+    "[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\U000e0000-\U000e007f]|\r(?!\n)"
+)
+
+
+def safe_text(text: str, *, lines: bool = False) -> str:
+    """Text that shows all it holds and moves no cursor. `lines` keeps line ends and tabs, for output and content."""
+    if text.isascii() and text.isprintable() and " " * _MUCH not in text:
+        return text
+    if lines:
+        text = _EMPTY_LINES.sub(lambda found: f"\n[{found.group().count(chr(10))} line ends]\n", text)
+        text = _PADDING_IN_LINES.sub(_blanks, text)
+        return _HIDDEN_IN_LINES.sub(lambda found: escaped(found.group()), text)
+    text = _PADDING.sub(_blanks, text)
+    text = _REPEATED.sub(lambda found: f"{escaped(found.group(1))} [{len(found.group())} times] ", text)
+    text = _UNSEEN.sub(lambda found: f" [{len(found.group())} blank or hidden characters] ", text)
+    return HIDDEN.sub(lambda found: escaped(found.group()), text)
+
+
+def _blanks(found: re.Match[str]) -> str:
+    return f" [{len(found.group())} blanks] "
+
+
+def quote(text: str, cover: Cover = cover_inert) -> str:
+    r"""One argument between quotes, so that its ends are visible; secrets masked.
+
+    Beside those, two different texts never look the same: a backslash that was written is always doubled, so that one
+    alone says that something is spelled out: `\n` is a line end, `\\n` a backslash and an n. Long runs of what nobody
+    sees are told as `\[2000 spaces]`.
+    """
+    shown = mask_text(text, cover).replace("\\", "\\\\").replace("'", "\\'")
+    if not (shown.isascii() and shown.isprintable() and " " * _MUCH not in shown):
+        shown = _LONG_RUN.sub(lambda found: f"\\[{_run(found.group())}]", shown)
+        shown = _SPELLED_OUT.sub(lambda found: escaped(found.group()), shown)
+    return f"'{shown}'"
+
+
+def _run(unseen: str) -> str:
+    if unseen.count(unseen[0]) == len(unseen):
+        return f"{len(unseen)} spaces" if unseen[0] == " " else f"{len(unseen)} times {escaped(unseen[0])}"
+    # Of which kinds, and in which order, would be as long as the run itself.
+    digest = hashlib.sha256(unseen.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{len(unseen)} blank or hidden characters, SHA-256 {digest}"
+
+
+def describe(tool_name: str, params: JsonObject | None, verdict: Verdict) -> str:
+    """What would happen, in one to a few lines, safe to print."""
+    describer = _DESCRIBERS.get(tool_name)
+    if describer is None or params is None:
+        # The gate has spelled such a name out already.
+        lines = [f"A call of '{safe_text(mask_text(tool_name, cover_inert))}' that cannot be read."]
+    else:
+        lines = [describer(params), *_content(tool_name, params, verdict), *_notes(tool_name, params)]
+    reasons = [finding.reason for finding in verdict.findings if finding.level is not VerdictLevel.LOW]
+    lines += [safe_text(mask_text(reason, cover_inert)) for reason in reasons[:MAX_REASONS]]
+    if len(reasons) > MAX_REASONS:
+        lines.append(f"and {len(reasons) - MAX_REASONS} further reasons")
+    return "\n".join(lines)
+
+
+def _content(tool_name: str, params: JsonObject, verdict: Verdict) -> list[str]:
+    """What a dangerous write writes, when that is short: all of it, never a part."""
+    content = params.get("content")
+    if tool_name != "write_file" or verdict.level is not VerdictLevel.HIGH or not isinstance(content, str):
+        return []
+    return [f"Content: {quote(content)}"] if 0 < len(content) <= MAX_TOLD_CONTENT else []
+
+
+def _notes(tool_name: str, params: JsonObject) -> list[str]:
+    """What a person should know of a call whatever the gate thinks of it."""
+    notes = [
+        f"Note: {quote(name)} mixes alphabets; it may not be what it looks like. One letter is {_letter(letter)}."
+        for name in _names(params)
+        if (letter := mixed_scripts(name)) is not None
+    ]
+    small = {name: value for name, value in params.items() if name != "content"}
+    if MASK_PREFIX in str(_masked(tool_name, small, cover_inert)) and MASK_PREFIX not in str(small):
+        where = "; it would be sent outside" if tool_name == "search_web" else ""
+        notes.append(f"Note: what looks like a secret is masked here, the call holds the real one{where}.")
+    content = params.get("content")
+    if tool_name == "write_file" and isinstance(content, str):
+        trick = None if content.isascii() and content.isprintable() else _TRICK.search(content)
+        if trick is not None:
+            shown = escaped(trick.group())
+            notes.append(f"Note: the content holds characters that hide or reorder text, such as {shown}.")
+        if len(content) > MAX_SHOWN_CONTENT:
+            hidden = len(content) - MAX_SHOWN_CONTENT
+            notes.append(
+                f"Note: the content is long; {hidden} characters in its middle are not shown. "
+                "See all of it before you allow it."
+            )
+    return notes
+
+
+def _letter(letter: str) -> str:
+    return f"{unicodedata.name(letter, 'unnamed').lower()} (U+{ord(letter):04X})"
+
+
+def _names(params: JsonObject) -> list[str]:
+    values = [params.get("path"), params.get("glob"), params.get("command"), *(params.get("args") or ())]
+    return [value for value in values if isinstance(value, str)]
+
+
+def _describe_read(params: JsonObject) -> str:
+    start, end = params.get("start_line"), params.get("end_line")
+    if start is None and end is None:
+        return f"Read {quote(params['path'])}"
+    return f"Read lines {start or 1} to {end or 'the last'} of {quote(params['path'])}"
+
+
+def _describe_write(params: JsonObject) -> str:
+    content: str = params["content"]
+    size = len(content.encode("utf-8", "surrogatepass"))
+    amount = f"{_counted(size, 'byte')}, {_counted(_line_count(content), 'line')}"
+    if params.get("mode") == "append":
+        return f"Append to {quote(params['path'])}: {amount}"
+    return f"Write {quote(params['path'])}, replacing the file if there is one: {amount}"
+
+
+def _line_count(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n")) if text else 0
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _describe_command(params: JsonObject) -> str:
+    items = mask_arguments([params["command"], *params.get("args", ())], cover_inert)
+    line = " ".join(quote(item) for item in items)
+    return f"Run {line} for at most {params.get('timeout', 30)} seconds"
+
+
+def _describe_list(params: JsonObject) -> str:
+    below = " and all below it" if params.get("recursive") else ""
+    return f"List {quote(params['path'])}{below}, names like {quote(params.get('pattern', '*'))}"
+
+
+def _describe_search(params: JsonObject) -> str:
+    what = "the regular expression" if params.get("regex") else "the text"
+    only = f", only files like {quote(params['glob'])}" if params.get("glob") else ""
+    case = "" if params.get("case_sensitive", True) else ", upper and lower case alike"
+    most = _at_most(params, MAX_MATCHES)
+    return f"Search {quote(params['path'])} for {what} {quote(params['pattern'])}{case}{only}{most}"
+
+
+def _describe_web(params: JsonObject) -> str:
+    return f"Search the web for {quote(params['query'])}{_at_most(params, WEB_RESULTS)}"
+
+
+def _at_most(params: JsonObject, usual: int) -> str:
+    most = params.get("max_results", usual)
+    return "" if most == usual else f", at most {_counted(most, 'result')}"
+
+
+_DESCRIBERS: dict[str, Callable[[JsonObject], str]] = {
+    "read_file": _describe_read,
+    "write_file": _describe_write,
+    "execute_command": _describe_command,
+    "list_directory": _describe_list,
+    "search_files": _describe_search,
+    "search_web": _describe_web,
+}
+
+
+def full_text(tool_name: str, params: JsonObject, *, reveal: bool = False) -> str:
+    """The whole call, nothing left out: every parameter, every argument, every line; safe to print.
+
+    With `reveal` nothing is masked either.
+    """
+    cover = cover_nothing if reveal else cover_inert
+    lines = [safe_text(mask_text(tool_name, cover))]
+    for name, value in _masked(tool_name, params, cover).items():
+        label = safe_text(str(name))
+        if isinstance(value, str) and "\n" in value:
+            size = len(value.encode("utf-8", "surrogatepass"))
+            lines.append(f"{label} ({_counted(size, 'byte')}, {_counted(_line_count(value), 'line')}):")
+            lines += [f"  | {line}" for line in safe_text(value, lines=True).split("\n")]
+        elif isinstance(value, list):
+            items = cast("list[Any]", value)
+            lines.append(f"{label} ({len(items)}):")
+            lines += [f"  {number}: {quote(str(item), cover)}" for number, item in enumerate(items, 1)]
+        else:
+            lines.append(f"{label}: {quote(value, cover) if isinstance(value, str) else safe_text(str(value))}")
+    return "\n".join(lines)
+
+
+def shown_params(tool_name: str, params: JsonObject, cover: Cover = cover) -> JsonObject:
+    """Parameters for the record, with `cover_inert` for a question: masked, long content shortened and said so."""
+    content = params.get("content")
+    if tool_name != "write_file" or not isinstance(content, str) or len(content) <= MAX_SHOWN_CONTENT:
+        return _masked(tool_name, params, cover)
+    raw = content.encode("utf-8", "surrogatepass")
+    others = {key: value for key, value in params.items() if key != "content"}
+    return {
+        **shown_params(tool_name, others, cover),
+        "content": _shortened(content, cover),
+        "content_size": len(raw),
+        "content_sha256": hashlib.sha256(raw).hexdigest(),
+    }
+
+
+def _masked(tool_name: str, params: JsonObject, cover: Cover) -> JsonObject:
+    masked = mask_value(params, cover)
+    if not isinstance(masked, dict):
+        return {"withheld": masked}
+    shown = cast("JsonObject", masked)
+    command, args = params.get("command"), params.get("args")
+    if tool_name == "execute_command" and isinstance(command, str) and _all_text(args):
+        # What an argument means depends on the command: `-p` of one is a port, of another a password.
+        return {**shown, "args": mask_arguments([command, *args], cover)[1:]} if args else shown
+    return shown
+
+
+def _all_text(args: object) -> bool:
+    return isinstance(args, list) and all(isinstance(item, str) for item in cast("list[Any]", args))
+
+
+def _shortened(content: str, cover: Cover) -> str:
+    left_out = f"\n[… {len(content) - MAX_SHOWN_CONTENT} characters left out …]\n"
+    if len(content) <= _MASK_WHOLE:
+        masked = mask_text(content, cover)
+        return masked if len(masked) <= MAX_SHOWN_CONTENT else f"{masked[:_EDGE]}{left_out}{masked[-_EDGE:]}"
+    head = mask_text(content[: _EDGE + _CONTEXT], cover)[:_EDGE]
+    tail = mask_text(content[-_EDGE - _CONTEXT :], cover)[-_EDGE:]
+    return f"{head}{left_out}{tail}"

@@ -1,0 +1,263 @@
+"""Who is asking: tokens verified, made and remembered.
+
+The user comes from a signed token and from nowhere else. A token must say who (`sub`) and until when (`exp`); what it
+may do is in `scope`. An agent's token never approves, whatever else it carries, and never executes: such a token is
+neither made nor accepted. An agent is its token: its name and the most its mode may be are claims of it. Tokens are
+never logged; verified ones are remembered by their digest until they expire.
+"""
+
+import hashlib
+import re
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jwt
+
+from byleave.protocol.errors import ConfigurationError, RefusedError
+from byleave.protocol.states import AgentMode, Scope
+from byleave.server.refusals import Unauthenticated
+from byleave.settings import ServerSettings
+
+from .keys import KeySource, SharedSecret, key_source
+from .page_key import DIGEST, key_digest
+from .secret import server_secret
+
+__all__ = ["Principal", "TokenVerifier", "issue_session", "issue_token", "server_secret", "session_verifier"]
+
+LEEWAY_SECONDS = 5
+MOST_REMEMBERED = 10_000
+LONGEST_TOKEN = 16 * 1024
+LONGEST_USER = 200
+TOKEN_HINT = "Make one with `byleave token --user NAME` on the server."  # noqa: S105 - a hint, not a token
+PAGE_SCOPES = (Scope.CHAT, Scope.APPROVE)
+SESSION_USE = "page"
+DECIDES = frozenset({Scope.APPROVE})
+ASKS_AND_ACTS = frozenset({Scope.AGENT, Scope.EXECUTE})
+"""Who has both would report the results of its own calls."""
+AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+NUMBER_DIGITS = 12
+PROGRAM = "program"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is asking, and what they may do."""
+
+    user_id: str
+    scopes: frozenset[Scope]
+    token: str
+    """Tells this token from every other: the SHA-256 of what is signed, since a signature may have two spellings."""
+    agent_id: str
+    """Who calls tools with this token: of an agent the name its `agent` claim gives it and which token it is. A
+    person's own programs are one, whichever of the person's tokens they have."""
+    mode: AgentMode = AgentMode.SANDBOX
+    """The most an agent with this token may do without asking."""
+    token_id: str | None = None
+    expires_at: float | None = None
+    """When the token ends, in seconds since 1970."""
+    sign_ins: tuple[str, ...] = ()
+    """Of the page's cookie: its sign-in, then those whose links led to it. Whoever ends one of them ends this."""
+    page_key: str | None = None
+    """Of the page's cookie: the digest of the key without which it opens nothing."""
+
+    @property
+    def may_approve(self) -> bool:
+        return Scope.APPROVE in self.scopes and Scope.AGENT not in self.scopes
+
+    def bounded(self, mode: AgentMode | None) -> AgentMode:
+        """The mode of a call: as wanted, never wider than this token's; left out, this token's own. Who may answer the
+        questions may also choose not to be asked."""
+        if mode is None or self.may_approve or self.mode is AgentMode.FULL:
+            return mode or self.mode
+        return AgentMode.SANDBOX
+
+    def require(self, any_of: frozenset[Scope]) -> None:
+        """One of these scopes, or RefusedError."""
+        if any_of == DECIDES and Scope.AGENT in self.scopes:
+            raise RefusedError(
+                "An agent's token can never decide an approval.",
+                hint="A person decides, with a token that has the scope `approve` and not `agent`.",
+            )
+        if not self.scopes & any_of:
+            wanted = " or ".join(f"`{scope}`" for scope in sorted(any_of))
+            raise RefusedError(f"This needs a token with the scope {wanted}.", hint=TOKEN_HINT)
+
+    @property
+    def actor(self) -> str:
+        """Who the record names for what is done with this token."""
+        return f"agent:{self.agent_id}" if Scope.AGENT in self.scopes else f"user:{self.user_id}"
+
+
+class TokenVerifier:
+    """Verifies tokens with the configured key, and remembers those it has seen."""
+
+    def __init__(
+        self, source: KeySource, *, audience: str | None = None, issuer: str | None = None, session: bool = False
+    ) -> None:
+        self._source = source
+        self._audience = audience
+        self._issuer = issuer
+        self._session = session
+        self._known: dict[bytes, tuple[Principal, float]] = {}
+
+    @classmethod
+    def of(cls, settings: ServerSettings) -> "TokenVerifier":
+        return cls(key_source(settings), audience=settings.token_audience, issuer=settings.token_issuer)
+
+    async def verify(self, token: str) -> Principal:
+        """The bearer, or Unauthenticated."""
+        if len(token) > LONGEST_TOKEN:
+            raise Unauthenticated("The token is too long.", hint=TOKEN_HINT)
+        digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        known = self._known.get(digest)
+        if known is not None:
+            if known[1] > time.time():
+                return known[0]
+            del self._known[digest]
+        key, algorithm = await self._source.key_for(token)
+        claims = self._claims(token, key, algorithm)
+        principal = _principal(claims, token)
+        if self._session:
+            principal = replace(principal, sign_ins=_sign_ins(claims), page_key=_page_key(claims))
+        if len(self._known) >= MOST_REMEMBERED:
+            self._known.clear()
+        self._known[digest] = (principal, float(claims["exp"]) + LEEWAY_SECONDS)
+        return principal
+
+    def _claims(self, token: str, key: Any, algorithm: str) -> dict[str, Any]:
+        try:
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=[algorithm],
+                audience=self._audience,
+                issuer=self._issuer,
+                leeway=LEEWAY_SECONDS,
+                options={"require": ["exp", "sub"], "verify_aud": self._audience is not None},
+            )
+        except jwt.ExpiredSignatureError:
+            raise Unauthenticated("The token has expired.", hint=TOKEN_HINT) from None
+        except jwt.MissingRequiredClaimError as error:
+            raise Unauthenticated(f"The token does not say its {error.claim!r}.", hint=TOKEN_HINT) from None
+        except (jwt.InvalidAudienceError, jwt.InvalidIssuerError):
+            raise Unauthenticated("The token is not meant for this server.", hint=TOKEN_HINT) from None
+        except (jwt.PyJWTError, ValueError, TypeError):
+            # PyJWT lets a few odd values through to ValueError and TypeError; none of them is a valid token.
+            raise Unauthenticated("The token is not valid.", hint=TOKEN_HINT) from None
+        if (claims.get("use") == SESSION_USE) is not self._session:
+            raise Unauthenticated("The token is not meant for this.", hint=TOKEN_HINT)
+        return claims
+
+
+def session_verifier(settings: ServerSettings) -> TokenVerifier:
+    """Verifies the page's cookie, which this server signs itself whoever issues the users' tokens."""
+    return TokenVerifier(SharedSecret(server_secret(settings)), session=True)
+
+
+def issue_token(
+    settings: ServerSettings,
+    user: str,
+    scopes: Iterable[Scope],
+    seconds: float,
+    *,
+    agent: str | None = None,
+    mode: AgentMode | None = None,
+) -> str:
+    """A token signed with the server's secret. `agent`, `mode`: an agent's name, and the most its mode may be."""
+    scopes = list(scopes)
+    if ASKS_AND_ACTS.issubset(scopes):
+        raise ConfigurationError(
+            "An agent's token never executes: `agent` and `execute` do not go together.",
+            hint="Make one token for the agent and one for the client.",
+        )
+    if agent is not None and not AGENT_NAME.fullmatch(agent):
+        raise ConfigurationError(
+            f"{agent!r} is no name for an agent.", hint="Use letters, digits, `.`, `-` and `_`, at most 40."
+        )
+    if settings.jwks_url or settings.public_key:
+        raise ConfigurationError(
+            "This server's tokens come from your identity provider.",
+            hint="Get one there, or leave BYLEAVE_JWKS_URL and BYLEAVE_PUBLIC_KEY out.",
+        )
+    claims = _claims_for(user, scopes, seconds)
+    claims |= {name: value for name, value in (("agent", agent), ("mode", mode)) if value is not None}
+    if settings.token_audience:
+        claims["aud"] = settings.token_audience
+    if settings.token_issuer:
+        claims["iss"] = settings.token_issuer
+    return jwt.encode(claims, server_secret(settings), algorithm="HS256")
+
+
+def issue_session(settings: ServerSettings, user: str, seconds: float, *, key: str, led_by: Sequence[str] = ()) -> str:
+    """What the page's cookie holds: chat and approve, nothing else, and only together with this key. `led_by`: the
+    sign-ins that asked for its link."""
+    claims = _claims_for(user, PAGE_SCOPES, seconds) | {"use": SESSION_USE}
+    claims |= {"led_by": list(led_by), "key": key_digest(key)}
+    return jwt.encode(claims, server_secret(settings), algorithm="HS256")
+
+
+def _claims_for(user: str, scopes: Iterable[Scope], seconds: float) -> dict[str, Any]:
+    if not is_user_id(user):
+        raise ConfigurationError(
+            f"{user!r} cannot be a user's name.", hint=f"Use 1 to {LONGEST_USER} printable characters."
+        )
+    now = int(time.time())
+    # The `jti` makes two tokens of the same second two.
+    made = {"jti": secrets.token_hex(16), "iat": now, "exp": now + max(1, int(seconds))}
+    return {"sub": user, "scope": " ".join(scopes), **made}
+
+
+def is_user_id(value: object) -> bool:
+    """Whether this can name a user."""
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_USER and value.isprintable() and value == value.strip()
+
+
+def _sign_ins(claims: dict[str, Any]) -> tuple[str, ...]:
+    """One that could not be ended, such as one from before sign-ins could be, is not good."""
+    ids: list[object] = [claims.get("jti"), *(claims.get("led_by") or ())]
+    named = tuple(each for each in ids if isinstance(each, str) and each)
+    if len(named) < len(ids):
+        raise Unauthenticated("The sign-in has no name.", hint=TOKEN_HINT)
+    return named
+
+
+def _page_key(claims: dict[str, Any]) -> str:
+    """A sign-in from before there were keys would be good by its cookie alone; so it is not good."""
+    digest = claims.get("key")
+    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+        raise Unauthenticated("The sign-in has no key.", hint=TOKEN_HINT)
+    return digest
+
+
+def _principal(claims: dict[str, Any], token: str) -> Principal:
+    user = claims["sub"]
+    if not is_user_id(user):
+        raise Unauthenticated("The token's `sub` cannot name a user.", hint=TOKEN_HINT)
+    written: object = claims.get("scope", "")
+    names: list[object] = list(written.split()) if isinstance(written, str) else []
+    if isinstance(written, list):
+        names = [*written]
+    # Scopes of other systems may be in there too; they mean nothing here.
+    scopes = frozenset(Scope(name) for name in names if isinstance(name, str) and name in Scope.__members__.values())
+    if scopes >= ASKS_AND_ACTS:
+        raise RefusedError(
+            "This token is an agent's and a client's at once, so it opens nothing.",
+            hint="Use one token with `agent` for the agent and one with `execute` for the client.",
+        )
+    signed = hashlib.sha256(token.rpartition(".")[0].encode()).hexdigest()
+    name, token_id = claims.get("agent"), claims.get("jti")
+    if not isinstance(name, str) or not AGENT_NAME.fullmatch(name):
+        name = "agent"
+    return Principal(
+        user,
+        scopes,
+        signed,
+        # Never the name alone: a second token of that name is another agent, and none is called like one of ours.
+        f"{name}-{signed[:NUMBER_DIGITS]}" if Scope.AGENT in scopes else PROGRAM,
+        AgentMode.FULL if claims.get("mode") == AgentMode.FULL else AgentMode.SANDBOX,
+        token_id if isinstance(token_id, str) else None,
+        float(claims["exp"]),
+    )

@@ -1,0 +1,280 @@
+"""The feed on the wire: StreamManager, and what one reader gets.
+
+A stream replays from where its reader was and then goes on live, without a gap and without a repeat: hints bring
+events early, the store says what is true. A reader that does not keep up costs a bounded buffer; beyond it the stream
+forgets what it held and reads the store again at the reader's pace. Events for another client are never sent, and none
+once the token or the cookie a stream was opened with is good no more.
+"""
+
+import asyncio
+import contextlib
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from time import time as wall_clock
+from typing import cast
+
+import structlog
+
+from byleave.bus import Bus, ConnectedClient, Presence
+from byleave.calls.executor import ToolExecutor
+from byleave.settings import ServerSettings
+from byleave.store import Store, StoredEvent
+from byleave.store.ledger import feed_topic
+
+from .refusals import TooMany, Unavailable
+
+log = structlog.stdlib.get_logger(__name__)
+
+STREAMS_PER_USER = 32
+BUFFER_EVENTS = 256
+BUFFER_CHARACTERS = 1024 * 1024
+PAGE_EVENTS = 100
+LOOK_AGAIN_SECONDS = 5.0
+"""How often an idle stream looks at the store itself, in case a hint got lost."""
+FIRST_BYTES = b"retry: 1000\n\n"
+BEAT = b": beat\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who wants a stream."""
+
+    user_id: str
+    project_id: str
+    client: ConnectedClient | None
+    """None for one who only watches."""
+    last_event_id: int | None
+    wanted: "Callable[[StoredEvent], bool] | None" = None
+    """Which of the events are for this reader; None: all it may see."""
+    told: "Callable[[StoredEvent], StoredEvent] | None" = None
+    """What of an event this reader is told; None: all of it."""
+
+
+class FeedStream:
+    """One reader's way through a feed."""
+
+    def __init__(
+        self,
+        store: Store,
+        project_id: str,
+        client_id: str | None,
+        heartbeat: float,
+        wanted: Callable[[StoredEvent], bool] | None = None,
+        told: Callable[[StoredEvent], StoredEvent] | None = None,
+    ) -> None:
+        self._store = store
+        self._told = told
+        self._wanted = wanted
+        self.of_a_call = wanted is not None
+        self._project_id = project_id
+        self._client_id = client_id
+        self._heartbeat = heartbeat
+        self._sent = 0
+        """Everything up to this number has been handed out."""
+        self._tail = 0
+        """Everything up to this number has been handed out or is in the buffer."""
+        self._buffer: deque[StoredEvent] = deque()
+        self._characters = 0
+        self._behind = True
+        """Whether the store knows more than the buffer."""
+        self._news = False
+        self._waiter: asyncio.Future[None] | None = None
+        self.closed = False
+        self.sign_ins: tuple[str, ...] = ()
+        """Of the page's cookie it is read with."""
+        self.good_until = math.inf
+        """When what it is read with ends, in seconds since 1970."""
+        self.on_close: list[Callable[[], None]] = []
+
+    def start_at(self, seq: int) -> None:
+        """The reader has seen everything up to this number."""
+        self._sent = self._tail = seq
+
+    def hear(self, fact: object | None) -> None:
+        """A hint: the events of one commit, or None for `look yourself`."""
+        if isinstance(fact, tuple) and not self._behind:
+            self._take(cast(tuple[StoredEvent, ...], fact))
+        else:
+            # While the store is being read its answer may be older than this hint: it is read once more.
+            self._behind = self._news = True
+        self._wake()
+
+    def close(self) -> None:
+        """End the stream; also takes the reader out of wherever it was listed. May be called twice."""
+        self.closed = True
+        while self.on_close:
+            self.on_close.pop()()
+        self._wake()
+
+    async def next(self) -> bytes:
+        """The next bytes for the reader: all events that are ready, or a heartbeat; empty when the stream is over."""
+        loop = asyncio.get_running_loop()
+        beat_at = loop.time() + self._heartbeat
+        while not self.closed:
+            # By the clock on the wall, each time: a timer stands still while the machine sleeps.
+            good_for = self.good_until - wall_clock()
+            if good_for <= 0:
+                log.info("a stream ended with what it was opened with", project=self._project_id)
+                self.close()
+                break
+            if self._buffer:
+                return self._drain()
+            if self._behind:
+                found = await self._read_store()
+                if found:
+                    return self._framed(found)
+                continue
+            left = beat_at - loop.time()
+            if left <= 0:
+                return BEAT
+            await self._nap(min(left, good_for, LOOK_AGAIN_SECONDS))
+        return b""
+
+    def _take(self, events: tuple[StoredEvent, ...]) -> None:
+        for event in events:
+            if event.seq <= self._tail:
+                continue
+            size = len(event.payload)
+            full = len(self._buffer) >= BUFFER_EVENTS or self._characters + size > BUFFER_CHARACTERS
+            if event.seq != self._tail + 1 or full:
+                self._forget()
+                return
+            self._tail = event.seq
+            if (event.target is None or event.target == self._client_id) and self._wants(event):
+                self._buffer.append(event)
+                self._characters += size
+
+    def _forget(self) -> None:
+        """A gap, or a reader too slow for the buffer: what was held is read again when the reader is ready."""
+        self._buffer.clear()
+        self._characters = 0
+        self._tail = self._sent
+        self._behind = self._news = True
+
+    def _drain(self) -> bytes:
+        frames = self._framed(self._buffer)
+        self._buffer.clear()
+        self._characters = 0
+        self._sent = self._tail
+        return frames
+
+    async def _read_store(self) -> list[StoredEvent]:
+        self._news = False
+        events, seen, more = await self._store.feed.after(
+            self._project_id, self._tail, client_id=self._client_id, limit=PAGE_EVENTS
+        )
+        # Caught up when there was nothing left to page through and no hint came meanwhile.
+        self._behind = self._news or more
+        self._sent = self._tail = seen
+        return [event for event in events if self._wants(event)]
+
+    def _framed(self, events: Iterable[StoredEvent]) -> bytes:
+        return _frames(events if self._told is None else map(self._told, events))
+
+    def _wants(self, event: StoredEvent) -> bool:
+        return self._wanted is None or self._wanted(event)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _nap(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        alarm = loop.call_later(seconds, self._look_again)
+        try:
+            await waiter
+        finally:
+            alarm.cancel()
+            self._waiter = None
+
+    def _look_again(self) -> None:
+        self._behind = True
+        self._wake()
+
+
+class StreamManager:
+    """All streams of this server."""
+
+    def __init__(
+        self, store: Store, bus: Bus, presence: Presence, executor: ToolExecutor, settings: ServerSettings
+    ) -> None:
+        self._store = store
+        self._bus = bus
+        self._presence = presence
+        self._executor = executor
+        self._heartbeat = settings.heartbeat_seconds
+        self._streams: dict[str, set[FeedStream]] = {}
+        self._closed = False
+
+    async def open(self, reader: Reader, sign_ins: tuple[str, ...] = (), good_until: float = math.inf) -> FeedStream:
+        """A stream for this reader. It must be closed, whatever happens. `sign_ins` and `good_until`: what it ends
+        with."""
+        if self._closed:
+            raise Unavailable("The server is shutting down.", hint="Connect again in a moment.")
+        mine = self._streams.setdefault(reader.user_id, set())
+        # Those of single calls are counted by themselves: an agent that opens many must not keep the person out.
+        of_a_call = reader.wanted is not None
+        if sum(stream.of_a_call is of_a_call for stream in mine) >= STREAMS_PER_USER:
+            raise TooMany(
+                f"You have {STREAMS_PER_USER} streams open already.", hint="Close one: a page, an editor, a client."
+            )
+        client_id = reader.client.client_id if reader.client else None
+        stream = FeedStream(self._store, reader.project_id, client_id, self._heartbeat, reader.wanted, reader.told)
+        stream.sign_ins, stream.good_until = sign_ins, good_until
+        mine.add(stream)
+        stream.on_close.append(lambda: self._forget(reader.user_id, stream))
+        with contextlib.ExitStack() as undo:
+            undo.callback(stream.close)
+            await self._start(stream, reader)
+            if stream.closed:
+                raise Unavailable("The server is shutting down.", hint="Connect again in a moment.")
+            undo.pop_all()
+        log.debug("stream opened", project=reader.project_id, client=client_id)
+        return stream
+
+    def close(self) -> None:
+        """End every stream, and open no more."""
+        self._closed = True
+        for streams in list(self._streams.values()):
+            for stream in list(streams):
+                stream.close()
+
+    def end(self, user_id: str, sign_in: str) -> int:
+        """End what is read with this sign-in of the page; how many that were."""
+        of_it = [stream for stream in self._streams.get(user_id, ()) if sign_in in stream.sign_ins]
+        for stream in of_it:
+            stream.close()
+        return len(of_it)
+
+    def count(self) -> int:
+        """How many streams are open."""
+        return sum(len(streams) for streams in self._streams.values())
+
+    async def _start(self, stream: FeedStream, reader: Reader) -> None:
+        # Listening begins before the head is read, so that nothing can fall between the two.
+        stream.on_close.append(self._bus.listen(feed_topic(reader.project_id), stream.hear))
+        head = await self._store.feed.head(reader.project_id)
+        wanted = reader.last_event_id
+        # A number we never gave (the record was put back or replaced): its reader knows nothing of this feed.
+        resumed = wanted is not None and wanted <= head
+        stream.start_at(wanted if wanted is not None and resumed else head)
+        if reader.client is not None:
+            # Registered only now, so that whatever is sent to this client from here on arrives on this stream.
+            stream.on_close.append(self._presence.connect(reader.client))
+            await self._executor.client_connected(reader.client, resumed=resumed)
+
+    def _forget(self, user_id: str, stream: FeedStream) -> None:
+        mine = self._streams.get(user_id)
+        if mine is not None:
+            mine.discard(stream)
+            if not mine:
+                del self._streams[user_id]
+
+
+def _frames(events: Iterable[StoredEvent]) -> bytes:
+    return "".join(f"id: {event.seq}\nevent: {event.kind}\ndata: {event.payload}\n\n" for event in events).encode(
+        "utf-8"
+    )

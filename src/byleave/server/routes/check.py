@@ -1,0 +1,278 @@
+"""What would happen if an agent made a call: the check of the page, and the rules it is judged by.
+
+Judged as the executor would, with the rules of the machine that would run it, the mode, and the session's grants and
+refusals. Nothing is recorded, run or counted as a use, and no agent may ask: it would probe for what passes. What looks
+like a secret in the given parameters is masked in everything that comes back.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from byleave.calls.machines import Machine
+from byleave.gate import Gate, Judgement, describe, mask_text, mask_value, safe_text, shown_params
+from byleave.gate.policy.explaining import Decider, decider
+from byleave.gate.policy.rules import call_of
+from byleave.gate.text.secrets import WITHHELD
+from byleave.protocol.digests import call_digest
+from byleave.protocol.errors import NotFound
+from byleave.protocol.overview import CheckAnswer, CheckBody, CheckDecision, RuleLayer, RuleLayers
+from byleave.protocol.policies import Layer, PolicyText
+from byleave.protocol.states import AgentMode, ErrorType
+from byleave.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
+from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel
+from byleave.protocol.wire import JsonObject
+from byleave.server.bodies import read_body
+from byleave.server.routing import PEOPLE, JsonAnswer, Route, parts_of, principal_of
+from byleave.server.services import Parts
+from byleave.settings import ServerSettings
+from byleave.store import SessionRow
+from byleave.store.answers import foreseen
+from byleave.store.calls import Refusal
+from byleave.store.grants import Asked, GrantRow
+
+UNSEEN = "unseen"
+"""Stands for the digest of a file that no machine was asked about."""
+MOST_MASKED = MAX_ARGUMENT_BYTES + MAX_ARGUMENTS
+"""Characters of a command that are looked through for secrets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What would happen, and why."""
+
+    decision: CheckDecision
+    because: str
+    decided_by: str
+    layer: str | None
+
+
+async def check(request: Request) -> Response:
+    parts, user_id = parts_of(request), principal_of(request).user_id
+    project_id: str = request.path_params["project_id"]
+    body = await read_body(request, CheckBody)
+    session = None
+    if body.session_id is not None:
+        session = await parts.store.chat.session(body.session_id, user_id=user_id)
+        if session.project_id != project_id:
+            raise NotFound(f"No session {body.session_id!r}.", hint="Leave session_id out.")
+    machine = await parts.machines.of(project_id)
+    judgement = machine.judge(body.tool_name, body.tool_params)
+    outcome = outcome_of(judgement.verdict, machine, body.mode)
+    if outcome.decision is CheckDecision.ASKS and session is not None:
+        outcome = await _in_session(parts, session, judgement, machine, outcome)
+    # Beside the loop: looking for secrets in long arguments takes a while.
+    answer = await asyncio.to_thread(_answer, judgement, outcome, machine.gate, body.tool_params, parts.settings)
+    return JsonAnswer(answer)
+
+
+async def policy(request: Request) -> Response:
+    parts = parts_of(request)
+    project_id: str = request.path_params["project_id"]
+    machine = await parts.machines.of(project_id)
+    declared = await parts.machines.declared(project_id)
+    layers = [_layer(text, None) for text in parts.own_rules]
+    if declared is not None:
+        layers += [_layer(text, declared.client_id) for text in declared.layers]
+    return JsonAnswer(RuleLayers(layers=layers, widest_mode=machine.widest_mode))
+
+
+def _layer(text: PolicyText, client_id: str | None) -> RuleLayer:
+    return RuleLayer(**text.model_dump(), client_id=client_id)
+
+
+def outcome_of(verdict: Verdict, machine: Machine, mode: AgentMode) -> Outcome:
+    """What the verdict and the mode make of a call; grants come after."""
+    rule = decider(verdict, machine.gate.rules.policy)
+    layer = _where(rule)
+    strictest = verdict.findings[0].rule
+    if verdict.refused:
+        return Outcome(CheckDecision.REFUSED, _refused(verdict, rule), strictest, layer)
+    if verdict.level is VerdictLevel.LOW:
+        return Outcome(CheckDecision.RUNS, "It is LOW, so it runs at once.", strictest, layer)
+    if verdict.waived_by is not None:
+        because = f"Rule {rule.rule} waives the question ({rule.text}); it is in the layer {layer}."
+        return Outcome(CheckDecision.RUNS, because, f"rule:{verdict.waived_by}", layer)
+    may_be_full = machine.widest_mode is AgentMode.FULL
+    if mode is AgentMode.FULL and may_be_full and not verdict.always_asks:
+        because = f"It is {verdict.level}, and the mode full runs it without asking."
+        return Outcome(CheckDecision.RUNS, because, "mode:full", None)
+    because = _asks(verdict, rule)
+    if mode is AgentMode.FULL and not may_be_full:
+        because += " The rules here do not allow the mode full."
+    return Outcome(CheckDecision.ASKS, because, strictest, layer)
+
+
+def _refused(verdict: Verdict, rule: Decider) -> str:
+    if verdict.error_type is ErrorType.INVALID:
+        return "The call is malformed, so it never runs; the agent is told what is wrong with it."
+    if rule.layer is not Layer.BUILT_IN:
+        return f"Rule {rule.rule} denies it; it is in the layer {_where(rule)}."
+    return "The gate refuses it, so it never runs, whatever a person, a grant or a mode allows."
+
+
+def _asks(verdict: Verdict, rule: Decider) -> str:
+    if rule.layer is not Layer.BUILT_IN:
+        return f"Rule {rule.rule} wants it asked each time; it is in the layer {_where(rule)}."
+    if verdict.always_asks:
+        return f"It is {verdict.level} and of a kind that is asked about each time, also in the mode full."
+    return f"It is {verdict.level}, so a person is asked first."
+
+
+def _where(rule: Decider) -> str:
+    return rule.layer.value if rule.source is None else f"{rule.layer.value} ({rule.source})"
+
+
+async def _in_session(
+    parts: Parts, session: SessionRow, judgement: Judgement, machine: Machine, outcome: Outcome
+) -> Outcome:
+    """What people said in this session before: it may answer in their place."""
+    name, params, verdict = judgement
+    if params is None:
+        return outcome
+    bound = dict.fromkeys(verdict.runs, UNSEEN)
+    asked = Asked(
+        call=call_of(name, params, None, machine.workspace),
+        user_id=session.user_id,
+        project_id=session.project_id,
+        level=verdict.level,
+        always_asks=verdict.always_asks,
+        network=verdict.network,
+        bound=bound,
+    )
+    digest = call_digest(name, params, session.project_id, bound)
+    match await foreseen(parts.store.database, session, digest, asked):
+        case Refusal() as refusal:
+            return Outcome(CheckDecision.REFUSED, refusal.error, "session.refused", None)
+        case GrantRow() as grant:
+            because = f"A grant of this session covers it: {grant.text}"
+            return Outcome(CheckDecision.RUNS, because, f"grant:{grant.id}", None)
+        case None if bound and not verdict.always_asks:
+            because = (
+                f"{outcome.because} A grant for exactly what it would run is found when the machine looks at that."
+            )
+            return Outcome(outcome.decision, because, outcome.decided_by, outcome.layer)
+        case None:
+            return outcome
+
+
+# What comes back
+
+
+def _answer(
+    judgement: Judgement, outcome: Outcome, gate: Gate, given: Mapping[str, Any], settings: ServerSettings
+) -> CheckAnswer:
+    name, params, verdict = judgement
+    hidden = Hidden(name, params if params is not None else dict(given))
+    asks = outcome.decision is CheckDecision.ASKS
+    seconds = settings.high_approval_seconds
+    if verdict.level is VerdictLevel.MEDIUM:
+        seconds = settings.medium_approval_seconds
+    return CheckAnswer(
+        verdict=verdict.level,
+        decision=outcome.decision,
+        because=hidden.text(outcome.because),
+        findings=[_finding(finding, hidden) for finding in verdict.findings],
+        decided_by=hidden.text(outcome.decided_by),
+        layer=None if outcome.layer is None else hidden.text(outcome.layer),
+        always_asks=verdict.always_asks and not verdict.refused,
+        network=verdict.network,
+        runs=[hidden.text(path) for path in verdict.runs],
+        description=None if outcome.decision is CheckDecision.REFUSED else describe(name, params, verdict),
+        understood=_understood(gate, verdict, hidden),
+        timeout_seconds=seconds if asks else None,
+    )
+
+
+def _finding(finding: Finding, hidden: "Hidden") -> Finding:
+    instead = None if finding.instead is None else hidden.text(finding.instead)
+    return finding.model_copy(
+        update={"reason": hidden.text(finding.reason), "instead": instead, "rule": hidden.text(finding.rule)}
+    )
+
+
+def _understood(gate: Gate, verdict: Verdict, hidden: "Hidden") -> JsonObject | None:
+    """How the arguments were read. With a secret among them, how they are read with that masked."""
+    understood = verdict.understood
+    if understood is not None and hidden.masked is not None:
+        understood = gate.judge("execute_command", hidden.masked).verdict.understood
+    masked = None if understood is None else mask_value(understood)
+    return cast("JsonObject", masked) if isinstance(masked, dict) else None
+
+
+class Hidden:
+    """Takes out of a text what looks like a secret, also where only its place among the arguments shows that it is."""
+
+    def __init__(self, name: str, params: JsonObject) -> None:
+        self.masked: JsonObject | None = None
+        """A command's parameters with its secrets masked; None when there are none."""
+        self._pairs: list[tuple[str, str]] = []
+        self._withheld = False
+        # Nothing but a command: what else a call has, such as a content, is never quoted.
+        command = {key: params[key] for key in ("command", "args") if key in params}
+        given = _texts(command.get("args"))
+        if len(str(command.get("command"))) + sum(map(len, given)) + len(given) > MOST_MASKED:
+            # No command is so long, so it never runs; and looking through all of it would take many seconds.
+            self._withheld = True
+            return
+        masked = _texts(shown_params(name, command).get("args")) if given else []
+        if given != masked:
+            self.masked = {**params, "args": masked}
+            one_by_one = list(zip(given, masked, strict=False))
+            self._pairs = [pair for one, other in one_by_one if one != other for pair in _parts(one, other)]
+            self._withheld = len(masked) != len(given)
+
+    def text(self, text: str) -> str:
+        if self._withheld:  # the arguments could not be masked one by one, so nothing that may quote them is told
+            return WITHHELD
+        for secret, mask in self._pairs:
+            text = text.replace(secret, mask)
+        return safe_text(mask_text(text))
+
+
+def _texts(values: object) -> list[str]:
+    return [str(value) for value in cast("list[Any]", values)] if isinstance(values, list) else []
+
+
+def _parts(given: str, masked: str) -> list[tuple[str, str]]:
+    """The argument as a whole, and what of it was masked: a reason may quote either."""
+    start = 0
+    while start < min(len(given), len(masked)) and given[start] == masked[start]:
+        start += 1
+    secret = given[start:]
+    return [(given, masked), (secret, masked[start:])] if len(secret) >= 4 else [(given, masked)]
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/my/projects/{project_id}/check",
+        check,
+        "What would happen if…",
+        "Judges a call as if an agent had made it: with the rules of the machine that would run it, the mode, and with "
+        "`session_id` what was granted and refused in that session. Nothing runs and nothing is recorded.",
+        "policy",
+        PEOPLE,
+        people_only=True,
+        body="CheckBody",
+        answer="CheckAnswer",
+        errors=(400, 404, 413, 415),
+    ),
+    Route(
+        "GET",
+        "/my/projects/{project_id}/policy",
+        policy,
+        "The rules of a project",
+        "Layer by layer as they were written: the server's own, and those of the machine that would execute next, or "
+        "was there last.",
+        "policy",
+        PEOPLE,
+        people_only=True,
+        answer="RuleLayers",
+        errors=(404,),
+    ),
+)

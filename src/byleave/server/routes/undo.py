@@ -1,0 +1,300 @@
+"""Undo from the page: the machine that ran a call says what taking it back would do, and does it when a person says so.
+
+The server knows no file. It asks the client that executed the call, over the feed, and waits a bounded time for its
+report; only that client may report. A plan is carried out by its digest, so that what happens is what was shown.
+What was done is recorded when it is reported, also when nobody waits for it any more. An agent's token never gets here.
+"""
+
+import asyncio
+import time
+from typing import cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from byleave.calls.machines import Machine
+from byleave.protocol.changes import ShownChange, UndoAnswer, UndoBody, UndoPlan, UndoReport
+from byleave.protocol.errors import ConflictError, NotFound, RefusedError
+from byleave.protocol.states import Scope
+from byleave.protocol.wire import new_id
+from byleave.server.auth.isolation import IDENTIFIER
+from byleave.server.bodies import read_body
+from byleave.server.refusals import TooLarge, TooMany, Unavailable, WrongForm
+from byleave.server.routing import APPROVE, EXECUTE, JsonAnswer, Route, parts_of, principal_of
+from byleave.server.services import Parts
+from byleave.store import ExecutionRow
+from byleave.store.executions import given_to_another
+
+START_SECONDS = 10.0
+"""The client begins nothing later than this: nobody would wait for its end."""
+WAIT_SECONDS = 15.0
+UNDER_WAY_SECONDS = 600.0
+"""After so long without a word, an undo that was begun counts as lost."""
+WAITING_PER_USER = 8
+MOST_WAITING = 256
+MAX_REPORT_BYTES = 16 * 1024 * 1024
+CHANGES_FILES = frozenset({"write_file", "execute_command"})
+PART = "undo"
+NOT_READ = "not shown: the rules deny reading it"
+CHAT_OR_APPROVE = frozenset({Scope.CHAT, Scope.APPROVE})
+
+
+class Waiting:
+    """Those who wait for a client's report, by request."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, tuple[str, str, asyncio.Future[UndoReport]]] = {}
+        self._under_way: dict[str, tuple[str, float]] = {}
+        """By call: the request a machine has begun with, and when it said so."""
+
+    @classmethod
+    def of(cls, parts: Parts) -> "Waiting":
+        return cast("Waiting", parts.on_demand.setdefault(PART, cls()))
+
+    def add(self, request_id: str, tool_id: str, user_id: str) -> "asyncio.Future[UndoReport]":
+        """Wait for one report; `drop` must follow."""
+        if sum(user == user_id for _, user, _ in self._waiting.values()) >= WAITING_PER_USER:
+            raise TooMany("You wait for too many machines at once.", hint="Try again when those have answered.")
+        if len(self._waiting) >= MOST_WAITING:
+            raise Unavailable("Too many wait for their machines.", hint="Try again in a moment.")
+        future: asyncio.Future[UndoReport] = asyncio.get_running_loop().create_future()
+        self._waiting[request_id] = (tool_id, user_id, future)
+        return future
+
+    def drop(self, request_id: str) -> None:
+        self._waiting.pop(request_id, None)
+
+    def tell(self, tool_id: str, report: UndoReport) -> None:
+        """Hand a report to whoever waits for it; to nobody when it is about another call."""
+        if report.begun:
+            if self._waiting.get(report.request_id, ("",))[0] == tool_id:
+                self._under_way[tool_id] = (report.request_id, time.monotonic())
+            return
+        if self._under_way.get(tool_id, ("", 0.0))[0] == report.request_id:
+            del self._under_way[tool_id]
+        known = self._waiting.get(report.request_id)
+        if known is not None and known[0] == tool_id and not known[2].done():
+            known[2].set_result(report)
+
+    def is_under_way(self, tool_id: str) -> bool:
+        """Whether a machine has begun to undo a call and has not said how it ended."""
+        _, since = self._under_way.get(tool_id, ("", 0.0))
+        if since + UNDER_WAY_SECONDS < time.monotonic():
+            self._under_way.pop(tool_id, None)  # it was killed, or its report is lost
+        return tool_id in self._under_way
+
+    async def close(self) -> None:
+        """Whoever waits has its own end (`Parts.until_closing`)."""
+        self._waiting.clear()
+
+
+async def undo_plan(request: Request) -> Response:
+    if Scope.AGENT in principal_of(request).scopes:
+        raise RefusedError(
+            "An agent's token can never ask a machine to undo.",
+            hint="A person does, with a token that has the scope `chat` or `approve` and not `agent`.",
+        )
+    row, report = await _ask(request, None)
+    machine = await parts_of(request).machines.of(row.project_id)
+    return JsonAnswer(_as_may_be_read(machine, _plan_of(row, report)))
+
+
+async def undo(request: Request) -> Response:
+    body = await read_body(request, UndoBody)
+    row, report = await _ask(request, body)
+    if report.begun:
+        message = "The machine is undoing it; that takes a while. The feed says when it is done."
+        return JsonAnswer(UndoAnswer(tool_id=row.id, state="undoing", undo_id=None, files=0, message=message))
+    if not report.done:
+        _plan_of(row, report)
+        raise _refused(row, "The machine did not undo it.")
+    files = _files_of(report)
+    if report.undo_id is None:
+        message = "Nothing to do: everything is already as it was before this call."
+    else:
+        message = f"Undone: {files} {'path is' if files == 1 else 'paths are'} as before the call."
+    return JsonAnswer(UndoAnswer(tool_id=row.id, undo_id=report.undo_id, files=files, message=message))
+
+
+async def post_undo_report(request: Request) -> Response:
+    principal, parts = principal_of(request), parts_of(request)
+    if len(await request.body()) > MAX_REPORT_BYTES:
+        raise TooLarge("The report is too large.", hint="Leave texts out; say so in each `note`.")
+    report = await read_body(request, UndoReport)
+    tool_id: str = request.path_params["tool_id"]
+    row = await parts.store.executions.get(tool_id, user_id=principal.user_id)
+    if row.project_id != request.path_params["project_id"]:
+        raise NotFound(f"No execution {tool_id!r}.", hint="See `GET /my/tools/history` for yours.")
+    _check_client(request, row)
+    if report.plan is not None and report.plan.tool_id != tool_id:
+        raise WrongForm("The plan is about another call.", hint="Report on the call that was asked about.")
+    if report.done:
+        # First the record: who is told that it was done can rely on it.
+        await parts.store.undos.record(
+            row,
+            report.request_id,
+            actor=f"user:{principal.user_id}",
+            undo_id=report.undo_id,
+            files=_files_of(report),
+        )
+    elif report.problem is not None:
+        actor = f"user:{principal.user_id}"
+        await parts.store.undos.record_failure(row, report.request_id, actor=actor, problem=report.problem)
+    Waiting.of(parts).tell(tool_id, report)
+    return Response(status_code=204)
+
+
+async def _ask(request: Request, body: UndoBody | None) -> tuple[ExecutionRow, UndoReport]:
+    """Ask the machine, and wait for what it says."""
+    parts, user_id = parts_of(request), principal_of(request).user_id
+    row = await parts.store.executions.get(request.path_params["tool_id"], user_id=user_id)
+    _check_can_be_asked(parts, row)
+    waiting, request_id = Waiting.of(parts), new_id("undoreq")
+    if waiting.is_under_way(row.id):
+        raise ConflictError(
+            "The machine is undoing this call right now.",
+            state="undoing",
+            hint="The feed says when it is done; or look again in a moment.",
+        )
+    answer = waiting.add(request_id, row.id, user_id)
+    try:
+        async with parts.until_closing("Look at the record before you try again."):
+            await parts.store.undos.ask(
+                row,
+                request_id,
+                actor=f"user:{user_id}",
+                plan=None if body is None else body.plan,
+                partial=body is not None and body.partial,
+                seconds=START_SECONDS,
+                # The machine knows its owner's rules, not those of the server.
+                keep_off=parts.machines.keep_off("read_file", *CHANGES_FILES),
+            )
+            try:
+                async with asyncio.timeout(WAIT_SECONDS):
+                    return row, await answer
+            except TimeoutError:
+                if waiting.is_under_way(row.id):
+                    return row, UndoReport(request_id=request_id, begun=True)
+                raise _no_answer(acts=body is not None) from None
+    finally:
+        waiting.drop(request_id)
+
+
+def _check_can_be_asked(parts: Parts, row: ExecutionRow) -> None:
+    if row.tool_name not in CHANGES_FILES:
+        raise _refused(row, f"A call of {row.tool_name} changes no files, so there is nothing to undo.")
+    if not row.status.ended:
+        raise _refused(row, "This call has not ended; what it changes is not known yet.", "Wait for it, or stop it.")
+    if row.client_id is None or row.started_at is None:
+        raise _refused(row, "This call never ran, so there is nothing to undo.")
+    here = parts.presence.declared(row.project_id)
+    if row.client_id in here:
+        return
+    known = "Only that machine knows what was there before."
+    if here:
+        message = f"This call ran on another machine than the one that is connected now. {known}"
+    else:
+        message = f"The machine this call ran on is not connected. {known}"
+    # It may have been an editor, and `byleave undo` knows nothing of what was done there.
+    hint = (
+        "Connect it again: `byleave connect` in its directory, or its folder opened in VS Code. Or undo it there: with "
+        "`byleave undo`; in VS Code, with Undo This Change in the list Changed by Agents."
+    )
+    raise ConflictError(message, state="disconnected", hint=hint)
+
+
+def _plan_of(row: ExecutionRow, report: UndoReport) -> UndoPlan:
+    """The plan a machine gave; what it said against one is a conflict."""
+    if report.problem is not None or report.plan is None:
+        raise _refused(row, report.problem or "The machine gave no plan.")
+    return report.plan
+
+
+def _as_may_be_read(machine: Machine, plan: UndoPlan) -> UndoPlan:
+    """The plan without the texts of what the rules deny reading, also from a client that does not know them."""
+    files = [
+        change
+        if (change.before is None and change.after is None) or not _denied(machine, change)
+        else change.model_copy(update={"before": None, "after": None, "note": NOT_READ})
+        for change in plan.files
+    ]
+    return plan.model_copy(update={"files": files})
+
+
+def _denied(machine: Machine, change: ShownChange) -> bool:
+    return machine.judge("read_file", {"path": change.path}).verdict.refused
+
+
+def _refused(row: ExecutionRow, message: str, hint: str | None = None) -> ConflictError:
+    return ConflictError(message, state=row.status.value, hint=hint)
+
+
+def _no_answer(*, acts: bool) -> Unavailable:
+    message = f"The machine did not answer within {WAIT_SECONDS:g} seconds."
+    if acts:
+        hint = "It may have undone it all the same, and is recorded when it says so; look again before you repeat it."
+    else:
+        hint = "Nothing was changed. Try again."
+    return Unavailable(message, hint=hint)
+
+
+def _files_of(report: UndoReport) -> int:
+    return report.plan.total_files if report.plan is not None and report.undo_id is not None else 0
+
+
+def _check_client(request: Request, row: ExecutionRow) -> None:
+    """Unlike with results, the header is needed; who got no request does not know its id, whatever the header says."""
+    client_id = request.headers.get("byleave-client")
+    if client_id is None or not IDENTIFIER.fullmatch(client_id):
+        raise WrongForm(
+            "The header Byleave-Client is missing, or is not a client's id.", hint="Say which client it is."
+        )
+    if client_id != row.client_id:
+        raise given_to_another(row)
+
+
+_ASKS = "The machine that ran the call is asked; it must be connected, or the answer is a 409 that says so."
+
+ROUTES = (
+    Route(
+        "GET",
+        "/my/tools/{tool_id}/undo",
+        undo_plan,
+        "What undoing a call would do",
+        f"{_ASKS} Nothing is changed. `plan` is the digest of what was shown.",
+        "tools",
+        CHAT_OR_APPROVE,
+        answer="UndoPlan",
+        errors=(404, 409, 429, 503),
+    ),
+    Route(
+        "POST",
+        "/my/tools/{tool_id}/undo",
+        undo,
+        "Undo what a call changed",
+        f"{_ASKS} It looks again, and acts only when its plan still has this digest and nothing changed since the "
+        "call; else 409, and nothing was changed. Safe to repeat: what is undone is not undone twice. Where it takes "
+        "long, `state` is `undoing`; asking again meanwhile is a 409 with that state.",
+        "tools",
+        APPROVE,
+        people_only=True,
+        body="UndoBody",
+        answer="UndoAnswer",
+        errors=(400, 404, 409, 413, 415, 429, 503),
+    ),
+    Route(
+        "POST",
+        "/my/projects/{project_id}/tools/{tool_id}/undo-report",
+        post_undo_report,
+        "Say what an undo would do, or did",
+        "What the client that was asked (`tool.undo_request`) answers. One that was carried out is recorded once, also "
+        "when nobody waits any more; repeats and latecomers are dropped silently.",
+        "tools",
+        EXECUTE,
+        body="UndoReport",
+        carries_file=True,
+        headers=(("Byleave-Client", "Which client reports; only the one that executed the call may."),),
+        status=204,
+        errors=(400, 404, 409, 413, 415, 503),
+    ),
+)

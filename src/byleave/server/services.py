@@ -1,0 +1,211 @@
+"""The parts a running server is made of, opened in order and closed in reverse.
+
+Everything a route needs hangs here; nothing is global, so that two servers can live in one process. Without the
+`agents` extra there is no worker, and a chat message is answered with how to install one.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+import structlog
+
+from byleave import telemetry
+from byleave.agents.worker import RunWorker
+from byleave.bus import Bus, MemoryBus, Presence
+from byleave.calls.approvals import ApprovalManager
+from byleave.calls.executor import ToolExecutor
+from byleave.calls.machines import Machines
+from byleave.calls.observer import Observer
+from byleave.gate import DEFAULT_COMMANDS, Gate, GateRules, Policy, PolicyError, parse_policy
+from byleave.policy_files import organisation_text
+from byleave.protocol.chat import AgentInfo
+from byleave.protocol.errors import ConfigurationError
+from byleave.protocol.policies import PolicyText
+from byleave.server.auth.keys import SharedSecret
+from byleave.server.auth.links import SignIn
+from byleave.server.auth.secret import seal_keys, server_secret
+from byleave.server.auth.sessions import PageSessions
+from byleave.server.auth.tokens import TokenVerifier, session_verifier
+from byleave.settings import ServerSettings
+from byleave.store import Store
+from byleave.store.database import Hint
+
+from .attendance import Attendance
+from .feed import StreamManager
+from .page_files import PageFiles
+from .refusals import Unavailable
+
+if find_spec("pydantic_ai") is None:  # installed without the `agents` extra
+    RunWorker = None  # type: ignore[assignment,misc] - a name that may be missing is looked at before use
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Worker(Protocol):
+    """What works on runs."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def agents(self, project_id: str) -> list[AgentInfo]:
+        """Those that work on a project's messages."""
+        ...
+
+
+class OnDemand(Protocol):
+    """A part that is opened when it is first asked for."""
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """An open server."""
+
+    settings: ServerSettings
+    store: Store
+    bus: Bus
+    presence: Presence
+    executor: ToolExecutor
+    approvals: ApprovalManager
+    streams: StreamManager
+    verifier: TokenVerifier
+    sessions: PageSessions
+    worker: Worker | None
+    machines: Machines
+    attendance: Attendance
+    signing: SharedSecret
+    """Signs what this server issues itself, and proves that it is this server."""
+    own_rules: tuple[PolicyText, ...] = ()
+    """The server's own layers, as they were written when it started."""
+    page: PageFiles = field(default_factory=PageFiles)
+    sign_in: SignIn = field(default_factory=SignIn)
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the server is asked to stop: whoever only waits answers at once."""
+
+    waiting: set[asyncio.Timeout] = field(default_factory=set[asyncio.Timeout])
+    observer: Observer | None = None
+    """Only while telemetry is on."""
+    on_demand: dict[str, OnDemand] = field(default_factory=dict[str, OnDemand])
+    """Parts that were opened when they were first asked for, by name."""
+
+    def begin_closing(self) -> None:
+        """End what would never end by itself: streams, and requests that wait."""
+        self.closing.set()
+        while self.waiting:
+            self.waiting.pop().reschedule(0)
+        self.attendance.close()
+        self.streams.close()
+
+    @contextlib.asynccontextmanager
+    async def until_closing(self, hint: str) -> AsyncGenerator[None]:
+        """What waits in here is Unavailable once the server is asked to stop. Costs no task: it is the hot path."""
+        if self.closing.is_set():
+            raise Unavailable("The server is shutting down.", hint=hint)
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self.waiting.add(limit)
+                try:
+                    yield
+                finally:
+                    self.waiting.discard(limit)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise Unavailable("The server is shutting down.", hint=hint) from None
+
+    async def close(self) -> None:
+        self.begin_closing()
+        await self.attendance.wait_closed()
+        for part in self.on_demand.values():
+            await part.close()
+        if self.worker is not None:
+            await self.worker.stop()
+        await self.executor.stop()
+        if self.observer is not None:
+            await self.observer.stop()
+        await self.store.close()
+
+
+async def open_parts(settings: ServerSettings) -> Parts:
+    """Open everything the settings name; what is wrong with them is a ConfigurationError."""
+    verifier, cookies = TokenVerifier.of(settings), session_verifier(settings)
+    own_rules = _own_rules(settings)
+    gate = _gate(settings, own_rules)
+    bus, presence = MemoryBus(), Presence()
+    observer: Observer | None = None
+
+    def tell(hint: Hint) -> None:
+        bus.publish(hint.topic, hint.fact)
+        if observer is not None:
+            observer.told(hint)
+
+    store = await Store.open(settings, seal_keys=seal_keys(settings), on_commit=tell)
+    async with contextlib.AsyncExitStack() as undo:
+        undo.push_async_callback(store.close)
+        executor = ToolExecutor(store, bus, presence, gate, settings)
+        await executor.start()
+        undo.push_async_callback(executor.stop)
+        if telemetry.on():
+            observer = Observer(store, presence)
+            observer.start()
+            undo.push_async_callback(observer.stop)
+        worker = await _start_worker(store, bus, executor, settings)
+        undo.pop_all()
+    streams = StreamManager(store, bus, presence, executor, settings)
+    log.info("server opened", agent=worker is not None)
+    return Parts(
+        settings=settings,
+        store=store,
+        bus=bus,
+        presence=presence,
+        executor=executor,
+        approvals=ApprovalManager(store, bus, presence),
+        streams=streams,
+        verifier=verifier,
+        sessions=PageSessions(cookies, store, streams),
+        worker=worker,
+        machines=Machines(store, bus, presence, gate),
+        attendance=Attendance(store, presence),
+        signing=SharedSecret(server_secret(settings)),
+        own_rules=own_rules,
+        observer=observer,
+    )
+
+
+def _own_rules(settings: ServerSettings) -> tuple[PolicyText, ...]:
+    """The organisation's policy, read once."""
+    if settings.policy is None:
+        return ()
+    try:
+        return (organisation_text(settings.policy),)
+    except PolicyError as error:
+        raise ConfigurationError(error.message, hint=error.hint) from None
+
+
+def _gate(settings: ServerSettings, own_rules: tuple[PolicyText, ...]) -> Gate:
+    """The server's own rules: the operator's list of commands, and the organisation's policy."""
+    allowed = DEFAULT_COMMANDS if settings.allowed_commands is None else frozenset(settings.allowed_commands)
+    try:
+        layers = [parse_policy(text.text, text.layer, source=text.source) for text in own_rules]
+    except PolicyError as error:
+        raise ConfigurationError(error.message, hint=error.hint) from None
+    for layer in layers:
+        log.info("organisation's rules", source=layer.source, rules=len(layer.rules))
+    gate = Gate(GateRules(allowed_commands=allowed, policy=Policy(layers)))
+    gate.commands.check()  # once, and loudly, before anybody relies on it
+    return gate
+
+
+async def _start_worker(*parts: Any) -> Worker | None:
+    if RunWorker is None:
+        return None
+    worker: Worker = RunWorker(*parts)
+    await worker.start()
+    return worker

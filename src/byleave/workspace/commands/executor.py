@@ -1,0 +1,352 @@
+"""execute_command: one gated argv, run in the workspace's sandbox, without a shell.
+
+`CommandExecutor` finds the program in fixed directories, adds the options that keep git and zip from running or reading
+what they should not, starts it in the sandbox, and gives back bounded output. Exit codes are the command's own; one
+that a signal ended has 128 + the signal's number; None means that we ended it. What the owner's rules deny is covered
+(`floor`), and where that cannot be done nothing runs. From a command that nobody was asked about, files with secrets
+are hidden (`operands`), and what something executes or trusts is kept as it is (`trusted`). Beyond that it never
+decides whether a command may run.
+"""
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from byleave.gate import CommandValidator
+from byleave.gate.commands.scripts import changes_what_it_runs
+from byleave.policy_files import PROJECT_POLICY
+from byleave.protocol.errors import (
+    ByleaveError,
+    ExecutionCancelled,
+    ExecutionTimeout,
+    MachineError,
+    RefusedError,
+    ToolFailure,
+)
+from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
+from byleave.settings import ClientSettings
+from byleave.workspace.paths import PathValidator, visible
+from byleave.workspace.sandbox.bound_files import HeldFiles, Holding, drifted
+from byleave.workspace.sandbox.denied_paths import Floor
+from byleave.workspace.sandbox.git_words import subcommand_at
+from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
+from byleave.workspace.sandbox.protection import only_reads, starts_nothing
+from byleave.workspace.sandbox.sandbox import Isolation, Launch, Sandbox
+from byleave.workspace.sandbox.trusted import TrustedFiles
+from byleave.workspace.stopping import outlast
+
+from .operands import check_operands, is_low, to_leave_out, without_links
+from .output import OnOutput, OutputKeeper
+from .processes import Ended, run_process
+from .programs import find_program
+
+# A bare repository among the files brings a configuration of its own, which can name programs: only a named one counts.
+_GIT_SAFETY = (
+    *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
+    *("-c", "safe.bareRepository=explicit", "--no-pager"),
+)
+_GIT_SHOWS_DIFFS = frozenset({"diff", "log", "show"})
+_NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
+# Nobody but its owner can remove it, so that git would fail each time.
+_NOT_OURS = ("--exclude=/.byleave",)
+_MAX_TOLD = 10
+_LIST_SECONDS = 30
+_MOST_COMPARED = 16 * 1024**2
+_RULES_HELD = frozenset({".", os.path.dirname(PROJECT_POLICY)})
+"""Where one of these is read-only the project's rules are."""
+
+
+class Unfinished(MachineError):
+    """A command that did not come to its own end, with what it had printed until then."""
+
+    def __init__(self, message: str, *, partial: ExecuteCommandResult | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.partial = partial
+
+
+class CommandTimeout(Unfinished, ExecutionTimeout):
+    """It ran out of time."""
+
+
+class CommandStopped(Unfinished, ExecutionCancelled):
+    """It was called off. A cancelled call raises CancelledError all the same, with this as the cause."""
+
+
+def unfinished(error: BaseException | None) -> Unfinished | None:
+    """The command that a timeout or a cancellation ended; None where there was none."""
+    while error is not None and not isinstance(error, Unfinished):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def safe_arguments(command: str, args: list[str]) -> list[str]:
+    """The arguments with what keeps a command from running or reading more than it says."""
+    if command == "git":
+        return [*_GIT_SAFETY, *_tame(args)]
+    if command == "zip":
+        return ["-y", *args]  # store links as links; following them packs what lies outside
+    return without_links(command, args) if command in ("grep", "diff") else args
+
+
+def _tame(args: list[str]) -> list[str]:
+    """Put what keeps a subcommand tame right after it."""
+    position = subcommand_at(args)
+    subcommand = args[position] if position < len(args) else ""
+    more = _NO_PROGRAMS if subcommand in _GIT_SHOWS_DIFFS else _NOT_OURS if subcommand == "clean" else ()
+    return [*args[: position + 1], *more, *args[position + 1 :]]
+
+
+class CommandExecutor:
+    """Runs commands of one workspace."""
+
+    def __init__(
+        self,
+        root: Path,
+        sandbox: Sandbox,
+        settings: ClientSettings,
+        paths: PathValidator | None = None,
+        held: HeldFiles | None = None,
+        floor: Floor | None = None,
+    ) -> None:
+        self._paths = paths
+        self._floor = floor
+        self._held = held
+        self._root = root
+        self._sandbox = sandbox
+        self._settings = settings
+        self._idle = settings.command_idle_seconds
+
+    async def run(
+        self,
+        params: ExecuteCommandParams,
+        *,
+        network: bool = False,
+        on_output: OnOutput | None = None,
+        bound: Mapping[str, str] | None = None,
+        until: float | None = None,
+        asked: bool = True,
+    ) -> ExecuteCommandResult:
+        """Run it to its end. Raises CommandTimeout (with the output so far) when time is up; when it is cancelled,
+        CancelledError with a CommandStopped as its cause.
+
+        `bound`: run only while these files have this content (SHA-256, or `missing`); else DriftedError.
+        `asked`: whether a person was asked about this very call; what is LOW is never asked about.
+        `until`: not started after it (seconds since 1970).
+        """
+        if "\x00" in params.command or any("\x00" in argument for argument in params.args):
+            raise ToolFailure("An argument holds a NUL character, which no program can be given.")
+        if self._paths is not None:
+            await asyncio.to_thread(check_operands, self._paths, params.command, params.args)
+        argv = [find_program(params.command, self._root), *safe_arguments(params.command, params.args)]
+        keeper = OutputKeeper(self._settings.max_output_bytes, on_output)
+        seconds = min(params.timeout, self._settings.command_timeout_seconds)
+        masked = await self._denied()
+        kept, withheld = await self._withhold(params, argv, asked=asked)
+        began = time.monotonic()
+        launching = partial(self._sandbox.launch, argv, network=network, masked=masked, withheld=withheld)
+        told: list[str] = []
+        try:
+            async with self._hold(params, bound) as holding:
+                with launching(pins=holding.pins if holding else ()) as launch:
+                    self._check_covered(launch, masked, argv)
+                    _check_left_out(launch, withheld)
+                    if kept is not None:
+                        await asyncio.to_thread(kept.keep, launch.isolation.protected)
+                    start = partial(_run_to_its_end, launch, keeper, seconds, self._idle, until)
+                    ended = await (start() if holding is None else _run_held(launch, start, holding))
+        finally:
+            if kept is not None:
+                told = await outlast(asyncio.get_running_loop().run_in_executor(None, kept.put_back))
+        result = _result(params.command, ended, keeper, launch, time.monotonic() - began)
+        result = result.model_copy(update={"warnings": [*result.warnings, *_left_out(launch), *told]})
+        if not starts_nothing(argv):
+            result = result.model_copy(update={"warnings": [*result.warnings, *await self._new_denied(masked)]})
+        if ended.stopped:
+            raise asyncio.CancelledError from CommandStopped(f"{params.command} was stopped.", partial=result)
+        if ended.idle:
+            raise CommandTimeout(
+                f"{params.command} printed nothing for {self._idle} s and was ended.",
+                partial=result,
+                hint="BYLEAVE_COMMAND_IDLE_SECONDS says how long it may be quiet.",
+            )
+        if ended.timed_out:
+            raise CommandTimeout(
+                f"{params.command} ran longer than {seconds} s and was ended.",
+                partial=result,
+                hint=_more_time(params.timeout, seconds),
+            )
+        return result
+
+    async def _denied(self) -> list[str]:
+        """What the rules deny to commands and is there."""
+        if self._floor is None or self._paths is None:
+            return []
+        return await asyncio.to_thread(self._floor.masked, self._paths)
+
+    def _check_covered(self, launch: Launch, masked: Sequence[str], argv: list[str]) -> None:
+        """What is denied must be covered, and the project's rules out of reach, or nothing runs: a sandbox may be too
+        weak for it, or there is none."""
+        for path in masked:
+            if path not in launch.isolation.masked and os.path.lexists(self._root / path):
+                raise RefusedError(
+                    f"{visible(path)!r} is denied by this machine's rules, and here nothing keeps a command from it; "
+                    "nothing was run.",
+                    hint="install bubblewrap (`byleave doctor` says what is missing), or use the file tools",
+                )
+        # What it leaves there would be the rules from the next start on. Without any there is nothing to loosen.
+        held = starts_nothing(argv) or not _RULES_HELD.isdisjoint(launch.isolation.protected)
+        if not held and os.path.lexists(self._root / PROJECT_POLICY):
+            raise RefusedError(
+                f"Here nothing keeps a command from the rules in {PROJECT_POLICY!r}, so nothing was run.",
+                hint="install bubblewrap (`byleave doctor` says what is missing), or move them into your own rules",
+            )
+
+    async def _new_denied(self, before: Sequence[str]) -> list[str]:
+        """What a command made where the rules deny everything: nothing was there to be covered."""
+        try:
+            made = [path for path in await outlast(asyncio.ensure_future(self._denied())) if path not in before]
+        except RefusedError as error:
+            return [f"Whether it made something that is denied could not be looked at. {error.message}"]
+        told = [f"It made {visible(path)!r}, which this machine's rules deny; look at it." for path in made[:_MAX_TOLD]]
+        return told if len(made) <= _MAX_TOLD else [*told, f"It made {len(made) - _MAX_TOLD} more that are denied."]
+
+    async def _withhold(
+        self, params: ExecuteCommandParams, argv: list[str], *, asked: bool
+    ) -> tuple[TrustedFiles | None, Withheld]:
+        """What a command that nobody was asked about may not read or change."""
+        is_git = params.command == "git"
+        call = (str(self._root), params.command, params.args)
+        low = is_low(*call)
+        if asked and not low:
+            return None, NOTHING_WITHHELD
+        secrets = await asyncio.to_thread(to_leave_out, *call, low=low)
+        if secrets and is_git:
+            secrets = await self._not_in_the_repository(argv[0], secrets)
+        if low or self._paths is None or only_reads(argv):
+            return None, Withheld(secrets, emptied=low)
+        kept = await asyncio.to_thread(TrustedFiles, self._paths, is_git=is_git)
+        return kept, Withheld(secrets, sealed=kept.sealed)
+
+    async def _not_in_the_repository(self, git: str, paths: Sequence[str]) -> tuple[str, ...]:
+        """Those of the files that git does not hold with just this content: hiding the others would hide nothing."""
+        keeper = OutputKeeper(self._settings.max_output_bytes, None)
+        argv = [git, *_GIT_SAFETY, "ls-files", "-s", "-z", "--", *paths]
+        with self._sandbox.launch(argv) as launch:
+            ended = await run_process(launch, keeper, seconds=_LIST_SECONDS, idle_seconds=self._idle)
+        if ended.exit_code != 0:
+            return tuple(paths)
+        listed = [entry.partition("\t") for entry in keeper.captured().stdout.split("\0") if entry]
+        staged = {path: info.split()[1] for info, _, path in listed}
+        return tuple([path for path in paths if path not in staged or self._blob(path, staged[path]) != staged[path]])
+
+    def _blob(self, path: str, like: str) -> str | None:
+        """The name git gives a file's content; None where it cannot be told."""
+        with suppress(OSError, ByleaveError):
+            with open(self._root / path, "rb") as file:
+                content = file.read(_MOST_COMPARED)
+            header = f"blob {len(content)}\0".encode()
+            return hashlib.new("sha1" if len(like) == 40 else "sha256", header + content).hexdigest()
+        return None
+
+    @asynccontextmanager
+    async def _hold(
+        self, params: ExecuteCommandParams, bound: Mapping[str, str] | None
+    ) -> AsyncGenerator[Holding | None]:
+        """Watch over the files the command is bound to."""
+        if not bound:
+            yield None
+            return
+        if self._held is None:
+            raise ToolFailure("What this command would run cannot be checked here; nothing was run.")
+        understood = CommandValidator(frozenset({params.command})).judge(params.command, params.args).understood
+        watch = not changes_what_it_runs(params.command, params.args, understood)
+        async with self._held.hold(bound, watch=watch) as holding:
+            yield holding
+
+
+def _check_left_out(launch: Launch, withheld: Withheld) -> None:
+    """Secrets must be hidden, or nothing runs: a sandbox may be too weak for it."""
+    bare = [path for path in withheld.secrets if path not in launch.isolation.left_out]
+    if bare:
+        raise RefusedError(
+            f"{visible(bare[0])!r} usually holds secrets, and here nothing keeps a command from it; nothing was run.",
+            hint="name other files or a smaller directory, or use search_files, which leaves such files out",
+        )
+
+
+def _left_out(launch: Launch) -> list[str]:
+    """What the command could not read, in words."""
+    paths = [repr(visible(path)) for path in launch.isolation.left_out]
+    if not paths:
+        return []
+    more = f" and {len(paths) - _MAX_TOLD} more" if len(paths) > _MAX_TOLD else ""
+    return [
+        f"Left out, because they usually hold secrets and nobody was asked: {', '.join(paths[:_MAX_TOLD])}{more}. "
+        "A call that names such a file is asked about."
+    ]
+
+
+def _more_time(asked: float, given: float) -> str:
+    if given < asked:
+        return "BYLEAVE_COMMAND_TIMEOUT_SECONDS says how long a command may take on this machine."
+    return "Give it more time with 'timeout' (at most 300), or less to do."
+
+
+async def _run_to_its_end(
+    launch: Launch, keeper: OutputKeeper, seconds: float, idle_seconds: float | None, until: float | None
+) -> Ended:
+    """Run it; one that is cancelled has ended too, and what it printed is kept."""
+    try:
+        return await run_process(launch, keeper, seconds=seconds, idle_seconds=idle_seconds, until=until)
+    except asyncio.CancelledError:
+        return Ended(None, timed_out=False, stopped=True)
+
+
+async def _run_held(launch: Launch, run: Callable[[], Coroutine[Any, Any, Ended]], holding: Holding) -> Ended:
+    """Run it while the watch stands: at a change it is ended, and what it said is withheld."""
+    holding.covered = launch.covered
+    holding.check()
+    work = asyncio.get_running_loop().create_task(run())
+    holding.begin(work.cancel)
+    task = asyncio.current_task()
+    try:
+        ended = await work
+    except (asyncio.CancelledError, ToolFailure) as error:
+        if not holding.changed() or (task is not None and task.cancelling()):
+            raise
+        # Ended by us, or the sandbox itself stumbled over the change.
+        raise drifted(holding.drifted or "", "it was ended while it started") from error
+    if holding.changed():
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
+        raise drifted(holding.drifted or "", "it was ended while it started")
+    return ended
+
+
+def _result(command: str, ended: Ended, keeper: OutputKeeper, launch: Launch, seconds: float) -> ExecuteCommandResult:
+    captured = keeper.captured()
+    isolation: Isolation = launch.isolation
+    if launch.created:
+        isolation = isolation.model_copy(update={"created": tuple(launch.created)})
+    error = None
+    if ended.stopped:
+        error = f"{command} was stopped before its end."
+    elif ended.timed_out:
+        error = f"{command} was ended because its time was up."
+    # Whatever its exit code: what it means only the command knows. grep's 1 says that nothing was found.
+    return ExecuteCommandResult(
+        success=error is None,
+        error=error,
+        stdout=captured.stdout,
+        stderr=captured.stderr,
+        exit_code=ended.exit_code,
+        execution_time=round(seconds, 3),
+        truncated=captured.truncated,
+        isolation=isolation.to_json(),
+    )

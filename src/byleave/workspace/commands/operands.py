@@ -1,0 +1,153 @@
+"""What the file system adds to a reading command that the gate let pass by its spelling alone.
+
+The gate cannot see links. Here, before a reading command starts, each name it was given is resolved as the file tools
+resolve theirs, as the gate read it: a link out of the workspace is refused to all; to those that show content also a
+link that hides a secret's own name, and a pipe or device that would never end. `to_leave_out` finds the files with
+secrets that the sandbox hides from a command nobody was asked about, so that no spelling of its arguments opens them.
+The sandbox still holds what is swapped later.
+"""
+
+import errno
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator
+
+from byleave.gate import CommandValidator, check_path
+from byleave.gate.commands.options import Unreadable, read
+from byleave.gate.commands.table_files import load_tables
+from byleave.gate.commands.tables import Kind
+from byleave.gate.commands.validator import ALIASES
+from byleave.gate.policy.breadth import breadth
+from byleave.protocol.errors import PathValidationError, ToolFailure
+from byleave.protocol.verdicts import VerdictLevel
+from byleave.workspace.files.executor import refuse_odd_kind
+from byleave.workspace.files.link_checks import refuse_hidden_secret
+from byleave.workspace.paths import PathValidator, path_error
+from byleave.workspace.sandbox.named_files import find, secrets
+
+_SHOW_CONTENT = frozenset({"cat", "head", "tail", "wc", "grep", "date", "sed", "sort", "diff", "cut", "uniq", "tree"})
+_LIST_NAMES = frozenset({"ls", "find", "stat", "file", "du"})
+_NOT_NAMES = frozenset(
+    {Kind.PATTERN, Kind.TEXT, Kind.NUMBER, Kind.WORD, Kind.GLOB, Kind.DATE, Kind.DATE_FORMAT, Kind.SED_SCRIPT}
+)
+_LEADS_OUT = frozenset({errno.EXDEV, errno.ELOOP})
+_OPEN_DIRECTORIES = frozenset({"grep", "diff"})
+"""Of the commands that can be LOW, those that open what lies in a directory."""
+MAX_LEFT_OUT = 200
+"""Each costs the start of a command about half a millisecond."""
+_GIVE_PATTERN = frozenset({"-e", "-f", "--regexp", "--file"})
+
+
+def check_operands(paths: PathValidator, command: str, args: list[str]) -> None:
+    """Refuse names behind which the file system has something else than their spelling says."""
+    if command not in _SHOW_CONTENT and command not in _LIST_NAMES:
+        return
+    for name, of_option in dict.fromkeys(_names(command, args)):
+        # The value of an option is opened even by a command that only lists, such as find -samefile.
+        _check(paths, name, opened=of_option or command in _SHOW_CONTENT)
+
+
+def _names(command: str, args: list[str]) -> Iterator[tuple[str, bool]]:
+    """What of the arguments could be a name, as the gate reads them; True for the value of an option."""
+    validator = CommandValidator(frozenset({command}))
+    table, understood = validator.tables[command], validator.judge(command, args).understood
+    if understood is None:  # unreadable, and so refused; were it not, every word counts
+        yield from ((arg, True) for arg in args)
+        return
+    for spelled, value in understood["options"]:
+        option = table.options.get(spelled)
+        if value and (option is None or option.kind not in _NOT_NAMES):
+            yield value, True
+    said = {spelled for spelled, _ in understood["options"]}
+    kinds = table.operands if table.first_given_by.isdisjoint(said) else table.operands[1:]
+    for index, operand in enumerate(understood["operands"]):
+        if not (index < len(kinds) and kinds[index] in _NOT_NAMES):
+            yield operand, False
+
+
+def _check(paths: PathValidator, name: str, *, opened: bool) -> None:
+    if not name or check_path(name, workspace=str(paths.root)).refusal is not None:
+        return  # not a name of ours: a pattern, or something the gate has judged
+    try:
+        relative = paths.relative(name)
+        fd = paths.open_raw(relative, os.O_PATH)
+    except PathValidationError:
+        return
+    except OSError as error:
+        if error.errno in _LEADS_OUT:
+            raise path_error(name, error) from error
+        return  # nothing of that name: the command says so itself
+    try:
+        info = os.fstat(fd)
+        if opened and not stat.S_ISDIR(info.st_mode):
+            refuse_odd_kind(info, name)
+        if opened:
+            refuse_hidden_secret(relative, paths.real_path(fd))
+    except OSError as error:
+        raise ToolFailure(f"{name!r} could not be looked at: {error.strerror}.") from error
+    finally:
+        os.close(fd)
+
+
+def is_low(root: str, command: str, args: list[str]) -> bool:
+    """Whether the tables know a command to be harmless, so that nobody is asked about it."""
+    findings = CommandValidator(frozenset({command})).judge(command, args, root).findings
+    return all(finding.level is VerdictLevel.LOW for finding in findings)
+
+
+def to_leave_out(root: str, command: str, args: list[str], *, low: bool) -> tuple[str, ...]:
+    """Files with secrets that a command which nobody was asked about may not read.
+
+    Programs that run code are left alone: what they open was decided with the code. A LOW command has only what lies in
+    directories left to find: what it names was judged by its name.
+    """
+    if ALIASES.get(command, command) in breadth().runners or (low and command not in _OPEN_DIRECTORIES):
+        return ()
+    tops = _directories(root, command, args) if low else ["."]
+    return _few(find(root, tops, secrets()))
+
+
+def _directories(root: str, command: str, args: list[str]) -> list[str]:
+    """Every argument that is a directory, whatever it is there for: which options walk it does not matter."""
+    words = {piece for arg in args for piece in (arg, arg.partition("=")[2]) if piece and "\0" not in piece}
+    tops = [word for word in sorted(words) if os.path.isdir(os.path.join(root, word))]
+    if command == "grep":
+        reading = read(load_tables()["grep"], args)
+        by_option = any(said.option.name in _GIVE_PATTERN for said in reading.said)
+        if not (reading.operands if by_option else reading.operands[1:]):
+            tops.append(".")
+    return tops
+
+
+def _few(paths: list[str]) -> tuple[str, ...]:
+    """As few covers as can be laid: of directories with many such files the fullest are left out whole."""
+    while len(paths) > MAX_LEFT_OUT:
+        counted = Counter(path.rpartition("/")[0] for path in paths)
+        counted.pop("", None)
+        fullest, count = max(counted.items(), key=lambda item: item[1], default=("", 0))
+        if count < 2:
+            raise ToolFailure(
+                f"There are {len(paths)} files here that usually hold secrets, too many to leave out; nothing was run.",
+                hint="Name a smaller directory.",
+            )
+        paths = sorted({fullest, *(path for path in paths if not path.startswith(f"{fullest}/"))})
+    return tuple(paths)
+
+
+def without_links(command: str, args: list[str]) -> list[str]:
+    """The arguments of grep or diff so that it follows no link it meets in a directory."""
+    if command == "diff":
+        return ["--no-dereference", *args]
+    try:
+        reading = read(load_tables()["grep"], args)
+    except Unreadable:
+        return args
+    changed = list(args)
+    for said in reading.said:
+        if said.option.name == "-R":
+            # Flags stand before a value in their cluster, so the first such letter is one.
+            changed[said.at] = changed[said.at].replace("R", "r", 1)
+        elif said.option.name == "--dereference-recursive":
+            changed[said.at] = "-r"
+    return changed

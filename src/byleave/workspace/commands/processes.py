@@ -1,0 +1,340 @@
+"""Starting one process, draining its output, and ending everything it started.
+
+A `Launch` goes in; output comes out through a keeper; the exit code is None when we ended it. Whatever happens (time
+is up, the task is cancelled) no process of the command is left when `run_process` returns: with a namespace its first
+process is killed and waited for, without one the process group is, and then all that carry the launch's mark. The end
+of a process is told by its descriptor, not by its pipes: a child that keeps them open holds nothing up.
+"""
+
+import asyncio
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import IO
+
+from byleave.protocol.errors import ToolFailure
+from byleave.workspace.sandbox.limits import inner_process, parent_of
+from byleave.workspace.sandbox.sandbox import Launch
+from byleave.workspace.stopping import refuse_late
+
+from .output import OutputKeeper, StreamName
+
+_CHUNK = 32768  # with what waited for its last byte still within one OutputChunk
+_GATHERED = 1 << 20
+_GATHERING_SECONDS = 0.015
+_DRAIN_SECONDS = 2.0
+_DEATH_SECONDS = 10.0
+_SWEEPS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a process ended. `exit_code` is 128 + n when signal n ended it, None when we did."""
+
+    exit_code: int | None
+    timed_out: bool
+    idle: bool = False
+    """Ended because it said nothing for too long, though its time was not up."""
+    stopped: bool = False
+    """Ended because the call was cancelled."""
+
+
+async def run_process(
+    launch: Launch,
+    keeper: OutputKeeper,
+    *,
+    seconds: float,
+    idle_seconds: float | None = None,
+    until: float | None = None,
+) -> Ended:
+    """Run to the end, until the time is up, until it has said nothing for too long, or to cancellation.
+
+    `until`: not started after it (seconds since 1970).
+    """
+    refuse_late(until)
+    process = _start(launch)
+    tree = _Tree(process, launch)
+    quiet = _Quiet(idle_seconds)
+    drains = [_Drain(pipe, name, keeper, quiet) for pipe, name in _pipes(process)]
+    timed_out = False
+    try:
+        try:
+            async with asyncio.timeout(seconds), quiet.watched():
+                await tree.exited.wait()
+        except TimeoutError:
+            timed_out = True
+    finally:
+        # Also after a normal end: what the command left running in the background ends with it.
+        await _finish(tree, drains)
+    if timed_out:
+        return Ended(None, timed_out, idle=quiet.over)
+    if not tree.started:
+        said = keeper.captured().stderr.strip()[:300]
+        raise ToolFailure(f"The sandbox could not start the command: {tree.refused or said or 'it gave no reason'}.")
+    code = process.returncode
+    return Ended(128 - code if code < 0 else code, timed_out=False)
+
+
+def _start(launch: Launch) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            launch.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env=launch.env,
+            cwd=launch.cwd,
+            pass_fds=launch.pass_fds,
+            user=launch.uid,
+            group=launch.gid,
+            extra_groups=None if launch.uid is None else [],
+            start_new_session=True,
+        )
+    except OSError as error:
+        if error.errno == errno.E2BIG:
+            raise ToolFailure("The arguments are too long for this machine.") from error
+        raise ToolFailure(f"The command could not be started: {error.strerror}.") from error
+
+
+def _pipes(process: subprocess.Popen[bytes]) -> tuple[tuple[IO[bytes], StreamName], tuple[IO[bytes], StreamName]]:
+    assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - both were asked for
+    return (process.stdout, "stdout"), (process.stderr, "stderr")
+
+
+class _Quiet:
+    """How long a command has said nothing."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._timer: asyncio.Timeout | None = None
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncGenerator[None]:
+        """Raises TimeoutError in the block when it has been quiet for too long."""
+        async with asyncio.timeout(self._seconds) as self._timer:
+            yield
+
+    @property
+    def over(self) -> bool:
+        return self._timer is not None and self._timer.expired()
+
+    def broken(self) -> None:
+        """It said something."""
+        if self._seconds is not None and self._timer is not None and not self._timer.expired():
+            self._timer.reschedule(asyncio.get_running_loop().time() + self._seconds)
+
+
+class _Drain:
+    """Reads one pipe as data comes, so that the command never waits for us.
+
+    Where the keeper is in no hurry, a little at a time gathers in the pipe: to wake up for each line of a search costs
+    more than to read it, and takes the processor from the program that writes.
+    """
+
+    def __init__(self, pipe: IO[bytes], name: StreamName, keeper: OutputKeeper, quiet: _Quiet) -> None:
+        self._pipe = pipe
+        self._name: StreamName = name
+        self._keeper = keeper
+        self._quiet = quiet
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        self._hurries = not keeper.gathers
+        self.ended = asyncio.Event()
+        os.set_blocking(pipe.fileno(), False)
+        if keeper.gathers:
+            with suppress(OSError):  # then the command waits for us a little more often
+                fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _GATHERED)
+        self._loop.add_reader(pipe.fileno(), self._read)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._pipe.fileno(), _CHUNK)
+        except BlockingIOError:
+            return
+        if not data:
+            self.close()
+            return
+        self._quiet.broken()
+        if not self._hurries and len(data) < _CHUNK:
+            self._loop.remove_reader(self._pipe.fileno())
+            self._pause = self._loop.call_later(_GATHERING_SECONDS, self._go_on)
+        self._keeper.feed(self._name, data)
+
+    def _go_on(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._pipe.fileno(), self._read)
+
+    def hurry(self) -> None:
+        """Nothing more is to come but what is there: wait for no more of it."""
+        self._hurries = True
+        if self._pause is not None:
+            self._pause.cancel()
+            self._go_on()
+
+    def close(self) -> None:
+        if not self.ended.is_set():
+            if self._pause is not None:
+                self._pause.cancel()
+            self._loop.remove_reader(self._pipe.fileno())
+            self._pipe.close()
+            self.ended.set()
+            self._keeper.feed(self._name, b"", final=True)
+
+
+async def _finish(tree: "_Tree", drains: list[_Drain]) -> None:
+    """End the tree and collect the output, even when cancelled meanwhile; what had ended before that has ended."""
+    had_ended = tree.exited.is_set()
+    work = asyncio.ensure_future(_end(tree, drains))
+    cancelled = False
+    while not work.done():
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            cancelled = True
+    work.result()
+    if cancelled and not had_ended:
+        raise asyncio.CancelledError
+
+
+async def _end(tree: "_Tree", drains: list[_Drain]) -> None:
+    try:
+        await tree.end()
+        for drain in drains:
+            drain.hurry()
+        # Everyone who held a pipe is dead, so both ends come at once; the bound is for what we do not foresee.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                for drain in drains:
+                    await drain.ended.wait()
+    finally:
+        for drain in drains:
+            drain.close()
+
+
+class _Tree:
+    """All processes of one command."""
+
+    def __init__(self, process: subprocess.Popen[bytes], launch: Launch) -> None:
+        self._process = process
+        self._launch = launch
+        self._told = ""
+        self._inner: int | None = None
+        self._may_kill_inner = False
+        self.refused = ""
+        """Why the command was not let go."""
+        self.exited = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        _first_to_go(process.pid)
+        # Nobody else waits for our child, so its number is its own until we do.
+        self._main = os.pidfd_open(process.pid)
+        self._loop.add_reader(self._main, self._has_exited)
+        if launch.status_fd is not None:
+            os.set_blocking(launch.status_fd, False)
+            self._loop.add_reader(launch.status_fd, self._listen)
+
+    @property
+    def started(self) -> bool:
+        """Whether the sandbox came as far as the command, and told how it ended."""
+        return self._launch.status_fd is None or '"exit-code"' in self._told
+
+    def _has_exited(self) -> None:
+        self._loop.remove_reader(self._main)
+        self.exited.set()
+
+    def _listen(self) -> None:
+        """Read what the sandbox reports. Its first process is held by descriptor at once, before it can be gone."""
+        if self._launch.status_fd is None:
+            return
+        with suppress(BlockingIOError):
+            self._told += os.read(self._launch.status_fd, _CHUNK).decode("ascii", "replace")
+        pid = inner_process(self._told)
+        if pid is not None and self._inner is None:
+            with suppress(ProcessLookupError):
+                self._inner = os.pidfd_open(pid)
+                # Once its parent is gone the number alone no longer proves whose process it is.
+                self._may_kill_inner = parent_of(pid) == self._process.pid
+                if self._may_kill_inner:
+                    _first_to_go(pid)
+                self._begin(pid)
+
+    def _begin(self, pid: int) -> None:
+        """Let a command go that waits for its limits, or end it where they cannot be set."""
+        if self._launch.held_back is not None:
+            try:
+                self._launch.held_back.let_go(pid, self._process.pid)
+            except OSError as error:
+                self.refused = f"its limits could not be set ({error.strerror})"
+                self._process.kill()
+
+    async def end(self) -> None:
+        """Kill what is left and wait until it is gone."""
+        try:
+            self._listen()
+            with suppress(ProcessLookupError, PermissionError):
+                # The leader has a session of its own, so its number is the group's.
+                os.killpg(self._process.pid, signal.SIGKILL)
+            await self.exited.wait()
+            self._process.wait()
+            self._listen()
+            if self._inner is not None:
+                await _until_dead(self._inner, kill=self._may_kill_inner)
+            if self._launch.mark is not None:
+                await _sweep(self._launch.mark)
+        finally:
+            self._loop.remove_reader(self._main)
+            os.close(self._main)
+            if self._launch.status_fd is not None:
+                self._loop.remove_reader(self._launch.status_fd)
+            if self._inner is not None:
+                os.close(self._inner)
+
+
+def _first_to_go(pid: int) -> None:
+    """When memory runs out, end the command and nothing of the user's: what it hoards need not count as its own."""
+    with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")
+
+
+async def _until_dead(pidfd: int, *, kill: bool) -> None:
+    """Kill the namespace's first process and wait until it, and so everything in it, is gone."""
+    if kill:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    loop = asyncio.get_running_loop()
+    dead = asyncio.Event()
+    loop.add_reader(pidfd, dead.set)
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DEATH_SECONDS):
+                await dead.wait()
+    finally:
+        loop.remove_reader(pidfd)
+
+
+async def _sweep(mark: str) -> None:
+    """Kill every process that carries the mark, and what it started meanwhile."""
+    for _ in range(_SWEEPS):
+        strays = _marked(mark.encode())
+        for pid in strays:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if not strays:
+            return
+        await asyncio.sleep(0.01)
+
+
+def _marked(mark: bytes) -> list[int]:
+    """Processes whose environment carries the mark (zombies have none)."""
+    found: list[int] = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
+                if mark in file.read().split(b"\0"):
+                    found.append(int(name))
+    return found

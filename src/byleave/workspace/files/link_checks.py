@@ -1,0 +1,56 @@
+"""What a link hides: the gate judged the name that was asked for, the kernel opened what it leads to.
+
+Where the two differ, the gate's own tables are asked again with the real name. A file may not be read or written
+under a name that looks more harmless than it is: it has to be asked for by its own name, and so be judged by it. What
+the gate lets nobody write is refused here once more, whatever the gate said: the second wall knows what the first does.
+"""
+
+from byleave.gate import RiskAssessor, protected_name, secret_name, trusted_name
+from byleave.protocol.errors import PathValidationError
+from byleave.protocol.verdicts import VerdictLevel
+from byleave.workspace.paths import visible
+
+from .drafts import PASSING
+
+_PROTECTED = frozenset({".git", ".byleave", "git~1", "byleave~1"})
+_FORBIDDEN_ENDINGS = (".exe", ".bin", ".so", ".dll", ".dylib", ".sys")
+_HINT = "Ask for the file by its own name."
+
+
+def refuse_hidden_secret(asked: str, real: str) -> None:
+    """Refuse to read a file that holds secrets under a name that does not say so."""
+    if asked != real and secret_name(real) and not secret_name(asked):
+        raise PathValidationError(f"{asked!r} is a link to {visible(real)!r}, which may hold secrets.", hint=_HINT)
+
+
+def refuse_hidden_target(asked: str, real: str) -> None:
+    """Refuse to write a file under a name that asks for less than its own would."""
+    if asked == real:
+        return
+    before, after = _level(asked), _level(real)
+    worse = after.rank > before.rank or (trusted_name(real) is not None and trusted_name(asked) is None)
+    if worse or after is VerdictLevel.REFUSE:
+        raise PathValidationError(
+            f"{asked!r} is a link to {visible(real)!r}, which is judged more strictly.", hint=_HINT
+        )
+
+
+def refuse_protected_directory(real: str, path: str) -> None:
+    """Refuse a real path (links resolved) that runs through `.git` or `.byleave`, however they are spelled."""
+    for part in real.split("/"):
+        # Other file systems drop trailing dots and spaces and do not tell upper from lower case.
+        plain = part.casefold().rstrip(". ")
+        if plain in _PROTECTED or PASSING.fullmatch(plain) or protected_name(part) is not None:
+            raise PathValidationError(f"{path!r} lies in {visible(part)!r}, which is never written.")
+
+
+def refuse_protected(real: str, path: str) -> None:
+    """The same of a file, and of one that would be a program or library."""
+    refuse_protected_directory(real, path)
+    if real.casefold().rstrip(". ").endswith(_FORBIDDEN_ENDINGS) or _level(real) is VerdictLevel.REFUSE:
+        raise PathValidationError(f"{path!r} would be a program or library; such files are never written.")
+
+
+def _level(path: str) -> VerdictLevel:
+    findings = RiskAssessor().assess_write(path, "")
+    return max((finding.level for finding in findings), key=lambda level: level.rank)

@@ -1,0 +1,1 @@
+"""Isolation of commands: the backends, and what a command may read and change."""

@@ -1,0 +1,349 @@
+"""The sandbox on Linux: bubblewrap with its own namespaces and only what a command needs mounted.
+
+Files: an allow-list (system read-only, private HOME and /tmp, the workspace as `protection` says). No network unless
+granted, then the host's. A filter on system calls (`seccomp`). Every process of a command dies with it. The probe runs
+/bin/true through the full argument list: an installed bwrap proves nothing. What does not work here is left out piece
+by piece (`working_sandbox`), and `Isolation` says so.
+"""
+
+import os
+import stat
+import subprocess
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from byleave.workspace.commands.command_user import limited_group, pids_group, runner_for
+from byleave.workspace.commands.programs import clean_environment, find_program, optional_packages, usable_toolchains
+
+from .bound_files import Pin
+from .limits import LIMITS, HeldBack, may_limit
+from .masking import NOTHING_WITHHELD, Withheld
+from .minimal_mounts import needs_little
+from .protection import Mounts, Protection, only_reads
+from .sandbox import ETC_DIRECTORIES, ETC_FILES, ETC_FOR_NETWORK, Isolation, Launch, limit_argv, tried_out
+from .seccomp import filter_fd, filter_for
+
+_HOME = "/.home"
+_NOT_PROGRAMS = ("/usr/local/etc", "/usr/local/src")
+"""What this machine's owner keeps beside the programs."""
+_SHARED_BYTES = 256 * 1024**2
+_COVER_BYTES = 16 * 1024**2
+# Of a group's processes some are the sandbox's own.
+_OWN_PROCESSES = 4
+
+# All of it in the sandbox's root, which is read-only.
+_LITTLE = (
+    *["--dir", "/dev", "--dev-bind", "/dev/null", "/dev/null"],
+    *["--dir", "/tmp", "--dir", _HOME],  # noqa: S108 - the sandbox's own
+)
+
+Part = Literal["owner", "userns", "seccomp"]
+"""What may be left out where it does not work: the change of user, the ban on user namespaces, the filter."""
+_WORDS: dict[Part, str] = {
+    "owner": "Commands could not be run as the owner of the workspace.",
+    "userns": "This bubblewrap cannot forbid further user namespaces.",
+    "seccomp": "System calls are not filtered: io_uring, kernel keys and unusual sockets can be used.",
+}
+_WEAKER: tuple[frozenset[Part], ...] = (
+    frozenset(),
+    frozenset({"owner"}),
+    frozenset({"userns"}),
+    frozenset({"owner", "userns"}),
+    frozenset({"seccomp"}),
+    frozenset({"owner", "userns", "seccomp"}),
+)
+
+
+class BubblewrapSandbox:
+    """Commands of one workspace in bubblewrap."""
+
+    def __init__(self, root: Path, *, identity: str = "", without: frozenset[Part] = frozenset()) -> None:
+        self._root = root
+        self._identity = identity.encode("utf-8")
+        self._bwrap = find_program("bwrap", root)
+        self._runner = None if "owner" in without else runner_for(root)
+        self._holds_back = may_limit(self._runner.uid if self._runner else None)
+        self._limits = [] if self._holds_back else limit_argv(root, tuple(LIMITS))
+        self._is_root = os.geteuid() == 0 and self._runner is None
+        self._pids_group = pids_group() if self._is_root else None
+        self._filters = {network: filter_for(network=network) for network in (False, True)}
+        if "seccomp" in without:
+            self._filters = {False: None, True: None}
+        self._without = without
+        apart = [*_namespaces(userns="userns" in without), *_programs()]
+        self._system = [*apart, *_system_arguments(root)]
+        self._little = [*apart, *_LITTLE]
+        self._proc = ["--proc", "/proc", *(_cover_proc() if self._is_root else []), "--remount-ro", "/proc"]
+        self._protection = Protection(root, by_descriptor=_takes_descriptors(self._bwrap))
+        self.keep_spares = self._protection.keep_spares
+        self.remove_left = self._protection.remove_left
+        self.close = self._protection.close
+        self._lock = threading.Lock()
+        self._writing = 0
+        """Commands that run now and could change the workspace."""
+
+    def isolation(self, *, network: bool = False) -> Isolation:
+        return Isolation(
+            isolated=True,
+            backend="bwrap",
+            fs="allowlist",
+            net="host" if network else "none",
+            pidns=True,
+            seccomp=self._filters[network] is not None,
+            runs_as="root" if self._is_root else "owner" if self._runner else "user",
+            limits=self._limited(),
+            degraded=tuple(self._degraded()),
+        )
+
+    def _limited(self) -> tuple[str, ...]:
+        # The kernel never counts root's processes.
+        limited = self._holds_back or self._limits
+        return (
+            *(name for name in LIMITS if limited and not (self._is_root and name == "nproc")),
+            *(["pids"] if self._pids_group else []),
+        )
+
+    def _degraded(self) -> Generator[str]:
+        if self._is_root:
+            yield (
+                "The client runs as root, and so do commands: a fault in the kernel's isolation would reach the whole "
+                "machine. Run the client as an ordinary user, or give the workspace to one."
+            )
+            if self._pids_group is None:
+                yield "The number of processes is not limited, because commands run as root."
+        if not (self._holds_back or self._limits):
+            yield "prlimit is not installed: memory, processes and CPU time are not limited."
+        for part in sorted(self._without):
+            if part != "owner" or self._is_root:
+                yield _WORDS[part]
+        if "seccomp" not in self._without and self._filters[False] is None:
+            yield _WORDS["seccomp"]
+
+    def probe(self) -> str | None:
+        """Run /bin/true through the full argument list; None when it worked, else why not."""
+        return tried_out(self.launch(["/bin/true"], whole=True), "bubblewrap")
+
+    @contextmanager
+    def launch(
+        self,
+        argv: list[str],
+        *,
+        network: bool = False,
+        pins: Sequence[Pin] = (),
+        masked: Sequence[str] = (),
+        withheld: Withheld = NOTHING_WITHHELD,
+        whole: bool = False,
+    ) -> Generator[Launch]:
+        """`whole`: with every mount, also those that this command has no use for."""
+        with ExitStack() as held, self._protection.hold(argv, masked, withheld) as mounts, self._counted(argv) as alone:
+            if pins and not alone:
+                names = ", ".join(pin.path for pin in pins)
+                mounts.degraded.append(f"Another command still runs, so {names} was checked and watched, not covered.")
+            yield self._prepare(argv, mounts, network, held, pins if alone else (), whole=whole)
+
+    @contextmanager
+    def _counted(self, argv: list[str]) -> Generator[bool]:
+        """Whether no other command runs that could swap a file for a link, which a mount would follow."""
+        writes = not only_reads(argv)
+        with self._lock:
+            alone = self._writing == 0
+            self._writing += writes
+        try:
+            yield alone
+        finally:
+            with self._lock:
+                self._writing -= writes
+
+    def _prepare(
+        self, argv: list[str], mounts: Mounts, network: bool, held: ExitStack, pins: Sequence[Pin], *, whole: bool
+    ) -> Launch:
+        read_end, write_end = (_held(held, fd) for fd in os.pipe())
+        identity = _held(held, os.memfd_create("gitconfig", os.MFD_CLOEXEC))
+        os.write(identity, self._identity)
+        os.lseek(identity, 0, os.SEEK_SET)
+        base, members = self.isolation(network=network), None
+        little = not whole and not network and needs_little(argv, self._root)
+        if self._pids_group is not None and not little:
+            members, _ = held.enter_context(limited_group(self._pids_group, LIMITS["nproc"] + _OWN_PROCESSES))
+        elif self._pids_group is not None:
+            base = base.model_copy(update={"limits": tuple(name for name in base.limits if name != "pids")})
+        held_back = HeldBack(LIMITS, held, members) if self._holds_back else None
+        waits = [] if held_back is None else [held_back.fd]
+        program = self._filters[network]
+        filters = [] if program is None else [_held(held, filter_fd(program))]
+        # Copied into the sandbox, because a mount for each costs more.
+        copied = {_held(held, fd): path for path in ETC_FILES if (fd := _opened(f"/etc/{path}")) is not None}
+        return Launch(
+            argv=[
+                self._bwrap,
+                # Each mount costs time, and more with each that is there already: what has the most of them goes first,
+                # and what only works on files it is given needs few, and nothing of the kernel.
+                *(self._little if little else [*self._proc, *self._system]),
+                *(_read_only("/etc", ETC_FOR_NETWORK) if network else ["--unshare-net"]),
+                *["--file", str(identity), f"{_HOME}/.gitconfig"],
+                *(
+                    argument
+                    for fd, name in copied.items()
+                    for argument in ("--perms", "0444", "--file", str(fd), f"/etc/{name}")
+                ),
+                *mounts.arguments,
+                *self._cover(pins),
+                *mounts.covers,
+                *["--remount-ro", "/"],
+                *(argument for fd in filters for argument in ("--seccomp", str(fd))),
+                *["--json-status-fd", str(write_end)],
+                *(argument for fd in waits for argument in ("--block-fd", str(fd))),
+                *["--chdir", str(self._root), "--"],
+                *self._limits,
+                *argv,
+            ],
+            env=clean_environment(self._root, _HOME),
+            cwd=str(self._root),
+            isolation=base.model_copy(
+                update={
+                    "protected": tuple(mounts.protected),
+                    "masked": tuple(mounts.masked),
+                    "left_out": tuple(mounts.left_out),
+                    "degraded": (*base.degraded, *mounts.degraded),
+                }
+            ),
+            pass_fds=(write_end, identity, *waits, *filters, *copied, *mounts.fds, *(pin.fd for pin in pins)),
+            uid=self._runner.uid if self._runner else None,
+            gid=self._runner.gid if self._runner else None,
+            status_fd=read_end,
+            created=mounts.created,
+            covered=bool(pins),
+            held_back=held_back,
+        )
+
+    def _cover(self, pins: Sequence[Pin]) -> list[str]:
+        """Lay the pins over their files, and hide compiled code beside them, which Python would take instead."""
+        compiled = {self._root / pin.path.rpartition("/")[0] / "__pycache__" for pin in pins}
+        hidden = [path for path in sorted(compiled) if path.is_dir() and not path.is_symlink()]
+        return [
+            *(argument for path in hidden for argument in ("--size", str(_COVER_BYTES), "--tmpfs", str(path))),
+            *(
+                argument
+                for pin in pins
+                for argument in (
+                    "--perms",
+                    f"{pin.mode:04o}",
+                    "--ro-bind-data",
+                    str(pin.fd),
+                    str(self._root / pin.path),
+                )
+            ),
+        ]
+
+
+def _held(held: ExitStack, fd: int) -> int:
+    held.callback(os.close, fd)
+    return fd
+
+
+def _opened(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def working_sandbox(root: Path, *, identity: str = "") -> BubblewrapSandbox | str:
+    """The strongest bubblewrap that really works here, or why none does."""
+    reason = ""
+    for without in _WEAKER:
+        sandbox = BubblewrapSandbox(root, identity=identity, without=without)
+        failed = sandbox.probe()
+        if failed is None:
+            sandbox.remove_left()
+            return sandbox
+        reason = reason or failed
+    return reason
+
+
+@lru_cache(maxsize=4)
+def _takes_descriptors(bwrap: str) -> bool:
+    """Whether it can be given open what it mounts: since version 0.9.1, and older ones that were mended."""
+    fd = os.open("/usr", os.O_PATH | os.O_CLOEXEC)
+    try:
+        argv = [bwrap, "--unshare-user", *_programs(), "--ro-bind-fd", str(fd), "/usr", "--", "/bin/true"]
+        nothing = subprocess.DEVNULL
+        tried = subprocess.run(
+            argv, stdin=nothing, stdout=nothing, stderr=nothing, pass_fds=[fd], env={}, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    finally:
+        os.close(fd)
+    return tried.returncode == 0
+
+
+def _namespaces(*, userns: bool) -> list[str]:
+    return [
+        *["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"],
+        *([] if userns else ["--disable-userns"]),
+        *["--new-session", "--die-with-parent", "--cap-drop", "ALL", "--hostname", "sandbox"],
+    ]
+
+
+def _programs() -> list[str]:
+    arguments = ["--ro-bind", "/usr", "/usr"]
+    for name in _NOT_PROGRAMS:
+        if os.path.isdir(name) and os.listdir(name):
+            arguments += ["--size", "4096", "--perms", "0555", "--tmpfs", name]
+    for name in ("/bin", "/sbin", "/lib", "/lib32", "/lib64"):
+        if os.path.islink(name):
+            arguments += ["--symlink", os.readlink(name), name]
+        elif os.path.isdir(name):
+            arguments += ["--ro-bind", name, name]
+    return [*arguments, *_zone()]
+
+
+def _system_arguments(root: Path) -> list[str]:
+    arguments = _read_only("/etc", ETC_DIRECTORIES)
+    for package in optional_packages():
+        arguments += ["--ro-bind-try", package, package]
+    # What --dev makes is as large as half the memory.
+    arguments += ["--dev", "/dev", "--size", str(_SHARED_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"]  # noqa: S108
+    arguments += ["--remount-ro", "/dev"]
+    arguments += ["--size", str(512 * 1024**2), "--perms", "1777", "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
+    arguments += ["--dir", "/run", "--dir", "/var"]
+    kept = "/var/tmp"  # noqa: S108 - the sandbox's own
+    # A workspace there cannot be mounted behind a link.
+    if root.is_relative_to(kept):
+        arguments += ["--size", str(_COVER_BYTES), "--perms", "1777", "--tmpfs", kept]
+    else:
+        arguments += ["--symlink", "/tmp", kept]  # noqa: S108 - the sandbox's own
+    arguments += ["--size", str(512 * 1024**2), "--perms", "0700", "--tmpfs", _HOME]
+    for chain in usable_toolchains(root):
+        if not chain.prefix.is_relative_to("/usr"):
+            arguments += ["--ro-bind-try", str(chain.prefix), str(chain.prefix)]
+    return arguments
+
+
+def _read_only(directory: str, names: tuple[str, ...]) -> list[str]:
+    paths = [f"{directory}/{name}" for name in names]
+    return [argument for path in paths for argument in ("--ro-bind-try", path, path)]
+
+
+def _zone() -> list[str]:
+    """The time zone: a link where it is one, since a mount costs more."""
+    if os.path.islink("/etc/localtime") and os.path.realpath("/etc/localtime").startswith("/usr/"):
+        return ["--symlink", os.path.realpath("/etc/localtime"), "/etc/localtime"]
+    return _read_only("/etc", ("localtime",))
+
+
+def _cover_proc() -> list[str]:
+    """As root, the command owns what the kernel tells only its owner: cover that. All of /proc is read-only anyway."""
+    arguments: list[str] = []
+    for name in sorted(os.listdir("/proc")):
+        path = f"/proc/{name}"
+        if not name.isdigit() and not os.path.islink(path):
+            mode = os.stat(path).st_mode
+            if stat.S_ISREG(mode) and not mode & 0o004:
+                arguments += ["--ro-bind", "/dev/null", path]
+    return arguments

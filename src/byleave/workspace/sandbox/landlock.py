@@ -1,0 +1,236 @@
+"""The sandbox on Linux where bubblewrap does not work: Landlock, and a filter on system calls.
+
+The kernel keeps the command's files to an allow-list and, from version to version, more; the filter takes every local
+socket away, and without the network all others too. `confine` is the program that gives up the rights, and afterwards
+ends all that the command left. Landlock adds rights to whole directories and can take nothing out of them: the names
+in `PROTECTED` are not protected, nothing in the workspace can be hidden, no file covered. `Isolation` says all of it.
+"""
+
+import ctypes
+import marshal
+import os
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from byleave.protocol.errors import ToolFailure
+from byleave.workspace.commands.command_user import limited_group, pids_group, runner_for
+from byleave.workspace.commands.homes import own_home
+from byleave.workspace.commands.programs import clean_environment, find_program, optional_packages, usable_toolchains
+
+from . import confine
+from .bound_files import Pin
+from .limits import LIMITS
+from .masking import NOTHING_WITHHELD, Withheld
+from .protection import only_reads, watched_names
+from .sandbox import ETC_DIRECTORIES, ETC_FILES, ETC_FOR_NETWORK, Isolation, Launch, tried_out, with_bare
+from .seccomp import filter_for
+
+_CREATE_RULESET, _VERSION = 444, 1
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIRECTORY = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_REMOVE = 1 << 4 | 1 << 5
+_MAKE = 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 12  # directories, files, sockets, pipes, links
+_MAKE_DEVICES = 1 << 6 | 1 << 11
+_REFER, _TRUNCATE, _DEVICE_CONTROL = 1 << 13, 1 << 14, 1 << 15
+_LOOK = _READ_FILE | _READ_DIRECTORY
+_USE = _LOOK | _EXECUTE
+_CHANGE = _USE | _WRITE_FILE | _REMOVE | _MAKE | _REFER | _TRUNCATE
+# Which version of Landlock brought which rights, and how many bytes it takes to say them.
+_SINCE = {1: _CHANGE & ~(_REFER | _TRUNCATE) | _MAKE_DEVICES, 2: _REFER, 3: _TRUNCATE, 5: _DEVICE_CONTROL}
+_TCP, _TCP_SINCE = 0b11, 4
+_SCOPES, _SCOPES_SINCE = 0b11, 6
+_ATTRIBUTE_BYTES = {1: 8, 4: 16, 6: 24}
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
+# In bubblewrap other files are not there; here they are and may not be read, which stops some programs.
+_ENVIRONMENT = {"npm_config_globalconfig": os.devnull, "GIT_ATTR_NOSYSTEM": "1"}
+_LOOKED_AT = (
+    "/etc/ssl/openssl.cnf",
+    *("/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/etc/localtime", "/sys/devices/system/cpu"),
+    *(f"/proc/{name}" for name in ("cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "uptime", "version")),
+    *(f"/proc/sys/{name}" for name in ("kernel/osrelease", "kernel/ostype", "vm/overcommit_memory")),
+)
+# Of a group's processes some are the sandbox's own.
+_OWN_PROCESSES = 4
+_PROGRAM = Path(confine.__file__).read_bytes()
+
+UNPROTECTED = (
+    "Landlock cannot make parts of the workspace read-only: a command that writes can change .git, .vscode and other "
+    "names that programs trust. Those it makes are told."
+)
+_METADATA = (
+    "A command that writes can change the mode and the times of the user's files outside the workspace (chmod), though "
+    "neither read them nor change what they hold."
+)
+_SIGNALS = "This kernel's Landlock (before Linux 6.12) lets commands signal other programs of the same user."
+_ROOT = (
+    "The client runs as root, and so do commands: they own the system's files and can change their modes. Run the "
+    "client as an ordinary user, or give the workspace to one."
+)
+_UNLIMITED = "The number of processes is not limited, because commands run as root."
+
+
+def landlock_version() -> int:
+    """Which version of Landlock this kernel has; 0 when it has none, or it is switched off."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return max(0, int(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)))
+
+
+class LandlockSandbox:
+    """Commands of one workspace, held by Landlock; `reason`: why not by bubblewrap. ToolFailure where it cannot be."""
+
+    def __init__(self, root: Path, *, identity: str = "", reason: str = "", version: int | None = None) -> None:
+        self._reason = reason
+        self._version = landlock_version() if version is None else min(version, landlock_version())
+        if self._version < 1:
+            raise ToolFailure(
+                "This kernel has no Landlock.",
+                hint="Linux 5.13 has it; `lsm=` of the boot parameters may leave it out.",
+            )
+        self._root = root
+        self._identity = identity
+        self._runner = runner_for(root)
+        self._is_root = os.geteuid() == 0 and self._runner is None
+        self._pids_group = pids_group() if self._is_root else None
+        self._python = find_program("python", root)
+        filters = {
+            (network, writes): filter_for(network=network, namespaces=False, writes=writes)
+            for network in (False, True)
+            for writes in (False, True)
+        }
+        self._filters = {key: program for key, program in filters.items() if program is not None}
+        if not self._filters:
+            # Landlock alone leaves sockets and shared memory open.
+            raise ToolFailure("System calls cannot be filtered on this kind of machine, so Landlock is not enough.")
+
+    def isolation(self, *, network: bool = False) -> Isolation:
+        return Isolation(
+            isolated=True,
+            backend="landlock",
+            fs="allowlist",
+            net="host" if network else "none",
+            pidns=False,
+            seccomp=True,
+            runs_as="root" if self._is_root else "owner" if self._runner else "user",
+            limits=(*self._limits(), *(["pids"] if self._pids_group else [])),
+            degraded=tuple(self._degraded()),
+        )
+
+    def _limits(self) -> dict[str, int]:
+        # The kernel never counts root's processes.
+        return {name: value for name, value in LIMITS.items() if not (self._is_root and name == "nproc")}
+
+    def _degraded(self) -> Generator[str]:
+        if self._reason:
+            yield self._reason
+        yield UNPROTECTED
+        yield _METADATA
+        if self._version < _SCOPES_SINCE:
+            yield _SIGNALS
+        if self._is_root:
+            yield _ROOT
+            if self._pids_group is None:
+                yield _UNLIMITED
+
+    def probe(self) -> str | None:
+        """Run /bin/true as a command would be run; None when it worked, else why not."""
+        return tried_out(self.launch(["/bin/true"]), "Landlock")
+
+    @contextmanager
+    def launch(
+        self,
+        argv: list[str],
+        *,
+        network: bool = False,
+        pins: Sequence[Pin] = (),
+        masked: Sequence[str] = (),
+        withheld: Withheld = NOTHING_WITHHELD,
+    ) -> Generator[Launch]:
+        reads = only_reads(argv)
+        isolation = with_bare(self.isolation(network=network), masked)
+        if pins:
+            words = f"Landlock cannot cover files: {', '.join(pin.path for pin in pins)} was checked and watched only."
+            isolation = isolation.model_copy(update={"degraded": (*isolation.degraded, words)})
+        if reads:
+            isolation = isolation.model_copy(update={"protected": (".",)})
+        created: list[str] = []
+        with ExitStack() as held:
+            held.enter_context(watched_names(self._root, created))
+            home = self._home(held)
+            joins: list[str] = []
+            if self._pids_group is not None:
+                _, joins = held.enter_context(limited_group(self._pids_group, LIMITS["nproc"] + _OWN_PROCESSES))
+            read_end, write_end = os.pipe()
+            held.callback(os.close, read_end)
+            held.callback(os.close, write_end)
+            order = self._order(argv, home, network=network, reads=reads) | {"status": write_end}
+            program = _memory_file(held, _PROGRAM)
+            orders = _memory_file(held, marshal.dumps(order))
+            yield Launch(
+                argv=[*joins, self._python, "-I", "-S", f"/proc/self/fd/{program}", str(orders)],
+                env=clean_environment(self._root, str(home / "home")) | {"TMPDIR": str(home / "tmp")} | _ENVIRONMENT,
+                cwd=str(self._root),
+                isolation=isolation,
+                pass_fds=(write_end, program, orders),
+                uid=self._runner.uid if self._runner else None,
+                gid=self._runner.gid if self._runner else None,
+                status_fd=read_end,
+                created=created,
+            )
+
+    def _home(self, held: ExitStack) -> Path:
+        """A directory of the command's own, gone afterwards: its HOME, and its place for temporary files."""
+        base = held.enter_context(own_home())
+        for path in (base / "home", base / "tmp"):
+            path.mkdir(mode=0o700)
+        (base / "home" / ".gitconfig").write_text(self._identity, encoding="utf-8")
+        if self._runner is not None:
+            # From inside: whoever owns the way to a path could swap what lies there before it is given away as well.
+            for path in (base / "home" / ".gitconfig", base / "home", base / "tmp", base):
+                os.chown(path, self._runner.uid, self._runner.gid)
+        return base
+
+    def _order(self, argv: list[str], home: Path, *, network: bool, reads: bool) -> dict[str, object]:
+        """What `confine` is told. Where the network is granted, Landlock does not handle it."""
+        handled = sum(rights for version, rights in _SINCE.items() if version <= self._version)
+        tcp = _TCP if self._version >= _TCP_SINCE and not network else 0
+        scopes = _SCOPES if self._version >= _SCOPES_SINCE else 0
+        return {
+            "parent": os.getpid(),
+            "argv": argv,
+            "handled": (handled, tcp, scopes),
+            "attribute_bytes": max(size for version, size in _ATTRIBUTE_BYTES.items() if version <= self._version),
+            "rules": [
+                *self._system_rules(network=network),
+                (str(self._root), _LOOK if reads else _CHANGE),
+                (str(home), _CHANGE),
+            ],
+            "limits": self._limits(),
+            "filter": self._filters[network, not reads],
+        }
+
+    def _system_rules(self, *, network: bool) -> Generator[tuple[str, int]]:
+        for path in (*_SYSTEM, *optional_packages(), *(str(chain.prefix) for chain in usable_toolchains(self._root))):
+            yield path, _USE
+        for name in (*ETC_DIRECTORIES, *ETC_FILES, *(ETC_FOR_NETWORK if network else ())):
+            yield f"/etc/{name}", _LOOK
+        for path in _LOOKED_AT:
+            yield path, _LOOK
+        yield "/dev/null", _READ_FILE | _WRITE_FILE | _TRUNCATE
+
+
+def working_landlock(root: Path, *, identity: str = "", reason: str = "") -> LandlockSandbox | str:
+    """Landlock where it really works, or why it does not."""
+    try:
+        sandbox = LandlockSandbox(root, identity=identity, reason=reason)
+    except ToolFailure as error:
+        return error.message
+    return sandbox.probe() or sandbox
+
+
+def _memory_file(held: ExitStack, data: bytes) -> int:
+    fd = os.memfd_create("byleave", os.MFD_CLOEXEC)
+    held.callback(os.close, fd)
+    os.write(fd, data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd

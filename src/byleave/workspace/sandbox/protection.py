@@ -1,0 +1,435 @@
+"""What a command may change in the workspace, and what it may not: the workspace's own mounts.
+
+Something else on this machine executes or trusts the names in `PROTECTED`: an editor, a shell, git, another agent.
+Those that exist are mounted read-only, as is the code this client runs from (`own_code`); those that are missing have a
+stand-in for the time of the command (`stubs`), those that are links are held by `links`. Git alone may make them, since
+a branch may hold them; what it made is told, and what would lead git to other settings is put aside.
+Commands that only read get all of it read-only. What the owner's rules forbid is covered (`masking`). Where nobody was
+asked about a command, secrets are covered too, and what it may not change is read-only (`Withheld`). Where it is
+mounted is named by path, and with an old bubblewrap also what is, so nothing is mounted that a command which still runs
+could swap for a link at that very moment: a protected name is then left alone and told of, and where something must be
+hidden the command is refused.
+"""
+
+import os
+import stat
+import threading
+import weakref
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from byleave.protocol.errors import PathValidationError, ToolFailure
+
+from .git_words import git_only_reads, makes_a_repository, works_in_another
+from .kernel_mounts import KernelMounts
+from .masking import NOTHING_WITHHELD, Mask, Withheld, covers, masks_for, mode_at, open_at, parents_of
+from .own_code import own_code
+from .protected_links import Link, link_at, put_aside, put_back
+from .stand_ins import Stubs, is_stub
+
+PROTECTED = (
+    ".git",
+    ".byleave",
+    ".vscode",
+    ".idea",
+    ".envrc",
+    ".bashrc",
+    ".profile",
+    ".zshrc",
+    ".gitmodules",
+    ".mcp.json",
+    ".claude",
+    ".cursor",
+    ".husky",
+    ".devcontainer",
+)
+# An approved git command changes the repository, but not what runs in it.
+GIT_PROTECTED = tuple(
+    f".git/{name}" for name in ("hooks", "config", "config.worktree", "commondir", "modules", "info", "worktrees")
+)
+# Git itself never makes these in a repository that is there. Git would take its settings from them, in the user's hands
+# too; and programs that a repository inside the workspace names run with git's rights.
+_GIT_SETTINGS = ("config", "config.worktree", "commondir")
+# Nothing is let near these through a link, not even git.
+_NEVER_LINKS = (".git", ".byleave")
+_READERS = frozenset({"ls", "cat", "head", "tail", "wc", "grep", "echo", "date", "pwd", "whoami", "locate", "true"})
+_FIND_WRITES = ("-delete", "-fprint", "-fls", "-exec", "-ok")
+
+
+def only_reads(argv: list[str]) -> bool:
+    """Whether a command can do its work without writing to the workspace."""
+    if os.path.basename(argv[0]) == "git":
+        return git_only_reads(argv[1:])
+    return starts_nothing(argv)
+
+
+def starts_nothing(argv: list[str]) -> bool:
+    """Whether a command only reads and never starts another program."""
+    name = os.path.basename(argv[0])
+    if name == "find":
+        return not any(argument.startswith(_FIND_WRITES) for argument in argv[1:])
+    return name in _READERS
+
+
+@dataclass(slots=True)
+class Mounts:
+    """How the workspace is mounted for one command."""
+
+    arguments: list[str] = field(default_factory=list[str])
+    protected: list[str] = field(default_factory=list[str])
+    """Names it cannot change."""
+    degraded: list[str] = field(default_factory=list[str])
+    """What could not be protected, in words."""
+    created: list[str] = field(default_factory=list[str])
+    """Protected names that were not there before; filled when the command has ended."""
+    covers: list[str] = field(default_factory=list[str])
+    """The arguments that hide what is forbidden: the last of all mounts."""
+    fds: list[int] = field(default_factory=list[int])
+    """What mounts and covers need."""
+    masked: list[str] = field(default_factory=list[str])
+    """What is hidden, as it was asked for and by its real path."""
+    left_out: list[str] = field(default_factory=list[str])
+    """Secrets that are hidden because nobody was asked about the command."""
+    opened: list[int] = field(default_factory=list[int])
+    """What is to be closed when the command has ended."""
+
+    def close(self) -> None:
+        for fd in self.opened:
+            os.close(fd)
+
+
+@dataclass(eq=False, slots=True)
+class _Hold:
+    """What one running command cannot rename or replace, because it is a mount of its own there."""
+
+    root_fd: int
+    fixed: set[str] = field(default_factory=set[str])
+    sealed: set[str] = field(default_factory=set[str])
+    """Those of them in which it can change nothing either."""
+    links: dict[str, Link] = field(default_factory=dict[str, Link])
+    """Protected names that are links, as they were before it."""
+    targets: set[str] = field(default_factory=set[str])
+    """What they lead to."""
+    there: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Device and inode of what is a mount: protected names, and what they lead to."""
+
+    def replaced(self) -> Generator[str]:
+        """Names that are something else now: whoever replaced them took the mount away, and the command may have
+        changed what is there."""
+        for name, identity in self.there.items():
+            with suppress(OSError):
+                if _identity(os.stat(name, dir_fd=self.root_fd, follow_symlinks=False)) != identity:
+                    yield name
+
+    def holds(self, path: str) -> bool:
+        """Whether nothing on the way to `path` can be swapped by this command."""
+        for way in (*parents_of(path), path):
+            if way in self.sealed:
+                return True
+            if way not in self.fixed:
+                return False
+        return True
+
+
+class Protection:
+    """Keeps track of the commands of one workspace."""
+
+    def __init__(self, root: Path, *, by_descriptor: bool = False) -> None:
+        """`by_descriptor`: whether bubblewrap can be given what it mounts open, and so mounts nothing else."""
+        self._root = root
+        self._by_descriptor = by_descriptor
+        # Held open, because on some file systems a directory that nobody uses is another one the next time.
+        self._here = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._here)
+        self._own_code, self._kernel_mounts = own_code(root), KernelMounts(root)
+        self._lock = threading.Lock()
+        self._stubs = Stubs()
+        self.close = self._stubs.close
+        self._running: list[_Hold] = []
+        """One for each command that runs now and could change the workspace."""
+        self._masks: list[list[Mask]] = []
+        """One for each command that runs now."""
+
+    def keep_spares(self, place: Path) -> None:
+        """Keep directories ready at `place`, from which stand-ins are taken."""
+        self._stubs.keep_spares(place, self._root)
+
+    def remove_left(self) -> None:
+        """Take away the stand-ins of clients that were killed."""
+        mounts = Mounts()
+        try:
+            self._stubs.remove_left(self._open_root(mounts), PROTECTED)
+        finally:
+            mounts.close()
+
+    @contextmanager
+    def hold(
+        self, argv: list[str], masked: Sequence[str] = (), withheld: Withheld = NOTHING_WITHHELD
+    ) -> Generator[Mounts]:
+        """Protect the workspace for the time of one command, and hide what lies at `masked` from it."""
+        mounts = Mounts()
+        try:
+            root_fd = self._open_root(mounts)
+            with ExitStack() as held:
+                masks, hidden = held.enter_context(self._hidden(root_fd, masked))
+                secrets, left_out = masks_for(str(self._root), root_fd, withheld.secrets)
+                # Not held against others: one that could move a secret while this starts could as well have copied it.
+                secrets = [replace(mask, empty=withheld.emptied) for mask in secrets if not _within(mask.path, masks)]
+                covered = [*masks, *secrets]
+                arguments, fds = held.enter_context(covers(str(self._root), covered))
+                mounts.covers, mounts.masked = [*self._kernel_mounts.covers(), *arguments], sorted(hidden)
+                mounts.left_out = sorted(left_out)
+                mounts.fds.extend(fds)
+                writing = partial(self._writing, argv=argv, masks=masks, sealed=withheld.sealed)
+                held.enter_context((self._reading if only_reads(argv) else writing)(mounts, root_fd))
+                yield mounts
+        finally:
+            mounts.close()
+
+    def _open_root(self, mounts: Mounts) -> int:
+        root_fd = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        mounts.opened.append(root_fd)
+        if _identity(os.fstat(root_fd)) != _identity(os.fstat(self._here)):
+            raise ToolFailure(
+                f"Another directory has taken the place of {str(self._root)!r}; nothing was run.",
+                hint="Put it back, or start the client again.",
+            )
+        return root_fd
+
+    def _bind(self, mounts: Mounts, root_fd: int, path: str, option: str) -> None:
+        """Mount a path of the workspace as it is now, or nothing: a link in its place is never followed."""
+        where = str(self._root / path)
+        if not self._by_descriptor:
+            mounts.arguments.extend([option, where, where])
+            return
+        fd = root_fd if path == "." else open_at(root_fd, path)
+        if fd is None:
+            raise ToolFailure(f"{path!r} is gone just now; nothing was run.", hint="Try again.")
+        if fd != root_fd:
+            mounts.opened.append(fd)
+        mounts.fds.append(fd)
+        mounts.arguments.extend([f"{option}-fd", str(fd), where])
+
+    @contextmanager
+    def _hidden(self, root_fd: int, masked: Sequence[str]) -> Generator[tuple[list[Mask], set[str]]]:
+        """What to hide: what was asked for, and what is being hidden from others, who rely on nobody moving it."""
+        with self._lock:
+            others = (mask.path for masks in self._masks for mask in masks)
+            masks, hidden = masks_for(str(self._root), root_fd, {*masked, *others})
+            self._refuse_loose(masks)
+            self._masks.append(masks)
+        try:
+            yield masks, hidden
+        finally:
+            with self._lock:
+                self._masks.remove(masks)
+
+    @contextmanager
+    def _reading(self, mounts: Mounts, root_fd: int) -> Generator[None]:
+        self._bind(mounts, root_fd, ".", "--ro-bind")
+        mounts.protected.append(".")
+        yield
+
+    @contextmanager
+    def _writing(
+        self, mounts: Mounts, root_fd: int, *, argv: list[str], masks: list[Mask], sealed: Sequence[str]
+    ) -> Generator[None]:
+        is_git = os.path.basename(argv[0]) == "git"
+        missing = [name for name in PROTECTED if not _exists(root_fd, name) or is_stub(root_fd, name)]
+        # `git init` and its like are the one way to a repository; anything else that appeared is told.
+        expected = (".git",) if is_git and makes_a_repository(argv[1:]) else ()
+        wanted = tuple(name for name in (".git", ".byleave") if name not in expected) if is_git else PROTECTED
+        with self._lock:
+            stubs = [name for name in wanted if not self._loose(name)]
+        opens_git = is_git and not works_in_another(str(self._root), argv[1:])
+        with (
+            self._stubs.placed(root_fd, stubs),
+            self._mounted(mounts, root_fd, masks, sealed, is_git=is_git, opens_git=opens_git),
+            _settings_kept(root_fd, mounts.created) if opens_git and not expected else nullcontext(),
+        ):
+            yield
+        mounts.created.extend(
+            name for name in missing if name not in expected and _exists(root_fd, name) and not is_stub(root_fd, name)
+        )
+
+    @contextmanager
+    def _mounted(
+        self,
+        mounts: Mounts,
+        root_fd: int,
+        masks: list[Mask],
+        sealed: Sequence[str],
+        *,
+        is_git: bool,
+        opens_git: bool,
+    ) -> Generator[None]:
+        mine = _Hold(root_fd)
+        self._bind(mounts, root_fd, ".", "--bind")
+        with self._lock:
+            # Before the names: a mount on the way to one would hide what is mounted there already.
+            for mask in masks:
+                self._fix(mounts, mine, parents_of(mask.path))
+            mine.fixed.update(mask.path for mask in masks)
+            for name in (*PROTECTED, *(GIT_PROTECTED if opens_git else ())):
+                link = next((hold.links[name] for hold in self._running if name in hold.links), None)
+                if link is not None and not is_git:
+                    # As it was before the first of the commands that run: another may have replaced it by now.
+                    self._hold_link(mounts, mine, link)
+                elif self._loose(name):
+                    mounts.degraded.append(f"{name} could be made by another command that still runs; not protected.")
+                else:
+                    self._mount(mounts, mine, name, is_git=is_git, opens_git=opens_git)
+            for target in sorted({*self._own_code, *(target for hold in self._running for target in hold.targets)}):
+                self._seal_target(mounts, mine, target)
+            for path in sealed:
+                # For this command alone, so it holds nothing for others; a mount moves along with what it covers.
+                within = not mine.sealed.isdisjoint((*parents_of(path), path))
+                if within or mode_at(root_fd, path) is None:
+                    continue
+                if self._loose(path):
+                    mounts.degraded.append(f"{path} could be moved by another command that still runs; not protected.")
+                    continue
+                self._bind(mounts, root_fd, path, "--ro-bind")
+                mounts.protected.append(path)
+            self._running.append(mine)
+        try:
+            yield
+        finally:
+            with self._lock:
+                mounts.created.extend(mine.replaced())
+                for link in mine.links.values():
+                    mounts.created.extend(put_back(str(self._root), root_fd, link))
+                self._running.remove(mine)
+
+    def _loose(self, path: str) -> bool:
+        """Whether a command that runs now could swap what lies at `path`, or a directory on the way there."""
+        return not all(hold.holds(path) for hold in self._running)
+
+    def _refuse_loose(self, masks: list[Mask]) -> None:
+        loose = next((mask.path for mask in masks if self._loose(mask.path)), None)
+        if loose is not None:
+            raise ToolFailure(
+                f"{loose!r} is forbidden and cannot be hidden now, because a command still runs that could move it.",
+                hint="Try again when that command has ended.",
+            )
+
+    def _fix(self, mounts: Mounts, mine: _Hold, parents: list[str]) -> None:
+        """Make mounts of directories, so that they cannot be renamed: what lies in them keeps its name."""
+        for parent in parents:
+            if parent not in mine.fixed:
+                self._bind(mounts, mine.root_fd, parent, "--bind")
+                mine.fixed.add(parent)
+
+    def _mount(self, mounts: Mounts, mine: _Hold, name: str, *, is_git: bool, opens_git: bool) -> None:
+        root_fd = mine.root_fd
+        try:
+            found = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        kind, is_ours = found.st_mode, self._stubs.hold(name, found)
+        if stat.S_ISLNK(kind):
+            if name in _NEVER_LINKS:
+                raise PathValidationError(
+                    f"{name!r} is a link, so it cannot be protected from the command.",
+                    hint="Replace it by what it leads to.",
+                )
+            if is_git:
+                mounts.degraded.append(f"{name} is a link and was not protected.")
+            else:
+                self._hold_link(mounts, mine, link_at(str(self._root), root_fd, name))
+            return
+        mine.fixed.add(name)
+        if not is_ours:
+            mine.there[name] = _identity(found)
+        if opens_git and name == ".git" and stat.S_ISDIR(kind) and not is_ours:
+            if _exists(root_fd, ".git/HEAD"):
+                _make_hooks(root_fd, found)
+            self._bind(mounts, root_fd, name, "--bind")  # a mount point: it cannot be renamed away
+            return
+        mine.sealed.add(name)
+        mounts.protected.append(name)
+        if is_ours:
+            # A private one over it, since that costs a tenth of a bind: what is put into it never reaches the disk.
+            mounts.arguments.extend(["--size", "4096", "--perms", "0555", "--tmpfs", str(self._root / name)])
+        else:
+            self._bind(mounts, root_fd, name, "--ro-bind")
+
+    def _hold_link(self, mounts: Mounts, mine: _Hold, link: Link) -> None:
+        """A link cannot be a mount. What it leads to can; the link itself is put back when the command has ended."""
+        mine.links[link.name] = link
+        if link.target is None:
+            told = "out of the workspace: if the command replaces it, it is put back."
+        elif not link.target_exists or self._loose(link.target):
+            told = f"to {link.target}, which was not protected."
+        else:
+            told = f"to {link.target}: if the command replaces it, it is put back."
+            self._seal_target(mounts, mine, link.target)
+        mounts.degraded.append(f"{link.name} is a link {told}")
+
+    def _seal_target(self, mounts: Mounts, mine: _Hold, target: str) -> None:
+        if not mine.sealed.isdisjoint((*parents_of(target), target)):
+            return  # it lies in what is read-only anyway
+        self._fix(mounts, mine, parents_of(target))
+        self._bind(mounts, mine.root_fd, target, "--ro-bind")
+        mounts.protected.append(target)
+        for known in (mine.fixed, mine.sealed, mine.targets):
+            known.add(target)
+        with suppress(OSError):
+            mine.there[target] = _identity(os.stat(target, dir_fd=mine.root_fd, follow_symlinks=False))
+
+
+@contextmanager
+def _settings_kept(root_fd: int, told: list[str]) -> Generator[None]:
+    """Put aside what appears in the repository and would lead git to other settings than it has now."""
+    try:
+        repository = os.open(".git", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root_fd)
+    except OSError:
+        yield  # there is none, or it is no directory and so read-only
+        return
+    try:
+        missing = [name for name in _GIT_SETTINGS if _exists(repository, "HEAD") and not _exists(repository, name)]
+        try:
+            yield
+        finally:
+            for name in missing:
+                try:
+                    told.extend(f".git/{aside}" for aside in put_aside(repository, name))
+                except OSError:
+                    told.append(f".git/{name}")
+    finally:
+        os.close(repository)
+
+
+@contextmanager
+def watched_names(root: Path, created: list[str]) -> Generator[None]:
+    """Where names cannot be protected: tell at least which of them a command made."""
+    before = {name for name in PROTECTED if os.path.lexists(root / name)}
+    yield
+    created.extend(name for name in PROTECTED if name not in before and os.path.lexists(root / name))
+
+
+def _within(path: str, masks: Sequence[Mask]) -> bool:
+    return not {mask.path for mask in masks}.isdisjoint((*parents_of(path), path))
+
+
+def _make_hooks(root_fd: int, repository: os.stat_result) -> None:
+    """A repository without hooks must not get any; where we are root, the directory is its owner's all the same."""
+    with suppress(FileExistsError):
+        os.mkdir(".git/hooks", dir_fd=root_fd)
+        if os.geteuid() == 0:
+            os.chown(".git/hooks", repository.st_uid, repository.st_gid, dir_fd=root_fd, follow_symlinks=False)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+def _exists(root_fd: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=root_fd, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True

@@ -1,0 +1,161 @@
+"""The sandbox on macOS: Seatbelt, by `sandbox-exec`. Written from its documentation and never run by its authors.
+
+The profile denies everything and then allows reading the system, reading and writing the workspace and a private HOME,
+and the network where it was granted. What is protected or forbidden is denied after that: the last rule that fits
+counts. Paths never become part of the profile's text: they are its parameters, so no name can say something in it.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from byleave.workspace.commands.programs import clean_environment, usable_toolchains
+
+from .bound_files import Pin
+from .masking import NOTHING_WITHHELD, Withheld
+from .protection import GIT_PROTECTED, PROTECTED, only_reads
+from .sandbox import Isolation, Launch, tried_out
+
+_PROGRAM = "/usr/bin/sandbox-exec"
+_SYSTEM = (
+    *("/usr", "/bin", "/sbin", "/opt/homebrew", "/System", "/Library", "/private/var/db/timezone"),
+    *("/private/etc/hosts", "/private/etc/passwd", "/private/etc/group", "/private/etc/localtime"),
+    "/private/etc/ssl/cert.pem",
+)
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+_BASE = """(version 1)
+(deny default)
+(allow process-exec process-fork)
+(allow signal (target same-sandbox))
+(allow sysctl-read)
+(allow file-read-metadata)
+(allow file-write-data (literal "/dev/null"))
+(allow mach-lookup (global-name "com.apple.system.opendirectoryd.libinfo"))
+"""
+_NETWORK = """(allow network-outbound network-inbound network-bind (remote ip) (local ip))
+(allow network-outbound (literal "/private/var/run/mDNSResponder"))
+(allow mach-lookup (global-name "com.apple.trustd.agent") (global-name "com.apple.SystemConfiguration.configd"))
+(allow file-read* (literal "/private/etc/resolv.conf") (literal "/private/var/run/resolv.conf"))
+"""
+
+_UNTESTED = "Seatbelt was never tested by its authors: do not rely on it."
+_TREE = "There is no process namespace: what leaves the command's process group may outlive it."
+_UNLIMITED = "Memory, processes and CPU time are not limited."
+_LINKS = (
+    "A protected name that is a link is protected as a name, and what it leads to only where that is protected too."
+)
+
+
+@dataclass(slots=True)
+class Profile:
+    """The text of a profile, and the parameters it speaks of."""
+
+    text: str = _BASE
+    parameters: dict[str, str] = field(default_factory=dict[str, str])
+
+    def allow(self, operations: str, paths: Sequence[str], name: str) -> None:
+        self._rule("allow", operations, paths, name)
+
+    def deny(self, operations: str, paths: Sequence[str], name: str) -> None:
+        self._rule("deny", operations, paths, name)
+
+    def _rule(self, verb: str, operations: str, paths: Sequence[str], name: str) -> None:
+        """One rule for all of `paths` with what lies in them; without paths there is none, for it would mean all."""
+        if paths:
+            keys = {f"{name}_{number}": path for number, path in enumerate(paths)}
+            self.parameters.update(keys)
+            named = " ".join(f'(subpath (param "{key}"))' for key in keys)
+            self.text += f"({verb} {operations} {named})\n"
+
+    def arguments(self) -> list[str]:
+        given = [argument for key, value in self.parameters.items() for argument in ("-D", f"{key}={value}")]
+        return ["-p", self.text, *given]
+
+
+def profile_for(
+    root: Path, private: Path, argv: Sequence[str], *, network: bool, masked: Sequence[str] = ()
+) -> tuple[Profile, list[str]]:
+    """The profile for one command, and the names it protects."""
+    profile = Profile()
+    toolchains = [str(chain.prefix) for chain in usable_toolchains(root)]
+    profile.allow("file-read*", [*_SYSTEM, *_DEVICES, *toolchains], "SYSTEM")
+    profile.allow("file-read*", [str(root), str(private)], "OWN")
+    profile.allow("file-write*", [str(private)], "PRIVATE")
+    protected = ["."]
+    if not only_reads(list(argv)):
+        profile.allow("file-write*", [str(root)], "WORKSPACE")
+        is_git = os.path.basename(argv[0]) == "git"
+        protected = [*(GIT_PROTECTED if is_git else ()), *(n for n in PROTECTED if not (is_git and n == ".git"))]
+        profile.deny("file-write*", [str(root / name) for name in protected], "PROTECTED")
+    profile.deny("file-read* file-write*", [str(root / path) for path in masked], "MASKED")
+    if network:
+        profile.text += _NETWORK
+    return profile, protected
+
+
+class SeatbeltSandbox:
+    """Commands of one workspace in Seatbelt. Untested."""
+
+    def __init__(self, root: Path, *, identity: str = "") -> None:
+        self._root = root
+        self._identity = identity
+
+    def isolation(self, *, network: bool = False) -> Isolation:
+        is_root = os.geteuid() == 0
+        return Isolation(
+            isolated=True,
+            backend="seatbelt",
+            fs="allowlist",
+            net="host" if network else "none",
+            pidns=False,
+            runs_as="root" if is_root else "user",
+            degraded=(_UNTESTED, _TREE, _UNLIMITED, _LINKS, *(["Commands run as root."] if is_root else [])),
+        )
+
+    def probe(self) -> str | None:
+        """Run /bin/true as a command would be run; None when it worked, else why not."""
+        return tried_out(self.launch(["/bin/true"]), "Seatbelt")
+
+    @contextmanager
+    def launch(
+        self,
+        argv: list[str],
+        *,
+        network: bool = False,
+        pins: Sequence[Pin] = (),
+        masked: Sequence[str] = (),
+        withheld: Withheld = NOTHING_WITHHELD,
+    ) -> Generator[Launch]:
+        private = Path(tempfile.mkdtemp(prefix="byleave-")).resolve()
+        try:
+            (private / ".gitconfig").write_text(self._identity, encoding="utf-8")
+            profile, protected = profile_for(
+                self._root, private, argv, network=network, masked=[*masked, *withheld.secrets]
+            )
+            base = self.isolation(network=network)
+            watched = [f"{pin.path} was checked and watched, not covered." for pin in pins]
+            yield Launch(
+                argv=[_PROGRAM, *profile.arguments(), *argv],
+                env=clean_environment(self._root, str(private)) | {"TMPDIR": str(private)},
+                cwd=str(self._root),
+                isolation=base.model_copy(
+                    update={
+                        "protected": tuple(protected),
+                        "masked": tuple(masked),
+                        "left_out": withheld.secrets,
+                        "degraded": (*base.degraded, *watched),
+                    }
+                ),
+            )
+        finally:
+            shutil.rmtree(private, ignore_errors=True)
+
+
+def working_seatbelt(root: Path, *, identity: str = "") -> SeatbeltSandbox | str:
+    """Seatbelt where it really works, or why it does not."""
+    sandbox = SeatbeltSandbox(root, identity=identity)
+    return sandbox.probe() or sandbox

@@ -1,0 +1,198 @@
+"""Files that something executes or trusts, kept as they are from a command that nobody was asked about.
+
+A grant, the mode `full` and a rule let a command run unseen, and what it leaves in `package.json`, a Makefile or
+`.github/workflows` would run later with other rights. Those that are there are read-only for it (`sealed`). Git goes
+through with what it does, since a checkout that fails half-way leaves a mess: what it changed of them is put back
+afterwards, and so is whatever could not be sealed. What is new is given another name. Installed code may be changed by
+the programs that install it; git finds it read-only. Nothing is deleted, and everything is told.
+"""
+
+import os
+import stat
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from byleave.protocol.errors import RefusedError
+from byleave.workspace.files.swapping import new_name
+from byleave.workspace.paths import PathValidator, visible
+
+from .named_files import find, installed, outermost, trusted
+from .protected_links import put_aside
+
+MAX_SEALED = 200
+"""Each costs the start of a command about a millisecond; what is beyond them is put back instead."""
+MAX_BYTES = 64 * 1024**2
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+_TOLD = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """One of them as it was."""
+
+    info: os.stat_result
+    parent: tuple[int, int]
+    """Device and inode of its directory."""
+    content: bytes | None = None
+    """None: it is sealed."""
+    target: str | None = None
+    """What a link says."""
+
+    @property
+    def sealed(self) -> bool:
+        return self.content is None and self.target is None
+
+
+_LOCK = threading.Lock()
+_RUNNING: dict[str, list["TrustedFiles"]] = {}
+"""The commands of each workspace that run now, the first first."""
+
+
+class TrustedFiles:
+    """The trusted files of one workspace around one command. Blocking."""
+
+    def __init__(self, paths: PathValidator, *, is_git: bool) -> None:
+        self._paths = paths
+        self._root = str(paths.root)
+        self._before: dict[str, _File] = {}
+        self._found = self._look()
+        self._is_git = is_git
+        if is_git:
+            self.sealed = tuple(find(self._root, ["."], installed()))
+        else:
+            plain = [path for path in self._found if not os.path.islink(f"{self._root}/{path}")]
+            self.sealed = tuple(outermost(plain, trusted()))[:MAX_SEALED]
+
+    def _look(self) -> list[str]:
+        return [path for path in find(self._root, ["."], trusted(), passing=installed()) if not _is_ours(path)]
+
+    def keep(self, held: Iterable[str]) -> None:
+        """Before the command: what is not among `held`, paths it cannot change, is read."""
+        sealed, room = set(held), MAX_BYTES
+        before: dict[str, _File] = {}
+        for path in self._found:
+            names = path.split("/")
+            is_sealed = any("/".join(names[:depth]) in sealed for depth in range(1, len(names) + 1))
+            with suppress(FileNotFoundError, NotADirectoryError):
+                file = self._read(path, content=not is_sealed)
+                room -= len(file.content or b"")
+                before[path] = file
+            if room < 0:
+                raise RefusedError(
+                    "There is too much here that something runs or trusts to keep it from a command that nobody was "
+                    "asked about; nothing was run.",
+                    hint="revoke the grant or leave the mode `full`, so that a person is asked about it",
+                )
+        with _LOCK:
+            running = _RUNNING.setdefault(self._root, [])
+            if running:  # what another such command made of them meanwhile is not how they were
+                earlier = running[0]._before
+                before = {path: before.get(path, file) if file.sealed else file for path, file in earlier.items()}
+            self._before = before
+            running.append(self)
+
+    def put_back(self) -> list[str]:
+        """After the command: what it did to them is taken back. Gives a sentence for each."""
+        with _LOCK:
+            if self not in _RUNNING.get(self._root, ()):
+                return []  # it never began
+        try:
+            return self._told()
+        finally:
+            with _LOCK:
+                _RUNNING[self._root].remove(self)
+
+    def _told(self) -> list[str]:
+        told: list[str] = []
+        new = [path for path in find(self._root, ["."], installed()) if path not in self.sealed] if self._is_git else []
+        for path in sorted({*self._look(), *self._before, *new}):
+            known = self._before.get(path)
+            try:
+                if known is None:
+                    told += [f"It made {visible(path)!r}, which is {visible(to)!r} now." for to in self._aside(path)]
+                elif not self._is_same(path, known):
+                    told += self._restore(path, known)
+            except OSError as error:
+                told.append(f"It changed {visible(path)!r}, which could not be put back: {error.strerror}.")
+        if not told:
+            return []
+        because = (
+            "Files that something executes or trusts were kept as they were, because nobody was asked about them: "
+            "name such a file in a call of its own."
+        )
+        more = [f"And {len(told) - _TOLD} more."] if len(told) > _TOLD else []
+        return [because, *told[:_TOLD], *more]
+
+    def _read(self, path: str, *, content: bool) -> _File:
+        parent, name = self._parent(path)
+        try:
+            info, above = os.stat(name, dir_fd=parent, follow_symlinks=False), os.fstat(parent)
+            place = above.st_dev, above.st_ino
+            if stat.S_ISLNK(info.st_mode):
+                return _File(info, place, target=os.readlink(name, dir_fd=parent))
+            if not content or not stat.S_ISREG(info.st_mode):
+                return _File(info, place)
+            with open(os.open(name, _READ | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent), "rb") as file:
+                return _File(info, place, file.read(MAX_BYTES + 1))
+        finally:
+            os.close(parent)
+
+    def _is_same(self, path: str, known: _File) -> bool:
+        try:
+            found = self._read(path, content=known.content is not None)
+        except (FileNotFoundError, NotADirectoryError):
+            return known.sealed  # moved with its directory, or somebody else removed it
+        if known.sealed:
+            # In its own directory the command could not replace it: somebody else did.
+            same_file = (found.info.st_dev, found.info.st_ino) == (known.info.st_dev, known.info.st_ino)
+            return same_file or found.parent == known.parent
+        same = (found.content, found.target) == (known.content, known.target)
+        return same and found.info.st_mode == known.info.st_mode
+
+    def _restore(self, path: str, known: _File) -> list[str]:
+        aside = self._aside(path)
+        beside = f" What it made of it is {visible(aside[0])!r} now." if aside else ""
+        if known.sealed:
+            return [f"Something else was at {visible(path)!r}.{beside}"]
+        parts = path.split("/")[:-1]
+        for depth in range(1, len(parts) + 1):
+            with suppress(FileExistsError):
+                above, name = self._parent("/".join(parts[:depth]))
+                try:
+                    os.mkdir(name, 0o755, dir_fd=above)
+                finally:
+                    os.close(above)
+        parent, name = self._parent(path)
+        try:
+            draft = new_name()
+            if known.target is not None:
+                os.symlink(known.target, draft, dir_fd=parent)
+            else:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                with open(os.open(draft, flags, 0o600, dir_fd=parent), "wb") as file:
+                    file.write(known.content or b"")
+                    os.fchmod(file.fileno(), stat.S_IMODE(known.info.st_mode))
+            if os.geteuid() == 0:
+                os.chown(draft, known.info.st_uid, known.info.st_gid, dir_fd=parent, follow_symlinks=False)
+            os.rename(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
+        finally:
+            os.close(parent)
+        return [f"It changed {visible(path)!r}, which was put back.{beside}"]
+
+    def _aside(self, path: str) -> list[str]:
+        parent, name = self._parent(path)
+        try:
+            return [path.removesuffix(name) + aside for aside in put_aside(parent, name)]
+        finally:
+            os.close(parent)
+
+    def _parent(self, path: str) -> tuple[int, str]:
+        above, _, name = path.rpartition("/")
+        return self._paths.open_exact(above or ".", os.O_PATH | os.O_DIRECTORY), name
+
+
+def _is_ours(path: str) -> bool:
+    """What git and Byleave keep for themselves is held elsewhere."""
+    return not {".git", ".byleave"}.isdisjoint(path.split("/"))

@@ -1,0 +1,1 @@
+"""What calls changed, kept so that it can be brought back."""

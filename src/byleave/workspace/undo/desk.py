@@ -1,0 +1,355 @@
+"""Undoing for somebody who is not at this machine: the plan as the protocol says it, and carrying out exactly that one.
+
+`UndoDesk.look` shows what an undo would do, with texts masked and bounded; `carry_out` plans again while no call runs
+(`UndoHistory.alone`), and acts only when its digest is the one that was shown and nothing stands against it. What the
+owner's or the organisation's rules deny is never written: it counts as lost, and is not shown. Blocking, one at a time,
+for a thread beside the loop. It never reaches outside the workspace: every step is `UndoHistory`'s.
+"""
+
+import hashlib
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from byleave.gate import cover_inert, mask_text, secret_name
+from byleave.protocol.changes import MAX_SHOWN_TEXT, MAX_UNDO_FILES, ShownChange, UndoPlan
+from byleave.protocol.engine import MAX_LISTED_CHANGES, ChangedFile, TextBefore, UndoList, UndoneCall
+from byleave.protocol.errors import CallerError, ToolFailure
+from byleave.workspace.paths import PathValidator, visible
+from byleave.workspace.sandbox.denied_patterns import Denials
+
+from .recorder import UndoRecorder
+from .restoring import UndoHistory
+from .snapshots import State
+from .steps import Plan, Step, path_of
+from .words import (
+    CHANGED,
+    NO_TEXT,
+    SECRET,
+    change_kind,
+    holds_texts,
+    mode_words,
+    plan_notes,
+    readable,
+    text_in,
+    texts_of,
+    why_not,
+)
+
+MAX_PLAN_TEXT = 2 * 1024 * 1024
+"""Most characters of all texts in one plan."""
+TEXT_SECONDS = 2.0
+"""Texts that are not ready by then are not shown."""
+PATIENCE_SECONDS = 3.0
+"""How long the end of a call that runs is waited for: a write is over soon, a command need not be."""
+_PAUSE = 0.05
+_MAX_TOLD = 1000
+_MAX_PATH = 4096
+_MAX_NOTES = 50
+_MAX_TOGETHER = 50
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_DENIED = "{} rules deny it, so it stays as it is"
+_NOT_READ = "not shown: {} rules deny reading it"
+_TOO_MUCH = "not shown: there is too much in all"
+_MASKED = "it differs only in what is masked here"
+_NOTHING: Mapping[str, Sequence[str]] = MappingProxyType({})
+_PARTIAL = "Undoing the rest must be asked for."
+
+Forbids = Callable[[str, str], bool]
+"""Whether the owner's rules deny a path to a tool."""
+
+
+KeepOff = Mapping[str, Sequence[str]]
+"""Paths that the organisation's rules deny, by tool, as whoever asks says them."""
+
+
+class _Rules:
+    """The rules one undo is held against."""
+
+    def __init__(self, own: Forbids, keep_off: KeepOff) -> None:
+        self._own = own
+        self._theirs = {tool: Denials(globs) for tool, globs in keep_off.items()}
+
+    def denying(self, path: str, *tools: str) -> str | None:
+        """Whose rules deny a path to one of these tools; None where nobody's do."""
+        if any(self._own(path, tool) for tool in tools):
+            return "this machine's"
+        if any(tool in self._theirs and self._theirs[tool].forbid(path) for tool in tools):
+            return "the organisation's"
+        return None
+
+
+class UndoRefused(CallerError):
+    """A plan that is not carried out; it is told with the reason."""
+
+    def __init__(self, message: str, plan: UndoPlan, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.plan = plan
+
+
+class UndoDesk:
+    """Plans and carries out undos in one workspace, for a person elsewhere."""
+
+    def __init__(self, paths: PathValidator, home: Path, recorder: UndoRecorder, forbids: Forbids) -> None:
+        self._paths = paths
+        self._home = home
+        self._recorder = recorder
+        self._forbids = forbids
+        self._history: UndoHistory | None = None
+        self._lock = threading.Lock()
+
+    def look(self, tool_id: str, keep_off: KeepOff = _NOTHING) -> UndoPlan:
+        """What undoing a call would do now. Raises where that cannot be said, as while a call runs."""
+        rules = _Rules(self._forbids, keep_off)
+        with self._lock:
+            history = self._open()
+            with _alone(history):
+                return _told(_plan(history, tool_id, rules), lambda step, room: _shown(history, step, room, rules))
+
+    def carry_out(
+        self, tool_id: str, digest: str, *, partial: bool, wanted: Callable[[], bool], keep_off: KeepOff = _NOTHING
+    ) -> tuple[UndoPlan, str | None]:
+        """Undo a call as it was shown; what was done, and the id under which it can be taken back (None: nothing was).
+
+        `wanted` is asked right before the first step: what nobody waits for any more is not done.
+        """
+        rules = _Rules(self._forbids, keep_off)
+        with self._lock:
+            history = self._open()
+            with _alone(history):
+                plan = _plan(history, tool_id, rules)
+                told = _told(plan)
+                if told.plan != digest:
+                    raise UndoRefused(CHANGED, told, hint="Look at what it would do now.")
+                why = why_not(plan, partial=partial)
+                if why is not None:
+                    raise UndoRefused(why, told, hint=None if plan.conflicts else _PARTIAL)
+                if not wanted():
+                    raise UndoRefused("Its time was up before it could begin; nothing was undone.", told)
+                done = history.apply(plan)
+        return told, done.id if done.changes else None
+
+    def changes(self) -> UndoList:
+        """The files that calls changed and nobody took back, and the undos that can be brought back; newest first."""
+        with self._lock:
+            entries = self._open().entries()
+        begun = {one.undoes for one in entries if one.undoes is not None and not one.done}
+        calls = {one.id for one in entries if one.undoes is None}
+        changed = [
+            ChangedFile(
+                tool_id=one.id, path=_path(path), kind=change_kind(*pair), at=one.at, interrupted=one.id in begun
+            )
+            for one in reversed(entries)
+            if one.undoable and one.undoes is None
+            for path, pair in one.changes.items()
+            if any(state is not None and state.kind == "file" for state in pair)
+        ]
+        undone = [
+            UndoneCall(undo_id=one.id, paths=[_path(path) for path in one.changes][:MAX_UNDO_FILES], at=one.at)
+            for one in reversed(entries)
+            if one.undoable and one.undoes in calls
+        ]
+        return UndoList(changes=changed[:MAX_LISTED_CHANGES], undone=undone[:MAX_LISTED_CHANGES])
+
+    def before(self, tool_id: str, path: str) -> TextBefore:
+        """What a file of `changes` held before a call changed it."""
+        with self._lock:
+            history = self._open()
+            entries = (one.changes for one in history.entries() if one.id == tool_id)
+            found = next(
+                ((name, pair[0]) for one in entries for name, pair in one.items() if _path(name) == path), None
+            )
+            if found is None or found[1] is None:
+                return TextBefore(text=None, shown=True)
+            name, state = found
+            if self._forbids(name, "read_file"):
+                return TextBefore(text=None, shown=False)
+            with history.reading():
+                text = text_in(history.content(state), 4 * MAX_SHOWN_TEXT)
+        return TextBefore(text=text, shown=text is not None)
+
+    def outcome(self, tool_id: str, since: str) -> tuple[str, int, bool] | None:
+        """The last undo of a call that was begun since a moment: its id, how many paths, whether it was finished."""
+        with self._lock:
+            found = [one for one in self._open().entries() if one.undoes == tool_id and one.at >= since]
+        return (found[-1].id, len(found[-1].changes), found[-1].done) if found else None
+
+    def close(self) -> None:
+        with self._lock:
+            if self._history is not None:
+                self._history.close()
+                self._history = None
+
+    def _open(self) -> UndoHistory:
+        """Opened at the first use, and kept: what was read of the store need not be read again."""
+        with readable(self._home):
+            self._recorder.recover()
+            if self._history is None:
+                self._history = UndoHistory(self._paths, self._home)
+        return self._history
+
+
+def _plan(history: UndoHistory, tool_id: str, rules: _Rules) -> Plan:
+    """The plan, without what the rules keep every tool's hands off."""
+    entry = history.entry(tool_id)
+    plan = history.plan(entry)
+    # Putting back is writing; and what is denied to the call's own tool is not touched in its name either.
+    whose = {path: rules.denying(path, "write_file", entry.tool_name) for path in entry.changes}
+    denied = {path: _DENIED.format(who) for path, who in whose.items() if who is not None}
+    if not denied:
+        return plan
+    return replace(
+        plan,
+        # Also what an interrupted undo left beside such a path is not cleared away.
+        entry=replace(entry, changes={path: pair for path, pair in entry.changes.items() if path not in denied}),
+        steps=[step for step in plan.steps if step.path not in denied],
+        conflicts=[path for path in plan.conflicts if path not in denied],
+        lost=plan.lost | {path: denied[path] for path in sorted(denied.keys() & set(_touched(plan)))},
+    )
+
+
+# As it is told
+
+
+def _told(plan: Plan, shown: Callable[[Step, int], ShownChange] | None = None) -> UndoPlan:
+    """A plan as the protocol says it; `shown` adds the texts of a path, as many characters as there is room for."""
+    entry, room = plan.entry, MAX_PLAN_TEXT
+    until = time.monotonic() + TEXT_SECONDS
+    files: list[ShownChange] = []
+    for step in sorted(plan.steps, key=path_of)[:MAX_UNDO_FILES]:
+        # No call runs meanwhile, and texts can be made so that masking takes long.
+        room = room if time.monotonic() < until else 0
+        change = _outlined(step) if shown is None else shown(step, room)
+        room -= len(change.before or "") + len(change.after or "")
+        files.append(change)
+    return UndoPlan(
+        tool_id=entry.id,
+        plan=plan_digest(plan),
+        files=files,
+        total_files=len(plan.steps),
+        conflicts=_paths(plan.conflicts),
+        lost={_path(path): _told_words(why) for path, why in sorted(plan.lost.items())[:MAX_UNDO_FILES]},
+        left=_paths(plan.left),
+        notes=[_told_words(note) for note in _notes(plan)][:_MAX_NOTES],
+        together=[one for one in entry.together if _IDENTIFIER.fullmatch(one)][:_MAX_TOGETHER],
+    )
+
+
+def _shown(history: UndoHistory, step: Step, room: int, rules: _Rules) -> ShownChange:
+    """One path with its texts, or with why they are not there."""
+    outlined = _outlined(step)
+    if not holds_texts(step):
+        return outlined
+    if secret_name(step.path):
+        return _noted(outlined, SECRET)
+    whose = rules.denying(step.path, "read_file")
+    if whose is not None:
+        return _noted(outlined, _NOT_READ.format(whose))
+    if room <= 0:
+        return _noted(outlined, _TOO_MUCH)
+    texts = texts_of(history, step, MAX_SHOWN_TEXT)
+    masked = None if texts is None else [None if text is None else mask_text(text, cover_inert) for text in texts]
+    if masked is None or any(len(text or "") > 2 * MAX_SHOWN_TEXT for text in masked):
+        return _noted(outlined, NO_TEXT)
+    before, after = masked
+    if len(before or "") + len(after or "") > room:
+        return _noted(outlined, _TOO_MUCH)
+    if before == after:
+        outlined = _noted(outlined, _MASKED)
+    return outlined.model_copy(update={"before": before, "after": after})
+
+
+@contextmanager
+def _alone(history: UndoHistory) -> Generator[None]:
+    until = time.monotonic() + PATIENCE_SECONDS
+    with ExitStack() as ends:
+        while True:
+            try:
+                ends.enter_context(history.alone())
+                break
+            except ToolFailure:
+                if time.monotonic() >= until:
+                    raise
+                # On a thread of its own, and no event tells when a call of another process ends.
+                time.sleep(_PAUSE)
+        yield
+
+
+def plan_digest(plan: Plan) -> str:
+    """A digest of all that a plan would do and leave: the same only while every path is what it was."""
+    value = {
+        "id": plan.entry.id,
+        "steps": sorted([step.path, _key(step.now), _key(step.target)] for step in plan.steps),
+        "conflicts": sorted(plan.conflicts),
+        "lost": sorted(plan.lost),
+        "left": sorted(plan.left),
+    }
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _key(state: State | None) -> list[Any]:
+    """What a person would call another state: not when it was touched, but what it is."""
+    if state is None:
+        return []
+    known = state.digest or (list(state.stamp) if state.kind == "file" else "")
+    return [state.kind, state.mode, list(state.owner), known, state.target or ""]
+
+
+def _touched(plan: Plan) -> Iterable[str]:
+    yield from (step.path for step in plan.steps)
+    yield from plan.conflicts
+    yield from plan.lost
+
+
+def _outlined(step: Step) -> ShownChange:
+    """One path without its texts."""
+    kind = change_kind(step.now, step.target)
+    return ShownChange(path=_path(step.path), kind=kind, note=_told_words(_kind_words(step)) or None)
+
+
+def _kind_words(step: Step) -> str:
+    """What else there is to say of a path that is no file, or whose mode changes."""
+    states = [state for state in (step.now, step.target) if state is not None]
+    words = [_thing(state) for state in states] if any(state.kind != "file" for state in states) else []
+    said = " becomes ".join(dict.fromkeys(words))
+    return "; ".join(part for part in (said, mode_words(step)) if part)
+
+
+def _thing(state: State) -> str:
+    if state.kind == "link":
+        return f"a link to {mask_text(visible(state.target or ''))!r}"
+    return "a file" if state.kind == "file" else "a directory" if state.kind == "directory" else "something else"
+
+
+def _noted(change: ShownChange, note: str) -> ShownChange:
+    said = note if change.note is None else f"{change.note}; {note}"
+    return change.model_copy(update={"note": _told_words(said)})
+
+
+def _notes(plan: Plan) -> list[str]:
+    notes = plan_notes(plan)
+    counts = (("would change", plan.steps), ("changed since", plan.conflicts), ("cannot be brought back", plan.lost))
+    more = [f"{len(paths)} {what}" for what, paths in counts if len(paths) > MAX_UNDO_FILES]
+    if more:
+        # First: of many notes it must not be among those that are left out.
+        notes.insert(0, f"Not all paths are listed: {', '.join(more)}.")
+    return notes
+
+
+def _paths(paths: Iterable[str]) -> list[str]:
+    return [_path(path) for path in sorted(paths)[:MAX_UNDO_FILES]]
+
+
+def _path(path: str) -> str:
+    return visible(path)[:_MAX_PATH]
+
+
+def _told_words(text: str) -> str:
+    return visible(text)[:_MAX_TOLD]

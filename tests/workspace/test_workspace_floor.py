@@ -22,8 +22,7 @@ from byleave.workspace.sandbox import denied_paths as floor_module
 from byleave.workspace.sandbox import denied_patterns as denials_module
 from byleave.workspace.sandbox.denied_paths import Floor, GuardedFiles, GuardedPaths
 from byleave.workspace.sandbox.denied_patterns import Denials
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("G9", "S")
 

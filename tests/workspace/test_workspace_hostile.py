@@ -29,8 +29,7 @@ from byleave.workspace.search import ripgrep as search_runs
 from byleave.workspace.search.executor import SearchExecutor
 from byleave.workspace.search.globs import glob_pattern
 from byleave.workspace.undo.snapshots import MAX_HOOKS, TreeScan
-
-from .conftest import Place
+from harness.place import Place
 
 
 @pytest.fixture

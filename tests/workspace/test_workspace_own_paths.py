@@ -13,8 +13,7 @@ from byleave.gate import Gate
 from byleave.protocol.errors import ByleaveError
 from byleave.settings import ClientSettings
 from byleave.workspace import Workspace
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("G1", "T1", "T2", "T4", "T5", "S")
 

@@ -17,8 +17,7 @@ from byleave.protocol.tools import ListDirectoryParams, ReadFileParams, WriteFil
 from byleave.workspace import FileSystemExecutor, PathValidator
 from byleave.workspace.files.listing import Listing
 from byleave.workspace.paths import path_error, visible
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("G1")
 

@@ -19,8 +19,7 @@ from byleave.protocol.tools import SearchWebParams, SearchWebResult, WebHit
 from byleave.settings import ClientSettings
 from byleave.workspace import WebSearcher, Workspace, fetching
 from byleave.workspace.fetching import BoundedWeb, CheckedResolver, checked_url, is_never_asked, is_public
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("T6")
 

@@ -7,8 +7,7 @@ import pytest
 from byleave.settings import ClientSettings
 from byleave.workspace import PathValidator, UndoHistory, UndoRecorder
 from byleave.workspace.undo.snapshots import Change
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("L8-undo")
 

@@ -18,9 +18,8 @@ pytestmark = pytest.mark.promise("G2", "G3", "G5")
 WORKSPACE = "/home/user/ws"
 GATE = Gate()
 RANKS = {"LOW": 0, "NOT_LOW": 1, "MEDIUM": 1, "HIGH": 2, "REFUSE": 3}
-CASES: list[dict[str, Any]] = [
-    json.loads(line) for line in Path(__file__).with_name("cases").joinpath("commands.jsonl").read_text().splitlines()
-]
+FOLDER = Path(__file__).parents[1] / "cases"
+CASES: list[dict[str, Any]] = [json.loads(line) for line in (FOLDER / "commands.jsonl").read_text().splitlines()]
 NEEDS_A_DISK = {"grep-020", "read-048", "read-060"}
 """Links and pipes: no spelling tells them; the workspace refuses them when it resolves the operand."""
 
@@ -53,7 +52,7 @@ def test_everyday_lines_are_not_rated_above_what_they_deserve() -> None:
 
 
 def lines_of(name: str) -> dict[str, list[str]]:
-    return tomllib.loads(Path(__file__).with_name("cases").joinpath(name).read_text("utf-8"))
+    return tomllib.loads((FOLDER / name).read_text("utf-8"))
 
 
 LINES = lines_of("lines.toml")

@@ -23,8 +23,7 @@ from byleave.protocol.tools import WriteFileParams, WriteFileResult
 from byleave.settings import ClientSettings
 from byleave.workspace import FileSystemExecutor, PathValidator, Workspace
 from byleave.workspace.files import drafts, writing
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("T2")
 

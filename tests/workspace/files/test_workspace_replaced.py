@@ -19,8 +19,7 @@ from byleave.protocol.tools import WriteFileParams, WriteFileResult
 from byleave.workspace import DriftedError, FileSystemExecutor, PathValidator, Workspace
 from byleave.workspace.files import writing as writing_module
 from byleave.workspace.files.write_preview import inspect_write
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("A", "S")
 

@@ -19,8 +19,7 @@ from byleave.workspace.sandbox import stand_ins as stubs_module
 from byleave.workspace.sandbox.masking import MAX_MASKED, mode_at, parents_of, real_path
 from byleave.workspace.sandbox.protected_links import Link, link_at, put_back
 from byleave.workspace.sandbox.sandbox import Isolation, Launch
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3", "S")
 PYTHON = "/usr/bin/python3"

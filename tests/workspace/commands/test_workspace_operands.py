@@ -10,8 +10,7 @@ from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import Workspace
 from byleave.workspace.commands.executor import safe_arguments
 from byleave.workspace.commands.operands import MAX_LEFT_OUT
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = [pytest.mark.promise("G1", "T3"), pytest.mark.skipif(sys.platform != "linux", reason="needs bubblewrap")]
 

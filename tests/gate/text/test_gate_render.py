@@ -489,7 +489,7 @@ ATTACKS: dict[str, tuple[str, dict[str, Any]]] = {
     "work thrown away": ("execute_command", {"command": "git", "args": ["clean", "-fdx"]}),
     "secret sent to a search": ("search_web", {"query": "is ghp_" + "a1B2c3D4e5F6" * 3 + " valid"}),
 }
-GOLDEN = Path(__file__).parent / "cases" / "ten_attacks.txt"
+GOLDEN = Path(__file__).parents[1] / "cases" / "ten_attacks.txt"
 
 
 @pytest.mark.promise("G5")

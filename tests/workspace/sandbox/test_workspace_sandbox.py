@@ -24,8 +24,7 @@ from byleave.workspace.sandbox import landlock as landlock_module
 from byleave.workspace.sandbox.landlock import LandlockSandbox
 from byleave.workspace.sandbox.minimal_mounts import needs_little
 from byleave.workspace.sandbox.protection import PROTECTED, only_reads
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3", "S")
 

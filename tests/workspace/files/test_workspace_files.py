@@ -21,8 +21,7 @@ from byleave.settings import ClientSettings
 from byleave.workspace import FileSystemExecutor, PathValidator, Workspace
 from byleave.workspace.files import listing
 from byleave.workspace.files.contents import cut_lines
-
-from .conftest import Place
+from harness.place import Place
 
 
 async def _read(workspace: Workspace, path: str, **rest: int) -> ReadFileResult:

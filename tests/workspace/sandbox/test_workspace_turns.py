@@ -8,8 +8,7 @@ from byleave.protocol.errors import ToolFailure
 from byleave.protocol.tools import TOOLS, ExecuteCommandResult
 from byleave.workspace import Workspace
 from byleave.workspace.sandbox.write_exclusion import SECONDS, Turns
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("S")
 

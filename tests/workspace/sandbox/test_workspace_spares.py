@@ -14,8 +14,7 @@ from byleave.workspace import Workspace
 from byleave.workspace.sandbox import directory_pool as spares_module
 from byleave.workspace.sandbox.directory_pool import KEPT, Spares
 from byleave.workspace.sandbox.stand_ins import Stubs, is_stub
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3", "S")
 STAMP = 1_000_000_007

@@ -21,8 +21,7 @@ from byleave.workspace import BubblewrapSandbox, CommandExecutor, DriftedError, 
 from byleave.workspace.commands import inspection as inspection_module
 from byleave.workspace.sandbox import bound_files as pins_module
 from byleave.workspace.sandbox.bound_files import HeldFiles
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("A", "S")
 

@@ -33,8 +33,7 @@ from byleave.workspace.sandbox.git_words import git_only_reads, makes_a_reposito
 from byleave.workspace.sandbox.limits import HeldBack, may_limit
 from byleave.workspace.sandbox.orphaned_sandboxes import end_strays
 from byleave.workspace.sandbox.stand_ins import _STAMP, Stubs, is_stub
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3", "S")
 NOBODY = 65534

@@ -9,8 +9,7 @@ from byleave.workspace.sandbox.bound_files import Pin
 from byleave.workspace.sandbox.landlock import LandlockSandbox
 from byleave.workspace.sandbox.protection import PROTECTED
 from byleave.workspace.sandbox.seatbelt import Profile, SeatbeltSandbox, profile_for, working_seatbelt
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3", "S")
 PRIVATE = Path("/private/tmp/byleave-x")

@@ -23,8 +23,7 @@ from byleave.workspace.commands.programs import Toolchain, search_path, usable_t
 from byleave.workspace.sandbox import stand_ins as stubs_module
 from byleave.workspace.sandbox.bubblewrap import Part, working_sandbox
 from byleave.workspace.sandbox.stand_ins import Stubs, is_stub
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3", "S")
 NOBODY = 65534

@@ -17,7 +17,7 @@ from byleave.gate.text.secrets import mask_arguments
 
 pytestmark = pytest.mark.promise("S")
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DICE = random.Random(7)
 HEX = "0123456789abcdef"
 UPPER = string.ascii_uppercase + string.digits

@@ -11,8 +11,7 @@ from byleave.workspace import Workspace
 from byleave.workspace.sandbox import bubblewrap
 from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
 from byleave.workspace.sandbox.seccomp import ARCHITECTURES, filter_for
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3", "S")
 ALLOW, KILL = 0x7FFF0000, 0x80000000

@@ -24,8 +24,7 @@ from byleave.workspace.search import sandbox as search_sandbox
 from byleave.workspace.search import scan
 from byleave.workspace.search.answers import AnswerReader
 from byleave.workspace.search.globs import GlobError, glob_pattern
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("T5")
 

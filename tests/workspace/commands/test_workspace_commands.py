@@ -21,8 +21,7 @@ from byleave.workspace.commands.output import KeptStream, OutputKeeper
 from byleave.workspace.commands.programs import Toolchain, find_program, search_path, toolchains
 from byleave.workspace.sandbox.sandbox import Launch
 from byleave.workspace.workspace import git_identity
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3")
 

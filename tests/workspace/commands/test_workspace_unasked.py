@@ -15,8 +15,7 @@ from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import Workspace
 from byleave.workspace.paths import PathValidator
 from byleave.workspace.sandbox.trusted import TrustedFiles
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = [pytest.mark.promise("G8", "T3"), pytest.mark.skipif(sys.platform != "linux", reason="needs bubblewrap")]
 

@@ -17,8 +17,7 @@ from byleave.workspace.commands import homes
 from byleave.workspace.commands.homes import own_home, remove_left, remove_tree
 from byleave.workspace.commands.output import OutputKeeper
 from byleave.workspace.commands.processes import run_process
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("S")
 

@@ -20,8 +20,7 @@ from byleave.settings import ClientSettings
 from byleave.workspace import CommandTimeout, Workspace
 from byleave.workspace.commands.output import KeptStream
 from byleave.workspace.sandbox.orphaned_sandboxes import end_strays
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3")
 

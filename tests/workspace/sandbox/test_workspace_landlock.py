@@ -31,8 +31,7 @@ from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
 from byleave.workspace.sandbox.sandbox import Launch
 from byleave.workspace.sandbox.seatbelt import SeatbeltSandbox
 from byleave.workspace.workspace import choose_sandbox
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = [
     pytest.mark.promise("T3", "S"),

@@ -30,8 +30,7 @@ from byleave.workspace.search.answers import AnswerReader
 from byleave.workspace.search.sandbox import Above, RipgrepSandbox, working_ripgrep
 from byleave.workspace.search.sandbox import Place as SearchPlace
 from byleave.workspace.search.terms import ripgrep_arguments
-
-from .conftest import Place
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("T5", "S")
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from byleave.gate import DEFAULT_COMMANDS, Gate, GateRules, Judgement
-from byleave.gate.commands.table_files import load_tables
+from byleave.gate.commands.tables import load_tables
 from byleave.gate.policy.grants import covers, leaves_unseen, suggest
 from byleave.gate.policy.rules import call_of
 from byleave.protocol.grants import GrantRule, Suggestion

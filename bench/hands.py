@@ -28,8 +28,7 @@ from byleave.protocol.errors import ByleaveError
 from byleave.protocol.tools import ExecuteCommandResult, SearchFilesResult
 from byleave.settings import ClientSettings
 from byleave.workspace import Workspace
-from byleave.workspace.commands.output import OutputKeeper
-from byleave.workspace.commands.processes import run_process
+from byleave.workspace.sandbox.processes import OutputKeeper, run_process
 from byleave.workspace.sandbox.sandbox import Launch
 
 RESULTS = Path(__file__).resolve().parent / "results" / "local"

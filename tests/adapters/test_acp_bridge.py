@@ -24,7 +24,7 @@ from acp.schema import (
     ToolCallUpdate,
 )
 
-from byleave.adapters.acp_calls import absolute, title, written
+from byleave.adapters.acp import absolute, title, written
 from byleave.protocol.approvals import RejectBody
 from byleave.protocol.states import ApprovalScope, Scope
 from harness.forks import Forked, shared_forks

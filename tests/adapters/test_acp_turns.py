@@ -9,7 +9,7 @@ import pytest
 from acp import RequestError
 from acp.schema import PermissionOption, RequestPermissionResponse, ToolCallUpdate
 
-from byleave.adapters.acp_turns import Place, Turn
+from byleave.adapters.acp import Place, Turn
 from byleave.client import ServerApi
 from byleave.protocol.approvals import ApproveBody
 from byleave.protocol.errors import UnreachableError

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byleave.adapters.shell_words import NotPlain, plain_words
+from byleave.adapters.deepagents import NotPlain, plain_words
 
 pytestmark = pytest.mark.promise("I")
 

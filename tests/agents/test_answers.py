@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart, UserPromptPart
 
-from byleave.adapters.model_text import ADVICE
-from byleave.agents.answers import Outcome, answer, find_field, help_text
-from byleave.agents.offline import respond
-from byleave.agents.phrases import Step, understand
+from byleave.adapters.calls import ADVICE
+from byleave.agents.offline import Outcome, Step, answer, find_field, help_text, respond, understand
 from byleave.protocol.states import ErrorType
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from byleave.agents.prompts import instructions_for
+from byleave.agents.chat import instructions_for
 from byleave.agents.roles import CHAT, Roles, load_roles, parse_roles
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, RunState

@@ -6,7 +6,7 @@ import pytest
 from pydantic_ai.exceptions import AgentRunError, ModelContextWindowExceededError, UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 
-from byleave.adapters.model_text import MODEL_CHARACTERS, failure, shown_to_model
+from byleave.adapters.calls import MODEL_CHARACTERS, failure, shown_to_model
 from byleave.agents import history
 from byleave.agents.failures import Failure, explain, trace
 from byleave.protocol.errors import ByleaveError

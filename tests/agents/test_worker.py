@@ -12,8 +12,8 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from byleave.agents import ChatAgent, RunWorker, offline_model
+from byleave.agents.chat import MUCH_CHARACTERS, Speech
 from byleave.agents.history import dump
-from byleave.agents.speech import MUCH_CHARACTERS, Speech
 from byleave.agents.worker import MAX_ATTEMPTS
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.states import ErrorType, ExecutionStatus, RunState

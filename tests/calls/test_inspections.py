@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from byleave.calls.executor import Caller
-from byleave.protocol.digests import call_digest
+from byleave.protocol.approvals import call_digest
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.inspections import Inspection, SeenFile

@@ -9,8 +9,8 @@ import pytest
 from byleave.calls.executor import Caller
 from byleave.gate import Gate, GateRules, Policy, parse_policy
 from byleave.gate.text.changes import NOT_LOOKED
+from byleave.protocol.approvals import call_digest
 from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind
-from byleave.protocol.digests import call_digest
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.inspections import Inspection, SeenFile, SeenRole

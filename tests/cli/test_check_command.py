@@ -55,7 +55,7 @@ def test_each_line_gets_one_answer_in_order(byleave: Any) -> None:
 def test_malformed_line_is_refused_with_a_reason(line: bytes) -> None:
     from byleave.cli.check import _answer
     from byleave.gate import Gate
-    from byleave.workspace.commands.dry_run import DiskView
+    from byleave.workspace.commands.operands import DiskView
 
     answer = _answer(Gate(), DiskView("/nowhere"), line, "/nowhere")
     assert answer["verdict"] == "REFUSE"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from byleave.server.auth.secret import seal_keys
+from byleave.server.auth.keys import seal_keys
 from byleave.settings import ServerSettings
 from byleave.store import Store
 

@@ -13,9 +13,8 @@ from aiohttp import web
 
 from byleave.client import Journal, ToolHandler
 from byleave.gate import Gate
-from byleave.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, WholeCall
+from byleave.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, WholeCall, call_digest
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
-from byleave.protocol.digests import call_digest
 from byleave.protocol.events import ApprovalRequested, ExecutionCancelSignal, ExecutionSignal
 from byleave.protocol.executions import Begun, Execution, OutputChunk, QueueReport, ResultAck
 from byleave.protocol.grants import GrantPreview, GrantRule

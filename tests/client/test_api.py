@@ -9,8 +9,8 @@ import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
 from byleave.client import ServerApi
-from byleave.client.addresses import is_loopback
-from byleave.client.sse import Frame
+from byleave.client.feed import Frame
+from byleave.client.loopback import is_loopback
 from byleave.protocol.approvals import ApproveBody, ConfirmBody, RejectBody
 from byleave.protocol.chat import MessageBody
 from byleave.protocol.errors import (

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from byleave.client import cache, undoing
-from byleave.client.undo_intents import UndoIntents
-from byleave.client.undoing import Undoer
+from byleave.client import cache
+from byleave.client import undo as undoing
+from byleave.client.undo import Undoer, UndoIntents
 from byleave.gate import Policy
-from byleave.gate.policy.policy_text import parse_policy
+from byleave.gate.policy.policy import parse_policy
 from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange, UndoPlan, UndoReport
 from byleave.protocol.errors import ByleaveError, CallerError, NotFound, ToolFailure, UnreachableError
 from byleave.protocol.events import UndoRequested

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from byleave.client.reports import ending
+from byleave.client.outbox import ending
 from byleave.protocol.errors import ConflictError, MachineError, NotFound, RefusedError, UnreachableError
 from byleave.protocol.events import ApprovalDecided, ResultAcknowledged
 from byleave.protocol.states import AgentMode, ApprovalStatus, ClientResultStatus, ExecutionStatus
@@ -399,7 +399,7 @@ async def test_a_full_queue_is_reported(make_handler: Any, link: Any, approved: 
 async def test_a_queue_that_holds_too_many_bytes_is_reported(
     make_handler: Any, link: Any, approved: Any, cancel: Any, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("byleave.client.waiting.MAX_QUEUED_BYTES", 1000)
+    monkeypatch.setattr("byleave.client.handler.MAX_QUEUED_BYTES", 1000)
     handler = await make_handler(concurrency=1)
     handler.handle_tool_execution_signal(approved("exec_1", "execute_command", waiting_command("c1")))
     for number, content in ((2, "x" * 700), (3, "é" * 200)):
@@ -485,7 +485,7 @@ async def test_where_the_journal_cannot_be_written_nothing_runs(
 @pytest.fixture
 async def busy(make_handler: Any, link: Any, approved: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A handler with one place, which is taken until `c1.go` is there."""
-    monkeypatch.setattr("byleave.client.waiting.MOMENT_SECONDS", 0.01)
+    monkeypatch.setattr("byleave.client.handler.MOMENT_SECONDS", 0.01)
     handler = await make_handler(concurrency=1)
     handler.handle_tool_execution_signal(approved("exec_1", "execute_command", waiting_command("c1")))
     await until_exists(root / "c1.started")

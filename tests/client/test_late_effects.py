@@ -18,8 +18,8 @@ from byleave.protocol.tools import ExecuteCommandResult, WriteFileResult
 from byleave.protocol.wire import JsonObject
 from byleave.settings import ClientSettings
 from byleave.workspace import PathValidator, UndoHistory, UndoRecorder, Workspace, stopping
-from byleave.workspace.commands import processes
 from byleave.workspace.files import writing
+from byleave.workspace.sandbox import processes
 
 from .conftest import in_seconds, make_cancel
 

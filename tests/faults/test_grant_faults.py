@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from byleave.gate import Gate
-from byleave.protocol.digests import call_digest, plain_json
+from byleave.protocol.approvals import call_digest, plain_json
 from byleave.protocol.grants import GrantRule
 from byleave.protocol.inspections import Inspection, SeenFile
 from byleave.protocol.states import ApprovalScope, RiskLevel

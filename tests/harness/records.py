@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from byleave.protocol.digests import call_digest
+from byleave.protocol.approvals import call_digest
 from byleave.protocol.states import AgentMode, RiskLevel
 from byleave.protocol.wire import new_id, timestamp
 from byleave.settings import ServerSettings

@@ -5,7 +5,7 @@ from html import unescape
 from http.cookies import Morsel, SimpleCookie
 
 from byleave.server.auth.links import COOKIE
-from byleave.server.auth.page_key import HEADER
+from byleave.server.auth.tokens import HEADER
 
 _KEY = re.compile(r'<html lang="en" data-key="([^"]+)" data-user="([^"]*)">')
 

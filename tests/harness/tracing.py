@@ -16,7 +16,7 @@ from pathlib import Path
 
 from byleave.gate import secret_name
 from byleave.workspace.commands.operands import to_leave_out
-from byleave.workspace.commands.programs import SYSTEM_DIRECTORIES, clean_environment
+from byleave.workspace.sandbox.environment import SYSTEM_DIRECTORIES, clean_environment
 
 from .playground import Playground
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byleave.protocol.digests import call_digest, canonical_json
+from byleave.protocol.approvals import call_digest, canonical_json
 from byleave.protocol.wire import moment, now, timestamp
 
 JSON = st.recursive(

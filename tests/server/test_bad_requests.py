@@ -14,7 +14,7 @@ from byleave.protocol.errors import MachineError
 from byleave.server import bodies, serving
 from byleave.server.auth.isolation import UserIsolationMiddleware
 from byleave.server.bodies import LARGE_BYTES, MAX_DEPTH, MAX_MARKS, parse_json
-from byleave.server.refusals import TooLarge, WrongForm
+from byleave.server.problems import TooLarge, WrongForm
 from byleave.server.routes.listing import ROUTES
 from byleave.settings import ServerSettings
 from byleave.store.database import Transaction

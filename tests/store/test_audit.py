@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from byleave.protocol.digests import plain_json
+from byleave.protocol.approvals import plain_json
 from byleave.protocol.grants import GrantRule
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel
 from byleave.settings import ServerSettings

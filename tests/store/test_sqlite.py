@@ -190,8 +190,8 @@ async def test_inspecting_a_record_that_is_not_there_says_where_to_look(settings
 async def test_a_long_log_is_moved_into_the_file_while_work_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("byleave.store.disk.LOG_BYTES", 64 * 1024)
-    monkeypatch.setattr("byleave.store.disk.FLUSHES_BETWEEN_LOOKS", 5)
+    monkeypatch.setattr("byleave.store.sqlite.LOG_BYTES", 64 * 1024)
+    monkeypatch.setattr("byleave.store.sqlite.FLUSHES_BETWEEN_LOOKS", 5)
     database = await opened(tmp_path / "a.db")
     for number in range(300):
         await database.write(add(f"{number}-" + "x" * 2000))

@@ -10,7 +10,7 @@ from aiohttp import web
 from playwright.async_api import Browser, Page, expect
 
 from byleave.server.auth.links import COOKIE
-from byleave.server.auth.page_key import HEADER
+from byleave.server.auth.tokens import HEADER
 from harness.browser import new_context
 from harness.household import Household
 

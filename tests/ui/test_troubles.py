@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, Route, expect
 
-from byleave.server.auth.page_key import HEADER
+from byleave.server.auth.tokens import HEADER
 from harness.browser import fill_project, new_context, open_browser
 from harness.forks import Forks
 from harness.household import Household

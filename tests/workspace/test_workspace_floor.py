@@ -17,11 +17,11 @@ from byleave.protocol.policies import Layer
 from byleave.protocol.tools import ExecuteCommandResult, ReadFileParams, WriteFileParams
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandTimeout, Workspace
+from byleave.workspace import denied_paths as floor_module
+from byleave.workspace import rulings as denials_module
+from byleave.workspace.denied_paths import Floor, GuardedFiles, GuardedPaths
 from byleave.workspace.paths import PathValidator
-from byleave.workspace.sandbox import denied_paths as floor_module
-from byleave.workspace.sandbox import denied_patterns as denials_module
-from byleave.workspace.sandbox.denied_paths import Floor, GuardedFiles, GuardedPaths
-from byleave.workspace.sandbox.denied_patterns import Denials
+from byleave.workspace.rulings import Denials
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("G9", "S")

@@ -15,19 +15,19 @@ from byleave.protocol.policies import Layer
 from byleave.protocol.tools import ListDirectoryResult, ReadFileParams, SearchFilesParams, WriteFileParams
 from byleave.settings import ClientSettings
 from byleave.workspace import UndoHistory, Workspace
+from byleave.workspace.denied_paths import Floor, GuardedFiles, GuardedPaths
 from byleave.workspace.files import contents as contents_module
 from byleave.workspace.files import drafts as drafts_module
-from byleave.workspace.files import listing as listing_module
+from byleave.workspace.files import executor as listing_module
 from byleave.workspace.files.contents import cut_lines
 from byleave.workspace.files.drafts import take_attributes
 from byleave.workspace.files.executor import FileSystemExecutor
 from byleave.workspace.files.writing import Replacing
 from byleave.workspace.paths import PathValidator
-from byleave.workspace.sandbox.denied_paths import Floor, GuardedFiles, GuardedPaths
 from byleave.workspace.search import executor as search_module
 from byleave.workspace.search import ripgrep as search_runs
 from byleave.workspace.search.executor import SearchExecutor
-from byleave.workspace.search.globs import glob_pattern
+from byleave.workspace.search.scan import glob_pattern
 from byleave.workspace.undo.snapshots import MAX_HOOKS, TreeScan
 from harness.place import Place
 

@@ -15,7 +15,7 @@ import pytest
 from byleave.protocol.errors import ByleaveError, ConfigurationError, PathValidationError, ToolFailure
 from byleave.protocol.tools import ListDirectoryParams, ReadFileParams, WriteFileParams
 from byleave.workspace import FileSystemExecutor, PathValidator
-from byleave.workspace.files.listing import Listing
+from byleave.workspace.files.executor import Listing
 from byleave.workspace.paths import path_error, visible
 from harness.place import Place
 

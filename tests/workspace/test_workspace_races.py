@@ -19,7 +19,7 @@ import pytest
 from byleave.protocol.errors import ByleaveError
 from byleave.protocol.tools import ListDirectoryParams, ReadFileParams, SearchFilesParams, WriteFileParams
 from byleave.workspace import FileSystemExecutor, PathValidator
-from byleave.workspace.files.listing import Listing
+from byleave.workspace.files.executor import Listing
 from byleave.workspace.search.executor import SearchExecutor
 
 SECONDS = 20.0

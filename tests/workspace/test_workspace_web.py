@@ -17,8 +17,9 @@ from pydantic import SecretStr
 from byleave.protocol.errors import ByleaveError, ConfigurationError, RefusedError, ToolFailure
 from byleave.protocol.tools import SearchWebParams, SearchWebResult, WebHit
 from byleave.settings import ClientSettings
-from byleave.workspace import WebSearcher, Workspace, fetching
-from byleave.workspace.fetching import BoundedWeb, CheckedResolver, checked_url, is_never_asked, is_public
+from byleave.workspace import WebSearcher, Workspace
+from byleave.workspace import web as fetching
+from byleave.workspace.web import BoundedWeb, CheckedResolver, checked_url, is_never_asked, is_public
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T6")

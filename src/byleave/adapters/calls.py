@@ -2,6 +2,11 @@
 
 The arguments go on as the model sent them: the gate judges them and the record keeps them, no framework's schema in
 between. The key makes a call that a framework repeats (after a restart, a retry, a resumed state) the same call.
+
+What a model is told of a call: the result as text, shortened where it is long, or why there is none.
+
+The text is data for the model and nothing else. A result goes in as JSON text and not as an object, so that no client
+can smuggle in what a framework would take for more. What is shortened says which part it is and how to get the rest.
 """
 
 import asyncio
@@ -10,14 +15,131 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from byleave.protocol.digests import canonical_json
+from byleave.protocol.approvals import canonical_json
 from byleave.protocol.errors import CallerError
 from byleave.protocol.executions import ToolResponse
-from byleave.protocol.states import ResponseStatus
+from byleave.protocol.states import ErrorType, ResponseStatus
 from byleave.protocol.tools import TOOLS, ToolSpec
 from byleave.protocol.wire import JsonObject
 
-from .model_text import BIG, MODEL_CHARACTERS, bulk, failure, shown_to_model
+MODEL_CHARACTERS = 100_000
+"""The most of one result that a model is shown; the record has the whole."""
+BIG = 256 * 1024
+"""Results larger than this are shortened off the event loop."""
+_LONGEST_LINE = 10_000
+_SHORTER = ((60_000, 400), (20_000, 150), (6_000, 50), (1_000, 20), (100, 5))
+"""Tried in order until a long result fits: characters of a text, items of a list."""
+_ANYWAY = "Parts were left out; ask for less at once."
+
+
+def failure(response: ToolResponse) -> str:
+    """What an agent is told of a call that did not complete: the reason, what to do, and what there is all the same."""
+    lines = [response.error or f"The call ended as {response.status.value}."]
+    advice = response.hint or ADVICE.get(response.error_type)
+    if advice:
+        lines.append(f"hint: {advice}")
+    if response.result:
+        lines.append(shown_to_model(response.result))
+    return "\n".join(lines)
+
+
+ADVICE: dict[ErrorType | None, str] = {
+    ErrorType.REJECTED: "the user said no; do not ask for the same again, choose another way or ask what they prefer",
+    ErrorType.APPROVAL_TIMEOUT: "nobody answered in time and nothing ran; say so and let the user decide",
+    ErrorType.NO_CLIENT: "no machine of the user is connected; say so, nothing can run until it is",
+    ErrorType.INTERRUPTED: "find out whether it had its effect before you try again",
+    ErrorType.CANCELLED: "the user called it off",
+}
+"""What to do where the call itself says nothing. Said to models; to a person it would speak of them as of another."""
+
+
+def shown_to_model(result: JsonObject) -> str:
+    """A result as JSON text. Text, not an object: no client may smuggle in what a framework would take for more."""
+    if bulk(result) <= MODEL_CHARACTERS and len(text := _dump(result)) <= MODEL_CHARACTERS:
+        return text
+    for characters, items in _SHORTER:
+        shorter, how = _part_of(result, characters, items)
+        if len(text := _dump({**shorter, "shortened": how})) <= MODEL_CHARACTERS:
+            return text
+    return "The result is too long to show; ask for less at once."
+
+
+def bulk(result: JsonObject) -> int:
+    """How large a result is at least, without writing it out."""
+    return sum(len(cast(str | list[Any], value)) for value in result.values() if isinstance(value, str | list))
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _part_of(result: JsonObject, characters: int, items: int) -> tuple[JsonObject, str]:
+    """A part of a result, and how to get the rest. The result says by its own shape which tool it is of."""
+    content = result.get("content")
+    if isinstance(content, str) and result.get("encoding") == "base64":
+        part = {**result, "content": ""}
+        return part, f"{len(content):,} characters of base64 were left out: a picture or a PDF cannot be shown here."
+    if isinstance(content, str):
+        return _first_lines(result, content, characters)
+    shorter = cast(JsonObject, _shorten(result, characters, items))
+    for key, what, how in _LISTS:
+        whole, part = result.get(key), shorter.get(key)
+        if isinstance(whole, list) and isinstance(part, list):
+            whole, part = cast(list[Any], whole), cast(list[Any], part)
+            total = max(len(whole), _number(result.get("total_count")) or 0)
+            return shorter, f"{what} 1-{len(part):,} of {total:,}; {how}."
+    if "stdout" in result:
+        return shorter, (
+            "The middle of the output was left out; run it again so that it prints less, or have it write to a file "
+            "and read that with start_line and end_line."
+        )
+    return shorter, _ANYWAY
+
+
+_LISTS = (
+    ("files", "entries", "list a subdirectory, or give a narrower pattern"),
+    ("matches", "matches", "search narrower: a longer pattern, a subdirectory as path, or a glob"),
+    ("results", "results", "ask for fewer with max_results"),
+)
+
+
+def _first_lines(result: JsonObject, content: str, characters: int) -> tuple[JsonObject, str]:
+    """The first lines of a file that fit, whole ones, and where to read on."""
+    first = _number(result.get("start_line")) or 1
+    end = content.rfind("\n", 0, characters) + 1
+    if end == 0:
+        # One line is longer than all there is room for. Later lines can be read; the rest of this one cannot.
+        whole = content.find("\n") + 1 or len(content)
+        part = content[: min(characters, _LONGEST_LINE)]
+        last = first
+        told = f"line {first:,} alone has {whole:,} characters; its first {len(part):,} are here"
+        more = whole < len(content)
+    else:
+        part = content[:end]
+        last = first + part.count("\n") - 1
+        total = _number(result.get("total_lines"))
+        told = f"lines {first:,}-{last:,}" + (f" of {total:,}" if total else "")
+        more = True
+    how = f"read on with start_line={last + 1}" if more else "use search_files to find something in it"
+    return {**result, "content": part, "start_line": first, "end_line": last}, f"{told}; {how}."
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _shorten(value: Any, characters: int, items: int) -> Any:
+    if isinstance(value, str) and len(value) > characters:
+        half = characters // 2
+        return f"{value[:half]}\n… {len(value) - 2 * half:,} characters left out …\n{value[-half:]}"
+    if isinstance(value, dict):
+        members = cast(JsonObject, value)
+        return {key: _shorten(member, characters, items) for key, member in members.items()}
+    if isinstance(value, list):
+        elements = cast(list[Any], value)
+        return [_shorten(element, characters, items) for element in elements[:items]]
+    return value
+
 
 UNREADABLE = "unreadable_arguments"
 """Under this name goes what a model sent in place of a JSON object; no tool has such a parameter."""

@@ -21,8 +21,7 @@ from byleave.protocol.states import ErrorType, ResponseStatus
 from byleave.protocol.tool_caller import ToolCaller
 from byleave.protocol.wire import JsonObject
 
-from .calls import UNREADABLE, call_key, read_arguments, specs_of, told
-from .model_text import MODEL_CHARACTERS
+from .calls import MODEL_CHARACTERS, UNREADABLE, call_key, read_arguments, specs_of, told
 
 RETRIES = 1
 """How often a model may mend the parameters of a call before they count as a failure."""

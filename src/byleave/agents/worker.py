@@ -24,7 +24,7 @@ from byleave.store.parking import RUNS_TOPIC
 from byleave.store.runs import run_topic
 from byleave.telemetry import about, place_of_run
 
-from .roster import Roster
+from .roles import Roster
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model

@@ -15,9 +15,8 @@ from byleave.gate.policy.grants import covers, may_be_granted, problem_with, tex
 from byleave.gate.policy.rules import call_of
 from byleave.gate.text.changes import Write, write_change
 from byleave.gate.text.render import full_text
-from byleave.protocol.approvals import ApprovalRequest, WholeCall
+from byleave.protocol.approvals import ApprovalRequest, WholeCall, call_digest
 from byleave.protocol.changes import MAX_SHOWN_TEXT, WriteChange
-from byleave.protocol.digests import call_digest
 from byleave.protocol.errors import CallerError, ConflictError, NotFound
 from byleave.protocol.grants import (
     DEFAULT_EVERYTHING_SECONDS,

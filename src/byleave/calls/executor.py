@@ -26,7 +26,7 @@ import structlog
 
 from byleave.bus import Bus, ConnectedClient, Presence
 from byleave.gate import Gate, Judgement, mask_text, mask_value, shown_params
-from byleave.protocol.digests import call_digest, plain_json
+from byleave.protocol.approvals import call_digest, plain_json
 from byleave.protocol.errors import CallerError, ConfigurationError, ConflictError, NotFound
 from byleave.protocol.executions import CompletedReport, FailedReport, ToolResponse
 from byleave.protocol.inspections import Inspection

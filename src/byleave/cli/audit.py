@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from byleave.protocol.errors import ConfigurationError
-from byleave.server.auth.secret import has_secret, seal_keys
+from byleave.server.auth.keys import has_secret, seal_keys
 from byleave.settings import ServerSettings
 from byleave.store import Store
 

@@ -20,7 +20,7 @@ from byleave.policy_files import load_policy, machine_gate
 from byleave.protocol.errors import InvalidParameters
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
 from byleave.settings import ClientSettings
-from byleave.workspace.commands.dry_run import DiskView
+from byleave.workspace.commands.operands import DiskView
 
 from .exits import ExitCode
 from .explaining import explained

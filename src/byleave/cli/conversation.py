@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from byleave.client import ApprovalDesk, ServerApi
 from byleave.client.outbox import pause
-from byleave.client.terms import let_by
+from byleave.client.showing import let_by
 from byleave.protocol.chat import MessageBody
 from byleave.protocol.errors import ByleaveError, CallerError, UnreachableError
 from byleave.protocol.events import (

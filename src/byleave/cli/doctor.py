@@ -24,13 +24,12 @@ from rich.text import Text
 from yarl import URL
 
 from byleave.client import ServerApi, load_token
-from byleave.client.addresses import loopback_numbers
+from byleave.client.loopback import loopback_numbers
 from byleave.policy_files import load_policy
 from byleave.protocol.errors import ByleaveError, ConfigurationError, ToolFailure
 from byleave.settings import ClientSettings, SandboxName
-from byleave.workspace.commands.command_user import runner_for
-from byleave.workspace.commands.programs import find_program
 from byleave.workspace.sandbox.conformance import KNOWN_GAPS, Probe, run_conformance
+from byleave.workspace.sandbox.environment import find_program, runner_for
 from byleave.workspace.sandbox.sandbox import Isolation, Sandbox
 from byleave.workspace.workspace import choose_sandbox
 

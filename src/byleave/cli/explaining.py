@@ -11,7 +11,7 @@ from typing import Any, cast
 from rich.text import Text
 
 from byleave.gate import Judgement, Policy, mask_text
-from byleave.gate.policy.explaining import decider, meaning
+from byleave.gate.policy.explain import decider, meaning
 from byleave.protocol.verdicts import Verdict
 
 from .screen import RISK_STYLES, shortened, shown

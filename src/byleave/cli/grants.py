@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from rich.text import Text
 
-from byleave.client.terms import span_words
+from byleave.client.showing import span_words
 from byleave.protocol.errors import CallerError, ConflictError, NotFound
 from byleave.protocol.grants import Grant, GrantPreview, GrantRule, GrantStatus
 from byleave.protocol.wire import moment, now

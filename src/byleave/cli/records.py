@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from byleave.client import ServerApi
-from byleave.client.showing import everything_of, quoted
-from byleave.client.terms import let_by
+from byleave.client.showing import everything_of, let_by, quoted
 from byleave.protocol.approvals import ApprovalRequest, ConfirmBody
 from byleave.protocol.errors import NotFound
 from byleave.protocol.executions import Execution

@@ -8,7 +8,7 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from byleave.client.addresses import is_loopback
+from byleave.client.loopback import is_loopback
 from byleave.protocol.errors import ConfigurationError
 from byleave.server import Listening, serve
 from byleave.settings import ServerSettings

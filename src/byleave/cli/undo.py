@@ -24,8 +24,7 @@ from byleave.protocol.errors import CallerError
 from byleave.settings import ClientSettings
 from byleave.workspace import Entry, PathValidator, Plan, State, Step, UndoHistory, UndoRecorder
 from byleave.workspace.paths import visible
-from byleave.workspace.undo.steps import path_of
-from byleave.workspace.undo.words import (
+from byleave.workspace.undo.desk import (
     CHANGED,
     NO_TEXT,
     SECRET,
@@ -37,6 +36,7 @@ from byleave.workspace.undo.words import (
     texts_of,
     why_not,
 )
+from byleave.workspace.undo.restoring import path_of
 
 from .exits import ExitCode
 from .moments import wall_time

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from .identity import Identity, load_token, open_identity, save_token
     from .journal import Journal
     from .outbox import Link
-    from .prompts import TerminalPrompt
-    from .questions import Answer, ApprovalPrompt, Question
+    from .prompts import Answer, ApprovalPrompt, Question, TerminalPrompt
 
 __all__ = [
     "ActiveExecution",
@@ -43,16 +42,16 @@ __all__ = [
 
 _HOMES = {
     "ActiveExecution": "handler",
-    "Answer": "questions",
+    "Answer": "prompts",
     "ApprovalDesk": "approvals",
-    "ApprovalPrompt": "questions",
+    "ApprovalPrompt": "prompts",
     "ClientConnection": "connection",
     "FeedStream": "feed",
     "Identity": "identity",
     "Journal": "journal",
     "Link": "outbox",
     "PastApproval": "approvals",
-    "Question": "questions",
+    "Question": "prompts",
     "ServerApi": "api",
     "TerminalPrompt": "prompts",
     "ToolHandler": "handler",

@@ -60,12 +60,10 @@ from byleave.protocol.overview import SignInLink
 from byleave.protocol.policies import PolicyDeclaration
 from byleave.protocol.tools import ToolCatalogue
 
-from .addresses import loopback_numbers
 from .feed import CONNECT_SECONDS, BadFrame, FeedStream, server_date
 from .identity import TOKEN_HINT
 from .log import log
-from .loopback_address import Pinned
-from .proof import ProvingConnector
+from .loopback import Pinned, ProvingConnector, loopback_numbers
 
 ANSWER_SECONDS = 60.0
 KEEP_ALIVE_SECONDS = 4.0

@@ -28,8 +28,8 @@ from byleave.protocol.wire import moment, now
 
 from .log import log
 from .outbox import Link, pause
-from .questions import Answer, ApprovalPrompt, Question
-from .terms import let_by, span_words, uses_words
+from .prompts import Answer, ApprovalPrompt, Question
+from .showing import let_by, span_words, uses_words
 
 HISTORY = 200
 

@@ -10,7 +10,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 from byleave.gate import Gate
-from byleave.protocol.digests import call_digest
+from byleave.protocol.approvals import call_digest
 from byleave.protocol.errors import ByleaveError, ExecutionCancelled, ExecutionTimeout, NotFound, RefusedError
 from byleave.protocol.events import ExecutionSignal
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus

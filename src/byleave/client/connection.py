@@ -30,15 +30,14 @@ from byleave.settings import ClientSettings
 from byleave.workspace import Workspace
 
 from .api import ServerApi
+from .feed import Frame
 from .handler import ExecutionObserver, ToolHandler
 from .identity import TOKEN_HINT, load_token, open_identity
 from .journal import Journal
 from .log import log
 from .outbox import pause
-from .questions import ApprovalPrompt
-from .sse import Frame
-from .undo_intents import UndoIntents
-from .undoing import Undoer
+from .prompts import ApprovalPrompt
+from .undo import Undoer, UndoIntents
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 15.0

@@ -36,13 +36,13 @@ from byleave.protocol.executions import ClientResult
 from byleave.protocol.sign_in import ExchangedToken
 from byleave.protocol.wire import Word, now
 from byleave.settings import ClientSettings
-from byleave.workspace.commands.dry_run import DiskView
-from byleave.workspace.undo.words import named
+from byleave.workspace.commands.operands import DiskView
+from byleave.workspace.undo.desk import named
 
 from .api import ServerApi
 from .connection import ClientConnection, connect_client
-from .exchange import exchange_link
 from .handler import ExecutionObserver
+from .identity import exchange_link
 from .local_calls import run_here
 from .log import log
 from .outbox import Stream

@@ -3,23 +3,43 @@
 A report leaves the journal only when the server took it, or said that the execution is over or unknown. A report the
 server cannot read is replaced once by a short failure, so that the agent hears of it. Output while a command runs is
 the opposite: a convenience, masked, sent once, never waited for, because the result holds it all.
+
+How an execution ended, in the two forms it is needed: the report for the server, and the line of the history (C7).
+
+Every ending has a report: a result that cannot be written as JSON becomes a failure that says so. The history keeps
+small results only; the server has the rest.
 """
 
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
+
+from pydantic_core import PydanticSerializationError, to_json
 
 from byleave.gate import MaskedStream
 from byleave.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, WholeCall
 from byleave.protocol.changes import WriteChange
 from byleave.protocol.errors import ByleaveError, CallerError, ConflictError, NotFound, UnreachableError
-from byleave.protocol.executions import Begun, Execution, FailedReport, OutputChunk, QueueReport, ResultAck
+from byleave.protocol.executions import (
+    MAX_ERROR_CHARACTERS,
+    Begun,
+    ClientResult,
+    Execution,
+    FailedReport,
+    OutputChunk,
+    QueueReport,
+    ResultAck,
+)
 from byleave.protocol.grants import GrantPreview, GrantRule
 from byleave.protocol.inspections import Inspection
-from byleave.protocol.states import ErrorType, ExecutionStatus
+from byleave.protocol.states import ClientResultStatus, ErrorType, ExecutionStatus
+from byleave.protocol.tools import ToolResult
 from byleave.protocol.wire import now
+from byleave.workspace import Unfinished
 
 from .journal import Journal
 from .log import log
@@ -288,3 +308,83 @@ def _unreadable(error: ByleaveError) -> bytes:
         timestamp=now(),
     )
     return report.model_dump_json().encode()
+
+
+KEPT_RESULT_BYTES = 4096
+
+_STATUS = {
+    ErrorType.EXECUTION_TIMEOUT: ClientResultStatus.TIMEOUT,
+    ErrorType.CANCELLED: ClientResultStatus.CANCELLED,
+}
+
+
+@dataclass(frozen=True)
+class Ending:
+    """One execution's end: its result, or the error that stands for one; what an unfinished command printed is both."""
+
+    tool_id: str
+    tool_name: str
+    result: ToolResult | None
+    error: ByleaveError | None
+    duration_ms: int
+    timestamp: str
+
+    def report(self) -> bytes:
+        """The report as it is posted."""
+        if self.error is None:
+            try:
+                return to_json(
+                    {
+                        "status": "completed",
+                        "result": self.result,
+                        "duration_ms": self.duration_ms,
+                        "timestamp": self.timestamp,
+                    }
+                )
+            except (PydanticSerializationError, UnicodeError):
+                # Half a surrogate pair in a file's name, for one.
+                lost = ByleaveError("It ran, but its result cannot be written as JSON.")
+                return replace(self, result=None)._failed(lost)
+        return self._failed(self.error)
+
+    def summary(self, size: int) -> ClientResult:
+        """The line of the history; `size` is that of the report."""
+        error, result = self.error, self.result
+        if error is not None:
+            status = _STATUS.get(error.error_type, ClientResultStatus.ERROR)
+        else:
+            status = ClientResultStatus.SUCCESS if result is None or result.success else ClientResultStatus.ERROR
+        return ClientResult(
+            tool_id=self.tool_id,
+            tool_name=self.tool_name,
+            status=status,
+            result=result.model_dump() if result is not None and size <= KEPT_RESULT_BYTES else None,
+            error=_sentence(error) if error is not None else result.error if result is not None else None,
+            error_type=error.error_type if error is not None else None,
+            duration_ms=self.duration_ms,
+            timestamp=self.timestamp,
+        )
+
+    def _failed(self, error: ByleaveError) -> bytes:
+        report = FailedReport(
+            status="failed",
+            error=_sentence(error),
+            error_type=error.error_type,
+            result=None if self.result is None else self.result.model_dump(),
+            duration_ms=self.duration_ms,
+            timestamp=self.timestamp,
+        )
+        return report.model_dump_json().encode()
+
+
+def ending(tool_id: str, tool_name: str, outcome: ToolResult | ByleaveError, began: float | None = None) -> Ending:
+    """How it ended just now; `began` on the performance counter, None for what never ran."""
+    duration_ms = 0 if began is None else round((time.perf_counter() - began) * 1000)
+    if isinstance(outcome, ByleaveError):
+        partial = outcome.partial if isinstance(outcome, Unfinished) else None
+        return Ending(tool_id, tool_name, partial, outcome, duration_ms, now())
+    return Ending(tool_id, tool_name, outcome, None, duration_ms, now())
+
+
+def _sentence(error: ByleaveError) -> str:
+    return str(error).encode("utf-8", "replace").decode()[:MAX_ERROR_CHARACTERS]

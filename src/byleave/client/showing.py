@@ -2,26 +2,227 @@
 
 Everything is made safe again here, field by field, whatever the server did, and what came from elsewhere has a mark
 before each line, so that none can pass for a line of ours. Nothing is left out without saying how to see it.
+
+A difference as a terminal shows it: unified, a bounded number of bounded lines, nothing a screen would obey.
+
+Both texts came masked and safe and are made safe again. Comparing is bounded: what both begin and end with is set
+aside, and a middle that is too long to compare is shown as taken out and put in. `v` shows all that would be written.
+
+What a person types and reads of a grant: its rule on one line, how long it lasts, how often, and who let a call go.
+
+Pure words, made safe to print. A line that cannot be read is an error with a sentence, never a guess: a rule that was
+mistyped must not become a wider one.
 """
 
-from collections.abc import Iterator
+import difflib
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
+from pydantic import ValidationError
 from rich.text import Text
 
 from byleave.gate import safe_text
-from byleave.protocol.changes import WriteChange
+from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
+from byleave.protocol.errors import CallerError
 from byleave.protocol.events import ApprovalRequested
-from byleave.protocol.grants import GrantPreview, GrantRule, Suggestion
+from byleave.protocol.grants import LONGEST_GRANT_SECONDS, GrantPreview, GrantRule, Suggestion
 from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
 from byleave.protocol.states import RiskLevel
 
-from .differences import difference_lines, shows_after
-from .terms import rule_line
+DIFFERENCE_LINES = 40
+SHOWN_CHARACTERS = 400
+COMPARED_LINES = 1000
+"""Beyond this many different lines on a side, comparing could take a terminal's patience."""
+CONTEXT = 3
+_STYLES = {"+": "green", "-": "red", "@": "dim"}
+MARK = "  | "
+
+
+def difference_lines(change: WriteChange) -> Iterator[Text]:
+    """What a write would do to its file."""
+    shown = change.change
+    if shown.note is not None:
+        yield Text.assemble(("  note: ", "dim"), safe_text(shown.note))
+    if shown.after is None or (shown.before is None and shown.kind is not ChangeKind.CREATE):
+        return
+    words = "new file" if shown.kind is ChangeKind.CREATE else "difference"
+    lines = _unified(shown)
+    if not lines:
+        yield Text.assemble((f"  {words}: ", "dim"), "none is to be seen")
+        return
+    yield Text.assemble((f"  {words}:", "dim"))
+    for line in lines[:DIFFERENCE_LINES]:
+        yield Text(f"{MARK}{_short(line)}", _STYLES.get(line[:1], ""))
+    left = len(lines) - DIFFERENCE_LINES
+    if left > 0:
+        yield Text(f"{MARK}[… {left} more lines of the difference: v shows all that would be written]")
+
+
+def shows_after(change: WriteChange | None) -> bool:
+    """Whether the difference shows what would be written, so that it need not be shown twice."""
+    return (
+        change is not None
+        and change.change.after is not None
+        and (change.change.before is not None or change.change.kind is ChangeKind.CREATE)
+    )
+
+
+def _unified(shown: ShownChange) -> list[str]:
+    before, after = _lines(shown.before or ""), _lines(shown.after or "")
+    start = _shared(before, after)
+    end = _shared(before[start:][::-1], after[start:][::-1])
+    old, new = before[start : len(before) - end], after[start : len(after) - end]
+    if not old and not new:
+        return []
+    first = max(0, start - CONTEXT)
+    if max(len(old), len(new)) > COMPARED_LINES:
+        head = f"@@ {len(old)} lines from {start + 1} become {len(new)} @@"
+        return [head, *(f"-{line}" for line in old), *(f"+{line}" for line in new)]
+    tail = min(end, CONTEXT)
+    near = before[first:start], before[len(before) - end : len(before) - end + tail]
+    return list(_hunks([*near[0], *old, *near[1]], [*near[0], *new, *near[1]], first))
+
+
+def _hunks(old: Sequence[str], new: Sequence[str], offset: int) -> Iterator[str]:
+    for group in difflib.SequenceMatcher(None, old, new).get_grouped_opcodes(CONTEXT):
+        yield f"@@ -{group[0][1] + offset + 1} +{group[0][3] + offset + 1} @@"
+        for kind, old_from, old_to, new_from, new_to in group:
+            if kind == "equal":
+                yield from (f" {line}" for line in old[old_from:old_to])
+            else:
+                yield from chain(
+                    (f"-{line}" for line in old[old_from:old_to]), (f"+{line}" for line in new[new_from:new_to])
+                )
+
+
+def _lines(text: str) -> list[str]:
+    """Lines, made safe; a last one without its end says so."""
+    if not text:
+        return []
+    lines = safe_text(text, lines=True).split("\n")
+    if lines[-1] == "":
+        return lines[:-1]
+    return [*lines[:-1], f"{lines[-1]} [no line end]"]
+
+
+def _shared(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many lines both begin with."""
+    count = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        count += 1
+    return count
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]} [… {len(line)} characters]"
+
+
+OPEN = "..."
+"""At the end of a command's words: anything may follow."""
+MOST_USES = 10_000
+_PLAIN_WORD = re.compile(r"[^\s'\"\\]+")
+_SPAN = re.compile(r"(\d{1,6})\s*(s|sec|m|min|h)?", re.ASCII)
+_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
+
+
+def rule_line(rule: GrantRule) -> str | None:
+    """The part of a rule that may be edited, as one would type it; None where there is none."""
+    if rule.tool == "execute_command":
+        return safe_text(_joined((*rule.command, *(() if rule.exact else (OPEN,)))))
+    return safe_text(_joined(rule.paths)) if rule.paths else None
+
+
+def _joined(words: tuple[str, ...]) -> str:
+    return " ".join(word if _PLAIN_WORD.fullmatch(word) else shlex.quote(word) for word in words)
+
+
+def read_rule(line: str, rule: GrantRule) -> GrantRule:
+    """The rule with its editable part as typed; what it is bound to stays."""
+    if safe_text(line) != line:
+        raise CallerError("The line holds characters that cannot be seen.", hint="type it anew")
+    try:
+        words = tuple(shlex.split(line))
+    except ValueError as error:
+        raise CallerError("A quotation mark is not closed.", hint="type it anew") from error
+    if not words:
+        raise CallerError("A rule needs at least one word.")
+    changed = rule.model_dump()
+    if rule.tool == "execute_command":
+        is_open = words[-1] in (OPEN, "…")
+        changed |= {"command": words[:-1] if is_open else words, "exact": not is_open}
+    else:
+        changed |= {"paths": words}
+    try:
+        return GrantRule.model_validate(changed)
+    except ValidationError as error:
+        raise CallerError("A rule cannot have so many or such long words.", hint="shorten it") from error
+
+
+def read_span(text: str) -> int:
+    """Seconds of `30m`, `2h` or `45` (minutes)."""
+    found = _SPAN.fullmatch(text.strip().lower())
+    if found is None:
+        raise CallerError(f"{safe_text(text)!r} is no time.", hint="write it as 30m or 2h")
+    seconds = int(found[1]) * _SECONDS[found[2] or "m"]
+    if not 1 <= seconds <= LONGEST_GRANT_SECONDS:
+        raise CallerError(f"A grant lasts between 1 second and {span_words(LONGEST_GRANT_SECONDS)}.")
+    return seconds
+
+
+def read_uses(text: str) -> int:
+    """How many times at most."""
+    plain = text.strip()
+    if not (plain.isascii() and plain.isdigit()) or not 1 <= int(plain[:9]) <= MOST_USES:
+        raise CallerError(f"{safe_text(text)!r} is no number from 1 to {MOST_USES}.")
+    return int(plain)
+
+
+def span_words(seconds: float) -> str:
+    """A span in the largest unit that says it well: `45 seconds`, `30 minutes`, `8 hours`."""
+    whole = max(0, round(seconds))
+    for unit, one in ((3600, "hour"), (60, "minute")):
+        if whole >= 2 * unit or whole == unit:
+            return f"{round(whole / unit)} {one if round(whole / unit) == 1 else one + 's'}"
+    return f"{whole} second{'' if whole == 1 else 's'}"
+
+
+def uses_words(uses: int | None) -> str:
+    """A limit of uses."""
+    return "as often as wanted" if uses is None else "once" if uses == 1 else f"at most {uses} times"
+
+
+def let_by(actor: str | None, *, user_id: str | None = None, grants: Mapping[str, str] | None = None) -> str | None:
+    """Who or what let a call run, in plain words, safe to print; None when nothing did.
+
+    `user_id`: who reads it. `grants`: what known grants say.
+    """
+    kind, _, name = (actor or "").partition(":")
+    shown = safe_text(name)
+    match kind:
+        case "":
+            return None
+        case "person":
+            return "by your answer" if name == user_id else f"by {shown}"
+        case "grant":
+            text = (grants or {}).get(name)
+            return f"by grant {shown}" + (f" ({safe_text(text).rstrip('.')})" if text else "")
+        case "rule":
+            return f"by rule {shown}"
+        case "mode":
+            return f"by mode {shown}, unasked"
+        case "risk":
+            return f"unasked, {shown}"
+        case _:
+            return f"by {safe_text(actor or '')}"
+
 
 RISK_STYLE = {RiskLevel.LOW: "green", RiskLevel.MEDIUM: "yellow", RiskLevel.HIGH: "bold red"}
 SHOWN_LINES = 20
 SHOWN_LINE_CHARACTERS = 400
-MARK = "  | "
 _IN_DESCRIPTION = {
     "execute_command": frozenset({"command", "args", "timeout"}),
     "write_file": frozenset({"path", "mode", "content_size"}),

@@ -9,11 +9,19 @@ from .commands.validator import DEFAULT_COMMANDS, CommandFindings, CommandValida
 from .gate import Gate, GateRules, Judgement
 from .names import NameGlobs, protected_name, secret_globs, secret_name, trusted_globs, trusted_name
 from .paths import PathFinding, check_path
-from .policy.policy import NO_POLICY, Action, LayerPolicy, Policy, PolicyError, PolicyOpinion, Rule
-from .policy.policy_text import declared_layers, parse_policy
+from .policy.policy import (
+    NO_POLICY,
+    Action,
+    LayerPolicy,
+    Policy,
+    PolicyError,
+    PolicyOpinion,
+    Rule,
+    declared_layers,
+    parse_policy,
+)
 from .text.render import describe, full_text, safe_text, shown_params
-from .text.secrets import MASK_PREFIX, cover_inert, mask_text, mask_value
-from .text.streams import MaskedStream
+from .text.secrets import MASK_PREFIX, MaskedStream, cover_inert, mask_text, mask_value
 from .validators import RiskAssessor, ToolValidator
 
 __all__ = [

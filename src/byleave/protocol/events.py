@@ -2,9 +2,12 @@
 
 A signal is meant for one client; everything else for whoever watches the project. Results in events are
 shortened: the whole is at `GET /my/tools/{tool_id}`.
+
+Long values made short for events: a preview says that it is one; the whole stays in the record.
 """
 
-from typing import Annotated, Literal
+import json
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -270,3 +273,31 @@ FeedEvent = Annotated[
 
 # Built with the first event that is read: only who follows a feed reads any.
 FEED_EVENT: TypeAdapter[FeedEvent] = TypeAdapter(FeedEvent, config={"defer_build": True})
+
+
+PREVIEW_CHARACTERS = 16 * 1024
+TEXT_CHARACTERS = 4 * 1024
+LIST_ITEMS = 50
+
+
+def preview(text: str | None) -> tuple[JsonObject | None, bool]:
+    """A result's JSON text as an object small enough for the feed, and whether anything was left out."""
+    if text is None:
+        return None, False
+    value = json.loads(text)
+    if len(text) <= PREVIEW_CHARACTERS:
+        return value, False
+    return _shorten(value), True
+
+
+def _shorten(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > TEXT_CHARACTERS:
+        half = TEXT_CHARACTERS // 2
+        return f"{value[:half]}\n… {len(value) - 2 * half} characters left out …\n{value[-half:]}"
+    if isinstance(value, dict):
+        items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType] - parsed JSON
+        return {key: _shorten(item) for key, item in items.items()}
+    if isinstance(value, list):
+        elements: list[Any] = value  # pyright: ignore[reportUnknownVariableType] - parsed JSON
+        return [_shorten(item) for item in elements[:LIST_ITEMS]]
+    return value

@@ -18,8 +18,7 @@ from typing import Any, NoReturn, TypeVar, cast
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.requests import Request
 
-from .problems import wrong_form
-from .refusals import TooLarge, TooMany, WrongForm
+from .problems import TooLarge, TooMany, WrongForm, wrong_form
 
 MAX_DEPTH = 64
 LARGE_BYTES = 256 * 1024

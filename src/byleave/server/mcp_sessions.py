@@ -27,7 +27,7 @@ from byleave.server.routes.feed import tells_of
 from byleave.store import SessionRow
 
 from .feed import Reader
-from .refusals import TooMany, Unavailable
+from .problems import TooMany, Unavailable
 from .services import Parts
 
 log = structlog.stdlib.get_logger(__name__)

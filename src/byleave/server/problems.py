@@ -3,6 +3,11 @@
 Whatever goes wrong leaves the server as a `Problem`: a sentence, a hint, and with a conflict what already holds. What
 is our own fault is logged under an id and told without its inside; nothing here ever puts a body, a parameter, a
 token or a traceback on the wire.
+
+What a request can be refused for, each with its HTTP status.
+
+Nothing but words: how they look on the wire is in `problems`. This module must stay cheap to import, since making a
+token needs it and nothing else of the server.
 """
 
 import json
@@ -16,11 +21,69 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from byleave.protocol.errors import ByleaveError, ConfigurationError, ConflictError, Problem
+from byleave.protocol.errors import ByleaveError, CallerError, ConfigurationError, ConflictError, Problem
 from byleave.protocol.wire import JsonObject
 from byleave.store import STORAGE_ERRORS
 
-from .refusals import MethodNotAllowed, TooMany, Unauthenticated, WrongForm
+
+class WrongForm(CallerError):
+    """A request that does not have the form it must have."""
+
+    def __init__(self, message: str, *, hint: str | None = None, errors: list[JsonObject] | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.errors = errors
+
+
+class Unauthenticated(CallerError):
+    """Nobody we know."""
+
+    status_code = 401
+
+
+class TooLarge(CallerError):
+    """More bytes than this route takes."""
+
+    status_code = 413
+
+
+class WrongMediaType(CallerError):
+    """A body that does not say it is JSON."""
+
+    status_code = 415
+
+
+class Misdirected(CallerError):
+    """A request for a host this server does not answer to."""
+
+    status_code = 421
+
+
+class TooMany(CallerError):
+    """More at once than one user may have."""
+
+    status_code = 429
+
+    def __init__(self, message: str, *, hint: str | None = None, retry_after: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
+        """Seconds, where it is known when it makes sense again."""
+
+
+class Unavailable(ByleaveError):
+    """This server cannot do it now, or was installed without it."""
+
+    status_code = 503
+
+
+class MethodNotAllowed(CallerError):
+    """The path exists, the method does not."""
+
+    status_code = 405
+
+    def __init__(self, method: str, allowed: list[str]) -> None:
+        super().__init__(f"{method} is not possible here.", hint=f"Use {' or '.join(allowed)}.")
+        self.allowed = allowed
+
 
 log = structlog.stdlib.get_logger(__name__)
 

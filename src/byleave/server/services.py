@@ -25,9 +25,8 @@ from byleave.policy_files import organisation_text
 from byleave.protocol.chat import AgentInfo
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.policies import PolicyText
-from byleave.server.auth.keys import SharedSecret
+from byleave.server.auth.keys import SharedSecret, seal_keys, server_secret
 from byleave.server.auth.links import SignIn
-from byleave.server.auth.secret import seal_keys, server_secret
 from byleave.server.auth.sessions import PageSessions
 from byleave.server.auth.tokens import TokenVerifier, session_verifier
 from byleave.settings import ServerSettings
@@ -37,7 +36,7 @@ from byleave.store.database import Hint
 from .attendance import Attendance
 from .feed import StreamManager
 from .page_files import PageFiles
-from .refusals import Unavailable
+from .problems import Unavailable
 
 if find_spec("pydantic_ai") is None:  # installed without the `agents` extra
     RunWorker = None  # type: ignore[assignment,misc] - a name that may be missing is looked at before use

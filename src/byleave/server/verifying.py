@@ -14,7 +14,7 @@ from byleave.protocol.overview import AuditCheck
 from byleave.protocol.wire import now
 from byleave.store import Store
 
-from .refusals import TooMany
+from .problems import TooMany
 from .services import Parts
 
 AT_ONCE = 2

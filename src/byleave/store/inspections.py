@@ -4,7 +4,7 @@ The execution is PENDING meanwhile. What the client saw becomes part of what is 
 function runs inside the caller's transaction.
 """
 
-from byleave.protocol.digests import plain_json
+from byleave.protocol.approvals import plain_json
 from byleave.protocol.states import ExecutionStatus
 from byleave.protocol.verdicts import Verdict
 

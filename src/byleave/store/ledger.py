@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 from pydantic import BaseModel
 
-from byleave.protocol.digests import plain_json
+from byleave.protocol.approvals import plain_json
 from byleave.protocol.wire import JsonObject
 
 from .database import Row, Transaction

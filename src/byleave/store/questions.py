@@ -7,8 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from byleave.protocol.approvals import Decision
-from byleave.protocol.digests import plain_json
+from byleave.protocol.approvals import Decision, plain_json
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested
 from byleave.protocol.grants import Suggestion

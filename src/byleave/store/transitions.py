@@ -11,9 +11,15 @@ from types import MappingProxyType
 from typing import Any
 
 from byleave.protocol.errors import ConflictError
-from byleave.protocol.events import ExecutionSignal, InspectionRequested, ResultAcknowledged, ToolFinished, ToolQueued
+from byleave.protocol.events import (
+    ExecutionSignal,
+    InspectionRequested,
+    ResultAcknowledged,
+    ToolFinished,
+    ToolQueued,
+    preview,
+)
 from byleave.protocol.executions import MAX_ERROR_CHARACTERS
-from byleave.protocol.previews import preview
 from byleave.protocol.states import ErrorType, ExecutionStatus, may_become
 from byleave.protocol.wire import JsonObject, moment, timestamp
 from byleave.telemetry import carry

@@ -5,13 +5,14 @@ a span or a metric may say is the list in `words`: ids, names and outcomes, neve
 errors' own words. Which trace a span belongs to is computed (`traces`), so that nothing has to be stored or kept open.
 """
 
-from .setting_up import configure, configured
 from .spans import (
     about,
     begun,
     called_from,
     carry,
     clock,
+    configure,
+    configured,
     count,
     gauge,
     judged,

@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .commands.executor import CommandExecutor, CommandStopped, CommandTimeout, Unfinished, unfinished
-    from .files.drift import DriftedError
     from .files.executor import FileSystemExecutor
     from .paths import PathValidator
     from .sandbox.bubblewrap import BubblewrapSandbox
     from .sandbox.sandbox import Isolation, NoSandbox, Sandbox
     from .search.executor import SearchExecutor
+    from .stopping import DriftedError
     from .undo.desk import UndoDesk, UndoRefused
     from .undo.entries import Entry
     from .undo.recorder import UndoRecorder
-    from .undo.restoring import UndoHistory
+    from .undo.restoring import Plan, Step, UndoHistory
     from .undo.snapshots import State
-    from .undo.steps import Plan, Step
     from .web import SearchProvider, WebSearcher
     from .workspace import Workspace
 
@@ -60,18 +59,18 @@ _HOMES = {
     "CommandExecutor": "commands.executor",
     "CommandStopped": "commands.executor",
     "CommandTimeout": "commands.executor",
-    "DriftedError": "files.drift",
+    "DriftedError": "stopping",
     "Entry": "undo.entries",
     "FileSystemExecutor": "files.executor",
     "Isolation": "sandbox.sandbox",
     "NoSandbox": "sandbox.sandbox",
     "PathValidator": "paths",
-    "Plan": "undo.steps",
+    "Plan": "undo.restoring",
     "Sandbox": "sandbox.sandbox",
     "SearchExecutor": "search.executor",
     "SearchProvider": "web",
     "State": "undo.snapshots",
-    "Step": "undo.steps",
+    "Step": "undo.restoring",
     "UndoDesk": "undo.desk",
     "UndoHistory": "undo.restoring",
     "UndoRecorder": "undo.recorder",

@@ -389,3 +389,14 @@ class _Walk:
         if target.startswith("/"):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
         return target.split("/")
+
+
+def refuse_odd_kind(info: os.stat_result, path: str) -> None:
+    """Only regular files are read: a FIFO blocks, a device never ends."""
+    if stat.S_ISREG(info.st_mode):
+        return
+    if stat.S_ISDIR(info.st_mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+    kind = kinds.get(stat.S_IFMT(info.st_mode), "something else")
+    raise ToolFailure(f"{path!r} is {kind}, not a regular file.")

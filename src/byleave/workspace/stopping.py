@@ -3,6 +3,11 @@
 A timer can come late, as after the machine slept or while the loop is busy; so whoever is about to change something
 asks the clock itself, right before. The time is the wall clock's: a machine that sleeps stops the other one. Nothing
 here ends what already runs.
+
+Drift: what is there is not what was shown when somebody said yes.
+
+One error and its words, for commands that would run files (`pins`) and for writes that would replace one (`writing`).
+Nothing here looks at anything.
 """
 
 import asyncio
@@ -11,7 +16,8 @@ import time
 from contextlib import suppress
 from typing import TypeVar
 
-from byleave.protocol.errors import ExecutionCancelled
+from byleave.protocol.errors import ExecutionCancelled, RefusedError
+from byleave.protocol.states import ErrorType
 
 T = TypeVar("T")
 
@@ -47,3 +53,19 @@ class Stop(threading.Event):
 
     def is_set(self) -> bool:
         return super().is_set() or is_late(self._until)
+
+
+MISSING = "missing"
+"""In the place of a digest, where there is no file."""
+
+
+class DriftedError(RefusedError):
+    """What would run, or be replaced, is not what was approved."""
+
+    error_type = ErrorType.DRIFTED
+
+
+def drifted(path: str, what: str = "nothing was run") -> DriftedError:
+    return DriftedError(
+        f"{path!r} changed after it was shown; {what}.", hint="Ask again: what it holds now is then shown."
+    )

@@ -3,16 +3,283 @@
 Each provider is a request and a way to read its JSON. The query and the key go to the host that was configured and
 nowhere else (`fetching` sees to that), and a key never appears in an error. A hit is a stranger's text: what is no
 plain web address is left out, and hidden characters are made visible. No page behind a hit is fetched.
+
+One request to a search provider: to the host that was configured, bounded in time and size, and nowhere else.
+
+An address that is written out in a setting, and `localhost`, is the owner's word. A name is not: it must lead to public
+addresses only, judged on the very addresses that are connected to, so that no second lookup can answer otherwise.
+Link-local addresses and those where a cloud keeps its credentials are never asked. Redirects are not followed, proxies
+of the environment not used, cookies not kept; a key goes out over https alone and never appears in an error.
 """
 
+import ipaddress
+import json
+import re
+import socket
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
 from byleave.gate import safe_text
-from byleave.protocol.errors import ByleaveError, ConfigurationError, ToolFailure
+from byleave.protocol.errors import ByleaveError, ConfigurationError, RefusedError, ToolFailure
 from byleave.protocol.tools import SearchWebParams, SearchWebResult, WebHit
 from byleave.protocol.wire import JsonObject
 from byleave.settings import ClientSettings
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_SECONDS = 15
+_MAX_BYTES = 2 * 1024 * 1024
+_MAX_HEADERS = 100
+_MAX_HEADER_BYTES = 8190
+_NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.?")
+# What the system would take for an address, however it is spelt: 127.1, 0x7f.1, 2130706433, 127.0.0.1.
+_NUMBER_LAST = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?")
+
+_NEVER = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "169.254.0.0/16",
+        "fe80::/10",
+        # Where clouds keep credentials outside the link-local range.
+        "100.100.100.200/32",
+        "168.63.129.16/32",
+        "192.0.0.192/32",
+        "fd00:42::42/128",
+        "fd00:ec2::/32",
+        "fd20:ce::254/128",
+    )
+)
+# Not public, whatever `is_global` of this Python says of them.
+_NOT_PUBLIC = tuple(ipaddress.ip_network(network) for network in ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20"))
+_PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# Prefixes before an IPv4 address in the last 32 bits: compatible, mapped, translated, NAT64.
+_CARRIERS = (
+    ipaddress.IPv6Network("::/96"),
+    ipaddress.IPv6Network("::ffff:0:0/96"),
+    ipaddress.IPv6Network("::ffff:0:0:0/96"),
+    _NAT64,
+)
+_PRIVATE_HINT = (
+    "If it is your own SearXNG on a private network, set BYLEAVE_SEARCH_ALLOW_PRIVATE=true, or write its address in "
+    "place of its name."
+)
+
+
+class BoundedWeb:
+    """Asks a provider's API for JSON within bounds of place, time and size."""
+
+    def __init__(self, *, allow_private: bool = False, resolver: AbstractResolver | None = None) -> None:
+        """`allow_private`: names may lead to private addresses. `resolver`: who looks names up; None: the system."""
+        self._allow_private = allow_private
+        self._resolver = resolver
+        self._session: aiohttp.ClientSession | None = None
+
+    async def ask(
+        self,
+        name: str,
+        method: str,
+        url: str,
+        *,
+        setting: str,
+        keys: dict[str, str] | None = None,
+        query: dict[str, str] | None = None,
+        body: JsonObject | None = None,
+    ) -> JsonObject:
+        """One answer. `setting` says where the provider is; `keys` are headers that nobody else may see."""
+        where = checked_url(name, setting, url, keyed=bool(keys))
+        if self._session is None:
+            self._session = self._open()
+        try:
+            async with self._session.request(
+                method, where, headers=keys, params=query, json=body, allow_redirects=False
+            ) as response:
+                if response.status != 200:
+                    raise _refused(name, response.status)
+                data = await _read_bounded(response, name)
+        except TimeoutError as error:
+            raise ToolFailure(f"{name} did not answer within {_SECONDS} s.", hint="Try again later.") from error
+        except (aiohttp.ClientError, ValueError) as error:
+            # Not the error's own text: it may quote the address or headers, and so a key.
+            raise ToolFailure(f"{name} at {where.raw_host} could not be reached ({type(error).__name__}).") from None
+        try:
+            answer: object = json.loads(data)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise ToolFailure(f"{name} answered with something that is no JSON object.")
+        return cast(JsonObject, answer)
+
+    def _open(self) -> aiohttp.ClientSession:
+        resolver = CheckedResolver(self._resolver or aiohttp.ThreadedResolver(), allow_private=self._allow_private)
+        return aiohttp.ClientSession(
+            # No cache of lookups: it would outlive what was judged.
+            connector=aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False),
+            timeout=aiohttp.ClientTimeout(total=_SECONDS),
+            headers={"Accept": "application/json"},
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            max_headers=_MAX_HEADERS,
+            max_line_size=_MAX_HEADER_BYTES,
+            max_field_size=_MAX_HEADER_BYTES,
+        )
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+class CheckedResolver(AbstractResolver):
+    """Looks names up and gives out only addresses that may be connected to: all of a name's, or none."""
+
+    def __init__(self, inner: AbstractResolver, *, allow_private: bool) -> None:
+        self._inner = inner
+        self._allow_private = allow_private
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        if _is_localhost(host):
+            return _loopback(host, port)
+        found = await self._inner.resolve(host, port, family)
+        for each in found:
+            if (refusal := self._refusal(host, each["host"])) is not None:
+                raise refusal
+        return found
+
+    def _refusal(self, host: str, found: str) -> ByleaveError | None:
+        address = _address(found.partition("%")[0])
+        if address is None or is_never_asked(address):
+            return RefusedError(f"{host!r} leads to {found}, which is never asked.", hint="Check who answers for it.")
+        if self._allow_private or is_public(address):
+            return None
+        return RefusedError(f"{host!r} leads to {found}, which is not a public address.", hint=_PRIVATE_HINT)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def checked_url(name: str, setting: str, text: str, *, keyed: bool = False) -> URL:
+    """The address to ask, read once by what will connect to it. Raises ConfigurationError for one that is not plain."""
+    try:
+        url = URL(text)
+    except ValueError:
+        url = URL()
+    wrong = _wrong_form(text, url) or _wrong_host(text, url)
+    if wrong is not None:
+        hint = f"Set {setting} to an address such as https://search.example.org."
+        raise ConfigurationError(f"The address of {name} {wrong}.", hint=hint)
+    if keyed and url.scheme != "https" and not _is_loopback(url):
+        raise ConfigurationError(
+            f"The key for {name} would go to {url.raw_host} unencrypted.",
+            hint=f"Let {setting} begin with https://.",
+        )
+    return url
+
+
+def _wrong_form(text: str, url: URL) -> str | None:
+    if not text.isprintable() or " " in text or "\\" in text:
+        return "holds a blank, a backslash or a hidden character"
+    if url.scheme not in ("http", "https") or not url.raw_host:
+        return "is no web address"
+    if "@" in text.partition("://")[2].partition("/")[0]:
+        return "holds a user name or a password"
+    if "?" in text or "#" in text:
+        return "holds a query or a fragment"
+    return None
+
+
+def _wrong_host(text: str, url: URL) -> str | None:
+    host = url.raw_host or ""
+    address = _address(host)
+    if address is not None:
+        return f"is {address}, which is never asked" if is_never_asked(address) else None
+    if ":" in host or _NUMBER_LAST.fullmatch(host):
+        return f"names a host, {host!r}, that is an address in an unusual form"
+    # Brackets that hold no address are lost by the time the host is a word.
+    return None if _NAME.fullmatch(host) and "[" not in text else f"names a host, {host!r}, that is no name"
+
+
+def is_never_asked(address: Address) -> bool:
+    """Link-local, or where a cloud keeps credentials; also inside an IPv6 address."""
+    return any(each in network for each in (address, *_carried(address)) for network in _NEVER)
+
+
+def is_public(address: Address) -> bool:
+    """Whether it is an address of the public internet. Tunnels are not: nobody knows where they end."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None or address in _NAT64:
+            return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+        if address not in _PUBLIC_V6 or address.sixtofour is not None or address.teredo is not None:
+            return False
+    if address.is_multicast or any(address in network for network in _NOT_PUBLIC):
+        return False
+    return address.is_global
+
+
+def _carried(address: Address) -> list[Address]:
+    """The IPv4 addresses that an IPv6 address stands for, or leads to."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return []
+    found: list[Address | None] = [address.sixtofour, *(address.teredo or ())]
+    if any(address in prefix for prefix in _CARRIERS):
+        found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    return [each for each in found if each is not None]
+
+
+def _address(text: str) -> Address | None:
+    """An address in its usual form. A zone is none: it names a link."""
+    try:
+        return None if "%" in text else ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def _is_localhost(host: str) -> bool:
+    return host.lower() in ("localhost", "localhost.")
+
+
+def _is_loopback(url: URL) -> bool:
+    host = url.raw_host or ""
+    address = _address(host)
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address
+    return _is_localhost(host) if address is None else address.is_loopback
+
+
+def _loopback(host: str, port: int) -> list[ResolveResult]:
+    """`localhost` is this machine, and nobody is asked about it."""
+    numeric = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+    return [
+        ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=numeric)
+        for address, family in (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6))
+    ]
+
+
+def _refused(name: str, status: int) -> ToolFailure:
+    if status in (401, 403):
+        return ToolFailure(f"{name} refused the request ({status}).", hint="Check its API key or its settings.")
+    if status == 429:
+        return ToolFailure(f"{name} says there were too many requests ({status}).", hint="Try again later.")
+    if 300 <= status < 400:
+        return ToolFailure(f"{name} redirects elsewhere ({status}), which is not followed.", hint="Check its URL.")
+    return ToolFailure(f"{name} answered with status {status}.")
+
+
+async def _read_bounded(response: aiohttp.ClientResponse, name: str) -> bytes:
+    """The body, counted after decompression."""
+    data = bytearray()
+    async for piece in response.content.iter_chunked(65536):
+        data += piece
+        if len(data) > _MAX_BYTES:
+            raise ToolFailure(f"{name} answered with more than {_MAX_BYTES} bytes.")
+    return bytes(data)
+
 
 _MAX_TITLE = 300
 _MAX_SNIPPET = 2000
@@ -179,7 +446,6 @@ class WebSearcher:
     def _web(self) -> Fetcher:
         if self._fetcher is None:
             # Here and not above: the HTTP client takes longer to load than most commands take to run.
-            from .fetching import BoundedWeb
 
             self._fetcher = BoundedWeb(allow_private=self._settings.search_allow_private)
         return self._fetcher

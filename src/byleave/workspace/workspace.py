@@ -44,27 +44,24 @@ from byleave.protocol.wire import JsonObject
 from byleave.settings import ClientSettings, SandboxName
 from byleave.workspace.commands.effects import recorded
 from byleave.workspace.commands.executor import CommandExecutor
-from byleave.workspace.commands.homes import remove_left
-from byleave.workspace.commands.inspection import inspect
-from byleave.workspace.commands.output import OnOutput
-from byleave.workspace.commands.programs import SYSTEM_DIRECTORIES, find_program
-from byleave.workspace.commands.realnames import under_real_names
 from byleave.workspace.files.drafts import remove_drafts
 from byleave.workspace.files.executor import FileSystemExecutor
+from byleave.workspace.files.inspection import inspect
+from byleave.workspace.files.links import under_real_names
 from byleave.workspace.files.write_preview import inspect_write
 from byleave.workspace.sandbox.backends import sandboxes
 from byleave.workspace.sandbox.bound_files import HeldFiles
 from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
-from byleave.workspace.sandbox.denied_paths import COMMANDS, Floor, GuardedFiles, GuardedPaths, make_own
+from byleave.workspace.sandbox.environment import SYSTEM_DIRECTORIES, find_program, remove_left
 from byleave.workspace.sandbox.orphaned_sandboxes import end_strays
-from byleave.workspace.sandbox.protected_links import led_to
-from byleave.workspace.sandbox.protection import PROTECTED, starts_nothing
+from byleave.workspace.sandbox.processes import OnOutput
+from byleave.workspace.sandbox.protection import PROTECTED, Turns, led_to, starts_nothing
 from byleave.workspace.sandbox.sandbox import Isolation, NoSandbox, Sandbox
-from byleave.workspace.sandbox.write_exclusion import Turns
 from byleave.workspace.search.executor import SearchExecutor
 from byleave.workspace.undo.desk import UndoDesk
 from byleave.workspace.undo.recorder import UndoRecorder
 
+from .denied_paths import COMMANDS, Floor, GuardedFiles, GuardedPaths, make_own
 from .paths import PathValidator, visible
 from .stopping import refuse_late
 from .web import WebSearcher

@@ -10,7 +10,7 @@ import pytest
 from byleave.gate import DEFAULT_COMMANDS, CommandValidator, Gate, GateRules
 from byleave.gate.commands import validator as commands_module
 from byleave.gate.commands.sed import read_script
-from byleave.gate.commands.table_files import TableError, Tables, load_tables, read_tables
+from byleave.gate.commands.tables import TableError, Tables, load_tables, read_tables
 from byleave.protocol.verdicts import Verdict
 
 pytestmark = pytest.mark.promise("G2", "G3")
@@ -357,7 +357,7 @@ def test_every_packaged_table_comes_out_as_its_examples_say() -> None:
 def test_only_the_files_that_are_needed_are_read() -> None:
     code = (
         "from byleave.gate import Gate; Gate().judge('execute_command', {'command': 'git', 'args': ['status']})\n"
-        "from byleave.gate.commands.table_files import load_tables\n"
+        "from byleave.gate.commands.tables import load_tables\n"
         "print(*sorted(load_tables()._read))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ))

@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from byleave.gate import Gate, GateRules, Judgement
-from byleave.gate.commands.table_files import load_tables
-from byleave.gate.policy.breadth import Opening, breadth
+from byleave.gate.commands.tables import load_tables
 from byleave.gate.policy.grants import (
     MOST_SUGGESTIONS,
+    Opening,
+    breadth,
     covers,
     covers_everything,
     leaves_unseen,

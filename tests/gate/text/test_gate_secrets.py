@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 import byleave.gate.text.secrets as secrets_module
 from byleave.gate import MASK_PREFIX, Gate, describe, mask_text, mask_value, shown_params
 from byleave.gate.text.render import full_text, quote
-from byleave.gate.text.secrets import mask_arguments
-from byleave.gate.text.streams import MaskedStream
-from byleave.protocol.digests import call_digest
+from byleave.gate.text.secrets import MaskedStream, mask_arguments
+from byleave.protocol.approvals import call_digest
 
 pytestmark = pytest.mark.promise("S")
 

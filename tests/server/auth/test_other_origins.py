@@ -6,8 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from byleave.server.auth.links import COOKIE
-from byleave.server.auth.page_key import HEADER
-from byleave.server.auth.tokens import issue_session
+from byleave.server.auth.tokens import HEADER, issue_session
 from byleave.settings import ServerSettings
 
 LISTED = "https://intranet.example"

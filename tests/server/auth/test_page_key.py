@@ -9,8 +9,7 @@ from pydantic import SecretStr
 
 from byleave.server import server_secret
 from byleave.server.auth.links import COOKIE, cookie_name
-from byleave.server.auth.page_key import HEADER, LONGEST_KEY
-from byleave.server.auth.tokens import issue_session
+from byleave.server.auth.tokens import HEADER, LONGEST_KEY, issue_session
 from harness.signing import handed_key, page_cookie, page_headers
 
 pytestmark = pytest.mark.promise("S", "A")

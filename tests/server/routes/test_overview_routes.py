@@ -12,7 +12,7 @@ import pytest
 from byleave.bus import ConnectedClient, Presence
 from byleave.protocol.states import Scope
 from byleave.server.attendance import Attendance
-from byleave.server.refusals import TooMany
+from byleave.server.problems import TooMany
 from byleave.server.verifying import Verifications
 from byleave.store.audit import PIECE, Audit
 

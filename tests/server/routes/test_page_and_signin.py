@@ -20,10 +20,9 @@ from byleave.server.auth.links import (
     MOST_CODES_OF_ONE,
     MOST_LED,
 )
-from byleave.server.auth.page_key import HEADER
-from byleave.server.auth.tokens import issue_session
+from byleave.server.auth.tokens import HEADER, issue_session
 from byleave.server.page_files import PageFile
-from byleave.server.refusals import TooMany
+from byleave.server.problems import TooMany
 from byleave.server.routes.page import FOREVER
 from harness.signing import handed_key, page_cookie, page_headers
 

@@ -15,10 +15,10 @@ from byleave.protocol.errors import CommandNotAllowed, InvalidParameters, ToolFa
 from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandExecutor, CommandTimeout, NoSandbox, Workspace
-from byleave.workspace.commands import processes
 from byleave.workspace.commands.executor import safe_arguments
-from byleave.workspace.commands.output import KeptStream, OutputKeeper
-from byleave.workspace.commands.programs import Toolchain, find_program, search_path, toolchains
+from byleave.workspace.sandbox import processes
+from byleave.workspace.sandbox.environment import Toolchain, find_program, search_path, toolchains
+from byleave.workspace.sandbox.processes import KeptStream, OutputKeeper
 from byleave.workspace.sandbox.sandbox import Launch
 from byleave.workspace.workspace import git_identity
 from harness.place import Place
@@ -416,7 +416,7 @@ async def test_parameters_are_read_again(workspace: Workspace) -> None:
 
 def test_toolchain_inside_the_workspace_is_not_searched(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     inside = Toolchain(place.root, place.root / "bin")
-    monkeypatch.setattr("byleave.workspace.commands.programs.toolchains", lambda: (inside,))
+    monkeypatch.setattr("byleave.workspace.sandbox.environment.toolchains", lambda: (inside,))
     assert search_path(place.root) == ("/usr/local/bin", "/usr/bin", "/bin")
     assert find_program("ls", place.root) in ("/usr/bin/ls", "/bin/ls")
 

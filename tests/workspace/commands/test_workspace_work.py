@@ -101,7 +101,7 @@ async def test_work_goes_on_where_root_serves_anothers_workspace(
 
 def as_nobody(root: str, backend: SandboxName) -> None:
     """Become an ordinary user and do all of it; run by the test below in a process of its own."""
-    from byleave.workspace.commands.programs import toolchains
+    from byleave.workspace.sandbox.environment import toolchains
 
     with tempfile.TemporaryDirectory() as warm:  # imports all there is while it can still be read
         (Path(warm) / "ws").mkdir()

@@ -19,7 +19,7 @@ from byleave.protocol.tools import ListDirectoryParams, ListDirectoryResult, Rea
 from byleave.protocol.wire import moment
 from byleave.settings import ClientSettings
 from byleave.workspace import FileSystemExecutor, PathValidator, Workspace
-from byleave.workspace.files import listing
+from byleave.workspace.files import executor as listing
 from byleave.workspace.files.contents import cut_lines
 from harness.place import Place
 
@@ -424,7 +424,7 @@ import json, os, sys
 from pathlib import Path
 from byleave.protocol.tools import ListDirectoryParams, ReadFileParams, WriteFileParams
 from byleave.workspace import FileSystemExecutor, PathValidator
-from byleave.workspace.files.listing import Listing
+from byleave.workspace.files.executor import Listing
 import threading
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 paths = PathValidator(sys.argv[1])

@@ -18,7 +18,7 @@ from byleave.protocol.inspections import MAX_SEEN_TEXT, Inspection
 from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace import BubblewrapSandbox, CommandExecutor, DriftedError, NoSandbox, Workspace
-from byleave.workspace.commands import inspection as inspection_module
+from byleave.workspace.files import inspection as inspection_module
 from byleave.workspace.sandbox import bound_files as pins_module
 from byleave.workspace.sandbox.bound_files import HeldFiles
 from harness.place import Place

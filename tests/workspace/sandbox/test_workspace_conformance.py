@@ -74,7 +74,7 @@ AS_NOBODY = """
 import asyncio, json, os, sys, tempfile
 from pathlib import Path
 from byleave.workspace.sandbox.conformance import run_conformance
-from byleave.workspace.commands.programs import toolchains
+from byleave.workspace.sandbox.environment import toolchains
 from byleave.workspace.workspace import choose_sandbox
 
 def rows():

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from byleave.workspace import NoSandbox
-from byleave.workspace.commands import homes
-from byleave.workspace.commands.homes import own_home, remove_left, remove_tree
-from byleave.workspace.commands.output import OutputKeeper
-from byleave.workspace.commands.processes import run_process
+from byleave.workspace.sandbox import environment as homes
+from byleave.workspace.sandbox.environment import own_home, remove_left, remove_tree
+from byleave.workspace.sandbox.processes import OutputKeeper, run_process
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("S")
@@ -92,7 +91,7 @@ def test_what_is_closed_odd_or_a_link_goes_and_nothing_behind_a_link(temporary: 
 def test_home_of_a_killed_client_is_removed_by_the_next_and_no_other(temporary: Path) -> None:
     program = """
 import os, signal, tempfile
-from byleave.workspace.commands.homes import own_home
+from byleave.workspace.sandbox.environment import own_home
 with own_home() as home:
     (home / 'file').touch()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -143,7 +142,7 @@ def test_what_is_mounted_inside_is_left_alone(temporary: Path) -> None:
     (outside / "kept").touch()
     (home / "mounted").mkdir(parents=True)
     (home / "file").touch()
-    program = f"from byleave.workspace.commands.homes import remove_tree; remove_tree({str(home)!r})"
+    program = f"from byleave.workspace.sandbox.environment import remove_tree; remove_tree({str(home)!r})"
     mounts = ["--dev-bind", "/", "/", "--bind", str(outside), str(home / "mounted")]
     subprocess.run(["bwrap", *mounts, "--", sys.executable, "-c", program], check=True)
     assert (outside / "kept").exists()

@@ -18,8 +18,6 @@ from byleave.protocol.errors import ConfigurationError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandExecutor, CommandTimeout, NoSandbox, Workspace
-from byleave.workspace.commands.output import OutputKeeper
-from byleave.workspace.commands.processes import Ended, run_process
 from byleave.workspace.sandbox import backends as sandboxes_module
 from byleave.workspace.sandbox import confine
 from byleave.workspace.sandbox import landlock as landlock_module
@@ -28,6 +26,7 @@ from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
 from byleave.workspace.sandbox.conformance import KNOWN_GAPS, ROWS, Probe, run_conformance
 from byleave.workspace.sandbox.landlock import LandlockSandbox, landlock_version, working_landlock
 from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
+from byleave.workspace.sandbox.processes import Ended, OutputKeeper, run_process
 from byleave.workspace.sandbox.sandbox import Launch
 from byleave.workspace.sandbox.seatbelt import SeatbeltSandbox
 from byleave.workspace.workspace import choose_sandbox
@@ -115,7 +114,7 @@ import asyncio, json, os, sys, tempfile
 from pathlib import Path
 from byleave.workspace.sandbox.conformance import run_conformance
 from byleave.workspace.sandbox.landlock import LandlockSandbox
-from byleave.workspace.commands.programs import toolchains
+from byleave.workspace.sandbox.environment import toolchains
 
 def rows():
     with tempfile.TemporaryDirectory() as base:
@@ -334,8 +333,8 @@ CLIENT = """
 import asyncio, sys
 from pathlib import Path
 from byleave.workspace.sandbox.landlock import LandlockSandbox
-from byleave.workspace.commands.output import OutputKeeper
-from byleave.workspace.commands.processes import run_process
+from byleave.workspace.sandbox.processes import OutputKeeper
+from byleave.workspace.sandbox.processes import run_process
 
 async def main(root, *argv):
     keeper = OutputKeeper(1000, lambda stream, text: print(text, end="", flush=True))

@@ -11,13 +11,12 @@ import pytest
 
 from byleave.protocol.errors import PathValidationError, ToolFailure
 from byleave.workspace import BubblewrapSandbox, NoSandbox
-from byleave.workspace.commands.output import OutputKeeper
-from byleave.workspace.commands.processes import run_process
 from byleave.workspace.sandbox import masking as masking_module
 from byleave.workspace.sandbox import protection as protection_module
 from byleave.workspace.sandbox import stand_ins as stubs_module
 from byleave.workspace.sandbox.masking import MAX_MASKED, mode_at, parents_of, real_path
-from byleave.workspace.sandbox.protected_links import Link, link_at, put_back
+from byleave.workspace.sandbox.processes import OutputKeeper, run_process
+from byleave.workspace.sandbox.protection import Link, link_at, put_back
 from byleave.workspace.sandbox.sandbox import Isolation, Launch
 from harness.place import Place
 

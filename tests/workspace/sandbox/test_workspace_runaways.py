@@ -18,8 +18,8 @@ import pytest
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandTimeout, Workspace
-from byleave.workspace.commands.output import KeptStream
 from byleave.workspace.sandbox.orphaned_sandboxes import end_strays
+from byleave.workspace.sandbox.processes import KeptStream
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3")
@@ -306,8 +306,8 @@ def test_a_command_without_a_sandbox_does_not_outlive_a_killed_client_either(
 CLIENT_KILLED_EARLY = """
 import asyncio, os, random, sys, time
 from pathlib import Path
-from byleave.workspace.commands.output import OutputKeeper
-from byleave.workspace.commands.processes import run_process
+from byleave.workspace.sandbox.processes import OutputKeeper
+from byleave.workspace.sandbox.processes import run_process
 from byleave.workspace.workspace import choose_sandbox
 
 sandbox = choose_sandbox(Path(sys.argv[1]))

@@ -16,13 +16,12 @@ from byleave.protocol.errors import PathValidationError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import BubblewrapSandbox, NoSandbox, Workspace
 from byleave.workspace import workspace as workspace_module
-from byleave.workspace.commands import programs as programs_module
-from byleave.workspace.commands.output import OutputKeeper
-from byleave.workspace.commands.processes import run_process
 from byleave.workspace.sandbox import bubblewrap as bubblewrap_module
+from byleave.workspace.sandbox import environment as programs_module
 from byleave.workspace.sandbox import landlock as landlock_module
 from byleave.workspace.sandbox.landlock import LandlockSandbox
 from byleave.workspace.sandbox.minimal_mounts import needs_little
+from byleave.workspace.sandbox.processes import OutputKeeper, run_process
 from byleave.workspace.sandbox.protection import PROTECTED, only_reads
 from harness.place import Place
 

@@ -11,9 +11,8 @@ import pytest
 from byleave.protocol.errors import ConfigurationError
 from byleave.settings import ClientSettings
 from byleave.workspace import Workspace
-from byleave.workspace.sandbox import directory_pool as spares_module
-from byleave.workspace.sandbox.directory_pool import KEPT, Spares
-from byleave.workspace.sandbox.stand_ins import Stubs, is_stub
+from byleave.workspace.sandbox import stand_ins as spares_module
+from byleave.workspace.sandbox.stand_ins import KEPT, Spares, Stubs, is_stub
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3", "S")

@@ -16,12 +16,19 @@ from byleave.protocol.errors import ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace import BubblewrapSandbox, Workspace
-from byleave.workspace.commands import command_user as privileges
-from byleave.workspace.commands import programs
-from byleave.workspace.commands.command_user import Runner, limited_group, pids_group, runner_for
-from byleave.workspace.commands.programs import Toolchain, search_path, usable_toolchains
+from byleave.workspace.sandbox import environment as privileges
+from byleave.workspace.sandbox import environment as programs
 from byleave.workspace.sandbox import stand_ins as stubs_module
 from byleave.workspace.sandbox.bubblewrap import Part, working_sandbox
+from byleave.workspace.sandbox.environment import (
+    Runner,
+    Toolchain,
+    limited_group,
+    pids_group,
+    runner_for,
+    search_path,
+    usable_toolchains,
+)
 from byleave.workspace.sandbox.stand_ins import Stubs, is_stub
 from harness.place import Place
 

@@ -21,17 +21,16 @@ from byleave.protocol.errors import ByleaveError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace import BubblewrapSandbox, Workspace
-from byleave.workspace.commands import programs
-from byleave.workspace.commands.command_user import runner_for
-from byleave.workspace.commands.output import OutputKeeper
-from byleave.workspace.commands.processes import run_process
-from byleave.workspace.commands.programs import find_program
-from byleave.workspace.sandbox import kernel_mounts, own_code
+from byleave.workspace.sandbox import environment as programs
+from byleave.workspace.sandbox import protection as kernel_mounts
+from byleave.workspace.sandbox import protection as own_code
 from byleave.workspace.sandbox.bound_files import Pin
 from byleave.workspace.sandbox.bubblewrap import _takes_descriptors
+from byleave.workspace.sandbox.environment import find_program, runner_for
 from byleave.workspace.sandbox.git_words import git_only_reads, makes_a_repository, works_in_another
 from byleave.workspace.sandbox.limits import HeldBack, may_limit
 from byleave.workspace.sandbox.orphaned_sandboxes import end_strays
+from byleave.workspace.sandbox.processes import OutputKeeper, run_process
 from byleave.workspace.sandbox.stand_ins import _STAMP, Stubs, is_stub
 from harness.place import Place
 

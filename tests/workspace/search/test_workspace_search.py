@@ -20,10 +20,10 @@ from byleave.protocol.errors import ExecutionTimeout, InvalidParameters, PathVal
 from byleave.protocol.tools import SearchFilesParams, SearchFilesResult
 from byleave.workspace import PathValidator, SearchExecutor, Workspace
 from byleave.workspace.search import executor as search
-from byleave.workspace.search import sandbox as search_sandbox
+from byleave.workspace.search import ripgrep as search_sandbox
 from byleave.workspace.search import scan
 from byleave.workspace.search.answers import AnswerReader
-from byleave.workspace.search.globs import GlobError, glob_pattern
+from byleave.workspace.search.scan import GlobError, glob_pattern
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T5")

@@ -20,15 +20,15 @@ import pytest
 from byleave.protocol.errors import ByleaveError, ExecutionTimeout, PathValidationError
 from byleave.protocol.tools import ListDirectoryParams, ListDirectoryResult, SearchFilesParams
 from byleave.workspace import PathValidator, SearchExecutor
-from byleave.workspace.commands.processes import run_process
-from byleave.workspace.files.listing import Listing
+from byleave.workspace.files.executor import Listing
+from byleave.workspace.sandbox.processes import run_process
 from byleave.workspace.sandbox.sandbox import Launch
 from byleave.workspace.search import executor as search
 from byleave.workspace.search import ripgrep as search_runs
-from byleave.workspace.search import sandbox as search_sandbox
+from byleave.workspace.search import ripgrep as search_sandbox
 from byleave.workspace.search.answers import AnswerReader
-from byleave.workspace.search.sandbox import Above, RipgrepSandbox, working_ripgrep
-from byleave.workspace.search.sandbox import Place as SearchPlace
+from byleave.workspace.search.ripgrep import Above, RipgrepSandbox, working_ripgrep
+from byleave.workspace.search.ripgrep import Place as SearchPlace
 from byleave.workspace.search.terms import ripgrep_arguments
 from harness.place import Place
 

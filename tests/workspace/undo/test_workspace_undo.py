@@ -26,13 +26,13 @@ from byleave.protocol.wire import now
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandTimeout, PathValidator, State, Step, UndoHistory, UndoRecorder, Workspace
 from byleave.workspace.commands.effects import runs_later
-from byleave.workspace.files import batch_fsync as settling
-from byleave.workspace.files import swapping
+from byleave.workspace.files import drafts as swapping
 from byleave.workspace.files.writing import write_beneath
 from byleave.workspace.sandbox.stand_ins import Stubs
 from byleave.workspace.undo import recorder as undo_module
 from byleave.workspace.undo import restoring
-from byleave.workspace.undo import steps as undo_steps
+from byleave.workspace.undo import restoring as settling
+from byleave.workspace.undo import restoring as undo_steps
 from byleave.workspace.undo import store as undo_store
 from byleave.workspace.undo.entries import Index, read_entries, sweep
 from byleave.workspace.undo.snapshots import Tree, TreeScan, carried_over, changes_between

@@ -11,7 +11,7 @@ import pytest
 
 from byleave.settings import ClientSettings
 from byleave.workspace import PathValidator, UndoHistory, UndoRecorder, Workspace
-from byleave.workspace.undo.words import why_not
+from byleave.workspace.undo.desk import why_not
 
 pytestmark = pytest.mark.promise("L8-undo")
 

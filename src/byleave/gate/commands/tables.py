@@ -2,12 +2,26 @@
 
 A table says of every option how many values it takes, what kind of value, and what it does. `table_files` reads them
 from `tables/*.toml`; nothing here judges, `commands` does. An option that is not in its table is never guessed at.
+
+Reads the command tables from `tables/*.toml`, once, and checks that they say what they mean.
+
+A word that no table knows, a kind or level that does not exist, an option written twice with different meanings: each
+is an error that names the file and the command, so that a slip of the pen is never a hole. Examples are checked by
+`commands`, which can judge. Nothing is read but what is packaged here.
+
+Subcommands with several names: who forbids `npm install` means `npm i` too.
+
+Only for rules that tighten. A name that no table knows is doubtful anyway and needs no entry here.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cache
+from importlib import resources
+from typing import Any
 
 from byleave.protocol.verdicts import VerdictLevel
 
@@ -181,3 +195,277 @@ class CommandTable:
     """Options with which matching a pattern can take time beyond all bounds."""
     match: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     not_match: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+
+
+Raw = Mapping[str, Any]
+Shared = Mapping[str, dict[str, Option]]
+"""Options that several subcommands have."""
+
+_OPTION_KEYS = frozenset({"flags", "takes", "may_take", "risky"})
+_TABLE_KEYS = (
+    _OPTION_KEYS
+    | frozenset({"uses", "level", "does", "style", "operands", "least", "lacking", "lacking_level", "answers", "most"})
+    | frozenset(
+        {"beyond", "first_given_by", "last", "last_given_by", "digits", "plus_follows", "dashes_end", "after", "equals"}
+    )
+    | frozenset({"stops_at_operand", "because", "instead", "network", "always_asks", "settings", "match", "not_match"})
+    | frozenset({"backtracks", "modules", "subs", "plain_subs", "names", "never", "never_because"})
+)
+_RISKY_KEYS = frozenset(
+    {"options", "takes", "may_take", "level", "because", "instead", "network", "always_asks", "stops", "until"}
+) | frozenset({"offline_with", "unless", "never", "never_because", "operands", "same_as"})
+
+
+_HEADING = re.compile(r"^\[([A-Za-z0-9_+-]+)\]", re.MULTILINE)
+
+
+class TableError(ValueError):
+    """A packaged table is wrong: a fault of ours, said as loudly as possible."""
+
+
+class Tables(Mapping[str, CommandTable]):
+    """Every table by the name of its command. A file is read when the first of its commands is asked for."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = dict(texts)
+        self._files: dict[str, str] = {}
+        for file, text in texts.items():
+            for name in dict.fromkeys(_HEADING.findall(text)):
+                if name in self._files:
+                    raise TableError(f"{file}: [{name}] has a table in {self._files[name]} already.")
+                self._files[name] = file
+        self._read: dict[str, CommandTable] = {}
+
+    def __getitem__(self, name: str) -> CommandTable:
+        found = self._read.get(name)
+        if found is None:
+            file = self._files[name]
+            self._read.update(read_tables(self._texts[file], file))
+            found = self._read[name]
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def file_of(self, name: str) -> str:
+        return self._files[name]
+
+
+@cache
+def load_tables() -> Tables:
+    """Every packaged table."""
+    folder = resources.files(__name__.rpartition(".")[0]).joinpath("tables")
+    entries = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".toml")), key=lambda item: item.name)
+    return Tables({entry.name: entry.read_text("utf-8") for entry in entries})
+
+
+def read_tables(text: str, file: str) -> dict[str, CommandTable]:
+    """The tables of one file; what is wrong with it is a `TableError` that names the file and the command."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise TableError(f"{file}: {error}") from error
+    name = "shared"
+    try:
+        shared: Shared = {key: _shared(key, raw) for key, raw in data.pop("shared", {}).items()}
+        tables: dict[str, CommandTable] = {}
+        for name, raw in data.items():
+            tables[name] = build_table(name, raw, shared)
+    except (ValueError, KeyError, TypeError, AttributeError, re.error) as error:
+        reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else error
+        raise TableError(f"{file}: [{name}]: {reason}") from error
+    return tables
+
+
+def _shared(name: str, raw: Raw) -> dict[str, Option]:
+    _known_keys(raw, _OPTION_KEYS, name)
+    return _options(raw, name)
+
+
+def _known_keys(raw: Raw, known: frozenset[str], where: str) -> None:
+    unknown = sorted(set(raw) - known)
+    if unknown:
+        raise TableError(f"{where}: {', '.join(map(repr, unknown))} is not a word of the tables.")
+
+
+def build_table(name: str, raw: Raw, shared: Shared, above: CommandTable | None = None) -> CommandTable:
+    """Turn one TOML table into a command table; a subcommand takes level and style from the command above it."""
+    _known_keys(raw, _TABLE_KEYS, name)
+    options: dict[str, Option] = {}
+    for key in raw.get("uses", ()):
+        options.update(shared[key])
+    options.update(_options(raw, name))
+    level = VerdictLevel(raw["level"]) if "level" in raw else above.level if above else VerdictLevel.HIGH
+    operands, repeats = _operands(raw.get("operands", ["loose*"]))
+    table = CommandTable(
+        name=name,
+        does=raw.get("does", above.does if above else ""),
+        level=level,
+        style=Style(raw.get("style", above.style if above else Style.GNU)),
+        options=options,
+        long_names=tuple(sorted(spelled for spelled in options if spelled.startswith("--"))),
+        operands=operands,
+        repeats=repeats,
+        least=raw.get("least", 0),
+        lacking=raw.get("lacking"),
+        lacking_level=VerdictLevel(raw.get("lacking_level", "HIGH")),
+        answers=_words(raw, "answers"),
+        most=raw.get("most"),
+        beyond=raw.get("beyond"),
+        first_given_by=_words(raw, "first_given_by"),
+        last=_kind(raw, "last"),
+        last_given_by=_words(raw, "last_given_by"),
+        digits=raw.get("digits"),
+        plus_follows=raw.get("plus_follows", False),
+        dashes_end=raw.get("dashes_end", True),
+        equals=raw.get("equals", False),
+        stops_at_operand=raw.get("stops_at_operand", False),
+        because=raw.get("because"),
+        instead=raw.get("instead"),
+        network=raw.get("network", False),
+        always_asks=raw.get("always_asks", False),
+        after=Kind(raw.get("after", Kind.LOOSE)),
+        never=_pattern(raw, "never"),
+        never_because=raw.get("never_because"),
+        settings=_words(raw, "settings"),
+        backtracks=_words(raw, "backtracks"),
+        match=_examples(raw, "match"),
+        not_match=_examples(raw, "not_match"),
+        modules={key: option for entry in raw.get("modules", ()) for key, option in _risky(entry)},
+    )
+    return _with_subs(table, raw, shared)
+
+
+def _with_subs(table: CommandTable, raw: Raw, shared: Shared) -> CommandTable:
+    subs: dict[str, CommandTable] = {}
+    for names, entry in raw.get("subs", {}).items():
+        first, *others = names.split()
+        sub = build_table(f"{table.name} {first}", entry, shared, table)
+        subs[first] = sub
+        subs.update({name: replace(sub, name=f"{table.name} {name}") for name in others})
+    for entry in raw.get("plain_subs", ()):
+        names = entry["names"].split()
+        sub = build_table(f"{table.name} {names[0]}", entry, shared, table)
+        subs.update({name: replace(sub, name=f"{table.name} {name}") for name in names})
+    if not subs:
+        return table
+    return replace(table, subs=subs)
+
+
+def _options(raw: Raw, where: str) -> dict[str, Option]:
+    """Options of a table: plain flags, options with values, and those that need a word of warning."""
+    flags: str = raw.get("flags", "")
+    options = {name: Option(name) for name in flags.split()}
+    for kind, names in raw.get("takes", {}).items():
+        _add(options, {name: Option(name, Kind(kind)) for name in names.split()}, where)
+    for kind, names in raw.get("may_take", {}).items():
+        _add(options, {name: Option(name, Kind(kind), glued_only=True) for name in names.split()}, where)
+    for entry in raw.get("risky", ()):
+        _add(options, dict(_risky(entry)), where)
+    odd = [name for name in options if not name.startswith("-")]
+    if odd:
+        raise TableError(f"{where}: {', '.join(map(repr, odd))} is not an option.")
+    return options
+
+
+def _add(options: dict[str, Option], more: Mapping[str, Option], where: str) -> None:
+    """Two meanings for one option are one too many: the weaker could win."""
+    twice = sorted(options.keys() & more.keys())
+    if twice:
+        raise TableError(f"{where}: {', '.join(twice)} stands there twice.")
+    options.update(more)
+
+
+def _risky(entry: Raw) -> Iterable[tuple[str, Option]]:
+    _known_keys(entry, _RISKY_KEYS, f"the options {entry.get('options', '')[:60]!r}")
+    kind = _kind(entry, "takes") or _kind(entry, "may_take")
+    for name in entry["options"].split():
+        yield (
+            name,
+            Option(
+                name=name,
+                kind=kind,
+                glued_only="may_take" in entry,
+                level=VerdictLevel(entry.get("level", "LOW")),
+                because=entry.get("because"),
+                instead=entry.get("instead"),
+                network=entry.get("network", False),
+                always_asks=entry.get("always_asks", False),
+                stops=entry.get("stops", False),
+                until=entry.get("until", False),
+                offline_with=_words(entry, "offline_with"),
+                unless=_pattern(entry, "unless"),
+                never=_pattern(entry, "never"),
+                never_because=entry.get("never_because"),
+                operands=_kind(entry, "operands"),
+                same_as=entry.get("same_as"),
+            ),
+        )
+
+
+def _words(raw: Raw, key: str) -> frozenset[str]:
+    return frozenset(raw.get(key, "").split())
+
+
+def _kind(raw: Raw, key: str) -> Kind | None:
+    return Kind(raw[key]) if key in raw else None
+
+
+def _pattern(raw: Raw, key: str) -> re.Pattern[str] | None:
+    return re.compile(raw[key]) if key in raw else None
+
+
+def _examples(raw: Raw, key: str) -> dict[str, tuple[str, ...]]:
+    return {VerdictLevel(level).value: tuple(lines) for level, lines in raw.get(key, {}).items()}
+
+
+def _operands(shape: list[str]) -> tuple[tuple[Kind, ...], bool]:
+    repeats = bool(shape) and shape[-1].endswith("*")
+    return tuple(Kind(item.rstrip("*")) for item in shape), repeats
+
+
+_GROUPS: dict[str, tuple[str, ...]] = {
+    "npm": (
+        "install i in ins inst insta instal isnt isnta isntal isntall add it install-test",
+        "ci clean-install ic install-clean isntall-clean cit install-ci-test clean-install-test",
+        "test t tst it install-test cit install-ci-test clean-install-test",
+        "run run-script rum urn",
+        "exec x npx",
+        "uninstall unlink remove rm r un",
+        "update up upgrade udpate",
+        "list ls ll la",
+        "view v info show",
+        "init create innit",
+        "link ln",
+        "rebuild rb",
+        "login adduser add-user",
+        "owner author",
+        "token tokens",
+        "dist-tag dist-tags",
+        "version verison",
+        "search s se find",
+        "explain why",
+        "org ogr",
+        "dedupe ddp find-dupes",
+        "config c",
+    ),
+    "git": ("add stage", "blame annotate", "init init-db"),
+    "cargo": ("build b", "check c", "doc d", "run r", "test t", "remove rm"),
+}
+_BY_NAME = {
+    (command, group.split()[0]): tuple(group.split()) for command, groups in _GROUPS.items() for group in groups
+}
+
+
+def all_names(command: str, sub: str) -> tuple[str, ...]:
+    """A subcommand under every name it has; just the one it was given when it has no other."""
+    found = _BY_NAME.get((command, sub))
+    if found is None:  # any of its names stands for all, but only where it means nothing else besides
+        found = next((names for (name, _), names in _BY_NAME.items() if name == command and sub in names), (sub,))
+    return found

@@ -10,20 +10,36 @@ Everything here is pure; who saves a grant, counts its uses and ends it is not d
     problem_with(rule)        why a rule may not be saved, or None
     text_of, widest_of        the rule in words
     leaves_unseen(call)       what a covered call changes that nobody is shown
+
+A grant's rule in words: what it covers, and the most that could then run without asking.
+
+Made from the rule alone and safe to show: the ends of each word are visible, secrets are masked, and nothing moves the
+cursor. It says what a rule means and never whether it may be saved.
+
+How far a beginning of a command line reaches: what may be granted as a class, from `broad.toml`.
+
+A program that runs no code of its own choosing may be granted by its first words; one that runs code only where the
+data says, option for option, what may follow. It reads words and never a disk, and what it does not know it does not
+let pass: an option that is not listed is not harmless.
 """
 
 import posixpath
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache
+import re
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from byleave.gate.commands.arguments import is_remote
-from byleave.gate.commands.table_files import load_tables
+from byleave.gate.commands.tables import load_tables
+from byleave.gate.commands.validator import ALIASES, CommandValidator
 from byleave.gate.names import protected_name
 from byleave.gate.paths import check_path
-from byleave.gate.risk import source_kind
+from byleave.gate.risk import MEDIUM_EXTENSIONS, SOURCE_EXTENSIONS, source_kind
 from byleave.gate.text.characters import hidden_in
 from byleave.gate.text.render import quote, safe_text
 from byleave.gate.text.secrets import mask_arguments
@@ -32,9 +48,269 @@ from byleave.protocol.tools import TOOLS
 from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.protocol.wire import JsonObject
 
-from .breadth import breadth, named, subcommand_of, validator
-from .grant_words import line_of, text_of, widest_of, words_of
 from .rules import Call, Pattern, call_of
+
+Words = tuple[str, ...]
+
+_WORD = re.compile(r"[A-Za-z0-9_.,:%+][A-Za-z0-9_.,:%+-]*")
+_NUMBER = re.compile(r"[0-9]{1,6}|auto|logical")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_PACKAGE = re.compile(r"(?:@[A-Za-z0-9_.-]+/)?[A-Za-z0-9_][A-Za-z0-9_.-]*(?:@[A-Za-z0-9_.~^-]+)?")
+_PATH = re.compile(r"[A-Za-z0-9_.][^\0-\x1f\\:*?\"<>|@]*")
+
+
+def _is_path(value: str) -> bool:
+    return bool(_PATH.fullmatch(value)) and ".." not in value.split("/") and check_path(value).refusal is None
+
+
+def _is_test(value: str) -> bool:
+    """A file or directory, perhaps with the name of a test in it."""
+    return _is_path(value.partition("::")[0])
+
+
+_FITS: dict[str, Callable[[str], bool]] = {
+    "text": lambda value: bool(value),
+    "word": lambda value: _WORD.fullmatch(value) is not None,
+    "number": lambda value: _NUMBER.fullmatch(value) is not None,
+    "name": lambda value: _NAME.fullmatch(value) is not None and ".." not in value,
+    "package": lambda value: _PACKAGE.fullmatch(value) is not None and ".." not in value,
+    "path": _is_path,
+    "test": _is_test,
+    "none": lambda value: False,
+}
+_TAKES = ("text", "word", "number", "path")
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A beginning that runs code, and what may follow it."""
+
+    words: Words
+    what: str
+    widest: str
+    runs: bool
+    """Whether code of the workspace runs, and not merely is looked at."""
+    flags: frozenset[str]
+    takes: Mapping[str, str]
+    """Options with a value, and of which kind."""
+    operands: str
+
+    def lets(self, rest: Sequence[str]) -> bool:
+        """Whether every argument after the beginning is one of those that may follow."""
+        waiting: str | None = None
+        for arg in rest:
+            if waiting is not None:
+                if arg.startswith("-") or not _FITS[waiting](arg):
+                    return False
+                waiting = None
+            elif not arg.startswith("-"):
+                if not _FITS[self.operands](arg):
+                    return False
+            elif arg in self.takes:
+                waiting = self.takes[arg]
+            elif not self._is_option(arg):
+                return False
+        return waiting is None
+
+    def _is_option(self, arg: str) -> bool:
+        if arg in self.flags:
+            return True
+        name, equals, value = arg.partition("=")
+        if equals:
+            return name in self.takes and _FITS[self.takes[name]](value)
+        if arg.startswith("--"):
+            return False
+        if all(f"-{letter}" in self.flags for letter in arg[1:]):
+            return len(arg) > 2  # a cluster: -xvs
+        kind = self.takes.get(arg[:2])
+        return kind is not None and _FITS[kind](arg[2:])
+
+
+@dataclass(frozen=True, slots=True)
+class Breadth:
+    """`broad.toml`, ready to be asked."""
+
+    plain: frozenset[str]
+    never: Mapping[str, str]
+    runners: Mapping[str, str]
+    openings: tuple[Opening, ...]
+    apart: tuple[Words, ...]
+    brings: tuple[Words, ...]
+    widest: Mapping[Words, str]
+
+    def opening(self, words: Sequence[str]) -> Opening | None:
+        """The beginning that these words start with."""
+        return next((one for one in self.openings if begins(words, one.words)), None)
+
+    def is_apart(self, words: Sequence[str]) -> bool:
+        """Whether only the exact line may be granted, wherever the options stand."""
+        return any(begins(words, one) for one in self.apart)
+
+    def brings_unseen(self, words: Sequence[str]) -> bool:
+        return any(begins(words, one) for one in self.brings)
+
+
+def begins(words: Sequence[str], beginning: Words) -> bool:
+    """Whether the words start with these, one for one."""
+    return tuple(words[: len(beginning)]) == beginning
+
+
+@cache
+def breadth() -> Breadth:
+    """Read the packaged data, once."""
+    text = resources.files(__name__.rpartition(".")[0]).joinpath("broad.toml").read_text("utf-8")
+    data: dict[str, Any] = tomllib.loads(text)
+    return Breadth(
+        plain=frozenset(data["plain"]["programs"].split()),
+        never={program: entry["because"] for entry in data["never"] for program in entry["programs"].split()},
+        runners={entry["program"]: entry["runs"] for entry in data["runner"]},
+        openings=tuple(one for entry in data["open"] for one in _openings(entry)),
+        apart=_lines(data["apart"]["commands"]),
+        brings=_lines(data["brings"]["commands"]),
+        widest={words: entry["text"] for entry in data["widest"] for words in _lines(entry["commands"])},
+    )
+
+
+def _lines(commands: Iterable[str]) -> tuple[Words, ...]:
+    return tuple(tuple(command.split()) for command in commands)
+
+
+def _openings(entry: Mapping[str, Any]) -> list[Opening]:
+    return [
+        Opening(
+            words=words,
+            what=entry["what"],
+            widest=entry["widest"],
+            runs=entry["runs"],
+            flags=frozenset(entry.get("flags", "").split()),
+            takes={option: kind for kind in _TAKES for option in entry.get(kind, "").split()},
+            operands=entry["operands"],
+        )
+        for words in _lines(entry["commands"])
+    ]
+
+
+@lru_cache(maxsize=1)
+def validator() -> CommandValidator:
+    """Judges by the tables alone: which commands are turned on is not a question of breadth."""
+    return CommandValidator(frozenset(load_tables()))
+
+
+class Subcommand(NamedTuple):
+    """What a command is told to do, as it was written and under its own name."""
+
+    spelled: str
+    name: str
+
+
+@lru_cache(maxsize=2048)
+def subcommand_of(argv: tuple[str, ...]) -> Subcommand | None:
+    """The subcommand a line leads to, wherever options stand; read here, since a stored call has no reading."""
+    understood = validator().judge(argv[0], argv[1:]).understood if argv[0] in load_tables() else None
+    inner = understood.get("subcommand") if understood is not None else None
+    if understood is None or inner is None:
+        return None
+    return Subcommand(understood["operands"][0], inner["command"].rpartition(" ")[2])
+
+
+def named(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The program and its subcommand, without what stands between and after them."""
+    subcommand = subcommand_of(argv)
+    return argv[:1] if subcommand is None else (argv[0], subcommand.name)
+
+
+_MISSING = "missing"
+_MOST_SHOWN = 3
+_ENDING = re.compile(r"\.\w+$", re.ASCII)
+_PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
+
+
+def words_of(rule: GrantRule) -> tuple[str, ...]:
+    """The words a line must begin with, an alias under its own name's."""
+    return (ALIASES.get(rule.command[0], rule.command[0]), *rule.command[1:]) if rule.command else ()
+
+
+def text_of(rule: GrantRule) -> str:
+    """What a rule covers, in one sentence that is safe to show."""
+    if rule.tool == "search_web":
+        return "Search the web for anything."
+    if rule.tool != "execute_command":
+        where = " or ".join(_shown_path(path) for path in rule.paths) or "anything"
+        return f"Write {where}." if rule.tool == "write_file" else f"Use {quote(rule.tool)} on {where}."
+    line = line_of(words_of(rule)) or "any command"
+    while_same = f", while {_shown_files(rule)} stays as it is now" if rule.files else ""
+    if rule.exact:
+        return f"Run exactly {line}{while_same}."
+    opening = breadth().opening(words_of(rule))
+    follows = "with anything after it" if opening is None else f"({opening.what}) with usual options"
+    return f"Run {line} {follows}{while_same}."
+
+
+def widest_of(rule: GrantRule) -> str:
+    """The most that could then run without asking."""
+    if rule.tool == "search_web":
+        return "Any text of up to 400 characters is sent to the search service outside, also text from your files."
+    if rule.tool != "execute_command":
+        return _widest_write(rule.paths)
+    words = words_of(rule)
+    opening = breadth().opening(words)
+    if opening is not None and not rule.exact:
+        return opening.widest
+    if rule.files:
+        how = "This very line" if rule.exact else "This script, with whatever arguments"
+        return f"{how}, as often as wanted, until {_shown_files(rule)} changes. What it reads or imports may change."
+    if rule.exact:
+        return "This very line, as often as wanted."
+    said = breadth().widest.get(named(words))
+    return said or f"Any {line_of(words)} that the gate calls MEDIUM; what is HIGH is asked about all the same."
+
+
+def _widest_write(paths: Sequence[str]) -> str:
+    if not any(set("*?") & set(path) or path.endswith("/") or "/" not in path for path in paths):
+        return "It is replaced or emptied as often as wanted, without its content being shown to you."
+    found = [_ENDING.search(path.rpartition("/")[2]) for path in paths]
+    # A rule that names its endings lets no other through.
+    only = {match[0] for match in found if match} if all(found) else set[str]()
+    named = {match[0].lower() for match in found if match} & SOURCE_EXTENSIONS
+    endings = " ".join(sorted((MEDIUM_EXTENSIONS & only) | named if all(found) else MEDIUM_EXTENSIONS | named))
+    return (
+        f"Any such file that ends with {endings} is made, replaced or emptied without its content being shown to you. "
+        "Files that tools run or trust, such as package.json or conftest.py, are asked about all the same."
+    )
+
+
+def line_of(words: Sequence[str]) -> str:
+    """Words with their ends visible: quotes wherever a word is not plain."""
+    return " ".join(word if _PLAIN_WORD.fullmatch(word) else quote(word) for word in mask_arguments(list(words)))
+
+
+def _shown_path(glob: str) -> str:
+    if "/" not in glob.rstrip("/") and not set("*?") & set(glob):
+        # A bare name fits wherever it stands.
+        return (
+            f"any file {quote(glob)}, in whatever directory"
+            if "/" not in glob
+            else f"text files below any {quote(glob)}"
+        )
+    directory, _, name = glob.removeprefix("./").rpartition("/")
+    below = f"below {quote(directory)}" if directory else "in the workspace's own directory"
+    if name == "**" or glob.endswith("/"):
+        return f"text files {below}" if name == "**" else f"text files below {quote(glob.rstrip('/'))}"
+    if re.fullmatch(r"\*\.\w+", name) and directory.endswith("/**") and "*" not in directory[:-3]:
+        return f"{quote(name)} files below {quote(directory[:-3])}"
+    if re.fullmatch(r"\*\.\w+", name) and "*" not in directory:
+        inside = f"directly in {quote(directory)}" if directory else "in the workspace's own directory"
+        anywhere = "/" not in glob
+        return f"{quote(name)} files {'anywhere' if anywhere else inside}"
+    return quote(glob.removeprefix("./")) if "*" not in glob and "?" not in glob else f"files that fit {quote(glob)}"
+
+
+def _shown_files(rule: GrantRule) -> str:
+    there = [f"{quote(path)} ({digest[:12]})" for path, digest in rule.files.items() if digest != _MISSING]
+    if len(there) > _MOST_SHOWN:
+        there = [*there[:_MOST_SHOWN], f"{len(there) - _MOST_SHOWN} more"]
+    return " and ".join(there) or "what it runs"
+
 
 __all__ = [
     "MOST_SUGGESTIONS",
@@ -49,7 +325,6 @@ __all__ = [
 ]
 
 MOST_SUGGESTIONS = 4
-_MISSING = "missing"
 _NOWHERE = "."
 """Stands for files that cannot be told from the line (`scripts.UNKNOWN`)."""
 _MEDIUM, _HIGH = VerdictLevel.MEDIUM, VerdictLevel.HIGH

@@ -3,18 +3,33 @@
 Of all rules that fit, the strictest wins. A deny refuses and an ask always asks; both only add findings, so no rule can
 take back what another or the gate itself found. An allow adds nothing: it is named, and the gate lets it waive the
 question that a risk level alone would ask. Text becomes a policy in `policy_text`. Nothing here opens a file.
+
+Text to policy: reads one layer's TOML, and refuses it whole when anything in it is not understood.
+
+Each rule's own examples (`match`, `not_match`) are checked here, so a rule that does not mean what its author thought
+is found when it is written and not when it matters. Errors name the file, the rule and the field. Everything comes in
+as text: nothing here opens a file.
 """
 
-from collections.abc import Iterable, Iterator
+import re
+import shlex
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, cast
 
+from byleave.gate.commands.tables import all_names, load_tables
+from byleave.gate.commands.validator import ALIASES, CommandValidator
+from byleave.gate.paths import climbs_out, quoted
+from byleave.gate.text.characters import half_character, hidden_in, hidden_in_prose
 from byleave.protocol.errors import CallerError
-from byleave.protocol.policies import Layer
+from byleave.protocol.policies import MAX_POLICY_CHARACTERS, Layer, PolicyText
 from byleave.protocol.states import AgentMode
+from byleave.protocol.tools import SCRIPT_NAMES, TOOLS
 from byleave.protocol.verdicts import Finding, VerdictLevel
 
-from .rules import Call, Fit, Pattern
+from .rules import FILE_TOOLS, Call, Fit, Pattern, call_of
 
 MOST_COMPARED = 20_000
 """Patterns times names that are compared for one call."""
@@ -216,3 +231,255 @@ class Policy:
 
 
 NO_POLICY = Policy()
+
+
+MAX_RULES = 500
+MAX_PATTERNS = 500
+"""Paths in one layer, all rules together."""
+MAX_TEXT = 300
+_TOP = ("commands", "mode", "rule")
+_KEYS = ("action", "tool", "command", "options", "paths", "because", "instead", "match", "not_match")
+_COMMAND_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
+_DECLARED = (Layer.USER, Layer.DEVICE, Layer.PROJECT)
+
+
+def parse_policy(text: str, layer: Layer, *, source: str, trusted: bool = True) -> LayerPolicy:
+    """One layer from its text. What an untrusted project's file would loosen is held back."""
+    reader = _Reader(source, layer)
+    data = reader.toml(text)
+    reader.known(data, _TOP, "")
+    entries = data.get("rule", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in cast("list[Any]", entries)):
+        raise reader.wrong("`rule` is not a list of tables.", "begin each rule with [[rule]]")
+    entries = cast("list[dict[str, Any]]", entries)
+    if len(entries) > MAX_RULES:
+        raise reader.wrong(f"There are {len(entries)} rules; at most {MAX_RULES} are read.", "merge some of them")
+    rules = tuple(reader.rule(number, entry) for number, entry in enumerate(entries, 1))
+    if sum(len(rule.pattern.paths) for rule in rules) > MAX_PATTERNS:
+        raise reader.wrong(f"There are more than {MAX_PATTERNS} paths in all rules together.", "use wider patterns")
+    return LayerPolicy(
+        layer=layer,
+        source=source,
+        rules=rules,
+        turned_on=reader.commands(data),
+        widest_mode=reader.mode(data),
+        trusted=trusted or layer is not Layer.PROJECT,
+    )
+
+
+def declared_layers(texts: Iterable[PolicyText]) -> tuple[LayerPolicy, ...]:
+    """The layers a client declared of its machine; others are not its to declare."""
+    layers: dict[Layer, LayerPolicy] = {}
+    for text in texts:
+        if text.layer not in _DECLARED or text.layer in layers:
+            raise PolicyError(
+                f"A machine cannot declare a layer {text.layer.value!r} here.",
+                hint="it declares user, device and project, each once",
+            )
+        layers[text.layer] = parse_policy(text.text, text.layer, source=text.source, trusted=text.trusted)
+    return tuple(layers.values())
+
+
+class _Reader:
+    """Reads one file; knows what to call it in errors."""
+
+    def __init__(self, source: str, layer: Layer) -> None:
+        self.source = source
+        self.layer = layer
+
+    def wrong(self, what: str, hint: str | None = None, rule: int | None = None) -> PolicyError:
+        where = quoted(self.source, 200)[1:-1] + (f", rule {rule}" if rule is not None else "")
+        return PolicyError(f"{where}: {what}", hint=hint)
+
+    def toml(self, text: str) -> dict[str, Any]:
+        if len(text) > MAX_POLICY_CHARACTERS:
+            raise self.wrong(f"It is longer than {MAX_POLICY_CHARACTERS // 1024} kB.")
+        text = text.replace("\r\n", "\n")
+        if hidden_in_prose(text) is not None:
+            raise self.wrong("It holds an invisible character.", "a rule must be what it looks like: remove it")
+        try:
+            return tomllib.loads(text)
+        except RecursionError:
+            raise self.wrong("It is nested too deeply.") from None
+        except ValueError as error:
+            raise self.wrong(f"It is not TOML: {error}.", "see docs/policy.md for the form") from None
+
+    def known(self, data: Mapping[str, Any], keys: tuple[str, ...], what: str, rule: int | None = None) -> None:
+        for key in data:
+            if key not in keys:
+                hint = f"known: {', '.join(keys)}"
+                if rule is not None and key in _TOP:
+                    hint = f"write `{key}` above the first [[rule]]"
+                raise self.wrong(f"{quoted(key, 60)} is not a key{what}.", hint, rule)
+
+    def commands(self, data: Mapping[str, Any]) -> frozenset[str]:
+        names = self._texts(data, "commands", None)
+        if names and self.layer is Layer.ORGANISATION:
+            raise self.wrong("`commands` loosens, and the organisation's rules only tighten.", "leave it out")
+        for name in names:
+            if not _COMMAND_NAME.fullmatch(name):
+                raise self.wrong(f"{quoted(name, 60)} in `commands` is not the plain name of a command.")
+            table = load_tables().get(name) or load_tables().get(name.partition(".")[0])
+            if table is not None and table.level is VerdictLevel.REFUSE:
+                raise self.wrong(f"The command {name!r} is never allowed, whatever a policy says.", "leave it out")
+        return frozenset(names)
+
+    def mode(self, data: Mapping[str, Any]) -> AgentMode:
+        value = data.get("mode", AgentMode.FULL.value)
+        if value not in tuple(AgentMode):
+            raise self.wrong("`mode` is neither 'sandbox' nor 'full'.", "it is the widest mode you permit")
+        return AgentMode(value)
+
+    def rule(self, number: int, entry: Mapping[str, Any]) -> Rule:
+        self.known(entry, _KEYS, " of a rule", number)
+        try:
+            action = Action(entry.get("action", ""))
+        except ValueError:
+            raise self.wrong("`action` is not allow, ask or deny.", 'write action = "ask"', number) from None
+        pattern = Pattern(
+            tool=self._tool(entry, number),
+            command=self._command(entry, number, action),
+            options=self._options(entry, number),
+            paths=self._paths(entry, number),
+        )
+        self._sensible(pattern, action, number)
+        because, instead = (self._sentence(entry, key, number) for key in ("because", "instead"))
+        rule = Rule(self.layer, number, action, pattern, _text_of(entry, action), because, instead)
+        self._examples(entry, rule)
+        return rule
+
+    def _sensible(self, pattern: Pattern, action: Action, number: int) -> None:
+        """Refuse combinations that cannot mean what they seem to."""
+        if not (pattern.tool or pattern.command or pattern.options or pattern.paths):
+            raise self.wrong("It is about every call.", "say which: tool, command, options or paths", number)
+        about_commands = bool(pattern.command or pattern.options)
+        if about_commands and pattern.tool not in (None, "execute_command"):
+            raise self.wrong(f"{pattern.tool} takes no command.", "leave out `tool`", number)
+        if pattern.paths and pattern.tool == "search_web":
+            raise self.wrong("search_web has no path.", "leave out `paths`", number)
+        if action is not Action.ALLOW:
+            return
+        if self.layer is Layer.ORGANISATION:
+            raise self.wrong("The organisation's rules only tighten, so none may allow.", "use ask or deny", number)
+        if pattern.options:
+            raise self.wrong("An allow cannot be about options.", "allow the command, ask for the options", number)
+        if pattern.paths and pattern.tool not in FILE_TOOLS:
+            hint = f"add tool, one of {', '.join(sorted(FILE_TOOLS))}; what a command opens cannot be told from paths"
+            raise self.wrong("An allow with paths needs the tool it is about.", hint, number)
+        if pattern.tool == "execute_command" and not pattern.command:
+            raise self.wrong("It would allow every command.", "name the command", number)
+
+    def _tool(self, entry: Mapping[str, Any], number: int) -> str | None:
+        name = entry.get("tool")
+        if name is None:
+            return None
+        name = SCRIPT_NAMES.get(name, name) if isinstance(name, str) else ""
+        if name not in TOOLS:
+            raise self.wrong("`tool` is not the name of a tool.", f"one of: {', '.join(TOOLS)}", number)
+        return name
+
+    def _command(self, entry: Mapping[str, Any], number: int, action: Action) -> tuple[tuple[str, ...], ...]:
+        given = entry.get("command")
+        if given is None:
+            return ()
+        hint = 'write the words of the line: command = ["git", ["push", "pull"]]'
+        if not isinstance(given, list) or not given or len(cast("list[Any]", given)) > 32:
+            raise self.wrong("`command` is not a list of words.", hint, number)
+        words: list[tuple[str, ...]] = []
+        for word in cast("list[Any]", given):
+            alternatives = cast("list[Any]", word) if isinstance(word, list) else [word]
+            if not alternatives or not all(isinstance(one, str) and one for one in alternatives):
+                raise self.wrong("A word of `command` is neither a text nor a list of texts.", hint, number)
+            words.append(tuple(self._plain(one, "command", number) for one in cast("list[str]", alternatives)))
+        words[0] = tuple(ALIASES.get(name, name) for name in words[0])
+        for name in words[0]:
+            if not _COMMAND_NAME.fullmatch(name):
+                raise self.wrong(f"{quoted(name, 60)} in `command` is not the plain name of a command.", hint, number)
+        if action is not Action.ALLOW and len(words) > 1:
+            words[1] = tuple(
+                dict.fromkeys(one for name in words[0] for sub in words[1] for one in all_names(name, sub))
+            )
+        return tuple(words)
+
+    def _options(self, entry: Mapping[str, Any], number: int) -> tuple[str, ...]:
+        options = self._texts(entry, "options", number)
+        for option in options:
+            if not option.startswith("-") or "=" in option or len(option) < 2:
+                raise self.wrong(f"{quoted(option, 60)} in `options` is not an option.", "such as --force", number)
+        return options
+
+    def _paths(self, entry: Mapping[str, Any], number: int) -> tuple[str, ...]:
+        paths = self._texts(entry, "paths", number)
+        hint = "paths are from the workspace, such as src/** or *.pem"
+        for path in paths:
+            if path.startswith(("~", "!", "//")) or "\\" in path or ".." in path.split("/") or climbs_out(path):
+                raise self.wrong(f"{quoted(path, 60)} in `paths` is not a pattern of the workspace.", hint, number)
+            if len(path) > 200 or not path.strip("/."):
+                raise self.wrong(f"{quoted(path, 60)} in `paths` is too long or names nothing.", hint, number)
+            if any("**" in part and part != "**" for part in path.split("/")):
+                raise self.wrong(f"`**` in {quoted(path, 60)} does not stand between slashes.", hint, number)
+        return paths
+
+    def _sentence(self, entry: Mapping[str, Any], key: str, number: int) -> str | None:
+        text = entry.get(key)
+        if text is None:
+            return None
+        if not isinstance(text, str) or not text.strip() or len(text) > MAX_TEXT:
+            raise self.wrong(f"`{key}` is not a text of at most {MAX_TEXT} characters.", None, number)
+        return self._plain(" ".join(text.split()), key, number)
+
+    def _texts(self, data: Mapping[str, Any], key: str, number: int | None) -> tuple[str, ...]:
+        given = data.get(key)
+        if given is None:
+            return ()
+        hint = f'write a list: {key} = ["…"]'
+        if not isinstance(given, list) or not given:
+            raise self.wrong(f"`{key}` is not a list of texts.", hint, number)
+        for one in cast("list[Any]", given):
+            if not isinstance(one, str) or not one:
+                raise self.wrong(f"`{key}` holds something that is not a text.", hint, number)
+        return tuple(self._plain(one, key, number) for one in cast("list[str]", given))
+
+    def _plain(self, text: str, key: str, number: int | None) -> str:
+        if hidden_in(text) is not None or half_character(text) or len(text) > 1000:
+            raise self.wrong(f"`{key}` holds an invisible character or is too long.", None, number)
+        return text
+
+    def _examples(self, entry: Mapping[str, Any], rule: Rule) -> None:
+        for key, wanted in (("match", True), ("not_match", False)):
+            for example in self._texts(entry, key, rule.number):
+                call = self._call(example, rule.number)
+                strict = rule.action is Action.ALLOW
+                fits = rule.pattern.fits_strictly(call) if strict else rule.pattern.fits_leniently(call)
+                if fits is not wanted:
+                    what = "does not fit" if wanted else "fits"
+                    hint = f"correct the rule ({rule.text}) or the example"
+                    raise self.wrong(f"{quoted(example)} of `{key}` {what} the rule.", hint, rule.number)
+
+    def _call(self, example: str, number: int) -> Call:
+        try:
+            first, *others = shlex.split(example)
+        except ValueError:
+            raise self.wrong(f"The example {quoted(example)} cannot be read.", "quote as in a shell", number) from None
+        if first not in TOOLS:
+            understood = CommandValidator(frozenset({first})).judge(first, others).understood
+            return call_of("execute_command", {"command": first, "args": others}, understood)
+        if first in FILE_TOOLS and len(others) == 1:
+            recursive = {"recursive": False, "pattern": "*", "glob": None}
+            return call_of(first, {"path": others[0], **recursive}, None)
+        if first not in FILE_TOOLS and first != "execute_command":
+            return Call(first)
+        raise self.wrong(f"The example {quoted(example)} is not a call.", "such as write_file src/a.py", number)
+
+
+def _text_of(entry: Mapping[str, Any], action: Action) -> str:
+    """The rule on one line, as its author wrote it."""
+    command = cast("list[list[str] | str]", entry.get("command", []))
+    words = ["|".join(word) if isinstance(word, list) else word for word in command]
+    parts = [action.value, *([] if words else [entry["tool"]] if "tool" in entry else []), *words]
+    if "options" in entry:
+        parts.append(f"with {' or '.join(entry['options'])}")
+    if "paths" in entry:
+        parts.append(f"in {', '.join(entry['paths'])}")
+    text = " ".join(parts)
+    return text if len(text) <= 160 else f"{text[:159]}…"

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, cast
 
-from byleave.gate.commands.reach import reach_of
-from byleave.gate.commands.table_files import load_tables
-from byleave.gate.commands.validator import ALIASES
+from byleave.gate.commands.tables import load_tables
+from byleave.gate.commands.validator import ALIASES, reach_of
 from byleave.gate.paths import check_path
 from byleave.protocol.wire import JsonObject
 

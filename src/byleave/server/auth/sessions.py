@@ -14,12 +14,11 @@ import structlog
 
 from byleave.protocol.wire import timestamp
 from byleave.server.feed import FeedStream, Reader, StreamManager
-from byleave.server.refusals import Unauthenticated
+from byleave.server.problems import Unauthenticated
 from byleave.store import Store
 
 from .links import LINK_HINT, SESSION_SECONDS
-from .page_key import is_key
-from .tokens import LEEWAY_SECONDS, Principal, TokenVerifier
+from .tokens import LEEWAY_SECONDS, Principal, TokenVerifier, is_key
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -14,7 +14,7 @@ from byleave.protocol.states import AnsweredFrom, ApprovalScope, Scope
 from byleave.protocol.wire import Identifier, Word
 from byleave.server.auth.isolation import no_project
 from byleave.server.bodies import read_body, read_query
-from byleave.server.refusals import WrongForm
+from byleave.server.problems import WrongForm
 from byleave.server.routing import ANY_SCOPE, APPROVE, PEOPLE, JsonAnswer, Route, parts_of, principal_of
 
 

@@ -25,10 +25,10 @@ from byleave.protocol.errors import NotFound, RefusedError
 from byleave.protocol.states import AgentMode, Scope
 from byleave.protocol.wire import Identifier, Word
 from byleave.server.bodies import read_body, read_query
-from byleave.server.refusals import Unavailable
+from byleave.server.problems import Unavailable
 from byleave.server.routing import ANY_SCOPE, CHAT, JsonAnswer, Route, parts_of, principal_of
 from byleave.server.services import Parts
-from byleave.store.message_keys import MessageKey
+from byleave.store.chat import MessageKey
 
 
 class MessagesQuery(Word):

@@ -15,10 +15,10 @@ from starlette.responses import Response
 
 from byleave.calls.machines import Machine
 from byleave.gate import Gate, Judgement, describe, mask_text, mask_value, safe_text, shown_params
-from byleave.gate.policy.explaining import Decider, decider
+from byleave.gate.policy.explain import Decider, decider
 from byleave.gate.policy.rules import call_of
 from byleave.gate.text.secrets import WITHHELD
-from byleave.protocol.digests import call_digest
+from byleave.protocol.approvals import call_digest
 from byleave.protocol.errors import NotFound
 from byleave.protocol.overview import CheckAnswer, CheckBody, CheckDecision, RuleLayer, RuleLayers
 from byleave.protocol.policies import Layer, PolicyText

@@ -19,7 +19,7 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from byleave.bus import ConnectedClient
-from byleave.protocol.digests import plain_json
+from byleave.protocol.approvals import plain_json
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.inspections import LOOKS_AT_WRITES, Inspection
 from byleave.protocol.states import Scope
@@ -27,7 +27,7 @@ from byleave.protocol.wire import Identifier, Word, new_id
 from byleave.server.auth.tokens import TOKEN_HINT, Principal
 from byleave.server.bodies import read_query
 from byleave.server.feed import FIRST_BYTES, FeedStream, Reader
-from byleave.server.refusals import WrongForm
+from byleave.server.problems import WrongForm
 from byleave.server.routing import ANY_SCOPE, Route, parts_of, principal_of
 from byleave.store import StoredEvent
 

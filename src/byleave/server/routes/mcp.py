@@ -17,7 +17,7 @@ from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope
 from byleave.server.auth.isolation import IDENTIFIER, no_project
 from byleave.server.auth.tokens import TOKEN_HINT
-from byleave.server.refusals import Unauthenticated, Unavailable, WrongForm
+from byleave.server.problems import Unauthenticated, Unavailable, WrongForm
 from byleave.server.routing import Route, parts_of, principal_of
 from byleave.server.services import Parts
 

@@ -19,12 +19,10 @@ from starlette.responses import RedirectResponse, Response
 from byleave.protocol.errors import NotFound, RefusedError
 from byleave.protocol.wire import Word
 from byleave.server.auth.links import Code, cookie_name, cookies_in
-from byleave.server.auth.page_key import HEADER, new_key
-from byleave.server.auth.tokens import issue_session
+from byleave.server.auth.tokens import HEADER, issue_session, new_key
 from byleave.server.bodies import read_query
-from byleave.server.page_files import PageFile
-from byleave.server.plain import named, plain_page, reads_html
-from byleave.server.refusals import Unauthenticated
+from byleave.server.page_files import PageFile, named, plain_page, reads_html
+from byleave.server.problems import Unauthenticated
 from byleave.server.routing import JsonAnswer, Route, parts_of
 
 FOREVER = "public, max-age=31536000, immutable"

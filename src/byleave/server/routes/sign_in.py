@@ -23,7 +23,7 @@ from byleave.protocol.wire import JsonObject
 from byleave.server.auth.links import PROGRAM_SECONDS
 from byleave.server.auth.tokens import issue_token
 from byleave.server.bodies import read_body
-from byleave.server.refusals import Unauthenticated, WrongForm
+from byleave.server.problems import Unauthenticated, WrongForm
 from byleave.server.routing import JsonAnswer, Route, parts_of
 
 log = structlog.stdlib.get_logger(__name__)

@@ -19,6 +19,7 @@ from byleave.gate import mask_text
 from byleave.protocol.approvals import Decision
 from byleave.protocol.chat import Cancelled
 from byleave.protocol.errors import NotFound, RefusedError
+from byleave.protocol.events import PREVIEW_CHARACTERS, preview
 from byleave.protocol.executions import (
     Begun,
     CompletedReport,
@@ -32,13 +33,12 @@ from byleave.protocol.executions import (
     ResultReport,
 )
 from byleave.protocol.inspections import Inspection
-from byleave.protocol.previews import PREVIEW_CHARACTERS, preview
 from byleave.protocol.states import ExecutionStatus, RiskLevel, Scope
 from byleave.protocol.tools import tool_catalogue
 from byleave.protocol.wire import Identifier, Word
 from byleave.server.auth.isolation import IDENTIFIER, no_project
 from byleave.server.bodies import read_body, read_query, read_union
-from byleave.server.refusals import WrongForm
+from byleave.server.problems import WrongForm
 from byleave.server.routing import ANY_SCOPE, EXECUTE, JsonAnswer, Route, parts_of, principal_of
 from byleave.store import ExecutionRow
 from byleave.store.executions import given_to_another

@@ -19,7 +19,7 @@ from byleave.protocol.states import Scope
 from byleave.protocol.wire import new_id
 from byleave.server.auth.isolation import IDENTIFIER
 from byleave.server.bodies import read_body
-from byleave.server.refusals import TooLarge, TooMany, Unavailable, WrongForm
+from byleave.server.problems import TooLarge, TooMany, Unavailable, WrongForm
 from byleave.server.routing import APPROVE, EXECUTE, JsonAnswer, Route, parts_of, principal_of
 from byleave.server.services import Parts
 from byleave.store import ExecutionRow

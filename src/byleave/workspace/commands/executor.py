@@ -31,20 +31,19 @@ from byleave.protocol.errors import (
 )
 from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
 from byleave.settings import ClientSettings
+from byleave.workspace.denied_paths import Floor
 from byleave.workspace.paths import PathValidator, visible
 from byleave.workspace.sandbox.bound_files import HeldFiles, Holding, drifted
-from byleave.workspace.sandbox.denied_paths import Floor
+from byleave.workspace.sandbox.environment import find_program
 from byleave.workspace.sandbox.git_words import subcommand_at
 from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
+from byleave.workspace.sandbox.processes import Ended, OnOutput, OutputKeeper, run_process
 from byleave.workspace.sandbox.protection import only_reads, starts_nothing
 from byleave.workspace.sandbox.sandbox import Isolation, Launch, Sandbox
 from byleave.workspace.sandbox.trusted import TrustedFiles
 from byleave.workspace.stopping import outlast
 
 from .operands import check_operands, is_low, to_leave_out, without_links
-from .output import OnOutput, OutputKeeper
-from .processes import Ended, run_process
-from .programs import find_program
 
 # A bare repository among the files brings a configuration of its own, which can name programs: only a named one counts.
 _GIT_SAFETY = (

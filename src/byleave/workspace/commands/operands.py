@@ -5,6 +5,12 @@ resolve theirs, as the gate read it: a link out of the workspace is refused to a
 link that hides a secret's own name, and a pipe or device that would never end. `to_leave_out` finds the files with
 secrets that the sandbox hides from a command nobody was asked about, so that no spelling of its arguments opens them.
 The sandbox still holds what is swapped later.
+
+What the file system would say of a call, without running it: for `byleave check`.
+
+The gate judges a spelling; the client meets the disk when it executes. This asks the disk the same questions the tools
+ask before they act: does a link lead out, is there a pipe that never ends, does a name hide a secret. It opens no
+content and changes nothing.
 """
 
 import errno
@@ -12,19 +18,19 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Iterator
+from types import TracebackType
 
 from byleave.gate import CommandValidator, check_path
 from byleave.gate.commands.options import Unreadable, read
-from byleave.gate.commands.table_files import load_tables
-from byleave.gate.commands.tables import Kind
+from byleave.gate.commands.tables import Kind, load_tables
 from byleave.gate.commands.validator import ALIASES
-from byleave.gate.policy.breadth import breadth
-from byleave.protocol.errors import PathValidationError, ToolFailure
+from byleave.gate.policy.grants import breadth
+from byleave.protocol.errors import ByleaveError, ConfigurationError, MachineError, PathValidationError, ToolFailure
 from byleave.protocol.verdicts import VerdictLevel
-from byleave.workspace.files.executor import refuse_odd_kind
-from byleave.workspace.files.link_checks import refuse_hidden_secret
-from byleave.workspace.paths import PathValidator, path_error
-from byleave.workspace.sandbox.named_files import find, secrets
+from byleave.protocol.wire import JsonObject
+from byleave.workspace.files.links import refuse_hidden_secret, under_real_names
+from byleave.workspace.paths import PathValidator, path_error, refuse_odd_kind
+from byleave.workspace.sandbox.masking import find, secrets
 
 _SHOW_CONTENT = frozenset({"cat", "head", "tail", "wc", "grep", "date", "sed", "sort", "diff", "cut", "uniq", "tree"})
 _LIST_NAMES = frozenset({"ls", "find", "stat", "file", "du"})
@@ -151,3 +157,42 @@ def without_links(command: str, args: list[str]) -> list[str]:
         elif said.option.name == "--dereference-recursive":
             changed[said.at] = "-r"
     return changed
+
+
+class DiskView:
+    """Looks at one workspace's directory."""
+
+    def __init__(self, root: str) -> None:
+        try:
+            self._paths: PathValidator | None = PathValidator(root)
+        except ConfigurationError:
+            self._paths = None  # no such directory: then nothing on a disk can speak against a call
+
+    def __enter__(self) -> "DiskView":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._paths is not None:
+            self._paths.close()
+
+    def under_real_names(self, params: JsonObject) -> JsonObject:
+        """A call's parameters with links resolved: the client holds rules against these as well."""
+        return params if self._paths is None else under_real_names(self._paths, params)
+
+    def refusal(self, tool_name: str, params: JsonObject) -> ByleaveError | None:
+        """Why the machine would refuse a call that the gate let pass; None when nothing speaks against it."""
+        if self._paths is None:
+            return None
+        try:
+            if tool_name == "execute_command":
+                check_operands(self._paths, params["command"], params["args"])
+            elif "path" in params:
+                os.close(self._paths.open_beneath(params["path"], os.O_PATH))
+        except MachineError as error:
+            # A file that is not there yet is no reason against a call; a pipe that would hang a command is.
+            return error if tool_name == "execute_command" else None
+        except ByleaveError as error:
+            return error
+        return None

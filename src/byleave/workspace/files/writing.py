@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from byleave.protocol.errors import ByleaveError, ExecutionCancelled, PathValidationError, ToolFailure
 from byleave.protocol.tools import WriteFileResult
 from byleave.workspace.paths import PathValidator, names_directory, path_error, visible
+from byleave.workspace.stopping import DriftedError, drifted
 
-from .binding import NOT_AS_SHOWN, NOTHING, Written, check_bound, refuse_irreplaceable
 from .contents import is_wide
 from .drafts import create_draft, discard, put_in_place, put_new, reopen, sync_directory, take_attributes
-from .drift import DriftedError, drifted
-from .link_checks import refuse_hidden_target, refuse_protected, refuse_protected_directory
+from .links import refuse_hidden_target, refuse_protected, refuse_protected_directory
+from .write_preview import NOT_AS_SHOWN, NOTHING, Written, check_bound, refuse_irreplaceable
 
 _CHUNK = 1 << 20
 _PATIENCE_SECONDS = 10.0

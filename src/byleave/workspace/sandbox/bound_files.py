@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 from byleave.protocol.errors import ByleaveError, ToolFailure
 from byleave.protocol.tools import MAX_FILE_BYTES
-from byleave.workspace.commands.inspection import Look, look_at, refuse_directory
-from byleave.workspace.files.drift import MISSING, DriftedError, drifted
+from byleave.workspace.files.inspection import Look, look_at, refuse_directory
 from byleave.workspace.paths import PathValidator
+from byleave.workspace.stopping import MISSING, DriftedError, drifted
 
 START_SECONDS = 10.0
 """How long a command may take to read what it runs."""

@@ -16,10 +16,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from byleave.workspace.commands.command_user import limited_group, pids_group, runner_for
-from byleave.workspace.commands.programs import clean_environment, find_program, optional_packages, usable_toolchains
-
 from .bound_files import Pin
+from .environment import (
+    clean_environment,
+    find_program,
+    limited_group,
+    optional_packages,
+    pids_group,
+    runner_for,
+    usable_toolchains,
+)
 from .limits import LIMITS, HeldBack, may_limit
 from .masking import NOTHING_WITHHELD, Withheld
 from .minimal_mounts import needs_little

@@ -21,12 +21,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from byleave.protocol.errors import ByleaveError
-from byleave.workspace.commands.command_user import Runner, runner_for
-from byleave.workspace.commands.output import OutputKeeper
-from byleave.workspace.commands.processes import run_process
-from byleave.workspace.commands.programs import find_program
 
 from . import probe
+from .environment import Runner, find_program, runner_for
+from .processes import OutputKeeper, run_process
 from .sandbox import Sandbox
 
 _PROGRAM = Path(probe.__file__).read_text("utf-8")

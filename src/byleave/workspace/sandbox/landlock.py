@@ -14,12 +14,19 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from byleave.protocol.errors import ToolFailure
-from byleave.workspace.commands.command_user import limited_group, pids_group, runner_for
-from byleave.workspace.commands.homes import own_home
-from byleave.workspace.commands.programs import clean_environment, find_program, optional_packages, usable_toolchains
 
 from . import confine
 from .bound_files import Pin
+from .environment import (
+    clean_environment,
+    find_program,
+    limited_group,
+    optional_packages,
+    own_home,
+    pids_group,
+    runner_for,
+    usable_toolchains,
+)
 from .limits import LIMITS
 from .masking import NOTHING_WITHHELD, Withheld
 from .protection import only_reads, watched_names

@@ -9,14 +9,42 @@ asked about a command, secrets are covered too, and what it may not change is re
 mounted is named by path, and with an old bubblewrap also what is, so nothing is mounted that a command which still runs
 could swap for a link at that very moment: a protected name is then left alone and told of, and where something must be
 hidden the command is refused.
+
+Protected names that are links, such as `.vscode -> ../shared/.vscode` or `.bashrc -> dotfiles/.bashrc`.
+
+Nothing can be mounted over a link, so a command can replace it. It is looked at before the command and after it has
+ended: a link that is no longer what it was is made again, and what took its place is kept under another name beside it.
+Never follows a link, and never deletes anything.
+
+The code that runs this client, as far as it lies in the workspace: a virtual environment of the project, a checkout.
+
+Whoever changes it is no longer held by any sandbox: the client imports from it, and is started from it again. So
+commands get it read-only, like the names that other programs trust. Here it is only found; `protection` mounts it.
+
+File systems of the kernel itself that are mounted inside the workspace, as in a tree that somebody enters by chroot.
+
+A workspace is mounted for a command with all that is mounted in it, and such a /proc or /sys is the machine's own: it
+tells of every process, and root can switch the kernel by it. So they are covered. Other file systems are left: a volume
+for `node_modules` is part of many projects.
+
+Whose turn it is: commands that are held off protected names, or a write that replaces one of them.
+
+The sandbox keeps those names read-only by a mount on each of them. A file that is replaced loses its mount, and a
+command that still runs could then write what editors and shells trust. So a write to such a name, or to what it leads
+to where it is a link, waits for the commands that run and could write, and such that come wait for the write. It knows
+nothing of what they do, and opens nothing.
 """
 
+import asyncio
 import os
+import re
+import secrets
 import stat
+import sys
 import threading
 import weakref
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence, Set
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,11 +52,141 @@ from pathlib import Path
 from byleave.protocol.errors import PathValidationError, ToolFailure
 
 from .git_words import git_only_reads, makes_a_repository, works_in_another
-from .kernel_mounts import KernelMounts
 from .masking import NOTHING_WITHHELD, Mask, Withheld, covers, masks_for, mode_at, open_at, parents_of
-from .own_code import own_code
-from .protected_links import Link, link_at, put_aside, put_back
 from .stand_ins import Stubs, is_stub
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link in the workspace's own directory, as it was before the command."""
+
+    name: str
+    text: str
+    owner: int
+    group: int
+    real: str
+    """Where it led."""
+    target: str | None
+    """The same from the workspace; None when it lies outside."""
+    target_exists: bool
+
+
+def link_at(root: str, root_fd: int, name: str) -> Link:
+    """The link of this name as it is now."""
+    found = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
+    real = os.path.realpath(os.path.join(root, name))
+    is_inside = real.startswith(f"{root}/")
+    return Link(
+        name=name,
+        text=os.readlink(name, dir_fd=root_fd),
+        owner=found.st_uid,
+        group=found.st_gid,
+        real=real,
+        target=real.removeprefix(f"{root}/") if is_inside else "." if real == root else None,
+        target_exists=is_inside and os.path.lexists(real),
+    )
+
+
+def led_to(root: str, names: Iterable[str]) -> frozenset[str]:
+    """What those of these names lead to that are links, from the workspace, as far as it lies there."""
+    links = (path for name in names if os.path.islink(path := f"{root}/{name}"))
+    return frozenset(
+        real.removeprefix(f"{root}/") for link in links if (real := os.path.realpath(link)).startswith(f"{root}/")
+    )
+
+
+def put_back(root: str, root_fd: int, link: Link) -> Generator[str]:
+    """Make the link again where it is not what it was. Gives the names that are new, or lead to something new."""
+    with suppress(OSError):
+        if os.readlink(link.name, dir_fd=root_fd) == link.text:
+            if _leads_elsewhere(root, link):
+                yield link.name
+            return
+    try:
+        yield from put_aside(root_fd, link.name)
+        os.symlink(link.text, link.name, dir_fd=root_fd)
+        if os.geteuid() == 0:
+            os.chown(link.name, link.owner, link.group, dir_fd=root_fd, follow_symlinks=False)
+    except OSError:
+        yield link.name  # it could not be put back, so what is there now is told
+
+
+def put_aside(directory: int, name: str) -> Generator[str]:
+    """Give what is there, if anything is, another name; gives that name."""
+    aside = f"{name}.replaced-{secrets.token_hex(4)}"
+    with suppress(FileNotFoundError):
+        os.rename(name, aside, src_dir_fd=directory, dst_dir_fd=directory)
+        yield aside
+
+
+def _leads_elsewhere(root: str, link: Link) -> bool:
+    """Whether another link on the way was changed, or what it leads to was made."""
+    if os.path.realpath(os.path.join(root, link.name)) != link.real:
+        return True
+    return link.target not in (None, ".") and not link.target_exists and os.path.lexists(link.real)
+
+
+_PACKAGE = Path(__file__).parents[2]
+# Where the workspace itself is the environment.
+_PARTS = ("bin", "lib", "lib64", "pyvenv.cfg")
+
+
+def own_code(root: Path) -> tuple[str, ...]:
+    """Paths from the workspace of what this client runs from; none leads through a link."""
+    found: set[str] = set()
+    for place in (sys.prefix, sys.base_prefix, _PACKAGE):
+        real = Path(os.path.realpath(place))
+        if real == root:
+            found.update(name for name in _PARTS if (root / name).exists() and not (root / name).is_symlink())
+        elif real.is_relative_to(root):
+            found.add(str(real.relative_to(root)))
+    return tuple(sorted(found))
+
+
+_MOUNTS = "/proc/self/mountinfo"
+_KERNELS = frozenset(
+    {
+        *(b"proc", b"sysfs", b"cgroup", b"cgroup2", b"debugfs", b"tracefs", b"securityfs", b"configfs", b"efivarfs"),
+        *(
+            b"bpf",
+            b"binfmt_misc",
+            b"fusectl",
+            b"pstore",
+            b"selinuxfs",
+            b"mqueue",
+            b"devtmpfs",
+            b"devpts",
+            b"rpc_pipefs",
+        ),
+    }
+)
+_ODD = re.compile(rb"[ \t\n\\]")
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+
+
+class KernelMounts:
+    """Those in one workspace."""
+
+    def __init__(self, root: Path) -> None:
+        self._above = _ODD.sub(lambda found: b"\\%03o" % found[0][0], os.fsencode(root)) + b"/"
+
+    def covers(self) -> list[str]:
+        """The arguments of bubblewrap that hide what is mounted now."""
+        with open(_MOUNTS, "rb") as file:
+            told = file.read()
+        if b" " + self._above not in told:
+            return []
+        arguments: list[str] = []
+        for line in told.splitlines():
+            words = line.split(b" ")
+            if words[4].startswith(self._above) and words[words.index(b"-") + 1] in _KERNELS:
+                point = _OCTAL.sub(lambda found: bytes([int(found[1], 8)]), words[4])
+                if os.path.isdir(point):
+                    arguments += ["--size", "4096", "--perms", "0000", "--tmpfs", os.fsdecode(point)]
+                else:
+                    arguments += ["--ro-bind", os.devnull, os.fsdecode(point)]
+        return arguments
+
 
 PROTECTED = (
     ".git",
@@ -433,3 +591,57 @@ def _exists(root_fd: int, name: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
+
+
+SECONDS = 40.0
+"""Less than a write has, by what it may take itself: else nobody is told what it waited for."""
+_NOTHING: frozenset[str] = frozenset()
+
+
+class Turns:
+    """The turns of one workspace, in one event loop."""
+
+    def __init__(self, *, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+        self._commands: list[Set[str]] = []
+        self._writes = 0
+        self._ended = asyncio.Event()
+
+    @asynccontextmanager
+    async def command(self, led_to: Set[str] = _NOTHING) -> AsyncGenerator[None]:
+        """While a command runs. `led_to`: what the protected names that are links lead to."""
+        await self._until(lambda: not self._writes)
+        self._commands.append(led_to)
+        try:
+            yield
+        finally:
+            self._commands.remove(led_to)
+            self._ended.set()
+
+    @asynccontextmanager
+    async def write(self, real: str, led_to: Set[str] = _NOTHING) -> AsyncGenerator[None]:
+        """While the file at a real path (from the workspace, links resolved) is written."""
+        # As it is now, and as it was when the commands began: one of them may have replaced the link.
+        is_led_to = any(real in paths for paths in (led_to, *self._commands))
+        if real.partition("/")[0] not in PROTECTED and not is_led_to:
+            yield
+            return
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._until(lambda: not self._commands)
+        except TimeoutError:
+            raise ToolFailure(
+                f"{real!r} was not written: commands are still running, and while it is replaced they could change it.",
+                hint="Wait until they have ended, or cancel them.",
+            ) from None
+        self._writes += 1
+        try:
+            yield
+        finally:
+            self._writes -= 1
+            self._ended.set()
+
+    async def _until(self, free: Callable[[], bool]) -> None:
+        while not free():
+            self._ended.clear()
+            await self._ended.wait()

@@ -16,10 +16,9 @@ from typing import Literal, Protocol
 
 from byleave.protocol.errors import ToolFailure
 from byleave.protocol.wire import JsonObject, Word
-from byleave.workspace.commands.homes import own_home
-from byleave.workspace.commands.programs import clean_environment, find_program
 
 from .bound_files import Pin
+from .environment import clean_environment, find_program, own_home
 from .limits import LIMITS, HeldBack, inner_process
 from .masking import NOTHING_WITHHELD, Withheld
 

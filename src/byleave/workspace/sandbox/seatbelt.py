@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from byleave.workspace.commands.programs import clean_environment, usable_toolchains
-
 from .bound_files import Pin
+from .environment import clean_environment, usable_toolchains
 from .masking import NOTHING_WITHHELD, Withheld
 from .protection import GIT_PROTECTED, PROTECTED, only_reads
 from .sandbox import Isolation, Launch, tried_out

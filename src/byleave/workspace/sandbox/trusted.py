@@ -15,11 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from byleave.protocol.errors import RefusedError
-from byleave.workspace.files.swapping import new_name
+from byleave.workspace.files.drafts import new_name
 from byleave.workspace.paths import PathValidator, visible
 
-from .named_files import find, installed, outermost, trusted
-from .protected_links import put_aside
+from .masking import find, installed, outermost, trusted
+from .protection import put_aside
 
 MAX_SEALED = 200
 """Each costs the start of a command about a millisecond; what is beyond them is put back instead."""

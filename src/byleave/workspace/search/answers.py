@@ -10,7 +10,7 @@ from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from byleave.workspace.commands.output import OutputKeeper, StreamName
+from byleave.workspace.sandbox.processes import OutputKeeper, StreamName
 
 # A character takes at most four bytes; more characters than this are not shown.
 MAX_LINE = 2000

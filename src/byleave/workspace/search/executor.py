@@ -22,17 +22,31 @@ from pathlib import Path
 from byleave.gate import secret_name
 from byleave.protocol.errors import ExecutionTimeout, InvalidParameters, ToolFailure
 from byleave.protocol.tools import SearchFilesParams, SearchFilesResult
-from byleave.workspace.commands.command_user import runner_for
-from byleave.workspace.files.link_checks import refuse_hidden_secret
+from byleave.workspace.files.links import refuse_hidden_secret
 from byleave.workspace.paths import PathValidator, names_directory, told_of, visible
-from byleave.workspace.sandbox.rulings import Forbidden, Rulings
+from byleave.workspace.rulings import Forbidden, Rulings
+from byleave.workspace.sandbox.environment import runner_for
 from byleave.workspace.sandbox.sandbox import Isolation, Launch
 
 from .answers import AnswerReader, FirstMatches
-from .globs import glob_pattern
-from .ripgrep import HeldUp, NoWalls, answer, fastest, first_to_end, judge, running, unless_stuck
-from .sandbox import LITTLE_MEMORY, Above, Place, RipgrepSandbox, memory_file, mounts_below, working_ripgrep
-from .scan import MAX_FILE, read_rules
+from .ripgrep import (
+    LITTLE_MEMORY,
+    Above,
+    HeldUp,
+    NoWalls,
+    Place,
+    RipgrepSandbox,
+    answer,
+    fastest,
+    first_to_end,
+    judge,
+    memory_file,
+    mounts_below,
+    running,
+    unless_stuck,
+    working_ripgrep,
+)
+from .scan import MAX_FILE, glob_pattern, read_rules
 from .terms import expand_glob, ripgrep_arguments
 
 _SECONDS = 10.0

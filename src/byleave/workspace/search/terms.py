@@ -11,11 +11,10 @@ from byleave.protocol.errors import InvalidParameters
 from byleave.protocol.tools import SearchFilesParams
 
 from .answers import MAX_COLUMNS
-from .globs import GlobError, glob_pattern
-from .scan import MAX_DEPTH
+from .scan import MAX_DEPTH, GlobError, glob_pattern
 
 if TYPE_CHECKING:  # listings read globs too, and start nothing
-    from .sandbox import Place
+    from .ripgrep import Place
 
 _MAX_BRACES = 64
 

@@ -6,32 +6,264 @@ link, each file written beside and swapped in, so that one somebody saves at tha
 removes only what the call made, and only after its content is kept: an undo can be undone. A directory goes only when
 it is empty; `.git` is never entered. The undo is written down before its first step and confirmed after its last, and
 one that was interrupted can be repeated: what is already as it was is passed over.
+
+The steps of an undo: what a plan holds, and what is told from the states of a path alone.
+
+Pure: nothing here opens a file or looks at a disk. What acts on the steps is `restoring`.
+
+How an undo comes to a stop, in words a person can act on.
+
+Before its first step nothing has happened, and that is said; after it some paths may be back and others not, and that
+is said too, whatever was in the way. Nothing here touches a file.
+
+Getting many files onto the disk together, before any of them takes its name.
+
+A sync for each of thousands of files takes longer than anybody waits. `Settling` takes what was written and syncs all
+of it at once: each by itself where there are few, the file system where there are many and the system can do that.
+What was added is on the disk when the block ends, or the block raises. Nothing here gives a file the name it will have.
 """
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import hashlib
 import os
 import shlex
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 
-from byleave.protocol.errors import CallerError, ConfigurationError, NotFound, ToolFailure
+from byleave.protocol.errors import ByleaveError, CallerError, ConfigurationError, NotFound, ToolFailure
 from byleave.protocol.wire import new_id, now
-from byleave.workspace.files.batch_fsync import Settling, give, write_draft
-from byleave.workspace.files.drafts import PASSING
-from byleave.workspace.files.swapping import new_name, place, swap, take_away
-from byleave.workspace.paths import PathValidator, visible
+from byleave.workspace.files.drafts import PASSING, Unexpected, new_name, place, swap, take_attributes_of, take_away
+from byleave.workspace.paths import PathValidator, path_error, visible
 
 from .entries import Entry, Index, changes_json, read_entries
-from .recorder import CALL_BYTES, INSIDE
+from .recorder import CALL_BYTES, INSIDE, why_not_kept
 from .snapshots import CLOSED, Change, State, look, same, state_of
-from .steps import Plan, Step, batches, half_way, is_behind_link, is_content, is_too_large, path_of, replaced, why_left
-from .stops import acting, changed, refuse_full, stopped
 from .store import ObjectStore, hold
-from .watching import why_not_kept
+
+BATCH = 2000
+BATCH_BYTES = 64 * 1024 * 1024
+"""Files that are written before one sync for all of them: they lie there twice until then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One path on its way back."""
+
+    path: str
+    now: State | None
+    target: State | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an undo would do."""
+
+    entry: Entry
+    steps: list[Step] = field(default_factory=list[Step])
+    conflicts: list[str] = field(default_factory=list[str])
+    """Paths that changed since."""
+    lost: dict[str, str] = field(default_factory=dict[str, str])
+    """Paths that cannot be brought back, and why."""
+    left: dict[str, str] = field(default_factory=dict[str, str])
+    """What the call made and an undo leaves, and why: directories that nobody looked into, pipes, sockets."""
+
+
+def path_of(step: Step) -> str:
+    return step.path
+
+
+def replaced(step: Step) -> State | None:
+    """What is there now and is of the same kind as what takes its place; another kind was removed before."""
+    return step.now if step.now is not None and step.target is not None and step.now.kind == step.target.kind else None
+
+
+def is_content(step: Step) -> bool:
+    """Whether a file gets its content back, not its mode alone."""
+    if step.target is None or step.target.kind in ("directory", "link"):
+        return False
+    was = replaced(step)
+    return was is None or was.digest != step.target.digest
+
+
+def batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
+    """In order, as many together as may lie beside their places at a time."""
+    batch: list[Step] = []
+    size = 0
+    for step in sorted(steps, key=path_of):
+        length = 0 if step.target is None else step.target.stamp[0]
+        if batch and (len(batch) >= BATCH or size + length > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(step)
+        size += length
+    if batch:
+        yield batch
+
+
+def why_left(before: State | None, after: State | None) -> str | None:
+    """Why an undo does not touch a path at all, or None."""
+    if any(state is not None and state.kind == "git" for state in (before, after)):
+        return "git's own state is left alone"
+    if before is None and after is not None and after.kind in ("closed", "other"):
+        return "nobody looked into it" if after.kind == "closed" else "it is no file, directory or link"
+    return None
+
+
+def is_too_large(current: State | None) -> bool:
+    return current is not None and current.kind == "file" and current.digest is None
+
+
+def is_behind_link(path: str, changes: Mapping[str, Change]) -> bool:
+    """Whether above a path a link took a directory's place, or the other way round: behind a link is nothing of it."""
+    while path := path.rpartition("/")[0]:
+        if {state.kind for state in changes.get(path, ()) if state is not None} == {"directory", "link"}:
+            return True
+    return False
+
+
+def half_way(current: State | None, before: State | None, after: State | None, *, tried: bool) -> bool:
+    """Whether a path is as an interrupted undo leaves it. `tried`: one began, was to change it, and did not end."""
+    if before is not None and after is not None and before.kind != after.kind:
+        return tried and _between_kinds(current, before, after)
+    if current is None or current.kind != "directory":
+        return False
+    if before is None:  # it goes when it is empty, whatever its mode
+        return after is not None and after.kind == "directory"
+    if before.kind != "directory":
+        return False
+    return current.mode == (0o700 if after is None else before.mode | 0o700)
+
+
+def _between_kinds(current: State | None, before: State, after: State) -> bool:
+    """What took its place is gone, or about to go; or the directory is there again and not yet done."""
+    if current is None:
+        return True
+    if current.kind != "directory":
+        return False
+    return current.mode == (0o700 if before.kind == "directory" else after.mode | 0o700)
+
+
+_AGAIN = "what is already as it was is passed over."
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def refuse_full(error: OSError, store: Path) -> None:
+    """What is there now could not be kept. Raises ToolFailure where the disk is full; no file changed for that."""
+    if error.errno in _FULL:
+        raise ToolFailure(
+            "There is no room on the disk to keep what is there now, so nothing is undone.",
+            hint=f"Free some space where {str(store)!r} lies, then undo again.",
+        ) from error
+
+
+@contextlib.contextmanager
+def acting(path: str) -> Generator[None]:
+    """One step. Turns a change that was noticed, and what the kernel says, into an error about `path`."""
+    try:
+        yield
+    except (Unexpected, FileNotFoundError, FileExistsError, NotADirectoryError) as error:
+        raise changed(path) from error
+    except OSError as error:
+        raise stopped(path_error(visible(path), error)) from error
+
+
+def stopped(error: ByleaveError) -> ToolFailure:
+    """Something else than a change is in the way: where it stopped, and that it stopped in the middle."""
+    hint = "Undo again when that is mended" if error.hint is None else f"{error.hint} Then undo again"
+    return ToolFailure(
+        f"{error.message} The undo stopped there; other paths may be back already.", hint=f"{hint}: {_AGAIN}"
+    )
+
+
+def changed(path: str) -> ToolFailure:
+    return ToolFailure(
+        f"{visible(path)!r} changed while it was undone; the undo stopped there.",
+        hint=f"Look at the file, then undo again: {_AGAIN}",
+    )
+
+
+FEW = 16
+"""Up to so many are synced one by one: that does not wait for what others wrote to the disk."""
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Settling:
+    """Open files and directories whose content is on the disk when the block ends."""
+
+    def __init__(self) -> None:
+        self._first: list[int] = []
+        self._devices: dict[int, int] = {}
+        """By file system, one of them that is open."""
+        self._count = 0
+
+    def add(self, fd: int) -> None:
+        self._count += 1
+        if not hasattr(_libc, "syncfs"):
+            os.fsync(fd)
+            return
+        if self._count <= FEW:
+            self._first.append(os.dup(fd))
+        device = os.fstat(fd).st_dev
+        if device not in self._devices:
+            self._devices[device] = os.dup(fd)
+
+    def __enter__(self) -> "Settling":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            if kind is None and self._count <= FEW:
+                for fd in self._first:
+                    os.fsync(fd)
+            elif kind is None:
+                for fd in self._devices.values():
+                    _sync_file_system(fd)
+        finally:
+            for fd in (*self._first, *self._devices.values()):
+                os.close(fd)
+
+
+def _sync_file_system(fd: int) -> None:
+    if _libc.syncfs(fd) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def write_draft(dir_fd: int, name: str, state: State, data: bytes, settling: Settling) -> str:
+    """A file beside the one it will replace, with its content, mode and owner; its name for the time between."""
+    draft = new_name()
+    fd = os.open(draft, _CREATE, 0o600, dir_fd=dir_fd)
+    try:
+        give(fd, state)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+        os.fchmod(fd, state.mode & 0o777)  # never set-uid
+        take_attributes_of(name, dir_fd, fd)
+        settling.add(fd)
+    except BaseException:
+        os.unlink(draft, dir_fd=dir_fd)
+        raise
+    finally:
+        os.close(fd)
+    return draft
+
+
+def give(name: str | int, state: State, dir_fd: int | None = None) -> None:
+    """To its old owner; only root may give files away."""
+    with contextlib.suppress(PermissionError):
+        if isinstance(name, int):
+            os.fchown(name, *state.owner)
+        else:
+            os.chown(name, *state.owner, dir_fd=dir_fd, follow_symlinks=False)
+
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY

@@ -20,12 +20,11 @@ from byleave.gate import Policy, Rule
 from byleave.gate.policy.globs import DEEP
 from byleave.protocol.errors import PathValidationError, RefusedError
 from byleave.protocol.tools import ListDirectoryParams, ListDirectoryResult, WriteFileParams, WriteFileResult
-from byleave.workspace.files.executor import FileSystemExecutor
-from byleave.workspace.files.listing import Listing
+from byleave.workspace.files.executor import FileSystemExecutor, Listing
 from byleave.workspace.files.writing import Replacing
-from byleave.workspace.paths import PathValidator, visible
 
-from .denied_patterns import Denials, Live, Spot
+from .paths import PathValidator, visible
+from .rulings import Denials, Live, Spot
 
 COMMANDS = "execute_command"
 MAX_ENTRIES = 200_000

@@ -7,13 +7,27 @@ was given at, so it cannot be passed on from the real server at another one. A c
 to, so one that was proven needs no second proof, and no answer of anybody stands for another connection.
 Over https the certificate says who answers; a token that another party signed (an identity provider) cannot be proven
 this way, and neither kind is looked at here.
+
+At which number a server of this machine is spoken to, where it was given by a name.
+
+A name may lead elsewhere the next time it is looked up, so it is looked up by nobody: of the numbers that a name of
+this machine means, the first at which somebody listens is kept until a request fails. Who that is is not asked here:
+each connection that is made there is proven (`proof`). Nothing is sent. An https address keeps its name, which its
+certificate is for.
+
+What an address says of itself, without asking anybody.
+
+Numbers are compared as numbers, never as they are spelled: `127.1` and `::ffff:127.0.0.1` are this machine too.
 """
 
 import asyncio
 import base64
+import contextlib
 import hmac
+import ipaddress
 import json
 import secrets
+import socket
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -26,11 +40,53 @@ from yarl import URL
 from byleave.protocol.errors import ConfigurationError, UnreachableError
 from byleave.protocol.sign_in import ProofBody, ServerProof, proof_message
 
-from .addresses import loopback_numbers, same_number
-
 if TYPE_CHECKING:
     from aiohttp.client_proto import ResponseHandler
     from aiohttp.tracing import Trace
+
+Number = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_BOTH = ("127.0.0.1", "::1")
+
+
+def loopback_numbers(host: str) -> tuple[str, ...]:
+    """The numbers, the likeliest first, at which a program reaches this machine by `host`; none: it is another one."""
+    number = _number(host)
+    if number is None:
+        return _BOTH if _is_local_name(host) else ()
+    if number.is_unspecified:  # whoever connects to it comes out at loopback
+        return _BOTH[:1] if number.version == 4 else _BOTH[1:]
+    return (str(number),) if number.is_loopback else ()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether what listens there is reached from this machine alone."""
+    number = _number(host)
+    return _is_local_name(host) if number is None else number.is_loopback
+
+
+def same_number(one: str, other: str) -> bool:
+    """Whether two spellings are one number."""
+    number = _number(one)
+    return number is not None and number == _number(other)
+
+
+def _is_local_name(host: str) -> bool:
+    name = host.casefold().removesuffix(".")
+    return name == "localhost" or name.endswith(".localhost")
+
+
+def _number(host: str) -> Number | None:
+    try:
+        number = ipaddress.ip_address(host)
+    except ValueError:
+        try:
+            # As the system reads it when it connects: with fewer parts, in octal or hexadecimal.
+            return ipaddress.IPv4Address(socket.inet_aton(host))
+        except (OSError, ValueError):
+            return None
+    return getattr(number, "ipv4_mapped", None) or number
+
 
 PROOF_SECONDS = 10.0
 MAX_PROOF_BYTES = 4096
@@ -157,3 +213,35 @@ def _decoded(text: str) -> bytes:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except ValueError:
         return b""
+
+
+class Pinned:
+    """One server's address."""
+
+    def __init__(self, url: URL, *, connect_seconds: float) -> None:
+        self._port = url.port
+        self._numbers: tuple[str, ...] = loopback_numbers(url.host or "") if url.scheme == "http" else ()
+        self._seconds = connect_seconds
+        self._found: str | None = None
+
+    def lost(self) -> None:
+        """Nobody answered: the server may listen at another number by now."""
+        self._found = None
+
+    async def at(self, url: URL) -> URL:
+        """Where to send what is meant for `url`."""
+        if not self._numbers:
+            return url
+        if self._found is None:
+            self._found = await self._find()
+        return url.with_host(self._found)
+
+    async def _find(self) -> str:
+        *before, last = self._numbers
+        for number in before:
+            with contextlib.suppress(OSError):
+                async with asyncio.timeout(self._seconds):
+                    _, writer = await asyncio.open_connection(number, self._port)
+                writer.close()
+                return number
+        return last  # where nobody listens there either, a request fails and says so

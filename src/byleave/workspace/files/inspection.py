@@ -22,9 +22,8 @@ from byleave.protocol.errors import ByleaveError, ToolFailure
 from byleave.protocol.inspections import MAX_SEEN_TEXT, Inspection, SeenFile
 from byleave.protocol.tools import MAX_FILE_BYTES
 from byleave.protocol.wire import JsonObject, timestamp
-from byleave.workspace.files.drift import MISSING
-from byleave.workspace.files.executor import refuse_odd_kind
-from byleave.workspace.paths import PathValidator, path_error
+from byleave.workspace.paths import PathValidator, path_error, refuse_odd_kind
+from byleave.workspace.stopping import MISSING
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _CHUNK = 1 << 20

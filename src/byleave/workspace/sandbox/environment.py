@@ -1,0 +1,395 @@
+"""Where programs come from: fixed directories, never the workspace, never the inherited PATH.
+
+A command's name is looked up in directories that belong to root, and in the toolchains that belong to the user of this
+machine (the Python that runs Byleave, the newest Node of nvm). The environment a command gets is written here from
+nothing; no variable of the client reaches it, so neither do its secrets.
+
+Whom a command runs as, when the client itself runs as root.
+
+Root is more than any command needs. Where the workspace belongs to somebody else, commands run as that user: they can
+do there what its owner could, and nothing that only root can. Where it belongs to root they have to stay root, inside
+the sandbox; then the kernel's limit on processes does not count, and a control group stands in for it where there is
+one, which is tried before it is relied on.
+
+The directory a command has for itself where the sandbox cannot give it one of its own: HOME and temporary files.
+
+It goes when the command does, however deep what was left in it is nested: at once, or where that takes long in a thread
+beside what comes next, for the client does nothing else meanwhile. One that a killed client left is removed by the
+next. Who uses one holds a lock on it. Nothing but such directories of our own user, or where we are root of the
+workspace's owner, is ever removed; no link is followed, and what is mounted in one is left alone.
+"""
+
+import _thread
+import errno
+import fcntl
+import itertools
+import os
+import pwd
+import re
+import secrets
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from byleave.protocol.errors import CommandNotAllowed, ToolFailure
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_COUNT = itertools.count(1)
+_OURS = "byleave-"
+# The shell joins the group before anything else of the command exists.
+_JOIN = 'echo $$ > "$0" && exec "$@"'
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A user that is not root."""
+
+    uid: int
+    gid: int
+
+    def reaches(self, path: Path) -> bool:
+        """Whether this user could open what lies at `path`, as far as modes say."""
+        try:
+            return all(self._enters(parent) for parent in (path, *path.parents))
+        except OSError:
+            return False
+
+    def _enters(self, directory: Path) -> bool:
+        found = directory.stat()
+        if found.st_uid == self.uid:
+            return bool(found.st_mode & 0o100)
+        return bool(found.st_mode & (0o010 if found.st_gid == self.gid else 0o001))
+
+
+def runner_for(workspace: Path) -> Runner | None:
+    """Who owns the workspace, when we are root and they are not; else None: commands run as we do.
+
+    ToolFailure where the owner may not enter it: a command can bring that about, and must not become root by it.
+    """
+    if os.geteuid() != 0:
+        return None
+    try:
+        found = workspace.stat()
+    except OSError:
+        return None
+    if found.st_uid == 0:
+        return None
+    if not found.st_mode & 0o100:
+        raise ToolFailure(
+            f"The owner of {str(workspace)!r} may not enter it, so commands cannot be run there.",
+            hint="Give the right back: chmod u+rwx",
+        )
+    try:
+        gid = pwd.getpwuid(found.st_uid).pw_gid
+    except KeyError:
+        gid = found.st_gid
+    runner = Runner(found.st_uid, gid if gid != 0 else 65534)
+    return runner if runner.reaches(workspace) else None
+
+
+def pids_group() -> Path | None:
+    """The control group under which root may make others that limit processes; None where there is none."""
+    if os.geteuid() != 0:
+        return None
+    with suppress(OSError):
+        if (_CGROUPS / "pids").is_dir():
+            base = _CGROUPS / "pids"
+        elif "pids" in (_CGROUPS / "cgroup.subtree_control").read_text("ascii").split():
+            base = _CGROUPS
+        else:
+            return None
+        _sweep(base)
+        with limited_group(base, 16) as (procs, argv):
+            return base if procs.exists() and _joins(argv) else None
+    return None
+
+
+@contextmanager
+def limited_group(base: Path, processes: int) -> Generator[tuple[Path, list[str]]]:
+    """A group for one command: where its members are written, and the argv that joins it and goes on."""
+    group = base / f"{_OURS}{os.getpid()}-{next(_COUNT)}"
+    group.mkdir()
+    try:
+        (group / "pids.max").write_text(str(processes), "ascii")
+        procs = group / "cgroup.procs"
+        yield procs, ["/bin/sh", "-c", _JOIN, str(procs)]
+    finally:
+        with suppress(OSError):  # someone in it is still dying; the next client sweeps it
+            group.rmdir()
+
+
+def _joins(argv: list[str]) -> bool:
+    done = subprocess.run([*argv, "/bin/true"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def _sweep(base: Path) -> None:
+    """Remove groups that a killed client left. Its number is in the name: one that lives may just be about to join."""
+    for group in base.glob(f"{_OURS}*"):
+        if not Path("/proc", group.name.removeprefix(_OURS).partition("-")[0]).exists():
+            with suppress(OSError):
+                group.rmdir()
+
+
+SYSTEM_DIRECTORIES = ("/usr/local/bin", "/usr/bin", "/bin")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}\Z")
+# What stands behind a name when the name itself is not installed.
+_SPELLINGS = {"python": ("python", "python3"), "python3": ("python", "python3")}
+_PACKAGES = {"locate": "plocate", "python": "python3", "node": "nodejs", "rg": "ripgrep"}
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """A directory with programs outside the system's own: `prefix` is made readable, `programs` is searched."""
+
+    prefix: Path
+    programs: Path
+
+
+@lru_cache(maxsize=1)
+def toolchains() -> tuple[Toolchain, ...]:
+    """Toolchains of this machine that its user, and nobody else, could have changed."""
+    prefixes = [Path(sys.base_prefix).resolve()]
+    nodes = Path.home() / ".nvm" / "versions" / "node"
+    with suppress(OSError):  # there are none, or HOME is somebody else's
+        prefixes.extend(sorted(nodes.iterdir(), key=_version)[-1:])
+    found = [Toolchain(prefix, prefix / "bin") for prefix in prefixes if _is_ours(prefix / "bin") and _is_bare(prefix)]
+    return tuple(chain for chain in found if str(chain.programs) not in SYSTEM_DIRECTORIES)
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", path.name))
+
+
+def _is_ours(directory: Path) -> bool:
+    """Owned by root or by us, and writable by no one else."""
+    try:
+        info = directory.stat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(info.st_mode) and info.st_uid in (0, os.geteuid()) and not info.st_mode & 0o022
+
+
+def _is_bare(prefix: Path) -> bool:
+    """Whether it can be shown whole: a Python installed into HOME, or ~/.local, has the user's own files beside it."""
+    home = Path.home().resolve()
+    return not home.is_relative_to(prefix) and prefix != home / ".local"
+
+
+@lru_cache(maxsize=1)
+def optional_packages() -> tuple[str, ...]:
+    """Directories below /opt that programs of the system lead into; nothing else there is a command's to read."""
+    links = (entry.path for place in SYSTEM_DIRECTORIES for entry in _entries(place) if entry.is_symlink())
+    targets = (os.path.realpath(link).split("/") for link in links)
+    return tuple(sorted({"/".join(parts[:3]) for parts in targets if parts[1] == "opt" and len(parts) > 3}))
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def usable_toolchains(workspace: Path) -> tuple[Toolchain, ...]:
+    """Those outside the workspace that the user its commands run as can reach."""
+    runner = runner_for(workspace)
+    outside = (chain for chain in toolchains() if not chain.prefix.is_relative_to(workspace))
+    return tuple(chain for chain in outside if runner is None or runner.reaches(chain.programs))
+
+
+def search_path(workspace: Path) -> tuple[str, ...]:
+    """The PATH of a command: toolchains, then the system's directories."""
+    return (*(str(chain.programs) for chain in usable_toolchains(workspace)), *SYSTEM_DIRECTORIES)
+
+
+def find_program(name: str, workspace: Path) -> str:
+    """The absolute path of the program `name`, or an error that says it is not installed."""
+    if not _NAME.match(name):
+        raise CommandNotAllowed(f"Command not allowed: {name!r} is not a plain name.")
+    for spelling in _SPELLINGS.get(name, (name,)):
+        for directory in search_path(workspace):
+            candidate = os.path.join(directory, spelling)
+            if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+                return candidate
+    raise ToolFailure(
+        f"{name} is not installed on this machine.", hint=f"Install the package {_PACKAGES.get(name, name)!r}."
+    )
+
+
+def clean_environment(workspace: Path, home: str) -> dict[str, str]:
+    """Everything a command's environment holds. Git and npm are told to ask nothing and to read no other settings."""
+    return {
+        "PATH": ":".join(search_path(workspace)),
+        "HOME": home,
+        "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own; NoSandbox puts its private directory here
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        "TERM": "dumb",
+        "NO_COLOR": "1",
+        "PAGER": "cat",
+        "USER": "sandbox",
+        "LOGNAME": "sandbox",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_PAGER": "cat",
+        "GIT_EDITOR": "false",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": f"{home}/.gitconfig",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_CEILING_DIRECTORIES": str(workspace.parent),
+        "NO_UPDATE_NOTIFIER": "1",
+        "npm_config_update_notifier": "false",
+        "npm_config_fund": "false",
+        "npm_config_audit": "false",
+    }
+
+
+_PREFIX = "byleave-home-"
+_PATIENCE_SECONDS = 0.1
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextmanager
+def own_home() -> Generator[Path]:
+    """An empty directory for the time of the block."""
+    path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    while (fd := _taken(path)) is None:
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    try:
+        yield path
+    finally:
+        until = time.monotonic() + _PATIENCE_SECONDS
+        steps = _removing(path)
+        if all(time.monotonic() < until for _ in steps):
+            os.close(fd)
+        else:
+            _beside(steps, fd)
+
+
+def _beside(steps: Generator[None], fd: int) -> None:
+    def go_on() -> None:
+        for _ in steps:
+            pass
+        os.close(fd)
+
+    try:
+        _thread.start_new_thread(go_on, ())
+    except RuntimeError:  # no more threads, or the program is about to end
+        go_on()
+
+
+def _taken(path: Path) -> int | None:
+    """Lock what was made, and never wait for it. None: somebody clears away, and to them it looks left."""
+    fd = os.open(path, _DIRECTORY)
+    taken = False
+    try:
+        with suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            taken = os.fstat(fd).st_nlink > 0
+    finally:
+        if not taken:
+            os.close(fd)
+    return fd if taken else None
+
+
+def remove_left(workspace: Path) -> None:
+    """Remove what clients left that were killed: ours, and where we are root those of the workspace's owner."""
+    users = {os.geteuid()}
+    with suppress(OSError):
+        users |= {workspace.stat().st_uid} if os.geteuid() == 0 else set[int]()
+    with suppress(OSError), os.scandir(tempfile.gettempdir()) as found:
+        for path in [each.path for each in found if each.name.startswith(_PREFIX)]:
+            with suppress(OSError):
+                _remove_if_left(path, users)
+
+
+def _remove_if_left(path: str, users: set[int]) -> None:
+    fd = os.open(path, _DIRECTORY)
+    try:
+        if os.fstat(fd).st_uid in users:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where somebody uses it
+            remove_tree(path)
+    finally:
+        os.close(fd)
+
+
+def remove_tree(path: str | Path) -> None:
+    """Remove a directory and all in it. What cannot be removed stays, and is no error."""
+    for _ in _removing(path):
+        pass
+
+
+def _removing(path: str | Path) -> Generator[None]:
+    """`remove_tree`, step by step.
+
+    Directories are moved up before they are emptied: a path that leads down could be longer than the kernel takes, and
+    to follow it step by step could take more descriptors, or more stack, than there are.
+    """
+    with suppress(OSError):
+        top = os.open(path, _DIRECTORY)
+        try:
+            yield from _empty(top)
+        finally:
+            os.close(top)
+        os.rmdir(path)
+
+
+def _empty(top: int) -> Generator[None]:
+    token, mount = secrets.token_hex(8), _mount(top)
+    moved = 0
+    stays: set[str] = set()
+    while names := [name for name in os.listdir(top) if name not in stays]:
+        for name in names:
+            stays.add(name)
+            yield
+            with suppress(OSError):
+                if _unlinked(top, name):
+                    continue
+                child = _opened(top, name, mount)
+                try:
+                    for inner in os.listdir(child):
+                        yield
+                        if not _unlinked(child, inner):
+                            os.close(_opened(child, inner, mount))  # to be moved, a directory must be writable itself
+                            os.rename(inner, f"{token}-{moved}", src_dir_fd=child, dst_dir_fd=top)
+                            moved += 1
+                finally:
+                    os.close(child)
+                os.rmdir(name, dir_fd=top)
+
+
+def _unlinked(directory: int, name: str) -> bool:
+    """Whether it is gone; a directory is not."""
+    if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+        return False
+    os.unlink(name, dir_fd=directory)
+    return True
+
+
+def _opened(directory: int, name: str, mount: bytes) -> int:
+    """A directory, which its owner may have closed to itself. OSError where something else is mounted there."""
+    fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        if _mount(fd) != mount:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        place = f"/proc/self/fd/{fd}"
+        os.chmod(place, 0o700)
+        return os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(fd)
+
+
+def _mount(fd: int) -> bytes:
+    """Which mount a descriptor lies in; a device would not tell one directory that is mounted twice."""
+    with open(f"/proc/self/fdinfo/{fd}", "rb", buffering=0) as file:
+        return file.read().partition(b"mnt_id:")[2].partition(b"\n")[0]

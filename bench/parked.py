@@ -25,7 +25,7 @@ import structlog
 from byleave.bus import ConnectedClient
 from byleave.protocol.executions import CompletedReport
 from byleave.protocol.states import AgentMode, RunState
-from byleave.server.services import Parts, open_parts
+from byleave.server.services import Services, open_services
 from byleave.settings import ServerSettings
 from byleave.store import StoredEvent
 from byleave.store.ledger import feed_topic
@@ -50,7 +50,7 @@ def memory_mb() -> float:
 class Watcher:
     """Counts how runs change, plays everybody's client, and says when enough are in a state."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Services) -> None:
         self._parts = parts
         self._state: dict[str, str] = {}
         self._counts: Counter[str] = Counter()
@@ -109,7 +109,7 @@ class Team:
         return f"client_of_{self.user_id}"
 
 
-async def open_teams(parts: Parts, watcher: Watcher, count: int, stack: ExitStack) -> list[Team]:
+async def open_teams(parts: Services, watcher: Watcher, count: int, stack: ExitStack) -> list[Team]:
     teams: list[Team] = []
     for number in range(count):
         user = f"user{number}"
@@ -122,14 +122,14 @@ async def open_teams(parts: Parts, watcher: Watcher, count: int, stack: ExitStac
     return teams
 
 
-async def post(parts: Parts, teams: list[Team], count: int) -> None:
+async def post(parts: Services, teams: list[Team], count: int) -> None:
     for number in range(count):
         team = teams[number // EACH]
         content = f"write notes/{number}.md: x"
         await parts.store.chat.post(team.user_id, team.project_id, content, session_id=None, mode=AgentMode.SANDBOX)
 
 
-async def approve_all(parts: Parts, teams: list[Team]) -> None:
+async def approve_all(parts: Services, teams: list[Team]) -> None:
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(approval_id: str, user_id: str) -> None:
@@ -145,7 +145,7 @@ async def measure(runs: int, home: Path, warm_up: int = WARM_UP) -> dict[str, fl
     settings = ServerSettings(
         home=home, model="offline", durability="normal", park_seconds=0, medium_approval_seconds=36_000
     )
-    parts = await open_parts(settings)
+    parts = await open_services(settings)
     try:
         watcher = Watcher(parts)
         with ExitStack() as stack:

@@ -9,7 +9,7 @@ import pytest
 from acp import RequestError
 from acp.schema import PermissionOption, RequestPermissionResponse, ToolCallUpdate
 
-from byleave.adapters.acp import Place, Turn
+from byleave.adapters.acp import EditorSession, Turn
 from byleave.client import ServerApi
 from byleave.protocol.approvals import ApproveBody
 from byleave.protocol.errors import UnreachableError
@@ -29,7 +29,7 @@ async def household(tmp_path: Path) -> AsyncIterator[Household]:
 
 
 def turn_of(household: Household, editor: Editor, **options: Any) -> Turn:
-    place = Place(household.project_id, household.workspace)
+    place = EditorSession(household.project_id, household.workspace)
     return Turn(household.person.api, editor, "acp_1", place, **options)  # pyright: ignore[reportArgumentType]
 
 
@@ -127,7 +127,7 @@ async def test_a_turn_that_is_cancelled_before_it_began_runs_nothing(household: 
 
 async def test_a_server_that_cannot_be_reached_is_said(household: Household) -> None:
     async with ServerApi("http://127.0.0.1:9", household.token(Scope.CHAT)) as away:
-        place = Place(household.project_id, household.workspace)
+        place = EditorSession(household.project_id, household.workspace)
         turn = Turn(away, Editor(), "acp_1", place)  # pyright: ignore[reportArgumentType]
         with pytest.raises(UnreachableError):
             await turn.run("hello")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from byleave.cli.acp import MOST_REMEMBERED, SessionMemory
-from byleave.cli.places import UP, Place, known_directory, remember_project
+from byleave.cli.places import UP, KnownServer, known_directory, remember_project
 from harness.household import open_household
 
 BRIDGES = ["mcp", "acp"]
@@ -114,9 +114,9 @@ def test_which_session_is_behind_an_editors_is_known_after_a_restart(tmp_path: P
 
 
 def test_the_directory_of_a_project_is_the_one_it_had_last(tmp_path: Path) -> None:
-    place = Place("http://127.0.0.1:1", "t", tmp_path, UP)
+    place = KnownServer("http://127.0.0.1:1", "t", tmp_path, UP)
     assert known_directory(place, "proj_1") is None
     remember_project(place, Path("/a"), "proj_1")
     remember_project(place, Path("/b"), "proj_1")
-    remember_project(Place("http://x", "t", tmp_path, "http://x"), Path("/c"), "proj_1")
+    remember_project(KnownServer("http://x", "t", tmp_path, "http://x"), Path("/c"), "proj_1")
     assert known_directory(place, "proj_1") == Path("/b")

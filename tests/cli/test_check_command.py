@@ -55,9 +55,9 @@ def test_each_line_gets_one_answer_in_order(byleave: Any) -> None:
 def test_malformed_line_is_refused_with_a_reason(line: bytes) -> None:
     from byleave.cli.check import _answer
     from byleave.gate import Gate
-    from byleave.workspace.commands.operands import DiskView
+    from byleave.workspace.commands.operands import DryRun
 
-    answer = _answer(Gate(), DiskView("/nowhere"), line, "/nowhere")
+    answer = _answer(Gate(), DryRun("/nowhere"), line, "/nowhere")
     assert answer["verdict"] == "REFUSE"
     assert answer["reasons"]
     assert all(isinstance(reason, str) for reason in answer["reasons"])

@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from byleave.cli.places import UP, Note, Place, find_place, known_project, leave_note, remember_project, running_note
+from byleave.cli.places import (
+    UP,
+    KnownServer,
+    Note,
+    find_place,
+    known_project,
+    leave_note,
+    remember_project,
+    running_note,
+)
 from byleave.client import save_token
 from byleave.protocol.errors import ConfigurationError
 
@@ -40,13 +49,13 @@ def test_note_that_others_could_write_or_nobody_can_read_is_not_believed(home: P
 def test_named_server_goes_before_the_one_that_is_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_token(home, "kept.to.ken")
     with leave_note(home, NOTE):
-        assert find_place() == Place("http://127.0.0.1:1", "up.to.ken", home, UP)
+        assert find_place() == KnownServer("http://127.0.0.1:1", "up.to.ken", home, UP)
         named = find_place("http://127.0.0.1:2")
         assert (named.server_url, named.token) == ("http://127.0.0.1:2", "kept.to.ken"), "its token goes nowhere else"
         monkeypatch.setenv("BYLEAVE_TOKEN", "given.to.ken")
         assert (find_place().server_url, find_place().token) == ("http://127.0.0.1:1", "given.to.ken")
         monkeypatch.setenv("BYLEAVE_SERVER_URL", "http://127.0.0.1:3")
-        assert find_place() == Place("http://127.0.0.1:3", "given.to.ken", home, "http://127.0.0.1:3")
+        assert find_place() == KnownServer("http://127.0.0.1:3", "given.to.ken", home, "http://127.0.0.1:3")
 
 
 def test_without_a_token_it_is_said_how_to_get_one(home: Path) -> None:
@@ -57,9 +66,9 @@ def test_without_a_token_it_is_said_how_to_get_one(home: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", "\udcff"])
 def test_broken_memory_of_projects_is_no_memory(home: Path, text: str) -> None:
-    place = Place("http://127.0.0.1:1", "t", home, UP)
+    place = KnownServer("http://127.0.0.1:1", "t", home, UP)
     (home / "projects.json").write_text(text, encoding="utf-8", errors="surrogateescape")
     assert known_project(place, Path("/a")) is None
     remember_project(place, Path("/a\udcff"), "proj_1")
     assert known_project(place, Path("/a\udcff")) == "proj_1"
-    assert known_project(Place("http://x", "t", home, "http://x"), Path("/a\udcff")) is None
+    assert known_project(KnownServer("http://x", "t", home, "http://x"), Path("/a\udcff")) is None

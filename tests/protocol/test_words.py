@@ -15,7 +15,7 @@ from byleave.protocol.schema import wire_words
 from byleave.protocol.states import ErrorType, ResponseStatus
 from byleave.protocol.tools import SCRIPT_NAMES, TOOLS, tool_catalogue
 from byleave.protocol.verdicts import Finding, VerdictLevel, verdict_of
-from byleave.protocol.wire import Word, new_id
+from byleave.protocol.wire import WireModel, new_id
 
 NOW = "2026-11-15T12:00:00.000Z"
 DEADLINE = "2026-11-15T12:05:00.000Z"
@@ -230,7 +230,7 @@ def test_event_that_says_more_is_refused(event: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("word", wire_words().values(), ids=lambda word: word.__name__)
-def test_word_is_frozen_and_refuses_what_it_does_not_know(word: type[Word]) -> None:
+def test_word_is_frozen_and_refuses_what_it_does_not_know(word: type[WireModel]) -> None:
     assert word.model_config.get("frozen") is True
     assert word.model_config.get("extra") == "forbid"
 

@@ -17,7 +17,7 @@ import pytest
 from pydantic import SecretStr
 
 from byleave.protocol.states import Scope
-from byleave.server import Listening, Parts, issue_token, serve, server_secret
+from byleave.server import Listening, Services, issue_token, serve, server_secret
 from byleave.settings import ServerSettings
 
 SECRET = "a secret of the tests, long enough to be one"
@@ -189,7 +189,7 @@ class Server:
         return self.listening.url
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> Services:
         return self.listening.parts
 
     def user(self, name: str = "alice", scopes: tuple[Scope, ...] = PERSON, **claims: Any) -> User:

@@ -157,9 +157,9 @@ async def test_worker_that_cannot_start_closes_what_was_opened(tmp_path: Path, m
     monkeypatch.setattr(parts, "RunWorker", Broken)
     settings = ServerSettings(home=tmp_path, secret=SecretStr(SECRET))
     with pytest.raises(ConfigurationError, match="No such model"):
-        await parts.open_parts(settings)
+        await parts.open_services(settings)
     monkeypatch.setattr(parts, "RunWorker", None)
-    opened = await parts.open_parts(settings)
+    opened = await parts.open_services(settings)
     await opened.close()
 
 

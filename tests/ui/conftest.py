@@ -58,7 +58,7 @@ class Faults:
         self._host = urlsplit(url).netloc
         self.found: list[str] = []
         self.expected: list[str] = []
-        """Parts of console messages that this test means to cause, such as a refused request."""
+        """Services of console messages that this test means to cause, such as a refused request."""
 
     def watch(self, page: Page) -> None:
         page.on("console", self._console)

@@ -19,7 +19,7 @@ from byleave.settings import ClientSettings
 from byleave.workspace import CommandTimeout, Workspace
 from byleave.workspace import denied_paths as floor_module
 from byleave.workspace import rulings as denials_module
-from byleave.workspace.denied_paths import Floor, GuardedFiles, GuardedPaths
+from byleave.workspace.denied_paths import DeniedPaths, GuardedFiles, GuardedPaths
 from byleave.workspace.paths import PathValidator
 from byleave.workspace.rulings import Denials
 from harness.place import Place
@@ -145,12 +145,12 @@ paths = ["four"]
 action = "deny"
 paths = ["five"]
 """
-    floor = Floor(Policy((parse_policy(text, Layer.USER, source="x"),)))
+    floor = DeniedPaths(Policy((parse_policy(text, Layer.USER, source="x"),)))
     assert [name for name in ("one", "two", "three", "four", "five") if floor.forbids(name, "execute_command")] == [
         "five"
     ]
     assert [name for name in ("four", "five") if floor.forbids(name, "write_file")] == ["four", "five"]
-    assert Floor(NO_POLICY).guard("read_file") is None
+    assert DeniedPaths(NO_POLICY).guard("read_file") is None
 
 
 # What is covered
@@ -159,18 +159,18 @@ paths = ["five"]
 def test_a_directory_is_covered_whole_and_names_are_found_anywhere(place: Place, paths: PathValidator) -> None:
     for name in ("private/a/key.txt", "src/x.pem", "src/deep/Y.PEM", "src/deep/z.txt", "x.pem/inside.txt"):
         place.file(name)
-    floor = Floor(policy("private/**", "*.pem"))
+    floor = DeniedPaths(policy("private/**", "*.pem"))
     assert floor.masked(paths) == ["private", "src/deep/Y.PEM", "src/x.pem", "x.pem"]
-    assert Floor(policy("src/*/z.*")).masked(paths) == ["src/deep/z.txt"]
-    assert Floor(policy("absent/**", "/key.txt")).masked(paths) == []
-    assert Floor(NO_POLICY).masked(paths) == []
+    assert DeniedPaths(policy("src/*/z.*")).masked(paths) == ["src/deep/z.txt"]
+    assert DeniedPaths(policy("absent/**", "/key.txt")).masked(paths) == []
+    assert DeniedPaths(NO_POLICY).masked(paths) == []
 
 
 def test_what_no_rule_can_reach_is_not_walked(place: Place, paths: PathValidator) -> None:
     for number in range(50):
         place.file(f"big/{number}.txt")
     place.file("private/key.txt")
-    assert Floor(policy("private/**", "/other/x")).masked(paths, max_entries=3) == ["private"]
+    assert DeniedPaths(policy("private/**", "/other/x")).masked(paths, max_entries=3) == ["private"]
 
 
 @pytest.mark.promise("G1")
@@ -184,7 +184,7 @@ def test_a_denied_link_is_covered_where_it_leads(place: Place, paths: PathValida
     (place.root / "nowhere.pem").symlink_to("absent")
     (place.root / "a").symlink_to("other")
     (place.root / "other" / "loop").symlink_to("../other")
-    assert Floor(policy("*.pem", "a/b/key.txt", "**/loop/x", "private/**")).masked(paths) == [
+    assert DeniedPaths(policy("*.pem", "a/b/key.txt", "**/loop/x", "private/**")).masked(paths) == [
         "config/real.txt",
         "config/whole.txt",
         "other/b/key.txt",
@@ -197,7 +197,7 @@ def test_what_cannot_be_looked_into_is_covered(place: Place, paths: PathValidato
     place.file("closed/x.pem")
     (place.root / "closed").chmod(0o000)
     try:
-        assert Floor(policy("*.pem")).masked(paths) == ["closed"]
+        assert DeniedPaths(policy("*.pem")).masked(paths) == ["closed"]
     finally:
         (place.root / "closed").chmod(0o700)
 
@@ -224,7 +224,7 @@ def test_what_could_not_be_opened_is_covered_and_what_is_gone_is_not(place: Plac
     (place.root / "a").symlink_to("shut")
     (place.root / "b").symlink_to("open")
     validator = Shy(place.root)
-    assert Floor(policy("*.pem")).masked(validator) == ["closed", "open/x.pem", "shut"]
+    assert DeniedPaths(policy("*.pem")).masked(validator) == ["closed", "open/x.pem", "shut"]
     validator.close()
 
 
@@ -235,7 +235,7 @@ def test_too_much_to_look_through_is_an_error_that_names_the_rule(
     for number in range(30):
         place.file(f"big/{number}.txt")
     with pytest.raises(RefusedError, match=r"Rule user\.1 denies '\*\.pem'.*nothing was run") as caught:
-        Floor(policy("private/**", "*.pem")).masked(paths, **bound)
+        DeniedPaths(policy("private/**", "*.pem")).masked(paths, **bound)
     assert "narrower" in (caught.value.hint or "")
 
 
@@ -243,15 +243,15 @@ def test_too_deep_is_too_much(place: Place, paths: PathValidator, monkeypatch: p
     monkeypatch.setattr(floor_module, "MAX_DEPTH", 2)
     place.file("a/b/c/d.txt")
     with pytest.raises(RefusedError, match="too much"):
-        Floor(policy("*.pem")).masked(paths)
+        DeniedPaths(policy("*.pem")).masked(paths)
 
 
 def test_a_rule_about_everything_lets_no_command_run(place: Place, paths: PathValidator) -> None:
     with pytest.raises(RefusedError, match="denies the whole workspace"):
-        Floor(policy("**")).masked(paths)
+        DeniedPaths(policy("**")).masked(paths)
     (place.root / "x.pem").symlink_to(".")
     with pytest.raises(RefusedError, match="links to the whole workspace"):
-        Floor(policy("*.pem")).masked(paths)
+        DeniedPaths(policy("*.pem")).masked(paths)
 
 
 # Commands, in the real sandbox

@@ -15,7 +15,7 @@ from byleave.protocol.policies import Layer
 from byleave.protocol.tools import ListDirectoryResult, ReadFileParams, SearchFilesParams, WriteFileParams
 from byleave.settings import ClientSettings
 from byleave.workspace import UndoHistory, Workspace
-from byleave.workspace.denied_paths import Floor, GuardedFiles, GuardedPaths
+from byleave.workspace.denied_paths import DeniedPaths, GuardedFiles, GuardedPaths
 from byleave.workspace.files import contents as contents_module
 from byleave.workspace.files import drafts as drafts_module
 from byleave.workspace.files import executor as listing_module
@@ -284,7 +284,7 @@ def _denying(*denied: str) -> Policy:
 async def test_denied_file_that_is_met_late_is_refused_in_words(place: Place, paths: PathValidator) -> None:
     """As when it is swapped in after the first look."""
     place.file("private/key", "SECRET")
-    guard = Floor(_denying("private/**")).guard("read_file")
+    guard = DeniedPaths(_denying("private/**")).guard("read_file")
     assert guard is not None
     files = GuardedFiles(GuardedPaths(paths, guard), max_file_bytes=1000)
     with pytest.raises(ByleaveError, match="No permission"):

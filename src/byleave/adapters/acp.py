@@ -228,7 +228,7 @@ class Feed(Protocol):
 
 
 @dataclass
-class Place:
+class EditorSession:
     """Where an editor's session works, and the chat session behind it once there is one."""
 
     project_id: str
@@ -253,7 +253,7 @@ class Turn:
     chat: Chat
     editor: Editor
     editor_session: str
-    place: Place
+    place: EditorSession
     reads_files: bool = False
     agent: str | None = None
     _run_id: str | None = None
@@ -501,7 +501,7 @@ class EditorAgent:
         self._open_project = open_project
         self._memory = memory
         self._agent = agent
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, EditorSession] = {}
         self._turns: dict[str, Turn] = {}
         self._editor: Editor | None = None
         self._reads_files = False
@@ -530,7 +530,7 @@ class EditorAgent:
 
     async def new_session(self, cwd: str, **kwargs: Any) -> NewSessionResponse:
         session_id = new_id("acp")
-        self._places[session_id] = Place(await self._project(cwd), Path(cwd))
+        self._places[session_id] = EditorSession(await self._project(cwd), Path(cwd))
         return NewSessionResponse(session_id=session_id)
 
     async def load_session(self, cwd: str, session_id: str, **kwargs: Any) -> LoadSessionResponse:
@@ -542,7 +542,7 @@ class EditorAgent:
             raise _refused(f"There is no session {session_id!r} in this directory.", "start a new one") from None
         except ByleaveError as error:
             raise _refused(error.message, error.hint) from error
-        self._places[session_id] = Place(project_id, Path(cwd), chat_session)
+        self._places[session_id] = EditorSession(project_id, Path(cwd), chat_session)
         for message in messages:
             show = update_user_message_text if message.role == "user" else update_agent_message_text
             await self._connected().session_update(session_id, show(message.content))

@@ -29,7 +29,7 @@ BIG = 256 * 1024
 _LONGEST_LINE = 10_000
 _SHORTER = ((60_000, 400), (20_000, 150), (6_000, 50), (1_000, 20), (100, 5))
 """Tried in order until a long result fits: characters of a text, items of a list."""
-_ANYWAY = "Parts were left out; ask for less at once."
+_ANYWAY = "Services were left out; ask for less at once."
 
 
 def failure(response: ToolResponse) -> str:

@@ -196,7 +196,7 @@ class ToolExecutor:
         if problem is not None:
             error_type = ErrorType.REFUSED if verdict.refused else ErrorType.TOOL_ERROR
             heavy = size > HEAVY_CHARACTERS
-            await self._store.executions.unseen(tool_id, mask_text(problem), error_type, heavy=heavy)
+            await self._store.executions.inspection_failed(tool_id, mask_text(problem), error_type, heavy=heavy)
             return
         inspection = readable(inspection, lambda path: not machine.judge("read_file", {"path": path}).verdict.refused)
         size += sum(len(file.text or "") for file in inspection.files)
@@ -310,7 +310,9 @@ class ToolExecutor:
                     row.id, step, verdict, digest=row.digest, client_id=client.client_id, heavy=heavy
                 )
             elif isinstance(step, Refusal):
-                await self._store.executions.unseen(row.id, mask_text(step.error), step.error_type, heavy=heavy)
+                await self._store.executions.inspection_failed(
+                    row.id, mask_text(step.error), step.error_type, heavy=heavy
+                )
 
     async def agent_session(
         self, user_id: str, project_id: str | None, session_id: str | None, agent_id: str

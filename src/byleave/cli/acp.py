@@ -23,7 +23,7 @@ from byleave.protocol.errors import CallerError, NotFound
 from byleave.settings import ClientSettings
 
 from .exits import ExitCode
-from .places import Place, find_place, known_directory, own_project, remember_project, unknown_project
+from .places import KnownServer, find_place, known_directory, own_project, remember_project, unknown_project
 from .preferences import existing_directory, read_settings
 from .stopping import on_stop
 
@@ -49,7 +49,7 @@ async def serve_acp(*, server_url: str | None, project_id: str | None, agent: st
 class Directories:
     """The directories that the editor has opened, each with its project and a client that executes there."""
 
-    def __init__(self, api: ServerApi, place: Place, project_id: str | None) -> None:
+    def __init__(self, api: ServerApi, place: KnownServer, project_id: str | None) -> None:
         self._api = api
         self._place = place
         self._project_id = project_id

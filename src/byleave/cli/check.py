@@ -20,7 +20,7 @@ from byleave.policy_files import load_policy, machine_gate
 from byleave.protocol.errors import InvalidParameters
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
 from byleave.settings import ClientSettings
-from byleave.workspace.commands.operands import DiskView
+from byleave.workspace.commands.operands import DryRun
 
 from .exits import ExitCode
 from .explaining import explained
@@ -41,7 +41,7 @@ def check_one(tool_name: str, text: str, workspace: Path | None, *, as_json: boo
     settings = read_settings(ClientSettings)
     loaded = load_policy(settings, root)
     gate = machine_gate(settings, loaded)
-    with DiskView(root) as disk:
+    with DryRun(root) as disk:
         judgement = _judged(gate, disk, tool_name, params, root)
     if as_json:
         put_json(_line(judgement.verdict))
@@ -55,7 +55,7 @@ def check_stream(workspace: Path | None, lines: BinaryIO | None = None) -> None:
     root = _root(workspace)
     gate = client_gate(read_settings(ClientSettings), root)
     write, flush = sys.stdout.write, sys.stdout.flush
-    with DiskView(root) as disk:
+    with DryRun(root) as disk:
         for line in lines if lines is not None else sys.stdin.buffer:
             write(f"{json.dumps(_answer(gate, disk, line, root))}\n")
             flush()
@@ -95,7 +95,7 @@ def _root(workspace: Path | None) -> str:
     return os.path.realpath(workspace or Path())
 
 
-def _judged(gate: Gate, disk: DiskView, tool_name: str, params: dict[str, Any], root: str) -> Judgement:
+def _judged(gate: Gate, disk: DryRun, tool_name: str, params: dict[str, Any], root: str) -> Judgement:
     """The gate's verdict; where it lets a call pass and the disk does not, the disk's."""
     judgement = gate.judge(tool_name, params, workspace=root)
     name, known, verdict = judgement
@@ -114,7 +114,7 @@ def _judged(gate: Gate, disk: DiskView, tool_name: str, params: dict[str, Any], 
     return Judgement(name, known, verdict)
 
 
-def _answer(gate: Gate, disk: DiskView, line: bytes, root: str) -> dict[str, Any]:
+def _answer(gate: Gate, disk: DryRun, line: bytes, root: str) -> dict[str, Any]:
     try:
         call = read_object(line)
     except InvalidParameters as error:

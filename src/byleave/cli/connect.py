@@ -18,7 +18,7 @@ from byleave.settings import ClientSettings
 from byleave.telemetry import configured
 
 from .exits import ExitCode
-from .places import Place, find_place, project_to_serve, remember_project, unknown_project
+from .places import KnownServer, find_place, project_to_serve, remember_project, unknown_project
 from .preferences import existing_directory, read_settings
 from .screen import put_json, say
 from .stopping import on_stop
@@ -54,7 +54,7 @@ async def serve_editor() -> ExitCode:
     return ExitCode.OK
 
 
-async def _serve(place: Place, project_id: str | None, workspace: Path, *, wait: bool, as_json: bool) -> None:
+async def _serve(place: KnownServer, project_id: str | None, workspace: Path, *, wait: bool, as_json: bool) -> None:
     async with place.api() as api:
         project_id = await _first_contact(api, place, project_id, workspace, wait=wait)
     settings = read_settings(ClientSettings, server_url=place.server_url, token=place.token)
@@ -71,7 +71,9 @@ async def _stay(settings: ClientSettings, project_id: str, workspace: Path, *, a
             announcing.cancel()
 
 
-async def _first_contact(api: ServerApi, place: Place, project_id: str | None, workspace: Path, *, wait: bool) -> str:
+async def _first_contact(
+    api: ServerApi, place: KnownServer, project_id: str | None, workspace: Path, *, wait: bool
+) -> str:
     """Find the project, which also shows whether the server is there and takes the token."""
     failures = 0
     while True:

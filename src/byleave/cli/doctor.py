@@ -29,7 +29,7 @@ from byleave.policy_files import load_policy
 from byleave.protocol.errors import ByleaveError, ConfigurationError, ToolFailure
 from byleave.settings import ClientSettings, SandboxName
 from byleave.workspace.sandbox.conformance import KNOWN_GAPS, Probe, run_conformance
-from byleave.workspace.sandbox.environment import find_program, runner_for
+from byleave.workspace.sandbox.environment import command_user, find_program
 from byleave.workspace.sandbox.sandbox import Isolation, Sandbox
 from byleave.workspace.workspace import choose_sandbox
 
@@ -322,7 +322,7 @@ async def _sandbox(workspace: Path, wanted: SandboxName) -> AsyncGenerator[Check
 
     base = Path(tempfile.mkdtemp(prefix="byleave-doctor-"))
     try:
-        owner = runner_for(workspace)
+        owner = command_user(workspace)
         if owner is not None:
             os.chown(base, owner.uid, owner.gid)
         probes = await run_conformance(make, base)

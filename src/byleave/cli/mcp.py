@@ -12,7 +12,7 @@ from byleave.protocol.errors import NotFound
 from byleave.sdk import Client
 
 from .exits import ExitCode
-from .places import Place, find_place, project_to_watch, unknown_project
+from .places import KnownServer, find_place, project_to_watch, unknown_project
 from .stopping import on_stop
 
 
@@ -29,7 +29,7 @@ async def serve_mcp(*, server_url: str | None, project_id: str | None, tools: li
     return ExitCode.OK
 
 
-async def _check(client: Client, place: Place, project_id: str | None) -> str:
+async def _check(client: Client, place: KnownServer, project_id: str | None) -> str:
     """The project, known to be there."""
     if project_id is None:
         return (await project_to_watch(client.api, place, Path.cwd())).project_id

@@ -36,7 +36,7 @@ class Note(BaseModel):
 
 
 @dataclass(frozen=True)
-class Place:
+class KnownServer:
     """A server and the token for it."""
 
     server_url: str
@@ -49,13 +49,13 @@ class Place:
         return ServerApi(self.server_url, self.token)
 
 
-def find_place(server_url: str | None = None) -> Place:
+def find_place(server_url: str | None = None) -> KnownServer:
     """The server that was named, else the one `byleave up` runs here, else the default."""
     settings = read_settings(ClientSettings, server_url=server_url)
     named = "server_url" in settings.model_fields_set
     note = None if named else running_note(settings.home)
     if note is not None and settings.token is None:
-        return Place(note.server_url, note.token, settings.home, UP)
+        return KnownServer(note.server_url, note.token, settings.home, UP)
     token = settings.token.get_secret_value() if settings.token is not None else load_token(settings.home)
     if not token:
         raise ConfigurationError(
@@ -63,8 +63,8 @@ def find_place(server_url: str | None = None) -> Place:
             hint="start everything with `byleave up`; or set BYLEAVE_TOKEN to what `byleave token --user NAME` prints",
         )
     if note is not None:
-        return Place(note.server_url, token, settings.home, UP)
-    return Place(settings.server_url, token, settings.home, settings.server_url)
+        return KnownServer(note.server_url, token, settings.home, UP)
+    return KnownServer(settings.server_url, token, settings.home, settings.server_url)
 
 
 # The note of a running `byleave up`
@@ -114,12 +114,12 @@ def leave_note(home: Path, note: Note) -> Generator[None]:
 # Which project belongs to a directory
 
 
-def known_project(place: Place, directory: Path) -> str | None:
+def known_project(place: KnownServer, directory: Path) -> str | None:
     """The project this directory had the last time."""
     return _known(place.home).get(f"{place.name} {directory}")
 
 
-def known_directory(place: Place, project_id: str) -> Path | None:
+def known_directory(place: KnownServer, project_id: str) -> Path | None:
     """The directory that had this project the last time."""
     prefix = f"{place.name} "
     for key, known in reversed(_known(place.home).items()):
@@ -128,7 +128,7 @@ def known_directory(place: Place, project_id: str) -> Path | None:
     return None
 
 
-def remember_project(place: Place, directory: Path, project_id: str) -> None:
+def remember_project(place: KnownServer, directory: Path, project_id: str) -> None:
     """Keep it for the next time."""
     private_directory(place.home)
     known = {**_known(place.home), f"{place.name} {directory}": project_id}
@@ -147,13 +147,13 @@ def _known(home: Path) -> dict[str, str]:
     return {str(key): str(item) for key, item in items}
 
 
-async def own_project(api: ServerApi, place: Place, directory: Path) -> Project:
+async def own_project(api: ServerApi, place: KnownServer, directory: Path) -> Project:
     """For `byleave up`: the directory's own project, never another's; made at the first start."""
     projects = (await api.list_projects()).projects
     return _remembered(projects, place, directory) or await _new_project(api, place, directory)
 
 
-async def project_to_serve(api: ServerApi, place: Place, directory: Path) -> Project:
+async def project_to_serve(api: ServerApi, place: KnownServer, directory: Path) -> Project:
     """For `byleave connect`: the directory's own, else the user's only one, else a new one named after it."""
     projects = (await api.list_projects()).projects
     if projects:
@@ -161,7 +161,7 @@ async def project_to_serve(api: ServerApi, place: Place, directory: Path) -> Pro
     return await _new_project(api, place, directory)
 
 
-async def project_to_watch(api: ServerApi, place: Place, directory: Path) -> Project:
+async def project_to_watch(api: ServerApi, place: KnownServer, directory: Path) -> Project:
     """For `byleave chat`: the directory's own, else the user's only one."""
     projects = (await api.list_projects()).projects
     if not projects:
@@ -185,7 +185,7 @@ def _listed(projects: list[Project]) -> str:
     return f"{listed}, …" if len(projects) > 10 else listed
 
 
-def _remembered(projects: list[Project], place: Place, directory: Path) -> Project | None:
+def _remembered(projects: list[Project], place: KnownServer, directory: Path) -> Project | None:
     known = known_project(place, directory)
     return next((project for project in projects if project.project_id == known), None)
 
@@ -198,7 +198,7 @@ def _only(projects: list[Project]) -> Project:
     )
 
 
-async def _new_project(api: ServerApi, place: Place, directory: Path) -> Project:
+async def _new_project(api: ServerApi, place: KnownServer, directory: Path) -> Project:
     project = await api.create_project(directory.name or "workspace")
     remember_project(place, directory, project.project_id)
     return project

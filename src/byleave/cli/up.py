@@ -20,7 +20,7 @@ from byleave.telemetry import configured
 from .chat import converse
 from .conversation import Conversation
 from .exits import ExitCode
-from .places import UP, Note, Place, leave_note, own_project, running_note
+from .places import UP, KnownServer, Note, leave_note, own_project, running_note
 from .preferences import existing_directory, read_settings
 from .screen import put_json, say
 from .stopping import on_stop
@@ -84,7 +84,7 @@ async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bo
             note = Note(server_url=listening.url, token=token)
             ends.enter_context(leave_note(settings.home, note))
             link = f"{listening.url}/signin?code={quote(listening.parts.sign_in.new_code(user))}"
-        place = Place(note.server_url, note.token, settings.home, UP)
+        place = KnownServer(note.server_url, note.token, settings.home, UP)
         api = await ends.enter_async_context(place.api())
         project = await own_project(api, place, workspace)
         client_settings = read_settings(ClientSettings, server_url=place.server_url, token=place.token)

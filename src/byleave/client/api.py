@@ -63,7 +63,7 @@ from byleave.protocol.tools import ToolCatalogue
 from .feed import CONNECT_SECONDS, BadFrame, FeedStream, server_date
 from .identity import TOKEN_HINT
 from .log import log
-from .loopback import Pinned, ProvingConnector, loopback_numbers
+from .loopback import LoopbackAddress, ProvingConnector, loopback_numbers
 
 ANSWER_SECONDS = 60.0
 KEEP_ALIVE_SECONDS = 4.0
@@ -91,7 +91,7 @@ class ServerApi:
         self._proxy = _proxy_for(url)
         self._base = url
         self._token = token
-        self._pinned = Pinned(url, connect_seconds=CONNECT_SECONDS)
+        self._pinned = LoopbackAddress(url, connect_seconds=CONNECT_SECONDS)
         self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
         if client_id is not None:
             self._headers["Byleave-Client"] = client_id

@@ -34,9 +34,9 @@ from byleave.protocol.errors import (
 from byleave.protocol.events import ExecutionSignal, ResultAcknowledged
 from byleave.protocol.executions import ClientResult
 from byleave.protocol.sign_in import ExchangedToken
-from byleave.protocol.wire import Word, now
+from byleave.protocol.wire import WireModel, now
 from byleave.settings import ClientSettings
-from byleave.workspace.commands.operands import DiskView
+from byleave.workspace.commands.operands import DryRun
 from byleave.workspace.undo.desk import named
 
 from .api import ServerApi
@@ -63,7 +63,7 @@ class Engine:
     def __init__(self, channel: Channel, read_settings: ReadSettings) -> None:
         self._channel = channel
         self._read_settings = read_settings
-        self._methods: dict[str, Callable[[Any], Awaitable[Word]]] = {
+        self._methods: dict[str, Callable[[Any], Awaitable[WireModel]]] = {
             "initialize": self._initialize,
             "shutdown": self._shutdown,
             "server/exchange": self._exchange,
@@ -135,12 +135,12 @@ class Engine:
             raise InvalidParams(f"{method}: {where}: {wrong['msg']}.") from None
         return (await act(asked)).model_dump(mode="json")
 
-    def _tell(self, method: str, word: Word) -> None:
+    def _tell(self, method: str, word: WireModel) -> None:
         self._channel.notify(method, word.model_dump(mode="json"))
 
     # Starting and ending
 
-    async def _initialize(self, asked: messages.Initialize) -> Word:
+    async def _initialize(self, asked: messages.Initialize) -> WireModel:
         if asked.protocol != ENGINE_PROTOCOL:
             raise ConfigurationError(
                 f"Byleave {version('byleave')} speaks engine protocol {ENGINE_PROTOCOL}, not {asked.protocol}.",
@@ -151,7 +151,7 @@ class Engine:
         log.info("engine started", editor=asked.editor)
         return messages.Initialized(protocol=ENGINE_PROTOCOL, version=version("byleave"), home=str(home))
 
-    async def _shutdown(self, _: messages.Nothing) -> Word:
+    async def _shutdown(self, _: messages.Nothing) -> WireModel:
         await self._leave_workspace()
         asyncio.get_running_loop().call_soon(self.stop)
         return messages.Nothing()
@@ -161,12 +161,12 @@ class Engine:
     async def _exchange(self, asked: messages.ExchangeLink) -> ExchangedToken:
         return await exchange_link(asked.server_url, asked.code)
 
-    async def _try_server(self, asked: messages.UseServer) -> Word:
+    async def _try_server(self, asked: messages.UseServer) -> WireModel:
         """Whose token it is, as the server says; nothing else changes."""
         async with ServerApi(asked.server_url, asked.token) as api:
             return await _answer(api, "GET", "/my/me", None)
 
-    async def _use_server(self, asked: messages.UseServer) -> Word:
+    async def _use_server(self, asked: messages.UseServer) -> WireModel:
         async with self._changing:
             api = ServerApi(asked.server_url, asked.token)  # raises where either makes no sense: then nothing changes
             await self._leave_workspace()
@@ -174,7 +174,7 @@ class Engine:
             self._api, self._token = api, asked.token
         return messages.Nothing()
 
-    async def _forget_server(self, _: messages.Nothing) -> Word:
+    async def _forget_server(self, _: messages.Nothing) -> WireModel:
         async with self._changing:
             await self._leave_workspace()
             await self._leave_server()
@@ -196,17 +196,17 @@ class Engine:
             raise CallerError("There is no server yet: `server/use` names it.")
         return self._api
 
-    async def _request(self, asked: messages.ServerRequest) -> Word:
+    async def _request(self, asked: messages.ServerRequest) -> WireModel:
         data = None if asked.method == "GET" else json.dumps(asked.body or {}).encode()
         return await _answer(self._server, asked.method, asked.path, data)
 
-    async def _open_feed(self, asked: messages.OpenFeed) -> Word:
+    async def _open_feed(self, asked: messages.OpenFeed) -> WireModel:
         if asked.feed in self._feeds or len(self._feeds) >= MAX_FEEDS:
             raise CallerError("This feed is open already, or too many are.")
         self._feeds[asked.feed] = asyncio.create_task(self._read_feed(self._server, asked))
         return messages.Nothing()
 
-    async def _close_feed(self, asked: messages.FeedRef) -> Word:
+    async def _close_feed(self, asked: messages.FeedRef) -> WireModel:
         task = self._feeds.pop(asked.feed, None)
         if task is not None:
             task.cancel()
@@ -234,7 +234,7 @@ class Engine:
 
     # The workspace
 
-    async def _connect(self, asked: messages.ConnectWorkspace) -> Word:
+    async def _connect(self, asked: messages.ConnectWorkspace) -> WireModel:
         async with self._changing:
             server = self._server
             if not os.path.isabs(asked.workspace):
@@ -258,7 +258,7 @@ class Engine:
             client_id=connection.client_id, workspace=str(connection.workspace.root), rules=connection.rules.summary
         )
 
-    async def _disconnect(self, _: messages.Nothing) -> Word:
+    async def _disconnect(self, _: messages.Nothing) -> WireModel:
         async with self._changing:
             await self._leave_workspace()
         return messages.Nothing()
@@ -321,7 +321,7 @@ class Engine:
 
     # The editor's own hands
 
-    async def _run_tool(self, asked: messages.RunTool) -> Word:
+    async def _run_tool(self, asked: messages.RunTool) -> WireModel:
         connection = self._connected
         call = asyncio.create_task(
             run_here(connection.handler.gate, connection.workspace, asked.tool_name, asked.tool_params)
@@ -338,19 +338,19 @@ class Engine:
             self._own_calls.discard(call)
             connection.handler.forget_reads()
 
-    async def _resolve_path(self, asked: messages.ResolvePath) -> Word:
+    async def _resolve_path(self, asked: messages.ResolvePath) -> WireModel:
         connection = self._connected
         return await asyncio.to_thread(_resolved, connection, asked.path)
 
     # Undo
 
-    async def _list_changes(self, _: messages.Nothing) -> Word:
+    async def _list_changes(self, _: messages.Nothing) -> WireModel:
         return await asyncio.to_thread(self._connected.workspace.undoing.changes)
 
-    async def _text_before(self, asked: messages.FileBefore) -> Word:
+    async def _text_before(self, asked: messages.FileBefore) -> WireModel:
         return await asyncio.to_thread(self._connected.workspace.undoing.before, asked.tool_id, asked.path)
 
-    async def _preview_undo(self, asked: messages.CallRef) -> Word:
+    async def _preview_undo(self, asked: messages.CallRef) -> WireModel:
         """Through the server while it is there, so that its rules count; else as this machine sees it."""
         connection = self._connected
         if self._state == "connected":
@@ -358,7 +358,7 @@ class Engine:
                 return await connection.api.undo_plan(asked.tool_id)
         return await asyncio.to_thread(connection.workspace.undoing.look, asked.tool_id)
 
-    async def _carry_out(self, asked: messages.CarryOut) -> Word:
+    async def _carry_out(self, asked: messages.CarryOut) -> WireModel:
         connection = self._connected
         self._undoing[asked.tool_id] = None
         try:
@@ -383,7 +383,7 @@ class Engine:
         _, undo_id = await self._undo_here(connection, asked.tool_id, asked.plan, partial=asked.partial)
         return messages.Undone(message=NOTHING_TO_UNDO if undo_id is None else UNRECORDED, undo_id=undo_id)
 
-    async def _bring_back(self, asked: messages.CallRef) -> Word:
+    async def _bring_back(self, asked: messages.CallRef) -> WireModel:
         """Undo an undo. Only this machine knows of it."""
         connection = self._connected
         plan = await asyncio.to_thread(connection.workspace.undoing.look, asked.tool_id)
@@ -411,7 +411,7 @@ class Engine:
 
     # For whoever looks for a fault
 
-    async def _diagnose(self, _: messages.Nothing) -> Word:
+    async def _diagnose(self, _: messages.Nothing) -> WireModel:
         connection = self._connection
         handler = None if connection is None else connection.handler
         return messages.Diagnosis(
@@ -436,7 +436,7 @@ class Engine:
 class _Told(ExecutionObserver):
     """Tells the editor of executions, with secrets masked."""
 
-    def __init__(self, tell: Callable[[str, Word], None], channel: Channel) -> None:
+    def __init__(self, tell: Callable[[str, WireModel], None], channel: Channel) -> None:
         self._tell = tell
         self._channel = channel
 
@@ -478,7 +478,7 @@ def _resolved(connection: ClientConnection, path: str) -> messages.ResolvedPath:
     judgement = connection.handler.gate.judge("read_file", {"path": path}, workspace=root)
     if judgement.verdict.refused or judgement.params is None:
         return messages.ResolvedPath(valid=False, error=judgement.verdict.message)
-    with DiskView(root) as disk:
+    with DryRun(root) as disk:
         refusal = disk.refusal("read_file", judgement.params)
         if refusal is not None:
             return messages.ResolvedPath(valid=False, error=refusal.message)

@@ -27,7 +27,7 @@ from byleave.protocol.sign_in import ExchangeBody, ExchangedToken
 from byleave.protocol.wire import new_id
 
 from .feed import CONNECT_SECONDS
-from .loopback import Pinned
+from .loopback import LoopbackAddress
 
 TOKEN_HINT = "make a token with `byleave token --user NAME`"  # noqa: S105 - a sentence, not a token
 MAX_TOKEN_BYTES = 64 * 1024
@@ -118,7 +118,7 @@ async def exchange_link(server_url: str, code: str) -> ExchangedToken:
     base = URL(server_url)
     if base.scheme not in ("http", "https") or not base.host or base.user or base.query_string or base.fragment:
         raise ConfigurationError(f"{server_url!r} is not the address of a server.", hint="write it as http://HOST:PORT")
-    url = await Pinned(base, connect_seconds=CONNECT_SECONDS).at(base.joinpath("signin", "exchange"))
+    url = await LoopbackAddress(base, connect_seconds=CONNECT_SECONDS).at(base.joinpath("signin", "exchange"))
     timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)
     body = ExchangeBody(code=code).model_dump()
     try:

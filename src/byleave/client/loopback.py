@@ -215,7 +215,7 @@ def _decoded(text: str) -> bytes:
         return b""
 
 
-class Pinned:
+class LoopbackAddress:
     """One server's address."""
 
     def __init__(self, url: URL, *, connect_seconds: float) -> None:

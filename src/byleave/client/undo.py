@@ -28,7 +28,7 @@ from byleave.gate import mask_text
 from byleave.protocol.changes import UndoPlan, UndoReport
 from byleave.protocol.errors import ByleaveError, UnreachableError
 from byleave.protocol.events import UndoRequested
-from byleave.protocol.wire import Identifier, Timestamp, Word, moment, now
+from byleave.protocol.wire import Identifier, Timestamp, WireModel, moment, now
 from byleave.workspace import UndoDesk, UndoRefused
 
 from .identity import private_directory
@@ -40,7 +40,7 @@ MOST = 1000
 _SUFFIX = ".json"
 
 
-class UndoIntent(Word):
+class UndoIntent(WireModel):
     """An undo that is about to begin."""
 
     request_id: Identifier

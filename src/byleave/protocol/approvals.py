@@ -17,12 +17,12 @@ from .grants import GrantTerms, Suggestion
 from .inspections import Inspection
 from .states import AnsweredFrom, ApprovalScope, ApprovalStatus, RiskLevel
 from .verdicts import Finding
-from .wire import JsonObject, Timestamp, Word
+from .wire import JsonObject, Timestamp, WireModel
 
 Reason = Annotated[str, StringConstraints(max_length=1000)]
 
 
-class ApprovalRequest(Word):
+class ApprovalRequest(WireModel):
     """The question. What is shown here is what runs: `digest` covers the tool, its true parameters and project."""
 
     id: str
@@ -60,7 +60,7 @@ class ApprovalRequest(Word):
     """Where a person answered; null when no person did."""
 
 
-class Decision(Word):
+class Decision(WireModel):
     """How a question ended: answered, out of time (`timeout`), or withdrawn (`cancelled`)."""
 
     approval_id: str
@@ -76,12 +76,12 @@ class Decision(Word):
     grant_id: str | None
 
 
-class ApprovalList(Word):
+class ApprovalList(WireModel):
     approvals: list[ApprovalRequest]
     total_count: int
 
 
-class WholeCall(Word):
+class WholeCall(WireModel):
     """All of what waits for a decision, where the question shows a part."""
 
     approval_id: str
@@ -89,7 +89,7 @@ class WholeCall(Word):
     """The whole call, secrets masked, safe to print."""
 
 
-class ApproveBody(Word):
+class ApproveBody(WireModel):
     decision: Literal["approved"]
     """Said in so many words: an empty body approves nothing."""
     scope: ApprovalScope = ApprovalScope.ONCE
@@ -100,13 +100,13 @@ class ApproveBody(Word):
     """The digest that was shown; when given it must be the one that waits."""
 
 
-class RejectBody(Word):
+class RejectBody(WireModel):
     decision: Literal["rejected"] = "rejected"
     reason: Reason | None = None
     """Told to the agent."""
 
 
-class ConfirmBody(Word):
+class ConfirmBody(WireModel):
     """A decision without the project in the path (R9)."""
 
     decision: Literal["approved", "rejected"]
@@ -116,7 +116,7 @@ class ConfirmBody(Word):
     digest: str | None = Field(default=None, max_length=64)
 
 
-class DecisionAnswer(Word):
+class DecisionAnswer(WireModel):
     success: bool
     approval_id: str
     status: ApprovalStatus

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from .wire import Digest, Identifier, Timestamp, Word
+from .wire import Digest, Identifier, Timestamp, WireModel
 
 MAX_SHOWN_TEXT = 256 * 1024
 MAX_UNDO_FILES = 200
@@ -26,7 +26,7 @@ class ChangeKind(StrEnum):
     DELETE = "delete"
 
 
-class ShownChange(Word):
+class ShownChange(WireModel):
     """One path, before and after."""
 
     # It travels both ways: without this, its schema would have two names.
@@ -42,7 +42,7 @@ class ShownChange(Word):
     """Why a text is not shown (too large, no text, may hold secrets), or what else changes (a mode, a link)."""
 
 
-class WriteChange(Word):
+class WriteChange(WireModel):
     """What the write that waits for a decision would do (`GET /my/approvals/{approval_id}/change`)."""
 
     approval_id: str
@@ -55,7 +55,7 @@ class WriteChange(Word):
     seen_at: Timestamp | None
 
 
-class UndoPlan(Word):
+class UndoPlan(WireModel):
     """What an undo would do, as the machine that ran the call sees it now."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)
@@ -76,7 +76,7 @@ class UndoPlan(Word):
     """Calls that ran at the same time; some of this may be their doing."""
 
 
-class UndoBody(Word):
+class UndoBody(WireModel):
     """Carry an undo out."""
 
     plan: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -85,7 +85,7 @@ class UndoBody(Word):
     """Also when something is lost: undo the rest."""
 
 
-class UndoReport(Word):
+class UndoReport(WireModel):
     """What a client answers to `tool.undo_request`."""
 
     request_id: Identifier
@@ -100,7 +100,7 @@ class UndoReport(Word):
     """Why not."""
 
 
-class UndoAnswer(Word):
+class UndoAnswer(WireModel):
     """How an undo ended, or that it goes on."""
 
     tool_id: str

@@ -5,31 +5,31 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from .states import AgentMode, RunState
-from .wire import Identifier, Timestamp, Word
+from .wire import Identifier, Timestamp, WireModel
 
 MAX_MESSAGE_CHARACTERS = 100_000
 CHAT_AGENT = "chat"
 """The built-in agent: who works on a message that names none."""
 
 
-class ProjectBody(Word):
+class ProjectBody(WireModel):
     name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
     if_none: bool = False
     """Only where the user has no project yet; else the answer is their oldest. Two who ask at once get the same one."""
 
 
-class Project(Word):
+class Project(WireModel):
     project_id: str
     name: str
     created_at: Timestamp
 
 
-class ProjectList(Word):
+class ProjectList(WireModel):
     projects: list[Project]
     total_count: int
 
 
-class MessageBody(Word):
+class MessageBody(WireModel):
     content: str = Field(min_length=1, max_length=MAX_MESSAGE_CHARACTERS)
     session_id: Identifier | None = None
     """Leave it out to open a new session."""
@@ -42,13 +42,13 @@ class MessageBody(Word):
     and neither kept nor worked on twice; another message under the same key is a conflict."""
 
 
-class MessageAccepted(Word):
+class MessageAccepted(WireModel):
     message_id: str
     session_id: str
     run_id: str
 
 
-class Message(Word):
+class Message(WireModel):
     message_id: str
     session_id: str
     run_id: str | None
@@ -57,7 +57,7 @@ class Message(Word):
     created_at: Timestamp
 
 
-class MessageList(Word):
+class MessageList(WireModel):
     messages: list[Message]
     total_count: int
     """How many are here."""
@@ -65,19 +65,19 @@ class MessageList(Word):
     """Whether there are older ones; `before` with the first message's id gets them."""
 
 
-class Session(Word):
+class Session(WireModel):
     session_id: str
     project_id: str
     title: str
     created_at: Timestamp
 
 
-class SessionList(Word):
+class SessionList(WireModel):
     sessions: list[Session]
     total_count: int
 
 
-class Run(Word):
+class Run(WireModel):
     run_id: str
     project_id: str
     session_id: str
@@ -89,14 +89,14 @@ class Run(Word):
     updated_at: Timestamp
 
 
-class RunList(Word):
+class RunList(WireModel):
     runs: list[Run]
     """Newest first."""
     total_count: int
     """How many are here."""
 
 
-class AgentInfo(Word):
+class AgentInfo(WireModel):
     """One of the agents that work on messages."""
 
     name: str
@@ -109,11 +109,11 @@ class AgentInfo(Word):
     tools: list[str]
 
 
-class AgentList(Word):
+class AgentList(WireModel):
     agents: list[AgentInfo]
     total_count: int
 
 
-class Cancelled(Word):
+class Cancelled(WireModel):
     success: bool
     message: str

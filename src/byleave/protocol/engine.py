@@ -12,7 +12,7 @@ from .changes import ChangeKind, UndoPlan
 from .executions import ClientResult
 from .sign_in import ExchangedToken
 from .states import ExecutionStatus
-from .wire import Identifier, JsonObject, Timestamp, Word
+from .wire import Identifier, JsonObject, Timestamp, WireModel
 
 ENGINE_PROTOCOL = 1
 """Counts up with every change that an older editor would not understand."""
@@ -23,21 +23,21 @@ ServerPath = Annotated[str, StringConstraints(max_length=10_000, pattern=r"^/my/
 FeedNumber = Annotated[int, Field(ge=0, le=2**53)]
 
 
-class Nothing(Word):
+class Nothing(WireModel):
     """No parameters, or no answer but that it is done."""
 
 
 # Starting
 
 
-class Initialize(Word):
+class Initialize(WireModel):
     """The first request: who starts the engine, and which protocol it speaks."""
 
     protocol: int
     editor: Annotated[str, StringConstraints(max_length=200)] = ""
 
 
-class Initialized(Word):
+class Initialized(WireModel):
     """The engine that answers."""
 
     protocol: int
@@ -49,21 +49,21 @@ class Initialized(Word):
 # The server
 
 
-class ExchangeLink(Word):
+class ExchangeLink(WireModel):
     """Exchange the code of a one-time link for a token."""
 
     server_url: ServerUrl
     code: Annotated[str, StringConstraints(pattern=r"^[\w-]{1,200}$")]
 
 
-class UseServer(Word):
+class UseServer(WireModel):
     """The server, and the token for it, that requests and connections use from now on."""
 
     server_url: ServerUrl
     token: Annotated[str, StringConstraints(min_length=1, max_length=64 * 1024)]
 
 
-class ServerRequest(Word):
+class ServerRequest(WireModel):
     """One request to the server with the token."""
 
     method: Literal["GET", "POST"]
@@ -71,7 +71,7 @@ class ServerRequest(Word):
     body: JsonObject | None = None
 
 
-class ServerAnswer(Word):
+class ServerAnswer(WireModel):
     """What the server answered. Status 421: what answers did not prove that it is the server, so it got no token."""
 
     status: int
@@ -80,7 +80,7 @@ class ServerAnswer(Word):
     """The server's clock in milliseconds since 1970."""
 
 
-class OpenFeed(Word):
+class OpenFeed(WireModel):
     """Open one stream of events; its frames follow as notifications under the number the editor chose."""
 
     feed: FeedNumber
@@ -88,13 +88,13 @@ class OpenFeed(Word):
     last_event_id: Annotated[str, StringConstraints(pattern=r"^\d{1,20}$")] | None = None
 
 
-class FeedRef(Word):
+class FeedRef(WireModel):
     """One stream by its number."""
 
     feed: FeedNumber
 
 
-class FeedFrame(Word):
+class FeedFrame(WireModel):
     """One event of a stream."""
 
     feed: FeedNumber
@@ -103,7 +103,7 @@ class FeedFrame(Word):
     data: str
 
 
-class FeedClosed(Word):
+class FeedClosed(WireModel):
     """A stream ended. `status` when the server refused it, 0 when it could not be reached or broke off."""
 
     feed: FeedNumber
@@ -113,7 +113,7 @@ class FeedClosed(Word):
 # The workspace
 
 
-class WorkspaceSettings(Word):
+class WorkspaceSettings(WireModel):
     """What a person set in the editor; what is left out is as in the terminal."""
 
     command_timeout_seconds: int | None = None
@@ -132,7 +132,7 @@ class WorkspaceSettings(Word):
     search_allow_private: bool | None = None
 
 
-class ConnectWorkspace(Word):
+class ConnectWorkspace(WireModel):
     """Execute a project's calls in a directory, with the server and token of `server/use`."""
 
     project_id: Identifier
@@ -141,7 +141,7 @@ class ConnectWorkspace(Word):
     settings: WorkspaceSettings = WorkspaceSettings()
 
 
-class WorkspaceConnected(Word):
+class WorkspaceConnected(WireModel):
     """The client that executes now."""
 
     client_id: str
@@ -151,7 +151,7 @@ class WorkspaceConnected(Word):
     """The owner's rules that hold here, in a sentence."""
 
 
-class ConnectionChanged(Word):
+class ConnectionChanged(WireModel):
     """How the client that executes stands with the server."""
 
     state: Literal["connected", "lost", "ended"]
@@ -162,7 +162,7 @@ class ConnectionChanged(Word):
     """It ended because the token is no longer taken."""
 
 
-class IsolationFound(Word):
+class IsolationFound(WireModel):
     """What holds the commands that run here."""
 
     isolated: bool
@@ -173,7 +173,7 @@ class IsolationFound(Word):
 # Executions
 
 
-class ExecutionStarted(Word):
+class ExecutionStarted(WireModel):
     """A call began to run."""
 
     tool_id: str
@@ -184,7 +184,7 @@ class ExecutionStarted(Word):
     timestamp: Timestamp
 
 
-class ExecutionOutput(Word):
+class ExecutionOutput(WireModel):
     """A piece of what a command prints, with secrets masked."""
 
     tool_id: str
@@ -192,33 +192,33 @@ class ExecutionOutput(Word):
     text: str
 
 
-class ExecutionAcknowledged(Word):
+class ExecutionAcknowledged(WireModel):
     """The server has the result."""
 
     tool_id: str
     status: ExecutionStatus
 
 
-class RunTool(Word):
+class RunTool(WireModel):
     """Run one tool here and now, as `byleave tool` does: no question, but the gate, the bounds and the sandbox hold."""
 
     tool_name: Annotated[str, StringConstraints(max_length=100)]
     tool_params: JsonObject
 
 
-class RanTool(Word):
+class RanTool(WireModel):
     """Its result: always `success`, and `error` on failure."""
 
     result: JsonObject
 
 
-class ResolvePath(Word):
+class ResolvePath(WireModel):
     """A path of the workspace, as somebody wrote it."""
 
     path: Annotated[str, StringConstraints(max_length=4096)]
 
 
-class ResolvedPath(Word):
+class ResolvedPath(WireModel):
     """Its real place, if it is one that a tool may read."""
 
     valid: bool
@@ -229,13 +229,13 @@ class ResolvedPath(Word):
 # Undo
 
 
-class CallRef(Word):
+class CallRef(WireModel):
     """One call, or one undo, by its id."""
 
     tool_id: Identifier
 
 
-class ChangedFile(Word):
+class ChangedFile(WireModel):
     """A file that a call changed and nobody took back."""
 
     tool_id: str
@@ -246,7 +246,7 @@ class ChangedFile(Word):
     """Its undo began and did not end."""
 
 
-class UndoneCall(Word):
+class UndoneCall(WireModel):
     """A call that was undone and can be brought back."""
 
     undo_id: str
@@ -254,28 +254,28 @@ class UndoneCall(Word):
     at: Timestamp
 
 
-class UndoList(Word):
+class UndoList(WireModel):
     """What agents changed in the workspace, newest first."""
 
     changes: list[ChangedFile]
     undone: list[UndoneCall]
 
 
-class FileBefore(Word):
+class FileBefore(WireModel):
     """A file as a call found it."""
 
     tool_id: Identifier
     path: Annotated[str, StringConstraints(max_length=4096)]
 
 
-class TextBefore(Word):
+class TextBefore(WireModel):
     """What it held: `text` is null where there was no file, or where `shown` is false and it cannot be shown."""
 
     text: str | None
     shown: bool
 
 
-class CarryOut(Word):
+class CarryOut(WireModel):
     """Undo a call as the preview showed it."""
 
     tool_id: Identifier
@@ -283,7 +283,7 @@ class CarryOut(Word):
     partial: bool = False
 
 
-class Undone(Word):
+class Undone(WireModel):
     """How an undo ended."""
 
     message: str
@@ -291,7 +291,7 @@ class Undone(Word):
     """Under this id it can be brought back; null where nothing changed."""
 
 
-class UndoneElsewhere(Word):
+class UndoneElsewhere(WireModel):
     """A call was undone here because somebody asked for it on the page or in the chat."""
 
     tool_id: str
@@ -302,7 +302,7 @@ class UndoneElsewhere(Word):
 # What a person who looks for a fault wants to know
 
 
-class Diagnosis(Word):
+class Diagnosis(WireModel):
     """The engine as it stands: facts for a log or a report, without secrets."""
 
     version: str
@@ -320,7 +320,7 @@ class Diagnosis(Word):
     history: list[ClientResult]
 
 
-REQUESTS: dict[str, tuple[type[Word], type[Word]]] = {
+REQUESTS: dict[str, tuple[type[WireModel], type[WireModel]]] = {
     "initialize": (Initialize, Initialized),
     "shutdown": (Nothing, Nothing),
     "server/exchange": (ExchangeLink, ExchangedToken),
@@ -343,7 +343,7 @@ REQUESTS: dict[str, tuple[type[Word], type[Word]]] = {
 }
 """Requests of the editor, with what they take and answer."""
 
-NOTIFICATIONS: dict[str, type[Word]] = {
+NOTIFICATIONS: dict[str, type[WireModel]] = {
     "server/feedOpened": FeedRef,
     "server/feedFrame": FeedFrame,
     "server/feedClosed": FeedClosed,

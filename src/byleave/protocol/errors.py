@@ -26,7 +26,7 @@ Every message stands alone as a sentence; `hint` says what to do next.
 import errno
 
 from .states import ErrorType
-from .wire import JsonObject, Word
+from .wire import JsonObject, WireModel
 
 
 class ByleaveError(Exception):
@@ -136,7 +136,7 @@ def refusal_of_system(error: OSError) -> ConfigurationError:
     )
 
 
-class Problem(Word):
+class Problem(WireModel):
     """An error on the wire: RFC 9457 problem+json."""
 
     type: str = "about:blank"

@@ -26,10 +26,10 @@ from .states import (
 )
 from .traces import Traceparent
 from .verdicts import Finding
-from .wire import JsonObject, Timestamp, Word
+from .wire import JsonObject, Timestamp, WireModel
 
 
-class Event(Word):
+class Event(WireModel):
     timestamp: Timestamp
 
 

@@ -6,12 +6,12 @@ from pydantic import Field, StringConstraints
 
 from .approvals import Decision
 from .states import AgentMode, ClientResultStatus, ErrorType, ExecutionStatus, ResponseStatus, RiskLevel
-from .wire import Identifier, JsonObject, Timestamp, Word
+from .wire import Identifier, JsonObject, Timestamp, WireModel
 
 MAX_ERROR_CHARACTERS = 1000
 
 
-class ToolResponse(Word):
+class ToolResponse(WireModel):
     """What `execute_tool` returns and `POST /my/tools/execute` answers."""
 
     tool_id: str
@@ -25,7 +25,7 @@ class ToolResponse(Word):
     """What the agent could do instead of what was refused."""
 
 
-class ExecuteRequest(Word):
+class ExecuteRequest(WireModel):
     """A call from an agent that runs elsewhere (R7)."""
 
     project_id: Identifier | None = None
@@ -43,7 +43,7 @@ class ExecuteRequest(Word):
     that holds in the whole project, whichever of the agent's tokens it comes with."""
 
 
-class Execution(Word):
+class Execution(WireModel):
     """The record of one call (D). Parameters and result have their secrets masked."""
 
     tool_id: str
@@ -79,14 +79,14 @@ class Execution(Word):
     completed_at: Timestamp | None
 
 
-class ExecutionPage(Word):
+class ExecutionPage(WireModel):
     executions: list[Execution]
     total_count: int
     next_cursor: str | None = None
     """Pass as `cursor` to go on; null at the end."""
 
 
-class CompletedReport(Word):
+class CompletedReport(WireModel):
     """A client's result."""
 
     status: Literal["completed"]
@@ -95,7 +95,7 @@ class CompletedReport(Word):
     timestamp: Timestamp | None = None
 
 
-class FailedReport(Word):
+class FailedReport(WireModel):
     """A client's failure."""
 
     status: Literal["failed"]
@@ -110,7 +110,7 @@ class FailedReport(Word):
 ResultReport = Annotated[CompletedReport | FailedReport, Field(discriminator="status")]
 
 
-class ResultAck(Word):
+class ResultAck(WireModel):
     """The server's answer to a report."""
 
     success: bool
@@ -119,20 +119,20 @@ class ResultAck(Word):
     message: str
 
 
-class QueueReport(Word):
+class QueueReport(WireModel):
     """Calls that a client was signalled and has not begun: others come first."""
 
     tool_ids: list[Identifier] = Field(max_length=1000)
 
 
-class Begun(Word):
+class Begun(WireModel):
     """When a call that had waited in a client's queue was begun, and when the server gives up on its result."""
 
     started_at: Timestamp
     deadline: Timestamp
 
 
-class OutputChunk(Word):
+class OutputChunk(WireModel):
     """Output of a command while it runs."""
 
     stream: Literal["stdout", "stderr"]
@@ -141,7 +141,7 @@ class OutputChunk(Word):
     """Counts up from 0 for each execution; a repeated number is dropped."""
 
 
-class ClientResult(Word):
+class ClientResult(WireModel):
     """How an execution ended on the user's machine (C7), kept in the client's history."""
 
     tool_id: str

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, StringConstraints
 
 from .states import ApprovalScope, ExecutionStatus, RiskLevel
-from .wire import Digest, Timestamp, Word
+from .wire import Digest, Timestamp, WireModel
 
 Token = Annotated[str, StringConstraints(min_length=1, max_length=400)]
 
@@ -26,7 +26,7 @@ EVERYTHING_WARNING = (
 """Shown before everything in a session is allowed."""
 
 
-class GrantRule(Word):
+class GrantRule(WireModel):
     """Which calls a grant covers. Fields that are left empty do not narrow it; the tool always does."""
 
     # It travels both ways: without this, its schema would have two names.
@@ -43,7 +43,7 @@ class GrantRule(Word):
     """With a command that runs files: it covers the call only while these have this content (SHA-256)."""
 
 
-class Suggestion(Word):
+class Suggestion(WireModel):
     """A rule a person may save with an answer, in words."""
 
     rule: GrantRule
@@ -60,7 +60,7 @@ class GrantStatus(StrEnum):
     USED_UP = "used_up"
 
 
-class Grant(Word):
+class Grant(WireModel):
     """A saved answer."""
 
     id: str
@@ -83,12 +83,12 @@ class Grant(Word):
     revoked_by: str | None
 
 
-class GrantList(Word):
+class GrantList(WireModel):
     grants: list[Grant]
     total_count: int
 
 
-class GrantTerms(Word):
+class GrantTerms(WireModel):
     """What a person asks for with an answer that reaches further than one call."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)
@@ -101,13 +101,13 @@ class GrantTerms(Word):
     """With scope `session`: that the warning was shown and accepted."""
 
 
-class GrantPreviewBody(Word):
+class GrantPreviewBody(WireModel):
     """What would this rule have covered?"""
 
     rule: GrantRule
 
 
-class PastCall(Word):
+class PastCall(WireModel):
     """A call of the record, as a preview names it."""
 
     tool_id: str
@@ -117,7 +117,7 @@ class PastCall(Word):
     created_at: Timestamp
 
 
-class GrantPreview(Word):
+class GrantPreview(WireModel):
     """A rule, held against the calls that were made."""
 
     rule: GrantRule

@@ -10,7 +10,7 @@ from typing import Annotated, Self
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from .changes import MAX_SHOWN_TEXT
-from .wire import Digest, Timestamp, Word
+from .wire import Digest, Timestamp, WireModel
 
 MAX_SEEN_TEXT = 16 * 1024
 MAX_SEEN_FILES = 16
@@ -26,7 +26,7 @@ class SeenRole(StrEnum):
     REPLACES = "replaces"
 
 
-class SeenFile(Word):
+class SeenFile(WireModel):
     """One file that a call would use, as it is now."""
 
     # It travels both ways: without this, its schema would have two names.
@@ -52,7 +52,7 @@ class SeenFile(Word):
         return self
 
 
-class Inspection(Word):
+class Inspection(WireModel):
     """What a client says of the files a call would run or replace."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)

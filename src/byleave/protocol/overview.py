@@ -10,10 +10,10 @@ from pydantic import Field, StringConstraints
 
 from .states import AgentMode, Layer, Scope
 from .verdicts import Finding, VerdictLevel
-from .wire import Identifier, JsonObject, Timestamp, Word
+from .wire import Identifier, JsonObject, Timestamp, WireModel
 
 
-class Me(Word):
+class Me(WireModel):
     """Who is asking, and what the server is."""
 
     user_id: str
@@ -24,7 +24,7 @@ class Me(Word):
     """Whether an agent works on messages here."""
 
 
-class SignInLink(Word):
+class SignInLink(WireModel):
     """A link that signs a browser in, once."""
 
     path: str
@@ -32,7 +32,7 @@ class SignInLink(Word):
     expires_in_seconds: int
 
 
-class Machine(Word):
+class Machine(WireModel):
     """A client that is connected now."""
 
     client_id: str
@@ -45,12 +45,12 @@ class Machine(Word):
     """The editor it runs in; null for one without, or when it did not say."""
 
 
-class MachineList(Word):
+class MachineList(WireModel):
     machines: list[Machine]
     total_count: int
 
 
-class RuleLayer(Word):
+class RuleLayer(WireModel):
     """One file of rules that judges a project's calls."""
 
     layer: Layer
@@ -61,12 +61,12 @@ class RuleLayer(Word):
     """The machine that declared it; null for the server's own."""
 
 
-class RuleLayers(Word):
+class RuleLayers(WireModel):
     layers: list[RuleLayer]
     widest_mode: AgentMode
 
 
-class CheckBody(Word):
+class CheckBody(WireModel):
     """What would happen if an agent made this call?"""
 
     tool_name: str = Field(max_length=100)
@@ -82,7 +82,7 @@ class CheckDecision(StrEnum):
     REFUSED = "refused"
 
 
-class CheckAnswer(Word):
+class CheckAnswer(WireModel):
     """What the gate says of a call, and why. Nothing ran, and nothing was recorded."""
 
     verdict: VerdictLevel
@@ -106,7 +106,7 @@ class CheckAnswer(Word):
     """How long there would be to answer; null when it does not ask."""
 
 
-class AuditEntry(Word):
+class AuditEntry(WireModel):
     """One link of a project's audit chain."""
 
     seq: int
@@ -120,7 +120,7 @@ class AuditEntry(Word):
     hash: str
 
 
-class AuditPage(Word):
+class AuditPage(WireModel):
     """Newest first."""
 
     entries: list[AuditEntry]
@@ -129,7 +129,7 @@ class AuditPage(Word):
     """Pass as `before` to go on; null at the end."""
 
 
-class AuditCheck(Word):
+class AuditCheck(WireModel):
     """What recomputing a project's chain found."""
 
     project_id: str

@@ -9,12 +9,12 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from .states import Layer
-from .wire import Identifier, Word
+from .wire import Identifier, WireModel
 
 MAX_POLICY_CHARACTERS = 64 * 1024
 
 
-class PolicyText(Word):
+class PolicyText(WireModel):
     """One layer as it was written."""
 
     layer: Layer
@@ -25,7 +25,7 @@ class PolicyText(Word):
     """A project's file may loosen only after the owner trusts it; what tightens counts anyway."""
 
 
-class PolicyDeclaration(Word):
+class PolicyDeclaration(WireModel):
     """What a client says of its machine's rules."""
 
     client_id: Identifier

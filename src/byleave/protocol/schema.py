@@ -31,12 +31,12 @@ from . import (
     inspections,
     overview,
     policies,
+    sign_in,
     states,
     tools,
     verdicts,
 )
-from . import sign_in as entering
-from .wire import JsonObject, Word
+from .wire import JsonObject, WireModel
 
 MODULES: tuple[ModuleType, ...] = (
     states,
@@ -50,7 +50,7 @@ MODULES: tuple[ModuleType, ...] = (
     executions,
     chat,
     overview,
-    entering,
+    sign_in,
     engine,
     events,
     errors,
@@ -61,7 +61,7 @@ UNIONS: dict[str, tuple[Any, JsonSchemaMode]] = {
     "ResultReport": (executions.ResultReport, "validation"),
 }
 
-RECEIVED: frozenset[type[Word]] = frozenset(
+RECEIVED: frozenset[type[WireModel]] = frozenset(
     {
         approvals.ApproveBody,
         approvals.ConfirmBody,
@@ -74,8 +74,8 @@ RECEIVED: frozenset[type[Word]] = frozenset(
         chat.ProjectBody,
         *(asked for asked, _ in engine.REQUESTS.values()),
         engine.WorkspaceSettings,
-        entering.ExchangeBody,
-        entering.ProofBody,
+        sign_in.ExchangeBody,
+        sign_in.ProofBody,
         executions.CompletedReport,
         executions.ExecuteRequest,
         executions.FailedReport,
@@ -94,15 +94,15 @@ RECEIVED: frozenset[type[Word]] = frozenset(
 )
 """What a client or an agent sends; everything else is what it gets."""
 
-NOT_ON_THE_WIRE: frozenset[type[Word]] = frozenset({Word, events.Event, tools.ToolParams, tools.ToolSpec})
+NOT_ON_THE_WIRE: frozenset[type[WireModel]] = frozenset({WireModel, events.Event, tools.ToolParams, tools.ToolSpec})
 
 
-def wire_words() -> dict[str, type[Word]]:
+def wire_words() -> dict[str, type[WireModel]]:
     """Every model that travels, by name."""
-    words: dict[str, type[Word]] = {}
+    words: dict[str, type[WireModel]] = {}
     for module in MODULES:
         for value in vars(module).values():
-            if isinstance(value, type) and issubclass(value, Word) and value not in NOT_ON_THE_WIRE:
+            if isinstance(value, type) and issubclass(value, WireModel) and value not in NOT_ON_THE_WIRE:
                 words[value.__name__] = value
     return dict(sorted(words.items()))
 
@@ -118,7 +118,7 @@ def wire_enums() -> dict[str, type[StrEnum]]:
     return dict(sorted(enums.items()))
 
 
-def mode_of(word: type[Word]) -> Literal["validation", "serialization"]:
+def mode_of(word: type[WireModel]) -> Literal["validation", "serialization"]:
     return "validation" if word in RECEIVED else "serialization"
 
 

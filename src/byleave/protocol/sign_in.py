@@ -9,19 +9,19 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from .states import Scope
-from .wire import Word
+from .wire import WireModel
 
 PROOF_PREFIX = b"byleave server proof 1\n"
 """What every proof begins with: no other use of a signature as a key has it."""
 
 
-class ExchangeBody(Word):
+class ExchangeBody(WireModel):
     """The code of a one-time link, to be exchanged for a token."""
 
     code: str = Field(min_length=1, max_length=200)
 
 
-class ExchangedToken(Word):
+class ExchangedToken(WireModel):
     """A program's own token."""
 
     token: str
@@ -30,7 +30,7 @@ class ExchangedToken(Word):
     expires_in_seconds: int
 
 
-class ProofBody(Word):
+class ProofBody(WireModel):
     """Are you the server that signed this token? The token's signature stays with the one who asks."""
 
     claims: Annotated[str, StringConstraints(max_length=16384, pattern=r"^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$")]
@@ -39,7 +39,7 @@ class ProofBody(Word):
     """Random, and new each time."""
 
 
-class ServerProof(Word):
+class ServerProof(WireModel):
     """What only the one who can sign that token can say."""
 
     host: str

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from .states import RiskLevel
-from .wire import Timestamp, Word
+from .wire import Timestamp, WireModel
 
 MAX_FILE_BYTES = 100 * 1024 * 1024
 MAX_OUTPUT_BYTES = 1024 * 1024
@@ -35,7 +35,7 @@ WorkspacePath = Annotated[
 ]
 
 
-class ToolParams(Word):
+class ToolParams(WireModel):
     """Parameters of a tool."""
 
     model_config = ConfigDict(strict=True)
@@ -98,7 +98,7 @@ class SearchWebParams(ToolParams):
     max_results: int = Field(default=WEB_RESULTS, ge=1, le=20, description="How many results to return.")
 
 
-class ToolResult(Word):
+class ToolResult(WireModel):
     """What every result carries."""
 
     success: bool = True
@@ -124,7 +124,7 @@ class WriteFileResult(ToolResult):
     """What a person should know, such as that it cannot be undone."""
 
 
-class FileChange(Word):
+class FileChange(WireModel):
     """One file that a command left different."""
 
     path: str
@@ -152,7 +152,7 @@ class ExecuteCommandResult(ToolResult):
     """What a person should know: a file it changed runs later, or what it changed could not be seen."""
 
 
-class DirectoryEntry(Word):
+class DirectoryEntry(WireModel):
     name: str
     path: str
     type: Literal["file", "directory"]
@@ -171,7 +171,7 @@ class ListDirectoryResult(ToolResult):
     """There may be more than `total_count`: counting them all would take too long, or they lie too deep."""
 
 
-class SearchMatch(Word):
+class SearchMatch(WireModel):
     path: str
     line_number: int
     line: str
@@ -185,7 +185,7 @@ class SearchFilesResult(ToolResult):
     """Whether there are more: the search ends with the last that is asked for."""
 
 
-class WebHit(Word):
+class WebHit(WireModel):
     title: str
     url: str
     snippet: str
@@ -195,7 +195,7 @@ class SearchWebResult(ToolResult):
     results: list[WebHit]
 
 
-class ToolSpec(Word):
+class ToolSpec(WireModel):
     """One line of the catalogue, as the code sees it."""
 
     name: str
@@ -308,7 +308,7 @@ TOOLS: dict[str, ToolSpec] = {
 SCRIPT_NAMES: dict[str, str] = {spec.script_name: spec.name for spec in TOOLS.values()}
 
 
-class ToolInfo(Word):
+class ToolInfo(WireModel):
     """A tool as the catalogue shows it."""
 
     name: str
@@ -320,7 +320,7 @@ class ToolInfo(Word):
     timeout_seconds: int
 
 
-class ToolCatalogue(Word):
+class ToolCatalogue(WireModel):
     tools: list[ToolInfo]
     total_count: int
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from .states import ErrorType, RiskLevel
-from .wire import JsonObject, Word
+from .wire import JsonObject, WireModel
 
 
 class VerdictLevel(StrEnum):
@@ -26,7 +26,7 @@ class VerdictLevel(StrEnum):
 _RANKS = {VerdictLevel.LOW: 0, VerdictLevel.MEDIUM: 1, VerdictLevel.HIGH: 2, VerdictLevel.REFUSE: 3}
 
 
-class Finding(Word):
+class Finding(WireModel):
     """One reason for a level, in words a person understands."""
 
     level: VerdictLevel
@@ -40,7 +40,7 @@ class Finding(Word):
     """Asked about in `full` mode too: secrets, what would run or be trusted later, the catastrophic."""
 
 
-class Verdict(Word):
+class Verdict(WireModel):
     """The gate's answer for one call."""
 
     level: VerdictLevel

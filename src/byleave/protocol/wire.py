@@ -30,7 +30,7 @@ Digest = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64}|missing)$")]
 JsonObject = dict[str, Any]
 
 
-class Word(BaseModel):
+class WireModel(BaseModel):
     """A value on the wire."""
 
     model_config = ConfigDict(

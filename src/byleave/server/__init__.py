@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from .auth.tokens import Principal, issue_token, server_secret
     from .feed import StreamManager
     from .openapi import openapi_document
-    from .services import Parts, open_parts
+    from .services import Services, open_services
     from .serving import Listening, run_server, serve
 
 __all__ = [
     "Listening",
-    "Parts",
     "Principal",
+    "Services",
     "SignIn",
     "StreamManager",
     "create_app",
     "issue_token",
-    "open_parts",
+    "open_services",
     "openapi_document",
     "run_server",
     "serve",
@@ -34,13 +34,13 @@ __all__ = [
 
 _HOMES = {
     "Listening": "serving",
-    "Parts": "services",
+    "Services": "services",
     "Principal": "auth.tokens",
     "SignIn": "auth.links",
     "StreamManager": "feed",
     "create_app": "app",
     "issue_token": "auth.tokens",
-    "open_parts": "services",
+    "open_services": "services",
     "openapi_document": "openapi",
     "run_server": "serving",
     "serve": "serving",

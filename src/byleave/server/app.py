@@ -21,7 +21,7 @@ from byleave.store import STORAGE_ERRORS
 from .openapi import openapi_text
 from .problems import handle
 from .routing import PlainRoute, Route
-from .services import Parts, open_parts
+from .services import Services, open_services
 
 
 class GuardedApp(FastAPI):
@@ -40,7 +40,7 @@ class GuardedApp(FastAPI):
             await self.guard(scope, receive, send)
 
 
-def create_app(settings: ServerSettings, *, parts: Parts | None = None) -> FastAPI:
+def create_app(settings: ServerSettings, *, parts: Services | None = None) -> FastAPI:
     """The application, ready for any ASGI server."""
 
     @asynccontextmanager
@@ -48,7 +48,7 @@ def create_app(settings: ServerSettings, *, parts: Parts | None = None) -> FastA
         if parts is not None:
             yield
             return
-        app.state.parts = opened = await open_parts(settings)
+        app.state.parts = opened = await open_services(settings)
         try:
             yield
         finally:

@@ -28,7 +28,7 @@ from byleave.store import SessionRow
 
 from .feed import Reader
 from .problems import TooMany, Unavailable
-from .services import Parts
+from .services import Services
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -42,7 +42,7 @@ MOST_USERS = 1000
 class McpSessions:
     """All MCP sessions of this server."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Services) -> None:
         self._parts = parts
         self._server = byleave_server_for(self._caller)
         self._users: dict[str, _Keeper] = {}
@@ -112,7 +112,7 @@ class _Keeper:
 class _McpResponse(Response):
     """Lets the library answer; ends when the server does."""
 
-    def __init__(self, parts: Parts, keeper: _Keeper, project_id: str) -> None:
+    def __init__(self, parts: Services, keeper: _Keeper, project_id: str) -> None:
         self._parts = parts
         self._keeper = keeper
         self._project_id = project_id
@@ -155,7 +155,7 @@ class _Sent:
 class _WatchedCaller(LocalCaller):
     """A caller that can also tell what happens to a call, from the feed as its user may see it."""
 
-    def __init__(self, parts: Parts, session: SessionRow, caller: Caller) -> None:
+    def __init__(self, parts: Services, session: SessionRow, caller: Caller) -> None:
         super().__init__(parts.executor, parts.store, parts.presence, session, caller)
         self._parts = parts
         self._of = session

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from byleave.protocol.states import Scope
 from byleave.server.auth.tokens import Principal
 
-from .services import Parts
+from .services import Services
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -83,7 +83,7 @@ class JsonAnswer(Response):
         super().__init__(word.model_dump_json().encode(), status_code)
 
 
-def parts_of(request: Request) -> Parts:
+def parts_of(request: Request) -> Services:
     """The server this request came to."""
     return request.app.state.parts
 

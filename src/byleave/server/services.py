@@ -63,7 +63,7 @@ class OnDemand(Protocol):
 
 
 @dataclass(frozen=True)
-class Parts:
+class Services:
     """An open server."""
 
     settings: ServerSettings
@@ -91,7 +91,7 @@ class Parts:
     observer: Observer | None = None
     """Only while telemetry is on."""
     on_demand: dict[str, OnDemand] = field(default_factory=dict[str, OnDemand])
-    """Parts that were opened when they were first asked for, by name."""
+    """Services that were opened when they were first asked for, by name."""
 
     def begin_closing(self) -> None:
         """End what would never end by itself: streams, and requests that wait."""
@@ -132,7 +132,7 @@ class Parts:
         await self.store.close()
 
 
-async def open_parts(settings: ServerSettings) -> Parts:
+async def open_services(settings: ServerSettings) -> Services:
     """Open everything the settings name; what is wrong with them is a ConfigurationError."""
     verifier, cookies = TokenVerifier.of(settings), session_verifier(settings)
     own_rules = _own_rules(settings)
@@ -159,7 +159,7 @@ async def open_parts(settings: ServerSettings) -> Parts:
         undo.pop_all()
     streams = StreamManager(store, bus, presence, executor, settings)
     log.info("server opened", agent=worker is not None)
-    return Parts(
+    return Services(
         settings=settings,
         store=store,
         bus=bus,

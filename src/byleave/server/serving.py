@@ -26,7 +26,7 @@ from byleave.settings import ServerSettings
 
 from .app import create_app
 from .problems import PROBLEM_TYPE
-from .services import Parts, open_parts
+from .services import Services, open_services
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -50,7 +50,7 @@ class Listening:
     host: str
     port: int
     url: str
-    parts: Parts
+    parts: Services
     stop: Callable[[], None]
     """Ask it to end; `serve` returns when it has."""
 
@@ -166,7 +166,7 @@ class BoundedProtocol(HttpToolsProtocol):
 class ByleaveServer(uvicorn.Server):
     """uvicorn that closes the streams before it waits for requests to end, and leaves signals alone."""
 
-    def __init__(self, config: uvicorn.Config, parts: Parts, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, parts: Services, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._parts = parts
         self._ready = ready
@@ -196,7 +196,7 @@ async def serve(
     DESCRIPTORS.raise_limit()
     listener = _listen(host, port)
     try:
-        parts = await open_parts(settings)
+        parts = await open_services(settings)
     except BaseException:
         listener.close()
         raise
@@ -208,7 +208,7 @@ async def serve(
 
 async def _serve(
     settings: ServerSettings,
-    parts: Parts,
+    parts: Services,
     listener: socket.socket,
     ready: Callable[[Listening], None],
 ) -> None:

@@ -15,7 +15,7 @@ from byleave.protocol.wire import now
 from byleave.store import Store
 
 from .problems import TooMany
-from .services import Parts
+from .services import Services
 
 AT_ONCE = 2
 """Chains that are verified at the same time; those of further users wait for their turn."""
@@ -38,7 +38,7 @@ class Verifications:
         """Users who may not yet begin another, and until when."""
 
     @classmethod
-    def of(cls, parts: Parts) -> "Verifications":
+    def of(cls, parts: Services) -> "Verifications":
         found = parts.on_demand.get(PART)
         if not isinstance(found, Verifications):
             found = parts.on_demand[PART] = cls(parts.store)

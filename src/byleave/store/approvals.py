@@ -14,8 +14,7 @@ from byleave.protocol.errors import ConflictError
 from byleave.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel
 from byleave.protocol.wire import JsonObject, new_id
 
-from . import grants
-from . import transitions as moves
+from . import grants, transitions
 from .database import Database, Transaction
 from .ledger import Ledger
 from .questions import (
@@ -87,7 +86,7 @@ class Approvals:
                 network=False,
                 status=ApprovalStatus.PENDING,
                 created_at=now,
-                deadline=moves.later(now, new.timeout_seconds),
+                deadline=transitions.later(now, new.timeout_seconds),
                 decided_at=None,
                 decided_by=None,
                 reason=None,
@@ -234,11 +233,11 @@ class Approvals:
         approved_by: str,
         client_id: str | None,
     ) -> None:
-        approved = moves.approve(
+        approved = transitions.approve(
             transaction, ledger, execution, approved_by=approved_by, client_wait_seconds=self._client_wait_seconds
         )
         if client_id:
-            moves.dispatch(transaction, ledger, approved, client_id=client_id, grace_seconds=self._grace_seconds)
+            transitions.dispatch(transaction, ledger, approved, client_id=client_id, grace_seconds=self._grace_seconds)
 
     def _release(
         self, transaction: Transaction, ledger: Ledger, grant: grants.GrantRow, client_id: str | None
@@ -317,7 +316,7 @@ def _reject(
         decided_from=decided_from,
     )
     for execution in waiting:
-        moves.end(
+        transitions.end(
             transaction,
             ledger,
             execution,

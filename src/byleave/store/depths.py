@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from byleave.protocol.states import AgentMode, RunState
 
-from . import transitions as moves
+from . import transitions
 from .database import Database, Transaction
 
 
@@ -34,7 +34,7 @@ async def read_depths(database: Database) -> Depths:
 
     def work(transaction: Transaction) -> Depths:
         client = transaction.one(
-            f"SELECT count(*) AS waiting FROM tool_executions WHERE {moves.OPEN} AND status = 'APPROVED'"  # noqa: S608 - made of our own words alone
+            f"SELECT count(*) AS waiting FROM tool_executions WHERE {transitions.OPEN} AND status = 'APPROVED'"  # noqa: S608 - made of our own words alone
         )
         approval = transaction.one("SELECT count(*) AS waiting FROM approvals WHERE status = 'pending'")
         runs = transaction.all(

@@ -8,7 +8,7 @@ from byleave.protocol.events import ExecutionCancelSignal
 from byleave.protocol.executions import MAX_ERROR_CHARACTERS
 from byleave.protocol.states import ErrorType, ExecutionStatus
 
-from . import transitions as moves
+from . import transitions
 from .database import Transaction
 from .ledger import Ledger
 from .questions import close_if_unneeded, mark_timed_out
@@ -31,7 +31,7 @@ def call_off(
             _signal_cancel(ledger, execution, transaction.now)
             ledger.audit("cancel_requested", actor, execution_id=execution.id)
             return execution
-        ended = moves.end(
+        ended = transitions.end(
             transaction,
             ledger,
             execution,
@@ -50,7 +50,7 @@ def call_off_run(
 ) -> list[ExecutionRow]:
     """Call off everything a run has open."""
     rows = transaction.all(
-        f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE run_id = :run_id AND {moves.OPEN}",  # noqa: S608 - column names are ours
+        f"SELECT {transitions.EXECUTION_COLUMNS} FROM tool_executions WHERE run_id = :run_id AND {transitions.OPEN}",  # noqa: S608 - column names are ours
         {"run_id": run_id},
     )
     return [call_off(transaction, execution_row(row), actor, connected) for row in rows]
@@ -58,7 +58,7 @@ def call_off_run(
 
 def end_cancelled(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, actor: str) -> ExecutionRow:
     """EXECUTING → FAILED for a call whose client cannot be asked to stop it: it is never signalled again."""
-    return moves.end(
+    return transitions.end(
         transaction,
         ledger,
         execution,
@@ -95,10 +95,10 @@ def report_late(
     found = "it completed" if error is None else f"it failed: {error}"
     told = f"{execution.error} Its client reported later: {found}"[:MAX_ERROR_CHARACTERS]
     with Ledger(transaction, execution.project_id) as ledger:
-        late = moves.set_columns(
+        late = transitions.set_columns(
             transaction, ledger, execution, {"result": result, "result_hash": result_hash, "error": told}
         )
-        moves.announce_end(ledger, late, transaction.now, acknowledge=True)
+        transitions.announce_end(ledger, late, transaction.now, acknowledge=True)
         ledger.audit("reported_late", f"client:{execution.client_id}", execution_id=late.id, result_hash=result_hash)
     return late
 
@@ -132,6 +132,6 @@ def expire(transaction: Transaction, execution: ExecutionRow, connected: frozens
                     "The client went away while this was running; it may or may not have had its effect. "
                     "It was not run again."
                 )
-        return moves.end(
+        return transitions.end(
             transaction, ledger, execution, after, actor="server:deadline", error=error, error_type=error_type
         )

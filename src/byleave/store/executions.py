@@ -12,8 +12,7 @@ from byleave.protocol.events import ToolOutput
 from byleave.protocol.states import ErrorType, ExecutionStatus
 from byleave.protocol.verdicts import Verdict
 
-from . import endings, inspections
-from . import transitions as moves
+from . import endings, inspections, transitions
 from .answers import answered
 from .calls import Clearance, Look, NewExecution, Refusal, insert
 from .database import Database, Transaction
@@ -72,12 +71,12 @@ class Executions:
         """
 
         def work(transaction: Transaction) -> ExecutionRow:
-            execution = moves.load_execution(transaction, execution_id)
+            execution = transitions.load_execution(transaction, execution_id)
             if execution is None:
                 raise NotFound(f"No execution {execution_id!r}.")
             if execution.status is not ExecutionStatus.PENDING:
                 return execution
-            return inspections.went_on(
+            return inspections.resolve_inspection(
                 transaction,
                 execution,
                 question,
@@ -90,7 +89,7 @@ class Executions:
 
         return await self._database.write(work, heavy=heavy)
 
-    async def unseen(
+    async def inspection_failed(
         self,
         execution_id: str,
         problem: str,
@@ -101,11 +100,11 @@ class Executions:
         """The client could not look: PENDING → FAILED, since nobody can approve what nobody saw."""
 
         def work(transaction: Transaction) -> ExecutionRow | None:
-            execution = moves.load_execution(transaction, execution_id)
+            execution = transitions.load_execution(transaction, execution_id)
             if execution is None or execution.status is not ExecutionStatus.PENDING:
                 return execution
             with Ledger(transaction, execution.project_id) as ledger:
-                return moves.end(
+                return transitions.end(
                     transaction,
                     ledger,
                     execution,
@@ -139,7 +138,7 @@ class Executions:
 
         def work(transaction: Transaction) -> list[tuple[str, str | None]]:
             rows = transaction.all(
-                f"SELECT DISTINCT project_id, client_id FROM tool_executions WHERE {moves.OPEN} "  # noqa: S608 - made of our own words alone
+                f"SELECT DISTINCT project_id, client_id FROM tool_executions WHERE {transitions.OPEN} "  # noqa: S608 - made of our own words alone
                 "AND status = 'PENDING'"
             )
             return [(row["project_id"], row["client_id"]) for row in rows]
@@ -152,17 +151,17 @@ class Executions:
         def look(transaction: Transaction) -> list[tuple[str, int]]:
             rows = transaction.all(
                 "SELECT id, length(true_params) AS size FROM tool_executions WHERE project_id = :project_id "  # noqa: S608 - made of our own words alone
-                f"AND {moves.OPEN} AND status = 'APPROVED' ORDER BY approved_at, created_at, id",
+                f"AND {transitions.OPEN} AND status = 'APPROVED' ORDER BY approved_at, created_at, id",
                 {"project_id": project_id},
             )
             return [(row["id"], row["size"] or 0) for row in rows]
 
         def work(transaction: Transaction, execution_id: str) -> ExecutionRow | None:
-            waiting = moves.load_execution(transaction, execution_id)
+            waiting = transitions.load_execution(transaction, execution_id)
             if waiting is None or waiting.status is not ExecutionStatus.APPROVED:
                 return None
             with Ledger(transaction, project_id) as ledger:
-                return moves.dispatch(
+                return transitions.dispatch(
                     transaction, ledger, waiting, client_id=client_id, grace_seconds=self._grace_seconds
                 )
 
@@ -183,7 +182,7 @@ class Executions:
             with Ledger(transaction, project_id) as ledger:
                 running = [
                     execution
-                    for execution in moves.with_status(transaction, project_id, ExecutionStatus.EXECUTING)
+                    for execution in transitions.with_status(transaction, project_id, ExecutionStatus.EXECUTING)
                     if execution.client_id == client_id
                 ]
                 for execution in running:
@@ -191,8 +190,10 @@ class Executions:
                         endings.end_cancelled(transaction, ledger, execution, f"client:{client_id}")
                     else:
                         if execution.queued:  # its queue is gone with what the client knew
-                            execution = moves.start(transaction, ledger, execution, grace_seconds=self._grace_seconds)
-                        moves.signal(ledger, execution, transaction.now)
+                            execution = transitions.start(
+                                transaction, ledger, execution, grace_seconds=self._grace_seconds
+                            )
+                        transitions.signal(ledger, execution, transaction.now)
                 return len(running)
 
         return await self._database.write(work)
@@ -205,14 +206,14 @@ class Executions:
         def work(transaction: Transaction) -> None:
             with Ledger(transaction, project_id) as ledger:
                 for execution_id in execution_ids:
-                    execution = moves.load_execution(transaction, execution_id)
+                    execution = transitions.load_execution(transaction, execution_id)
                     if (
                         execution is not None
                         and (execution.user_id, execution.project_id) == (user_id, project_id)
                         and execution.client_id == client_id
                         and execution.status is ExecutionStatus.EXECUTING
                     ):
-                        moves.queue(transaction, ledger, execution, lease_seconds=self._client_wait_seconds)
+                        transitions.queue(transaction, ledger, execution, lease_seconds=self._client_wait_seconds)
 
         await self._database.write(work)
 
@@ -228,7 +229,7 @@ class Executions:
             if not execution.queued:
                 return execution
             with Ledger(transaction, project_id) as ledger:
-                return moves.start(transaction, ledger, execution, grace_seconds=self._grace_seconds)
+                return transitions.start(transaction, ledger, execution, grace_seconds=self._grace_seconds)
 
         return await self._database.write(work)
 
@@ -264,7 +265,7 @@ class Executions:
                     f"This execution is {execution.status}; it takes no result.", state=execution.status.value
                 )
             with Ledger(transaction, project_id) as ledger:
-                return moves.end(
+                return transitions.end(
                     transaction,
                     ledger,
                     execution,
@@ -332,7 +333,7 @@ class Executions:
         `spared`: clients whose executions are left to them yet, as they may be about to report; None: all clients.
         """
         names = {f"client{number}": client_id for number, client_id in enumerate(sorted(spared or ()))}
-        due = moves.OPEN
+        due = transitions.OPEN
         if spared is None:
             due += " AND status <> 'EXECUTING'"
         elif spared:
@@ -340,7 +341,7 @@ class Executions:
 
         def work(transaction: Transaction) -> tuple[list[ExecutionRow], str | None]:
             rows = transaction.all(
-                f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE deadline <= :now AND {due} "  # noqa: S608 - column names are ours
+                f"SELECT {transitions.EXECUTION_COLUMNS} FROM tool_executions WHERE deadline <= :now AND {due} "  # noqa: S608 - column names are ours
                 "ORDER BY deadline LIMIT 200",
                 {"now": transaction.now, **names},
             )
@@ -349,7 +350,7 @@ class Executions:
                 execution = execution_row(row)
                 if self._may_wait_on(execution, transaction.now) and execution.client_id in connected:
                     with Ledger(transaction, execution.project_id) as ledger:
-                        moves.queue(transaction, ledger, execution, lease_seconds=self._client_wait_seconds)
+                        transitions.queue(transaction, ledger, execution, lease_seconds=self._client_wait_seconds)
                 else:
                     ended.append(endings.expire(transaction, execution, connected))
             upcoming = transaction.one(
@@ -367,7 +368,7 @@ class Executions:
 
         def work(transaction: Transaction) -> list[str]:
             rows = transaction.all(
-                f"SELECT id FROM tool_executions WHERE deadline <= :now AND {moves.OPEN}",  # noqa: S608 - made of our own words alone
+                f"SELECT id FROM tool_executions WHERE deadline <= :now AND {transitions.OPEN}",  # noqa: S608 - made of our own words alone
                 {"now": transaction.now},
             )
             return [row["id"] for row in rows]
@@ -376,14 +377,14 @@ class Executions:
 
     def _may_wait_on(self, execution: ExecutionRow, now: str) -> bool:
         since = execution.approved_at or execution.created_at
-        return execution.queued and moves.later(since, self._queue_wait_seconds) > now
+        return execution.queued and transitions.later(since, self._queue_wait_seconds) > now
 
     async def waiting_projects(self) -> list[str]:
         """Projects with something approved that still waits for a client."""
 
         def work(transaction: Transaction) -> list[str]:
             rows = transaction.all(
-                f"SELECT DISTINCT project_id FROM tool_executions WHERE {moves.OPEN} AND status = 'APPROVED'"  # noqa: S608 - made of our own words alone
+                f"SELECT DISTINCT project_id FROM tool_executions WHERE {transitions.OPEN} AND status = 'APPROVED'"  # noqa: S608 - made of our own words alone
             )
             return [row["project_id"] for row in rows]
 
@@ -394,7 +395,7 @@ class Executions:
 
     async def load(self, execution_id: str) -> ExecutionRow | None:
         """By id alone: for waiters that already know whose it is."""
-        return await self._database.read(lambda transaction: moves.load_execution(transaction, execution_id))
+        return await self._database.read(lambda transaction: transitions.load_execution(transaction, execution_id))
 
     async def page(self, wanted: HistoryFilter) -> tuple[list[ExecutionRow], int, str | None]:
         """A page, newest first; how many there are in all; where to go on."""
@@ -407,7 +408,7 @@ class Executions:
         step: Step,
         client_id: str | None,
     ) -> ExecutionRow:
-        known = moves.load_execution(transaction, new.id) if new.repeatable else None
+        known = transitions.load_execution(transaction, new.id) if new.repeatable else None
         if known is not None:
             if known.user_id != new.user_id:
                 raise NotFound("No such session.")
@@ -427,15 +428,15 @@ class Executions:
             match step:
                 case Refusal():
                     row = insert(transaction, ledger, new, ExecutionStatus.FAILED, refusal=step)
-                    moves.announce_end(ledger, row, transaction.now, acknowledge=False)
-                    transaction.hint(moves.execution_topic(row.id), row)
+                    transitions.announce_end(ledger, row, transaction.now, acknowledge=False)
+                    transaction.hint(transitions.execution_topic(row.id), row)
                 case Clearance():
                     row = self._insert_cleared(transaction, ledger, new, step, client_id)
                 case Question():
                     row = insert(transaction, ledger, new, ExecutionStatus.AWAITING_APPROVAL, question=step)
                     row = ask(transaction, ledger, row, step)
                 case Look():
-                    deadline = moves.later(transaction.now, self._client_wait_seconds)
+                    deadline = transitions.later(transaction.now, self._client_wait_seconds)
                     row = inspections.begin(transaction, ledger, new, client_id, deadline)
         return row
 
@@ -449,10 +450,10 @@ class Executions:
     ) -> ExecutionRow:
         # PENDING → APPROVED (→ EXECUTING) in one insert: nobody could see the states between, and this is the hot path.
         if client_id is None:
-            deadline = moves.later(transaction.now, self._client_wait_seconds)
-            transaction.hint(moves.DEADLINES_TOPIC, deadline)
+            deadline = transitions.later(transaction.now, self._client_wait_seconds)
+            transaction.hint(transitions.DEADLINES_TOPIC, deadline)
             return insert(transaction, ledger, new, ExecutionStatus.APPROVED, clearance=step, deadline=deadline)
-        deadline = moves.later(transaction.now, new.timeout_seconds + self._grace_seconds)
+        deadline = transitions.later(transaction.now, new.timeout_seconds + self._grace_seconds)
         row = insert(
             transaction,
             ledger,
@@ -462,8 +463,8 @@ class Executions:
             client_id=client_id,
             deadline=deadline,
         )
-        moves.signal(ledger, row, transaction.now)
-        transaction.hint(moves.DEADLINES_TOPIC, deadline)
+        transitions.signal(ledger, row, transaction.now)
+        transaction.hint(transitions.DEADLINES_TOPIC, deadline)
         return row
 
 
@@ -488,7 +489,7 @@ def _check_claim(transaction: Transaction, new: NewExecution) -> None:
 def _own(transaction: Transaction, execution_id: str, user_id: str, project_id: str | None) -> ExecutionRow:
     # The owner is part of the question, so that another user's row is not even read.
     row = transaction.one(
-        f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id AND user_id = :user_id",  # noqa: S608 - column names are ours
+        f"SELECT {transitions.EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id AND user_id = :user_id",  # noqa: S608 - column names are ours
         {"id": execution_id, "user_id": user_id},
     )
     if row is None or project_id not in (None, row["project_id"]):

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from byleave.protocol.states import ExecutionStatus, RiskLevel
 
-from . import transitions as moves
+from . import transitions
 from .database import Transaction
 from .records import ExecutionRow, execution_row
 
 LONGEST_RESULT = 64 * 1024
 LONGEST_PARSED = 4 * 1024**2
-PAGE_COLUMNS = moves.EXECUTION_COLUMNS.replace("true_params", "NULL AS true_params").replace(
+PAGE_COLUMNS = transitions.EXECUTION_COLUMNS.replace("true_params", "NULL AS true_params").replace(
     " result,",
     f" CASE WHEN length(result) <= {LONGEST_RESULT} THEN result WHEN result IS NULL THEN NULL "
     # What a command changed and what to know of it is short, and must not get lost with its output.

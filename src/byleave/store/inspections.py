@@ -8,7 +8,7 @@ from byleave.protocol.approvals import plain_json
 from byleave.protocol.states import ExecutionStatus
 from byleave.protocol.verdicts import Verdict
 
-from . import transitions as moves
+from . import transitions
 from .answers import answered
 from .calls import Clearance, NewExecution, Refusal, insert
 from .database import Transaction
@@ -21,10 +21,10 @@ def begin(
     transaction: Transaction, ledger: Ledger, new: NewExecution, client_id: str | None, deadline: str
 ) -> ExecutionRow:
     """PENDING until the client that will execute has looked."""
-    transaction.hint(moves.DEADLINES_TOPIC, deadline)
+    transaction.hint(transitions.DEADLINES_TOPIC, deadline)
     row = insert(transaction, ledger, new, ExecutionStatus.PENDING, client_id=client_id, deadline=deadline)
     if client_id is not None:
-        moves.request_inspection(ledger, row, client_id, transaction.now)
+        transitions.request_inspection(ledger, row, client_id, transaction.now)
     return row
 
 
@@ -33,18 +33,18 @@ def look_again(transaction: Transaction, project_id: str, client_id: str, elsewh
     found = waiting(transaction, project_id, elsewhere)
     with Ledger(transaction, project_id) as ledger:
         for execution in found:
-            moves.set_columns(transaction, ledger, execution, {"client_id": client_id})
-            moves.request_inspection(ledger, execution, client_id, transaction.now)
+            transitions.set_columns(transaction, ledger, execution, {"client_id": client_id})
+            transitions.request_inspection(ledger, execution, client_id, transaction.now)
     return len(found)
 
 
 def waiting(transaction: Transaction, project_id: str, elsewhere: frozenset[str]) -> list[ExecutionRow]:
     """Calls that wait to be looked at, but for those that a client `elsewhere` looks at."""
-    found = moves.with_status(transaction, project_id, ExecutionStatus.PENDING)
+    found = transitions.with_status(transaction, project_id, ExecutionStatus.PENDING)
     return [execution for execution in found if execution.client_id not in elsewhere]
 
 
-def went_on(
+def resolve_inspection(
     transaction: Transaction,
     execution: ExecutionRow,
     question: Question,
@@ -70,7 +70,7 @@ def went_on(
         same = execution.digest if execution.tool_name == "write_file" else digest
         match answered(transaction, ledger, execution, same, bound):
             case Refusal() as refusal:
-                return moves.end(
+                return transitions.end(
                     transaction,
                     ledger,
                     execution,
@@ -80,7 +80,7 @@ def went_on(
                     error_type=refusal.error_type,
                 )
             case Clearance() as clearance:
-                row = moves.approve(
+                row = transitions.approve(
                     transaction,
                     ledger,
                     execution,
@@ -90,10 +90,10 @@ def went_on(
                 )
                 if client_id is None:
                     return row
-                return moves.dispatch(transaction, ledger, row, client_id=client_id, grace_seconds=grace_seconds)
+                return transitions.dispatch(transaction, ledger, row, client_id=client_id, grace_seconds=grace_seconds)
             case None:
                 changes |= {"requires_approval": True, "client_id": None}
-                row = moves.advance(transaction, ledger, execution, ExecutionStatus.AWAITING_APPROVAL, changes)
+                row = transitions.advance(transaction, ledger, execution, ExecutionStatus.AWAITING_APPROVAL, changes)
                 asked = ask(transaction, ledger, row, question)
-                transaction.hint(moves.execution_topic(asked.id), asked)  # now with the approval's id
+                transaction.hint(transitions.execution_topic(asked.id), asked)  # now with the approval's id
                 return asked

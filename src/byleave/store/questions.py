@@ -15,8 +15,7 @@ from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus
 from byleave.protocol.wire import JsonObject, new_id
 
-from . import replaced_texts as replaced
-from . import transitions as moves
+from . import replaced_texts, transitions
 from .database import Transaction
 from .ledger import Ledger
 from .records import ApprovalRow, ExecutionRow, approval_row, as_values, columns, execution_row, placeholders
@@ -89,7 +88,7 @@ def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, quest
             "status": ApprovalStatus.PENDING.value,
             "timeout_seconds": question.timeout_seconds,
             "created_at": now,
-            "deadline": moves.later(now, question.timeout_seconds),
+            "deadline": transitions.later(now, question.timeout_seconds),
             "decided_at": None,
             "decided_by": None,
             "reason": None,
@@ -102,11 +101,11 @@ def ask(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, quest
         }
         approval = approval_row(values)
         if question.replaced is not None:
-            replaced.keep(transaction, approval.id, approval.user_id, question.replaced)
+            replaced_texts.keep(transaction, approval.id, approval.user_id, question.replaced)
         put(transaction, ledger, approval, tool_id=execution.id)
-    transaction.hint(moves.DEADLINES_TOPIC, approval.deadline)
+    transaction.hint(transitions.DEADLINES_TOPIC, approval.deadline)
     changes = {"approval_id": approval.id, "deadline": approval.deadline}
-    return moves.set_columns(transaction, ledger, execution, changes)
+    return transitions.set_columns(transaction, ledger, execution, changes)
 
 
 def _described(question: Question, changed: tuple[str, ...] | None) -> str:
@@ -117,7 +116,7 @@ def _described(question: Question, changed: tuple[str, ...] | None) -> str:
 
 def waiting_executions(transaction: Transaction, approval_id: str) -> list[ExecutionRow]:
     rows = transaction.all(
-        f"SELECT {moves.EXECUTION_COLUMNS} FROM tool_executions WHERE approval_id = :approval_id "  # noqa: S608 - column names are ours
+        f"SELECT {transitions.EXECUTION_COLUMNS} FROM tool_executions WHERE approval_id = :approval_id "  # noqa: S608 - column names are ours
         "AND status = 'AWAITING_APPROVAL' ORDER BY created_at, id",
         {"approval_id": approval_id},
     )
@@ -156,7 +155,7 @@ def time_out(transaction: Transaction, ledger: Ledger, approval: ApprovalRow) ->
     waiting = waiting_executions(transaction, approval.id)
     close(transaction, ledger, approval, ApprovalStatus.TIMEOUT, decided_by=None, reason=None, waiting=waiting)
     for execution in waiting:
-        moves.end(
+        transitions.end(
             transaction,
             ledger,
             execution,
@@ -206,7 +205,7 @@ def put(transaction: Transaction, ledger: Ledger, approval: ApprovalRow, *, tool
         risk=approval.risk_level.value,
         deadline=approval.deadline,
     )
-    transaction.hint(moves.DEADLINES_TOPIC, approval.deadline)
+    transaction.hint(transitions.DEADLINES_TOPIC, approval.deadline)
 
 
 def close(

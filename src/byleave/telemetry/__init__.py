@@ -24,12 +24,12 @@ from .spans import (
     switch_on,
     within,
 )
-from .traces import Place, arriving, place_of_call, place_of_client, place_of_run
+from .traces import SpanId, arriving, place_of_call, place_of_client, place_of_run
 from .words import CallIds, ids_of, known_tool
 
 __all__ = [
     "CallIds",
-    "Place",
+    "SpanId",
     "about",
     "arriving",
     "begun",

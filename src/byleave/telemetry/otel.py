@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from .spans import Mark, Readings
-from .traces import SAMPLED, Place, written
+from .traces import SAMPLED, SpanId, written
 from .words import METRICS, Value, named
 
 SCOPE = "byleave"
@@ -74,7 +74,7 @@ class ChosenIds(RandomIdGenerator):
         self._local = threading.local()
 
     @contextlib.contextmanager
-    def chosen(self, own: Place | None) -> Generator[None]:
+    def chosen(self, own: SpanId | None) -> Generator[None]:
         self._local.own = own
         try:
             yield
@@ -82,11 +82,11 @@ class ChosenIds(RandomIdGenerator):
             self._local.own = None
 
     def generate_trace_id(self) -> int:
-        own: Place | None = getattr(self._local, "own", None)
+        own: SpanId | None = getattr(self._local, "own", None)
         return super().generate_trace_id() if own is None else own.trace_id
 
     def generate_span_id(self) -> int:
-        own: Place | None = getattr(self._local, "own", None)
+        own: SpanId | None = getattr(self._local, "own", None)
         return super().generate_span_id() if own is None else own.span_id
 
 
@@ -132,7 +132,7 @@ class Sdk:
     # Spans
 
     @contextlib.contextmanager
-    def span(self, name: str, parent: Place | None, attributes: Attributes) -> Generator[Mark]:
+    def span(self, name: str, parent: SpanId | None, attributes: Attributes) -> Generator[Mark]:
         context = None if parent is None else self._context(parent)
         with self._tracer.start_as_current_span(
             name, context, attributes=named(attributes), record_exception=False, set_status_on_exception=False
@@ -152,9 +152,9 @@ class Sdk:
         name: str,
         began: int,
         ended: int,
-        parent: Place | None,
-        own: Place | None,
-        link: Place | None,
+        parent: SpanId | None,
+        own: SpanId | None,
+        link: SpanId | None,
         attributes: Attributes,
         *,
         failed: bool,
@@ -175,23 +175,23 @@ class Sdk:
         opened.end(ended)
 
     @contextlib.contextmanager
-    def within(self, place: Place) -> Generator[None]:
+    def within(self, place: SpanId) -> Generator[None]:
         token = otel_context.attach(self._context(place))
         try:
             yield
         finally:
             otel_context.detach(token)
 
-    def traceparent(self, place: Place) -> str:
+    def traceparent(self, place: SpanId) -> str:
         return written(place, self._flags(place))
 
-    def _context(self, place: Place) -> otel_context.Context:
+    def _context(self, place: SpanId) -> otel_context.Context:
         return otel_trace.set_span_in_context(NonRecordingSpan(self._span_context(place)), otel_context.Context())
 
-    def _span_context(self, place: Place) -> SpanContext:
+    def _span_context(self, place: SpanId) -> SpanContext:
         return SpanContext(place.trace_id, place.span_id, is_remote=True, trace_flags=TraceFlags(self._flags(place)))
 
-    def _flags(self, place: Place) -> int:
+    def _flags(self, place: SpanId) -> int:
         if place.flags is not None:
             return place.flags
         # Asked as for a root: samplers decide by the trace id, so every process comes to the same answer.

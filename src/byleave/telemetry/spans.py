@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from byleave.protocol.errors import ConfigurationError
 
-from .traces import Place, place_of_call, place_of_client
+from .traces import SpanId, place_of_call, place_of_client
 from .words import CallIds, Value, ids_of
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ class Begun(NamedTuple):
     """What is remembered of a call that is under way."""
 
     began: int
-    caller: Place | None
+    caller: SpanId | None
 
 
 @dataclass
 class _Incoming:
     """A request that came with a trace."""
 
-    place: Place
+    place: SpanId
     call: CallIds | None = None
 
 
@@ -104,7 +104,7 @@ def clock() -> int:
     return 0 if _switch.sdk is None else time.time_ns()
 
 
-def span(name: str, parent: Place | None = None, **attributes: Value | None) -> AbstractContextManager[Mark]:
+def span(name: str, parent: SpanId | None = None, **attributes: Value | None) -> AbstractContextManager[Mark]:
     """A span around a block, below `parent` or else below the one that is open here."""
     sdk = _switch.sdk
     return _OFF if sdk is None else sdk.span(name, parent, attributes)
@@ -115,9 +115,9 @@ def record(
     began: int,
     ended: int,
     *,
-    parent: Place | None,
-    own: Place | None = None,
-    link: Place | None = None,
+    parent: SpanId | None,
+    own: SpanId | None = None,
+    link: SpanId | None = None,
     failed: bool = False,
     **attributes: Value | None,
 ) -> None:
@@ -151,14 +151,14 @@ def carry(tool_id: str, run_id: str | None) -> str | None:
     return None if sdk is None else sdk.traceparent(place_of_client(tool_id, run_id))
 
 
-def within(place: Place) -> AbstractContextManager[object]:
+def within(place: SpanId) -> AbstractContextManager[object]:
     """Spans opened in here without a parent hang below `place`."""
     sdk = _switch.sdk
     return _OFF if sdk is None else sdk.within(place)
 
 
 @contextlib.contextmanager
-def about(place: Place, **ids: str) -> Generator[None]:
+def about(place: SpanId, **ids: str) -> Generator[None]:
     """Log lines in here carry these ids, and spans hang below `place`."""
     import structlog  # here: the client uses this module, and loads structlog only when it has something to say
 
@@ -166,13 +166,13 @@ def about(place: Place, **ids: str) -> Generator[None]:
         yield
 
 
-def called_from(caller: Place | None) -> AbstractContextManager[object]:
+def called_from(caller: SpanId | None) -> AbstractContextManager[object]:
     """Around a call that came over HTTP: where the caller sent its trace, that trace gets a span for the request."""
     return _OFF if caller is None or _switch.sdk is None else _called_from(caller)
 
 
 @contextlib.contextmanager
-def _called_from(caller: Place) -> Generator[None]:
+def _called_from(caller: SpanId) -> Generator[None]:
     incoming, began = _Incoming(caller), time.time_ns()
     token = _incoming.set(incoming)
     try:

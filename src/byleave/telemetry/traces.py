@@ -13,7 +13,7 @@ from byleave.protocol.traces import TRACEPARENT
 SAMPLED = 1
 
 
-class Place(NamedTuple):
+class SpanId(NamedTuple):
     """A span, by its trace and its own id."""
 
     trace_id: int
@@ -22,28 +22,28 @@ class Place(NamedTuple):
     """What the sender said of sampling; None where it is ours to find out."""
 
 
-def place_of_run(run_id: str) -> Place:
+def place_of_run(run_id: str) -> SpanId:
     """The span of an agent's run."""
-    return Place(_number("trace", run_id, 16), _number("run", run_id, 8))
+    return SpanId(_number("trace", run_id, 16), _number("run", run_id, 8))
 
 
-def place_of_call(tool_id: str, run_id: str | None) -> Place:
+def place_of_call(tool_id: str, run_id: str | None) -> SpanId:
     """The span of a call, from its request to its end."""
-    return Place(_number("trace", run_id or tool_id, 16), _number("call", tool_id, 8))
+    return SpanId(_number("trace", run_id or tool_id, 16), _number("call", tool_id, 8))
 
 
-def place_of_client(tool_id: str, run_id: str | None) -> Place:
+def place_of_client(tool_id: str, run_id: str | None) -> SpanId:
     """The span of a call's stay on the user's machine, as the server sees it."""
-    return Place(_number("trace", run_id or tool_id, 16), _number("client", tool_id, 8))
+    return SpanId(_number("trace", run_id or tool_id, 16), _number("client", tool_id, 8))
 
 
-def arriving(traceparent: object) -> Place | None:
+def arriving(traceparent: object) -> SpanId | None:
     """The place somebody else names; None when it is not of the form."""
     parts = TRACEPARENT.fullmatch(traceparent) if isinstance(traceparent, str) else None
-    return None if parts is None else Place(int(parts[1], 16), int(parts[2], 16), int(parts[3], 16) & SAMPLED)
+    return None if parts is None else SpanId(int(parts[1], 16), int(parts[2], 16), int(parts[3], 16) & SAMPLED)
 
 
-def written(place: Place, flags: int) -> str:
+def written(place: SpanId, flags: int) -> str:
     """As it travels."""
     return f"00-{place.trace_id:032x}-{place.span_id:016x}-{flags:02x}"
 

@@ -1,7 +1,7 @@
 """The owner's floor on the disk: what the rules deny to a tool stays out of its reach, however it gets there.
 
-The gate judges the words of a call. `Floor` keeps the same denials true afterwards: what a listing or a search passes
-over is left out, what a file tool opened is let go again when its real place is denied, and `masked` names what the
+The gate judges the words of a call. `DeniedPaths` keeps the same denials true afterwards: what a listing or a search
+passes over is left out, what a file tool opened is let go again when its real place is denied, and `masked` names what the
 sandbox must cover so that no command can open it. Only denials of paths alone count (no command, no options); one that
 names a tool binds that tool. Patterns mean what they mean to the gate. Where it cannot look everywhere it says so and
 nothing runs. It decides nothing that the rules do not say, and never follows a link out of the workspace.
@@ -33,7 +33,7 @@ MAX_DEPTH = 128
 _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
 
 
-class Floor:
+class DeniedPaths:
     """What a policy denies to each tool, whatever the words of a call."""
 
     def __init__(self, policy: Policy) -> None:

@@ -53,15 +53,15 @@ from byleave.workspace.sandbox.backends import sandboxes
 from byleave.workspace.sandbox.bound_files import HeldFiles
 from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
 from byleave.workspace.sandbox.environment import SYSTEM_DIRECTORIES, find_program, remove_left
-from byleave.workspace.sandbox.orphaned_sandboxes import end_strays
+from byleave.workspace.sandbox.orphaned_sandboxes import end_orphans
 from byleave.workspace.sandbox.processes import OnOutput
-from byleave.workspace.sandbox.protection import PROTECTED, Turns, led_to, starts_nothing
+from byleave.workspace.sandbox.protection import PROTECTED, WriteExclusion, link_targets, starts_nothing
 from byleave.workspace.sandbox.sandbox import Isolation, NoSandbox, Sandbox
 from byleave.workspace.search.executor import SearchExecutor
 from byleave.workspace.undo.desk import UndoDesk
 from byleave.workspace.undo.recorder import UndoRecorder
 
-from .denied_paths import COMMANDS, Floor, GuardedFiles, GuardedPaths, make_own
+from .denied_paths import COMMANDS, DeniedPaths, GuardedFiles, GuardedPaths, make_own
 from .paths import PathValidator, visible
 from .stopping import refuse_late
 from .web import WebSearcher
@@ -81,7 +81,7 @@ class Workspace:
         self._files = FileSystemExecutor(self._paths, max_file_bytes=self._settings.max_file_bytes)
         self._web = WebSearcher(self._settings)
         self._held = HeldFiles(self._paths, max_bytes=self._settings.max_file_bytes)
-        self._turns = Turns()
+        self._turns = WriteExclusion()
         self._undo = UndoRecorder(
             self._paths, self._settings.home, days=self._settings.undo_days, max_bytes=self._settings.undo_bytes
         )
@@ -98,7 +98,7 @@ class Workspace:
         """Keep every tool off what a policy denies; before the first call. Byleave's own files are denied anyway."""
         self._guards.close()
         own = () if self._own is None or self._own in policy.layers else (self._own,)
-        self._floor = Floor(policy.plus(*own))
+        self._floor = DeniedPaths(policy.plus(*own))
         self._guarded = {
             tool: files
             for tool in ("read_file", "write_file", "list_directory")
@@ -135,7 +135,7 @@ class Workspace:
         with self._probing:
             if self._sandbox is None:
                 # First: a stray keeps the control group busy that the choice wants to clear away.
-                end_strays(self.root)
+                end_orphans(self.root)
                 remove_left(self.root)
                 self._sandbox = choose_sandbox(self.root, self._settings.sandbox)
                 if isinstance(self._sandbox, BubblewrapSandbox):
@@ -211,7 +211,7 @@ class Workspace:
                         f"{params.path!r} is really {visible(real)!r}, and nobody was asked about that name.",
                         hint="Ask for the file by its own name.",
                     )
-                async with self._turns.write(real, await asyncio.to_thread(led_to, str(self.root), PROTECTED)):
+                async with self._turns.write(real, await asyncio.to_thread(link_targets, str(self.root), PROTECTED)):
                     await self._held.free(params.path)  # as the last: a command may begin while we wait or look
                     if record_as is None:
                         return await files.write_file(params, bound=bound, until=until)
@@ -239,7 +239,7 @@ class Workspace:
     def _turn_of(self, command: ExecuteCommandParams) -> AbstractAsyncContextManager[None]:
         if starts_nothing([command.command, *command.args]):
             return nullcontext()  # it has the workspace read-only, whatever is replaced there
-        return self._turns.command(led_to(str(self.root), PROTECTED))
+        return self._turns.command(link_targets(str(self.root), PROTECTED))
 
     async def _refuse_denied(self, tool_name: str, params: ToolParams) -> None:
         """Say which rule denies a path. What is swapped after this look meets the guards."""

@@ -113,7 +113,7 @@ ATTACKS = [
         """-p evil | -pevil | -c evil.ini | --rootdir=evil | -o python_files=* | --config-file=x |
         --import-mode=importlib | -W error::evil.X | @args.txt | --pyargs evil | --basetemp=src |
         -m evil | --junitxml=a.xml | --exec ./x | -- --require ./evil.js | --require=./evil.js |
-        -r ./evil.js | --testrunner=evil.Runner | --pythonpath=evil | --test-reporter=./evil.js |
+        -r ./evil.js | --testrunner=evil.CommandUser | --pythonpath=evil | --test-reporter=./evil.js |
         -exec ./x | -toolexec=./x | --config build.rustc=./x | --cov-config=x | --debug=x | --pdb |
         --trace | -vc evil.ini | --ro evil | https://evil.example/x.git main | --receive-pack=./x |
         --upload-pack=./x | -f | --force | ../other | /etc/x"""

@@ -225,16 +225,16 @@ async def test_copied_cookie_is_dead_after_signing_out_also_when_the_server_star
     server = await start_server()
     visitor, cookie = await _signed_in(server)
     _, other = await _signed_in(server)
-    led_to = await _led(visitor, cookie)
-    unused = (await visitor.post("/my/signin", {}, headers=led_to)).json["path"]
-    assert (await visitor.get("/my/me", headers=led_to)).status == 200
+    link_targets = await _led(visitor, cookie)
+    unused = (await visitor.post("/my/signin", {}, headers=link_targets)).json["path"]
+    assert (await visitor.get("/my/me", headers=link_targets)).status == 200
     assert (await visitor.post("/signout", {}, headers={**cookie, "Cookie": f"{COOKIE}=x"})).status == 204
     assert (await visitor.get("/my/me", headers=cookie)).status == 200, "nobody signed out of this one"
     assert (await visitor.post("/signout", {}, headers=cookie)).status == 204
     assert (await visitor.post("/signout", {}, headers=cookie)).status == 204, "twice does no harm"
     late = await visitor.get(unused, headers={"Authorization": ""})
     late_cookie = {**cookie, **page_headers(late.headers["Set-Cookie"], late.text)}
-    for dead in (cookie, led_to, late_cookie):
+    for dead in (cookie, link_targets, late_cookie):
         answer = await visitor.get("/my/me", headers=dead)
         assert (answer.status, "byleave link" in answer.json["hint"]) == (401, True)
     assert (await visitor.get("/my/me", headers=other)).status == 200, "another sign-in of the same person"
@@ -247,9 +247,9 @@ async def test_copied_cookie_is_dead_after_signing_out_also_when_the_server_star
 
 async def test_sign_in_that_was_led_to_ends_without_the_one_that_led_to_it(server: Any) -> None:
     visitor, cookie = await _signed_in(server)
-    led_to = await _led(visitor, cookie)
-    assert (await visitor.post("/signout", {}, headers=led_to)).status == 204
-    assert (await visitor.get("/my/me", headers=led_to)).status == 401
+    link_targets = await _led(visitor, cookie)
+    assert (await visitor.post("/signout", {}, headers=link_targets)).status == 204
+    assert (await visitor.get("/my/me", headers=link_targets)).status == 401
     assert (await visitor.get("/my/me", headers=cookie)).status == 200
 
 

@@ -17,13 +17,13 @@ from byleave.protocol.errors import ToolFailure
 from byleave.workspace import BubblewrapSandbox, NoSandbox
 from byleave.workspace.sandbox import conformance as conformance_module
 from byleave.workspace.sandbox import probe
-from byleave.workspace.sandbox.bound_files import Pin
+from byleave.workspace.sandbox.bound_files import BoundFile
 from byleave.workspace.sandbox.bubblewrap import Part
 from byleave.workspace.sandbox.conformance import ROWS, Probe, run_conformance
 from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
 from byleave.workspace.sandbox.protection import Protection
 from byleave.workspace.sandbox.sandbox import Launch, Sandbox
-from byleave.workspace.sandbox.stand_ins import Stubs
+from byleave.workspace.sandbox.stand_ins import StandIns
 from byleave.workspace.workspace import choose_sandbox
 
 pytestmark = pytest.mark.promise("T3", "S")
@@ -125,10 +125,10 @@ async def test_without_the_filter_its_rows_fail(tmp_path: Path) -> None:
 
 async def test_without_stubs_missing_names_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def nothing(self: Stubs, root_fd: int, names: Sequence[str]) -> Generator[None]:
+    def nothing(self: StandIns, root_fd: int, names: Sequence[str]) -> Generator[None]:
         yield
 
-    monkeypatch.setattr(Stubs, "placed", nothing)
+    monkeypatch.setattr(StandIns, "placed", nothing)
     assert _open(await run_conformance(BubblewrapSandbox, tmp_path)) == {"create-envrc", "create-bashrc"}
 
 
@@ -153,7 +153,7 @@ class _WithNetwork:
         argv: list[str],
         *,
         network: bool = False,
-        pins: Sequence[Pin] = (),
+        pins: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:

@@ -21,7 +21,7 @@ from byleave.workspace import CommandExecutor, CommandTimeout, NoSandbox, Worksp
 from byleave.workspace.sandbox import backends as sandboxes_module
 from byleave.workspace.sandbox import confine
 from byleave.workspace.sandbox import landlock as landlock_module
-from byleave.workspace.sandbox.bound_files import Pin
+from byleave.workspace.sandbox.bound_files import BoundFile
 from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
 from byleave.workspace.sandbox.conformance import KNOWN_GAPS, ROWS, Probe, run_conformance
 from byleave.workspace.sandbox.landlock import LandlockSandbox, landlock_version, working_landlock
@@ -376,7 +376,7 @@ async def test_trusted_names_that_a_command_makes_are_told(sandbox: LandlockSand
 
 def test_what_cannot_be_hidden_or_covered_is_said(sandbox: LandlockSandbox, place: Place) -> None:
     place.file("secret", "x")
-    with sandbox.launch(["/bin/true"], pins=[Pin("run.py", 0, 0o600)], masked=["secret"]) as launch:
+    with sandbox.launch(["/bin/true"], pins=[BoundFile("run.py", 0, 0o600)], masked=["secret"]) as launch:
         assert (launch.isolation.masked, launch.covered) == ((), False)
         assert any("could not be hidden from the command: secret." in words for words in launch.isolation.degraded)
         assert any("run.py was checked and watched only" in words for words in launch.isolation.degraded)
@@ -499,7 +499,7 @@ class _Imported(LandlockSandbox):
         argv: list[str],
         *,
         network: bool = False,
-        pins: Sequence[Pin] = (),
+        pins: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:

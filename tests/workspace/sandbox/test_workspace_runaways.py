@@ -18,7 +18,7 @@ import pytest
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandTimeout, Workspace
-from byleave.workspace.sandbox.orphaned_sandboxes import end_strays
+from byleave.workspace.sandbox.orphaned_sandboxes import end_orphans
 from byleave.workspace.sandbox.processes import KeptStream
 from harness.place import Place
 
@@ -333,10 +333,10 @@ for number in range(int(sys.argv[3])):
 def test_sandbox_of_a_client_killed_while_it_started_is_ended_by_the_next(owned: Path, marker: str) -> None:
     subprocess.run([sys.executable, "-c", CLIENT_KILLED_EARLY, str(owned), marker, "40"], check=True)
     before = _alive(marker)
-    ended = end_strays(owned)
+    ended = end_orphans(owned)
     print(f"{len(before)} of 40 left, {ended} ended")
     assert _until_none(marker, 5) == []
-    assert end_strays(owned) == 0
+    assert end_orphans(owned) == 0
 
 
 @pytest.mark.promise("C8")
@@ -352,8 +352,8 @@ async def test_sandbox_of_a_living_client_is_no_stray(owned: Path, settings: Cli
     )
     await up.wait()
     running = _alive(marker)
-    assert await asyncio.to_thread(end_strays, owned) == 0
-    assert await asyncio.to_thread(end_strays, owned.parent) == 0
+    assert await asyncio.to_thread(end_orphans, owned) == 0
+    assert await asyncio.to_thread(end_orphans, owned.parent) == 0
     assert _alive(marker) == running
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -371,7 +371,7 @@ def test_what_only_looks_like_a_sandbox_is_left_alone(place: Place) -> None:
     ) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        assert end_strays(place.root) == 0
+        assert end_orphans(place.root) == 0
         assert other.poll() is None
         other.send_signal(signal.SIGKILL)
 
@@ -389,7 +389,7 @@ def test_sandbox_to_which_nobody_listens_is_ended(place: Place, marker: str) -> 
             said = b""
             while not said.endswith(b"}\n"):  # later it would die of what it cannot write
                 said += told.read(1000)
-            assert end_strays(place.root) == 0
-        assert end_strays(place.root) >= 1
+            assert end_orphans(place.root) == 0
+        assert end_orphans(place.root) >= 1
         assert sandbox.wait(5) == -signal.SIGKILL
     assert _until_none(marker) == []

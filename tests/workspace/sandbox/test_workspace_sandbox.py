@@ -20,7 +20,7 @@ from byleave.workspace.sandbox import bubblewrap as bubblewrap_module
 from byleave.workspace.sandbox import environment as programs_module
 from byleave.workspace.sandbox import landlock as landlock_module
 from byleave.workspace.sandbox.landlock import LandlockSandbox
-from byleave.workspace.sandbox.minimal_mounts import needs_little
+from byleave.workspace.sandbox.minimal_mounts import can_use_minimal_mounts
 from byleave.workspace.sandbox.processes import OutputKeeper, run_process
 from byleave.workspace.sandbox.protection import PROTECTED, only_reads
 from harness.place import Place
@@ -314,7 +314,7 @@ def test_line_that_is_not_plain_has_what_every_command_has(line: str, place: Pla
     (place.root / "away").symlink_to("/opt")
     place.file("sub/real/x")
     (place.root / "sub/alias").symlink_to("real")
-    assert not needs_little(f"/usr/bin/{line.format(root=place.root)}".split(), place.root)
+    assert not can_use_minimal_mounts(f"/usr/bin/{line.format(root=place.root)}".split(), place.root)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_line_that_is_not_plain_has_what_every_command_has(line: str, place: Pla
 )
 def test_plain_line_has_few_mounts(line: str, place: Place) -> None:
     place.file("sub/x")
-    assert needs_little(f"/usr/bin/{line.format(root=place.root)}".split(), place.root)
+    assert can_use_minimal_mounts(f"/usr/bin/{line.format(root=place.root)}".split(), place.root)
 
 
 async def test_program_that_reads_elsewhere_finds_it(workspace: Workspace, place: Place) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from byleave.workspace.sandbox.bound_files import Pin
+from byleave.workspace.sandbox.bound_files import BoundFile
 from byleave.workspace.sandbox.landlock import LandlockSandbox
 from byleave.workspace.sandbox.protection import PROTECTED
 from byleave.workspace.sandbox.seatbelt import Profile, SeatbeltSandbox, profile_for, working_seatbelt
@@ -98,7 +98,7 @@ def test_rule_without_paths_is_left_out(place: Place) -> None:
 def test_launch_says_that_it_was_never_tested(place: Place) -> None:
     sandbox = SeatbeltSandbox(place.root, identity="[user]\n")
     place.file("secret")
-    with sandbox.launch(["/bin/true", "x"], pins=[Pin("run.py", 0, 0o600)], masked=["secret"]) as launch:
+    with sandbox.launch(["/bin/true", "x"], pins=[BoundFile("run.py", 0, 0o600)], masked=["secret"]) as launch:
         assert launch.argv[:2] == ["/usr/bin/sandbox-exec", "-p"]
         assert launch.argv[-2:] == ["/bin/true", "x"]
         home = Path(launch.env["HOME"])

@@ -12,16 +12,16 @@ from byleave.protocol.errors import ConfigurationError
 from byleave.settings import ClientSettings
 from byleave.workspace import Workspace
 from byleave.workspace.sandbox import stand_ins as spares_module
-from byleave.workspace.sandbox.stand_ins import KEPT, Spares, Stubs, is_stub
+from byleave.workspace.sandbox.stand_ins import KEPT, DirectoryPool, StandIns, is_stand_in
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3", "S")
 STAMP = 1_000_000_007
 
 
-def _filled(home: Path, place: Place, root_fd: int) -> Spares:
+def _filled(home: Path, place: Place, root_fd: int) -> DirectoryPool:
     """As after a first command, which found none."""
-    spares = Spares(home, place.root, STAMP)
+    spares = DirectoryPool(home, place.root, STAMP)
     for _ in range(KEPT + 1):
         assert not spares.move_in(root_fd, ".envrc")
     spares.refill()
@@ -30,7 +30,7 @@ def _filled(home: Path, place: Place, root_fd: int) -> Spares:
 
 def test_first_command_makes_none_and_the_second_finds_them(place: Place, root_fd: int, tmp_path: Path) -> None:
     home = tmp_path / "spares"
-    spares = Spares(home, place.root, STAMP)
+    spares = DirectoryPool(home, place.root, STAMP)
     assert not spares.move_in(root_fd, ".envrc")
     spares.refill()
     assert not home.exists()
@@ -38,7 +38,7 @@ def test_first_command_makes_none_and_the_second_finds_them(place: Place, root_f
     assert len(list(home.iterdir())) == KEPT
     assert home.stat().st_mode & 0o077 == 0
     assert spares.move_in(root_fd, ".envrc")
-    assert is_stub(root_fd, ".envrc")
+    assert is_stand_in(root_fd, ".envrc")
     assert len(list(home.iterdir())) == KEPT - 1
     spares.refill()
     assert len(list(home.iterdir())) == KEPT
@@ -141,7 +141,7 @@ def test_what_is_no_empty_directory_of_ours_is_left_alone(
     spares = spares or _filled(home, place, root_fd)
     for number in range(KEPT - (when == "after")):
         assert spares.move_in(root_fd, f".x{number}")
-        assert is_stub(root_fd, f".x{number}")
+        assert is_stand_in(root_fd, f".x{number}")
     assert not spares.move_in(root_fd, ".envrc")
     assert [path.name for path in home.iterdir()] == [odd.name]
     after = odd.lstat()
@@ -208,7 +208,7 @@ def test_stub_from_a_spare_goes_like_any_other_and_what_was_put_into_it_stays(
     place: Place, root_fd: int, tmp_path: Path
 ) -> None:
     _filled(tmp_path / "spares", place, root_fd)
-    stubs = Stubs()
+    stubs = StandIns()
     stubs.keep_spares(tmp_path / "spares", place.root)
     spares = stubs._spares  # pyright: ignore[reportPrivateUsage]
     assert spares is not None
@@ -216,8 +216,8 @@ def test_stub_from_a_spare_goes_like_any_other_and_what_was_put_into_it_stays(
         spares.move_in(root_fd, ".")
     spares.refill()
     with stubs.placed(root_fd, [".envrc", ".vscode"]):
-        assert is_stub(root_fd, ".envrc")
-        assert is_stub(root_fd, ".vscode")
+        assert is_stand_in(root_fd, ".envrc")
+        assert is_stand_in(root_fd, ".vscode")
         (place.root / ".vscode" / "settings.json").write_text("{}")
     assert [path.name for path in place.root.iterdir()] == [".vscode"]
     assert (place.root / ".vscode" / "settings.json").read_text() == "{}"

@@ -21,15 +21,15 @@ from byleave.workspace.sandbox import environment as programs
 from byleave.workspace.sandbox import stand_ins as stubs_module
 from byleave.workspace.sandbox.bubblewrap import Part, working_sandbox
 from byleave.workspace.sandbox.environment import (
-    Runner,
+    CommandUser,
     Toolchain,
+    command_user,
     limited_group,
     pids_group,
-    runner_for,
     search_path,
     usable_toolchains,
 )
-from byleave.workspace.sandbox.stand_ins import Stubs, is_stub
+from byleave.workspace.sandbox.stand_ins import StandIns, is_stand_in
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3", "S")
@@ -49,11 +49,11 @@ def reachable() -> Iterator[Place]:
 
 
 def test_stub_is_there_for_the_time_of_the_block_only(place: Place, root_fd: int) -> None:
-    with Stubs().placed(root_fd, [".envrc", ".vscode"]):
-        assert is_stub(root_fd, ".envrc")
+    with StandIns().placed(root_fd, [".envrc", ".vscode"]):
+        assert is_stand_in(root_fd, ".envrc")
         assert {path.name for path in place.root.iterdir()} == {".envrc", ".vscode"}
     assert list(place.root.iterdir()) == []
-    assert not is_stub(root_fd, ".envrc")
+    assert not is_stand_in(root_fd, ".envrc")
 
 
 def test_stub_goes_also_on_a_disk_that_keeps_no_modes(
@@ -65,29 +65,29 @@ def test_stub_goes_also_on_a_disk_that_keeps_no_modes(
         make(name, mode & 0o777, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "mkdir", make_as_that_disk_does)
-    with Stubs().placed(root_fd, [".envrc", ".vscode"]):
-        assert is_stub(root_fd, ".envrc")
+    with StandIns().placed(root_fd, [".envrc", ".vscode"]):
+        assert is_stand_in(root_fd, ".envrc")
     assert list(place.root.iterdir()) == []
 
 
 def test_what_is_there_already_is_left_alone(place: Place, root_fd: int) -> None:
     place.file(".envrc", "mine")
     (place.root / ".idea").mkdir()
-    with Stubs().placed(root_fd, [".envrc", ".idea"]):
-        assert not is_stub(root_fd, ".envrc")
-        assert not is_stub(root_fd, ".idea")
+    with StandIns().placed(root_fd, [".envrc", ".idea"]):
+        assert not is_stand_in(root_fd, ".envrc")
+        assert not is_stand_in(root_fd, ".idea")
     assert (place.root / ".envrc").read_text() == "mine"
     assert (place.root / ".idea").is_dir()
 
 
 def test_stub_that_somebody_uses_now_stays(place: Place, root_fd: int) -> None:
-    with Stubs().placed(root_fd, [".vscode"]):
+    with StandIns().placed(root_fd, [".vscode"]):
         place.file(".vscode/settings.json", "{}")
     assert (place.root / ".vscode/settings.json").exists()
 
 
 def test_stub_that_somebody_replaced_stays(place: Place, root_fd: int) -> None:
-    with Stubs().placed(root_fd, [".envrc"]):
+    with StandIns().placed(root_fd, [".envrc"]):
         (place.root / ".envrc").rmdir()
         (place.root / ".envrc").mkdir()
     assert (place.root / ".envrc").is_dir()
@@ -96,16 +96,16 @@ def test_stub_that_somebody_replaced_stays(place: Place, root_fd: int) -> None:
 def test_stub_of_a_client_that_was_killed_is_removed_by_the_next(place: Place, root_fd: int) -> None:
     (place.root / ".envrc").mkdir()
     os.utime(place.root / ".envrc", (stubs_module._STAMP, stubs_module._STAMP))
-    with Stubs().placed(root_fd, [".envrc"]):
+    with StandIns().placed(root_fd, [".envrc"]):
         pass
     assert list(place.root.iterdir()) == []
 
 
 def test_second_client_does_not_take_the_stub_of_the_first(place: Place, root_fd: int) -> None:
-    with Stubs().placed(root_fd, [".envrc"]):
-        with Stubs().placed(root_fd, [".envrc"]):
+    with StandIns().placed(root_fd, [".envrc"]):
+        with StandIns().placed(root_fd, [".envrc"]):
             pass
-        assert is_stub(root_fd, ".envrc")
+        assert is_stand_in(root_fd, ".envrc")
     assert list(place.root.iterdir()) == []
 
 
@@ -120,8 +120,8 @@ def test_stub_that_another_client_removes_meanwhile_is_made_again(
         real(fd, operation)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with Stubs().placed(root_fd, [".envrc"]):
-        assert is_stub(root_fd, ".envrc")
+    with StandIns().placed(root_fd, [".envrc"]):
+        assert is_stand_in(root_fd, ".envrc")
     assert list(place.root.iterdir()) == []
 
 
@@ -133,7 +133,7 @@ def test_stub_that_comes_and_goes_is_an_error(root_fd: int, place: Place, monkey
         real(fd, operation)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(ToolFailure, match="comes and goes"), Stubs().placed(root_fd, [".envrc"]):
+    with pytest.raises(ToolFailure, match="comes and goes"), StandIns().placed(root_fd, [".envrc"]):
         pass
 
 
@@ -161,21 +161,21 @@ def test_stub_whose_lock_another_program_holds_is_an_error(place: Place, root_fd
     os.utime(place.root / ".envrc", (stubs_module._STAMP, stubs_module._STAMP))
     other = os.open(place.root / ".envrc", os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_EX)
-    with pytest.raises(ToolFailure, match="could not be protected"), Stubs().placed(root_fd, [".envrc"]):
+    with pytest.raises(ToolFailure, match="could not be protected"), StandIns().placed(root_fd, [".envrc"]):
         pass
     os.close(other)
-    with Stubs().placed(root_fd, [".envrc"]):
+    with StandIns().placed(root_fd, [".envrc"]):
         pass
     assert list(place.root.iterdir()) == []
 
 
 def test_stub_that_somebody_took_away_is_made_again_for_the_next_command(place: Place, root_fd: int) -> None:
-    stubs = Stubs()
+    stubs = StandIns()
     with stubs.placed(root_fd, [".envrc"]):
         (place.root / ".envrc").rmdir()  # as `git clean` does
         with stubs.placed(root_fd, [".envrc"]):
-            assert is_stub(root_fd, ".envrc")
-        assert is_stub(root_fd, ".envrc")
+            assert is_stand_in(root_fd, ".envrc")
+        assert is_stand_in(root_fd, ".envrc")
         (place.root / ".envrc").rmdir()
         place.file(".envrc", "mine")
         with stubs.placed(root_fd, [".envrc"]):
@@ -184,13 +184,13 @@ def test_stub_that_somebody_took_away_is_made_again_for_the_next_command(place: 
 
 
 def test_stub_whose_maker_was_killed_before_it_had_its_stamp_is_known(place: Place, root_fd: int) -> None:
-    with Stubs().placed(root_fd, [".envrc"]):
+    with StandIns().placed(root_fd, [".envrc"]):
         os.utime(place.root / ".envrc")
         shutil.copytree(place.root / ".envrc", place.root / ".idea")  # with its mode, and without a holder
     assert [path.name for path in place.root.iterdir()] == [".idea"]
     os.utime(place.root / ".idea")
-    with Stubs().placed(root_fd, [".idea"]):
-        assert is_stub(root_fd, ".idea")
+    with StandIns().placed(root_fd, [".idea"]):
+        assert is_stand_in(root_fd, ".idea")
     assert list(place.root.iterdir()) == []
 
 
@@ -209,28 +209,28 @@ def test_next_client_removes_what_a_killed_one_left_before_any_command(place: Pl
 
 def test_ordinary_user_runs_commands_as_themselves(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(privileges.os, "geteuid", lambda: 1000)
-    assert runner_for(place.root) is None
+    assert command_user(place.root) is None
     assert pids_group() is None
 
 
 @needs_root
 def test_root_runs_commands_as_the_owner_who_can_reach_the_workspace(reachable: Place, tmp_path: Path) -> None:
     root = reachable.root
-    assert runner_for(root) is None
-    assert runner_for(tmp_path / "missing") is None
+    assert command_user(root) is None
+    assert command_user(tmp_path / "missing") is None
     os.chown(root, 12345, 0)
-    assert runner_for(root) == Runner(12345, NOBODY)  # never root's group
+    assert command_user(root) == CommandUser(12345, NOBODY)  # never root's group
     os.chown(root, NOBODY, NOBODY)
-    assert runner_for(root) == Runner(NOBODY, NOBODY)
+    assert command_user(root) == CommandUser(NOBODY, NOBODY)
     root.parent.chmod(0o700)
-    assert runner_for(root) is None
+    assert command_user(root) is None
 
 
 def test_reach_is_told_by_modes(tmp_path: Path) -> None:
-    other = Runner(NOBODY, NOBODY)
+    other = CommandUser(NOBODY, NOBODY)
     assert other.reaches(Path("/usr/bin"))
     assert not other.reaches(tmp_path / "missing")
-    own = Runner(os.geteuid(), os.getegid())
+    own = CommandUser(os.geteuid(), os.getegid())
     assert own.reaches(Path("/"))
 
 

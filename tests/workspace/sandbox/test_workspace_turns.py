@@ -7,7 +7,7 @@ import pytest
 from byleave.protocol.errors import ToolFailure
 from byleave.protocol.tools import TOOLS, ExecuteCommandResult
 from byleave.workspace import Workspace
-from byleave.workspace.sandbox.protection import SECONDS, Turns
+from byleave.workspace.sandbox.protection import SECONDS, WriteExclusion
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("S")
@@ -68,7 +68,7 @@ async def test_write_does_not_wait_for_a_command_that_only_reads(workspace: Work
 
 
 async def test_write_that_waited_too_long_says_what_it_waits_for() -> None:
-    turns = Turns(seconds=0.01)
+    turns = WriteExclusion(seconds=0.01)
     async with turns.command():
         with pytest.raises(ToolFailure, match="commands are still running") as caught:
             async with turns.write(".vscode/settings.json"):
@@ -79,7 +79,7 @@ async def test_write_that_waited_too_long_says_what_it_waits_for() -> None:
 
 
 async def test_write_that_is_called_off_while_it_waits_leaves_at_once() -> None:
-    turns = Turns()
+    turns = WriteExclusion()
 
     async def write() -> None:
         async with turns.write(".envrc"):
@@ -100,7 +100,7 @@ def test_write_is_told_what_it_waits_for_before_its_own_time_is_up() -> None:
 
 
 async def test_write_to_what_a_link_led_to_waits_also_when_the_command_replaced_the_link() -> None:
-    turns = Turns(seconds=0.01)
+    turns = WriteExclusion(seconds=0.01)
     async with turns.command({"shared/envrc"}):
         with pytest.raises(ToolFailure, match="commands are still running"):
             async with turns.write("shared/envrc"):
@@ -110,7 +110,7 @@ async def test_write_to_what_a_link_led_to_waits_also_when_the_command_replaced_
 
 
 async def test_command_waits_for_a_write_that_has_begun_and_no_other() -> None:
-    turns = Turns()
+    turns = WriteExclusion()
 
     async def run() -> None:
         async with turns.command():

@@ -24,14 +24,14 @@ from byleave.workspace import BubblewrapSandbox, Workspace
 from byleave.workspace.sandbox import environment as programs
 from byleave.workspace.sandbox import protection as kernel_mounts
 from byleave.workspace.sandbox import protection as own_code
-from byleave.workspace.sandbox.bound_files import Pin
+from byleave.workspace.sandbox.bound_files import BoundFile
 from byleave.workspace.sandbox.bubblewrap import _takes_descriptors
-from byleave.workspace.sandbox.environment import find_program, runner_for
+from byleave.workspace.sandbox.environment import command_user, find_program
 from byleave.workspace.sandbox.git_words import git_only_reads, makes_a_repository, works_in_another
 from byleave.workspace.sandbox.limits import HeldBack, may_limit
-from byleave.workspace.sandbox.orphaned_sandboxes import end_strays
+from byleave.workspace.sandbox.orphaned_sandboxes import end_orphans
 from byleave.workspace.sandbox.processes import OutputKeeper, run_process
-from byleave.workspace.sandbox.stand_ins import _STAMP, Stubs, is_stub
+from byleave.workspace.sandbox.stand_ins import _STAMP, StandIns, is_stand_in
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3", "S")
@@ -108,7 +108,7 @@ async def test_name_that_is_dressed_as_a_stub_is_told_all_the_same(workspace: Wo
     result = await _attack_through_git(workspace, place, script, "-C", "sub", "add", "a")
     assert ".vscode" in result.isolation["created"]
     root_fd = os.open(place.root, os.O_PATH)
-    assert not is_stub(root_fd, ".vscode")
+    assert not is_stand_in(root_fd, ".vscode")
     os.close(root_fd)
 
 
@@ -274,7 +274,7 @@ def reachable() -> Iterator[Path]:
 async def test_command_does_not_become_root_by_closing_the_workspace(reachable: Path, tmp_path: Path) -> None:
     os.chmod(reachable, 0o000)
     with pytest.raises(ToolFailure, match="may not enter"):
-        runner_for(reachable)
+        command_user(reachable)
     workspace = Workspace(reachable, ClientSettings(home=tmp_path / "home"))
     with pytest.raises(ToolFailure, match="may not enter"):
         await _run(workspace, "python", "-c", "import os; print(os.getuid())")
@@ -288,7 +288,7 @@ def test_name_is_not_left_open_because_the_workspace_is_closed_just_now(reachabl
     root_fd = os.open(reachable, os.O_PATH)
     os.seteuid(NOBODY)
     try:
-        with pytest.raises(ToolFailure, match="could not be protected"), Stubs().placed(root_fd, [".envrc"]):
+        with pytest.raises(ToolFailure, match="could not be protected"), StandIns().placed(root_fd, [".envrc"]):
             pass
     finally:
         os.seteuid(0)
@@ -305,7 +305,7 @@ def test_process_that_calls_itself_a_sandbox_does_not_keep_a_client_from_startin
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
-        assert end_strays(place.root) == 0
+        assert end_orphans(place.root) == 0
         assert process.poll() is None
         process.kill()
 
@@ -428,7 +428,7 @@ async def test_protected_file_that_is_replaced_under_a_command_is_told(
 def test_nothing_laid_over_compiled_code_is_without_a_bound(workspace: Workspace, place: Place) -> None:
     place.file("pkg/__pycache__/a.pyc")
     fd = os.open(place.file("pkg/a.py", "1"), os.O_RDONLY)
-    with workspace.sandbox.launch(["/usr/bin/python"], pins=[Pin("pkg/a.py", fd, 0o644)]) as launch:
+    with workspace.sandbox.launch(["/usr/bin/python"], pins=[BoundFile("pkg/a.py", fd, 0o644)]) as launch:
         argv = launch.argv
         covers = [at for at, word in enumerate(argv) if word == "--tmpfs"]
         assert any(argv[at + 1].endswith("__pycache__") for at in covers)

@@ -27,8 +27,7 @@ from byleave.workspace.search import executor as search
 from byleave.workspace.search import ripgrep as search_runs
 from byleave.workspace.search import ripgrep as search_sandbox
 from byleave.workspace.search.answers import AnswerReader
-from byleave.workspace.search.ripgrep import Above, RipgrepSandbox, working_ripgrep
-from byleave.workspace.search.ripgrep import Place as SearchPlace
+from byleave.workspace.search.ripgrep import Above, RipgrepSandbox, SearchRoot, working_ripgrep
 from byleave.workspace.search.terms import ripgrep_arguments
 from harness.place import Place
 
@@ -89,10 +88,10 @@ def _inner(pid: int) -> int:
 def test_ripgrep_sees_the_place_and_nothing_else(place: Place, paths: PathValidator) -> None:
     place.file("sub/big", "needle and a line that is long enough to fill a pipe\n" * 200_000)
     fd = os.open(place.root / "sub", os.O_PATH)
-    ripgrep = working_ripgrep(place.root, SearchPlace(fd, "sub", is_file=False))
+    ripgrep = working_ripgrep(place.root, SearchRoot(fd, "sub", is_file=False))
     assert ripgrep is not None
     above = (Above("", b"*.log\n"),)
-    with ripgrep.launch(SearchPlace(fd, "sub", is_file=False, above=above), ["--no-config", "needle", "./"]) as launch:
+    with ripgrep.launch(SearchRoot(fd, "sub", is_file=False, above=above), ["--no-config", "needle", "./"]) as launch:
         assert launch.isolation.isolated
         with subprocess.Popen(
             launch.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=launch.env, pass_fds=launch.pass_fds
@@ -215,7 +214,7 @@ def test_ripgrep_in_order_is_read_as_well(place: Place) -> None:
     for number in range(30):
         place.file(f"{number:02}", "needle\r\n" * 50)
     fd = os.open(place.root, os.O_RDONLY)
-    here = SearchPlace(fd, ".", is_file=False)
+    here = SearchRoot(fd, ".", is_file=False)
     ripgrep = working_ripgrep(place.root, here)
     assert ripgrep is not None
     arguments = ripgrep_arguments(SearchFilesParams(pattern="needle"), [], here)

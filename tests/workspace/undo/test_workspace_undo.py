@@ -28,7 +28,7 @@ from byleave.workspace import CommandTimeout, PathValidator, State, Step, UndoHi
 from byleave.workspace.commands.effects import runs_later
 from byleave.workspace.files import drafts as swapping
 from byleave.workspace.files.writing import write_beneath
-from byleave.workspace.sandbox.stand_ins import Stubs
+from byleave.workspace.sandbox.stand_ins import StandIns
 from byleave.workspace.undo import recorder as undo_module
 from byleave.workspace.undo import restoring
 from byleave.workspace.undo import restoring as settling
@@ -731,7 +731,7 @@ def test_stand_in_for_a_directory_that_is_gone_is_not_taken_for_it(
     known = TreeScan(paths, {}, max_files=100).run()
     shutil.rmtree(place.root / ".vscode")
     opened, stubs = paths.open_exact, contextlib.ExitStack()
-    stubs.enter_context(Stubs().placed(root_fd, [".vscode"]))
+    stubs.enter_context(StandIns().placed(root_fd, [".vscode"]))
 
     def open_late(relative: str, flags: int) -> int:
         if relative == ".vscode":
@@ -1316,7 +1316,7 @@ async def test_few_files_are_synced_one_by_one_and_so_are_all_where_the_system_c
     files = [place.file(f"{number}.txt", "x") for number in range(settling.FEW + 1)]
 
     def settle(some: list[Path]) -> None:
-        with settling.Settling() as together:
+        with settling.BatchFsync() as together:
             for file in some:
                 with file.open() as opened:
                     together.add(opened.fileno())

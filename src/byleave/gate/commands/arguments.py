@@ -43,7 +43,7 @@ _LINKER_PROGRAMS = ("-plugin", "--plugin", "-dynamic-linker", "--dynamic-linker"
 _MEDIUM, _HIGH, _REFUSE = VerdictLevel.MEDIUM, VerdictLevel.HIGH, VerdictLevel.REFUSE
 
 
-class Place(NamedTuple):
+class Argument(NamedTuple):
     """Where a value stood."""
 
     table: CommandTable
@@ -65,12 +65,12 @@ Findings = list[Finding]
 NOTHING: Findings = []
 
 
-def judge_value(kind: Kind, value: str, place: Place) -> Findings:
+def judge_value(kind: Kind, value: str, place: Argument) -> Findings:
     """Findings for one value; an empty list when it is harmless."""
     return _JUDGES[kind](value, place)
 
 
-def _text(value: str, place: Place) -> Findings:
+def _text(value: str, place: Argument) -> Findings:
     if hidden_in_prose(value) is None:
         return NOTHING
     return [place.finding(_MEDIUM, f"{quoted(value, 60)} holds an invisible character.")]
@@ -97,19 +97,19 @@ def backtracks(pattern: str) -> bool:
     return False
 
 
-def _number(value: str, place: Place) -> Findings:
+def _number(value: str, place: Argument) -> Findings:
     if _NUMBER.fullmatch(value):
         return NOTHING
     return [place.finding(_MEDIUM, f"{quoted(value, 60)} is not a number."), *_loose(value, place)]
 
 
-def _word(value: str, place: Place) -> Findings:
+def _word(value: str, place: Argument) -> Findings:
     if _WORD.fullmatch(value) and ".." not in value:
         return NOTHING
     return [place.finding(_MEDIUM, f"{quoted(value, 60)} is not a plain word."), *_loose(value, place)]
 
 
-def _refusal(value: str, place: Place, *, writes: bool = False) -> Finding | None:
+def _refusal(value: str, place: Argument, *, writes: bool = False) -> Finding | None:
     """Why a path may not be used by a command, or None."""
     if value.startswith("~") or (value.startswith(("$", "%")) and _VARIABLE.match(value)) or _EXPANDS.search(value):
         # Literal for us; but whoever wrote it meant a place outside.
@@ -122,14 +122,14 @@ def _refusal(value: str, place: Place, *, writes: bool = False) -> Finding | Non
     return refusal
 
 
-def _path_name(value: str, place: Place) -> Findings:
+def _path_name(value: str, place: Argument) -> Findings:
     if value == "-":
         return NOTHING
     refusal = _refusal(value, place)
     return NOTHING if refusal is None else [refusal]
 
 
-def _path_read(value: str, place: Place) -> Findings:
+def _path_read(value: str, place: Argument) -> Findings:
     if value == "-":
         return [place.finding(_MEDIUM, "Reads its input, which is empty.")]
     refusal = _refusal(value, place)
@@ -140,7 +140,7 @@ def _path_read(value: str, place: Place) -> Findings:
     return NOTHING
 
 
-def _path_write(value: str, place: Place) -> Findings:
+def _path_write(value: str, place: Argument) -> Findings:
     refusal = _refusal(value, place, writes=True)
     if refusal is not None:
         return [refusal]
@@ -150,11 +150,11 @@ def _path_write(value: str, place: Place) -> Findings:
     return [place.finding(_HIGH, f"Writes {quoted(value)}.")]
 
 
-def _program(value: str, place: Place) -> Findings:
+def _program(value: str, place: Argument) -> Findings:
     return [place.finding(_REFUSE, f"{place.option or 'An argument'} would run another program: {quoted(value, 80)}.")]
 
 
-def _loose(value: str, place: Place) -> Findings:
+def _loose(value: str, place: Argument) -> Findings:
     """Refuse what leads out of the workspace, alone or behind `name=`; otherwise say nothing."""
     plain = _GLUED.sub("", value, count=1) if value.startswith("-") else value
     pieces = (plain, *plain.split("=")[1:]) if "=" in plain else (plain,)
@@ -166,7 +166,7 @@ def _loose(value: str, place: Place) -> Findings:
     return _text(value, place)
 
 
-def _leads_out(piece: str, place: Place) -> Finding | None:
+def _leads_out(piece: str, place: Argument) -> Finding | None:
     if piece.startswith(("/", "~/", "\\\\", "$")) or piece == "~":
         return _refusal(piece, place)
     if climbs_out(piece.replace("\\", "/")):
@@ -174,7 +174,7 @@ def _leads_out(piece: str, place: Place) -> Finding | None:
     return None
 
 
-def _remote(value: str, place: Place) -> Findings:
+def _remote(value: str, place: Argument) -> Findings:
     """A repository: by URL, by `host:path`, by the name of a remote, or a directory."""
     found = _URL.match(value)
     if found is not None:
@@ -186,7 +186,7 @@ def _remote(value: str, place: Place) -> Findings:
     return _loose(value, place)
 
 
-def _dashed(host: str, value: str, place: Place) -> Findings:
+def _dashed(host: str, value: str, place: Argument) -> Findings:
     """A host that ssh would take for an option, which can name a program."""
     if host.startswith("-") or host.partition("/")[0].rpartition("@")[2].startswith("-"):
         return [place.finding(_REFUSE, f"{quoted(value)} would be read as an option, not as a host.")]
@@ -198,7 +198,7 @@ def is_remote(value: str) -> bool:
     return bool(_URL.match(value) or (_SCP.fullmatch(value) and not value.startswith(("/", "."))))
 
 
-def _target(value: str, place: Place) -> Findings:
+def _target(value: str, place: Argument) -> Findings:
     """Where commits are sent: one of the repository's remotes is usual, an address is not."""
     findings = _remote(value, place)
     if not findings and is_remote(value):
@@ -206,7 +206,7 @@ def _target(value: str, place: Place) -> Findings:
     return findings
 
 
-def _file_list(value: str, place: Place) -> Findings:
+def _file_list(value: str, place: Argument) -> Findings:
     if value == "-":
         return [place.finding(_REFUSE, "There is no input to read names from.")]
     refusal = _refusal(value, place)
@@ -215,13 +215,13 @@ def _file_list(value: str, place: Place) -> Findings:
     return [place.finding(_HIGH, f"The files that {quoted(value)} names are used, wherever they lie.")]
 
 
-def _date_format(value: str, place: Place) -> Findings:
+def _date_format(value: str, place: Argument) -> Findings:
     if value.startswith("+"):
         return _text(value, place)
     return [place.finding(_REFUSE, f"{quoted(value)} would set the system clock.", "write a format as +%Y-%m-%d")]
 
 
-def _date(value: str, place: Place) -> Findings:
+def _date(value: str, place: Argument) -> Findings:
     if _ZONE_FILE.search(value):
         return [place.finding(_REFUSE, f"{quoted(value)} names a file outside as time zone.")]
     if "TZ=" in value:
@@ -229,7 +229,7 @@ def _date(value: str, place: Place) -> Findings:
     return _text(value, place)
 
 
-def _module(value: str, place: Place) -> Findings:
+def _module(value: str, place: Argument) -> Findings:
     option = place.table.modules.get(value.partition(".")[0])
     if option is None:
         return _loose(value, place)
@@ -237,7 +237,7 @@ def _module(value: str, place: Place) -> Findings:
     return [place.finding(option.level, because, always_asks=option.always_asks)]
 
 
-def _package(value: str, place: Place) -> Findings:
+def _package(value: str, place: Argument) -> Findings:
     """An npm package: a name from the registry is usual; a URL, an archive or a repository is not."""
     refused = _loose(value.rpartition("@")[2] if value.rpartition("@")[2].startswith("file:") else value, place)
     if refused:
@@ -249,27 +249,27 @@ def _package(value: str, place: Place) -> Findings:
     return NOTHING
 
 
-def _setting(value: str, place: Place) -> Findings:
+def _setting(value: str, place: Argument) -> Findings:
     name = value.partition("=")[0].lower()
     if name in place.table.settings or name.startswith(("color.", "advice.")):
         return _loose(value.partition("=")[2], place)
     return [place.finding(_REFUSE, f"The setting {quoted(name)} could make git run a program.", "leave it out")]
 
 
-def _linker(value: str, place: Place) -> Findings:
+def _linker(value: str, place: Argument) -> Findings:
     for piece in (pieces := value.split(",")):
         if piece.startswith(_LINKER_PROGRAMS):
             return [place.finding(_REFUSE, f"{quoted(piece)} would make the compiler load another program.")]
     return next((found for piece in pieces if (found := _loose(piece, place))), NOTHING)
 
 
-def _checkpoint(value: str, place: Place) -> Findings:
+def _checkpoint(value: str, place: Argument) -> Findings:
     if value.partition("=")[0] in _SAFE_CHECKPOINTS:
         return NOTHING
     return [place.finding(_REFUSE, f"A checkpoint could run {quoted(value)}.")]
 
 
-def _archive(value: str, place: Place) -> Findings:
+def _archive(value: str, place: Argument) -> Findings:
     if value == "-":
         return NOTHING
     if ":" in value:
@@ -279,38 +279,38 @@ def _archive(value: str, place: Place) -> Findings:
     return [place.finding(_HIGH, f"Reads or writes the archive {quoted(value)}.")]
 
 
-def _script(value: str, place: Place) -> Findings:
+def _script(value: str, place: Argument) -> Findings:
     if value == "-":
         return [place.finding(_HIGH, "Runs what it is given as input.")]
     return [*_module(value, place), *_path_name(value, place)]
 
 
-def _glob(value: str, place: Place) -> Findings:
+def _glob(value: str, place: Argument) -> Findings:
     if secret_name(value) or secret_name(value.strip("*")):
         return [place.finding(_MEDIUM, f"{quoted(value)} asks for files that usually hold secrets.", always_asks=True)]
     return _text(value, place)
 
 
-def _refspec(value: str, place: Place) -> Findings:
+def _refspec(value: str, place: Argument) -> Findings:
     if value.startswith(("+", ":")):
         return [place.finding(_HIGH, f"{quoted(value)} overwrites or deletes a branch elsewhere.", always_asks=True)]
     return _loose(value, place)
 
 
-def _source(value: str, place: Place) -> Findings:
+def _source(value: str, place: Argument) -> Findings:
     if value.startswith("@"):
         return [place.finding(_REFUSE, f"{quoted(value)} holds arguments that cannot be seen.", "give them one by one")]
     return _loose(value, place)
 
 
-def _pathspec(value: str, place: Place) -> Findings:
+def _pathspec(value: str, place: Argument) -> Findings:
     findings = _loose(value, place)
     if not secret_name(value.rpartition(":")[2]):
         return findings
     return [*findings, place.finding(_MEDIUM, f"{quoted(value)} usually holds secrets.", always_asks=True)]
 
 
-def _tree(value: str, place: Place) -> Findings:
+def _tree(value: str, place: Argument) -> Findings:
     protected, trusted = protected_name(_MAGIC.sub("", value)), trusted_name(_MAGIC.sub("", value))
     if protected is not None:
         return [place.finding(_REFUSE, f"{quoted(value)} may not be changed. {protected}")]
@@ -319,13 +319,13 @@ def _tree(value: str, place: Place) -> Findings:
     return _loose(value, place)
 
 
-def _origin(value: str, place: Place) -> Findings:
+def _origin(value: str, place: Argument) -> Findings:
     """As `_remote`; and the last part of the address is the name of a new directory."""
     name = value.rstrip("/").removesuffix("/.git").rpartition("/")[2].rpartition(":")[2].removesuffix(".git")
     return [*_remote(value, place), *(_path_make(name, place) if name.strip(".") else NOTHING)]
 
 
-def _sed_script(value: str, place: Place) -> Findings:
+def _sed_script(value: str, place: Argument) -> Findings:
     script = read_script(value)
     findings: Findings = []
     if script.runs:
@@ -347,7 +347,7 @@ def _is_root(relative: str) -> bool:
     return posixpath.normpath(relative) == "."
 
 
-def _path_make(value: str, place: Place) -> Findings:
+def _path_make(value: str, place: Argument) -> Findings:
     refusal = _refusal(value, place, writes=True)
     if refusal is not None:
         return [refusal]
@@ -357,7 +357,7 @@ def _path_make(value: str, place: Place) -> Findings:
     return NOTHING
 
 
-def _path_change(value: str, place: Place) -> Findings:
+def _path_change(value: str, place: Argument) -> Findings:
     findings = _path_make(value, place)
     if findings or value.endswith("/") or _is_root(check_path(value, workspace=place.workspace).relative):
         return findings
@@ -368,7 +368,7 @@ def _path_change(value: str, place: Place) -> Findings:
     return [place.finding(_HIGH, f"Writes a {what}: {quoted(value)}.")]
 
 
-def _path_remove(value: str, place: Place) -> Findings:
+def _path_remove(value: str, place: Argument) -> Findings:
     findings = _path_make(value, place)
     if not findings and _is_root(check_path(value, workspace=place.workspace).relative):
         return [place.finding(_REFUSE, f"{quoted(value)} is the workspace itself.")]
@@ -378,14 +378,14 @@ def _path_remove(value: str, place: Place) -> Findings:
     return findings
 
 
-def _url(value: str, place: Place) -> Findings:
+def _url(value: str, place: Argument) -> Findings:
     if _WEB.fullmatch(value):
         return NOTHING
     instead = "give a full URL that begins with https://"
     return [place.finding(_REFUSE, f"{quoted(value)} is not the plain address of a web page.", instead)]
 
 
-def _requirement(value: str, place: Place) -> Findings:
+def _requirement(value: str, place: Argument) -> Findings:
     """A package for pip; `.` and directories of the workspace are the project's own."""
     refused = _loose(value, place) or _loose(value.partition("@")[2].strip(), place)
     if refused:
@@ -395,7 +395,7 @@ def _requirement(value: str, place: Place) -> Findings:
     return NOTHING
 
 
-_JUDGES: dict[Kind, Callable[[str, Place], Findings]] = {
+_JUDGES: dict[Kind, Callable[[str, Argument], Findings]] = {
     Kind.TEXT: _text,
     Kind.MESSAGE: _text,
     Kind.PATTERN: _text,

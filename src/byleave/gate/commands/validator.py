@@ -22,7 +22,7 @@ from byleave.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
 from byleave.protocol.verdicts import Finding, Validation, VerdictLevel
 from byleave.protocol.wire import JsonObject
 
-from .arguments import Place, backtracks, is_remote, judge_value
+from .arguments import Argument, backtracks, is_remote, judge_value
 from .options import Reading, Said, Unreadable, read
 from .tables import CommandTable, Kind, Style, TableError, load_tables
 
@@ -161,7 +161,7 @@ def _amount(level: VerdictLevel, reason: str, instead: str | None = None) -> Fin
 def _without_table(command: str, args: Sequence[str], workspace: str | None) -> CommandFindings:
     """A command allowed by configuration: nothing is known of it, so it is always HIGH."""
     table = CommandTable(command, "", _HIGH, Style.GNU, {}, ())
-    place = Place(table, workspace)
+    place = Argument(table, workspace)
     findings = [place.finding(_HIGH, f"Nothing is known of the arguments of {quoted(command)}.")]
     for arg in args:
         findings += judge_value(Kind.LOOSE, arg, place)
@@ -199,7 +199,7 @@ class _Judge:
         self.findings: list[Finding] = []
         self.network = table.network
         self.understood: JsonObject = {}
-        self.place = Place(table, workspace)
+        self.place = Argument(table, workspace)
         # What is written under a name is written under that name with a suffix as well: the copy of the old content.
         self.suffixes = ["", *(said.value for said in reading.said if said.option.kind is Kind.SUFFIX and said.value)]
 
@@ -236,7 +236,7 @@ class _Judge:
                 Finding(level=_MEDIUM, reason=reason, rule="commands.abbreviated", instead="spell options in full")
             )
         if said.value is not None and option.kind is not None and not harmless:
-            place = Place(table, self.workspace, said.spelled)
+            place = Argument(table, self.workspace, said.spelled)
             if option.never is not None and option.never.search(said.value):
                 self.findings.append(place.finding(_REFUSE, f"{said.spelled}: {option.never_because}"))
             self.findings += judge_value(option.kind, said.value, place)

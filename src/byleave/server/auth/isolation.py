@@ -36,7 +36,7 @@ from byleave.server.problems import (
     problem_response,
 )
 from byleave.server.routing import Route, RouteTable
-from byleave.server.services import Parts
+from byleave.server.services import Services
 from byleave.settings import ServerSettings
 
 from .links import LINK_HINT, cookies_in
@@ -205,7 +205,7 @@ class UserIsolationMiddleware:
         private = _is_private(path)
         principal: Principal | None = None
         if private:
-            parts: Parts = scope["app"].state.parts
+            parts: Services = scope["app"].state.parts
             principal = await self._authenticate(parts, headers, scope["method"], host)
             scope["byleave.principal"] = principal
         route, scope["path_params"] = self._find(scope["method"], path, private=private)
@@ -250,7 +250,7 @@ class UserIsolationMiddleware:
             )
         return host
 
-    async def _authenticate(self, parts: Parts, headers: Headers, method: str, host: str) -> Principal:
+    async def _authenticate(self, parts: Services, headers: Headers, method: str, host: str) -> Principal:
         authorization = headers.get(b"authorization")
         if authorization:
             kind, _, token = authorization.partition(" ")
@@ -335,7 +335,7 @@ def _check_no_page(headers: Headers) -> None:
         raise RefusedError("A page made this request; only programs may.", hint="Open the link in a browser instead.")
 
 
-async def _check_project(parts: Parts, principal: Principal, project_id: str | None) -> None:
+async def _check_project(parts: Services, principal: Principal, project_id: str | None) -> None:
     if project_id is None:
         return
     if not IDENTIFIER.fullmatch(project_id) or not await parts.store.chat.owns(principal.user_id, project_id):

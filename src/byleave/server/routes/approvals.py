@@ -11,18 +11,18 @@ from starlette.responses import Response
 from byleave.protocol.approvals import ApprovalList, ApproveBody, ConfirmBody, DecisionAnswer, RejectBody
 from byleave.protocol.grants import GrantTerms
 from byleave.protocol.states import AnsweredFrom, ApprovalScope, Scope
-from byleave.protocol.wire import Identifier, Word
+from byleave.protocol.wire import Identifier, WireModel
 from byleave.server.auth.isolation import no_project
 from byleave.server.bodies import read_body, read_query
 from byleave.server.problems import WrongForm
 from byleave.server.routing import ANY_SCOPE, APPROVE, PEOPLE, JsonAnswer, Route, parts_of, principal_of
 
 
-class ApprovalsQuery(Word):
+class ApprovalsQuery(WireModel):
     project_id: Identifier | None = Field(default=None, description="Only those of this project.")
 
 
-class WholeQuery(Word):
+class WholeQuery(WireModel):
     reveal: bool = Field(default=False, description="Also what is masked in the question.")
 
 

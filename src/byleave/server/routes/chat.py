@@ -23,21 +23,21 @@ from byleave.protocol.chat import (
 )
 from byleave.protocol.errors import NotFound, RefusedError
 from byleave.protocol.states import AgentMode, Scope
-from byleave.protocol.wire import Identifier, Word
+from byleave.protocol.wire import Identifier, WireModel
 from byleave.server.bodies import read_body, read_query
 from byleave.server.problems import Unavailable
 from byleave.server.routing import ANY_SCOPE, CHAT, JsonAnswer, Route, parts_of, principal_of
-from byleave.server.services import Parts
+from byleave.server.services import Services
 from byleave.store.chat import MessageKey
 
 
-class MessagesQuery(Word):
+class MessagesQuery(WireModel):
     session_id: Identifier = Field(description="Whose messages.")
     limit: int = Field(default=1000, ge=1, le=1000, description="How many of the newest.")
     before: Identifier | None = Field(default=None, description="Only those before this message.")
 
 
-class RunsQuery(Word):
+class RunsQuery(WireModel):
     session_id: Identifier = Field(description="Whose runs.")
     limit: int = Field(default=20, ge=1, le=200, description="How many of the newest.")
 
@@ -97,7 +97,7 @@ async def list_agents(request: Request) -> Response:
     return JsonAnswer(AgentList(agents=agents, total_count=len(agents)))
 
 
-def agents_of(parts: Parts, project_id: str) -> list[AgentInfo]:
+def agents_of(parts: Services, project_id: str) -> list[AgentInfo]:
     """The agents that work on a project's messages."""
     if parts.worker is None:
         raise Unavailable(

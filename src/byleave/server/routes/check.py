@@ -28,7 +28,7 @@ from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel
 from byleave.protocol.wire import JsonObject
 from byleave.server.bodies import read_body
 from byleave.server.routing import PEOPLE, JsonAnswer, Route, parts_of, principal_of
-from byleave.server.services import Parts
+from byleave.server.services import Services
 from byleave.settings import ServerSettings
 from byleave.store import SessionRow
 from byleave.store.answers import foreseen
@@ -128,7 +128,7 @@ def _where(rule: Decider) -> str:
 
 
 async def _in_session(
-    parts: Parts, session: SessionRow, judgement: Judgement, machine: Machine, outcome: Outcome
+    parts: Services, session: SessionRow, judgement: Judgement, machine: Machine, outcome: Outcome
 ) -> Outcome:
     """What people said in this session before: it may answer in their place."""
     name, params, verdict = judgement

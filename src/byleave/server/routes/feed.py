@@ -23,7 +23,7 @@ from byleave.protocol.approvals import plain_json
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.inspections import LOOKS_AT_WRITES, Inspection
 from byleave.protocol.states import Scope
-from byleave.protocol.wire import Identifier, Word, new_id
+from byleave.protocol.wire import Identifier, WireModel, new_id
 from byleave.server.auth.tokens import TOKEN_HINT, Principal
 from byleave.server.bodies import read_query
 from byleave.server.feed import FIRST_BYTES, FeedStream, Reader
@@ -43,7 +43,7 @@ LARGEST_NUMBER = 2**53
 LONGEST_NUMBER = len(str(LARGEST_NUMBER))
 
 
-class StreamQuery(Word):
+class StreamQuery(WireModel):
     last_event_id: str | None = Field(
         default=None, max_length=20, description="Where to go on, for those who cannot send the header Last-Event-ID."
     )
@@ -57,7 +57,7 @@ class StreamQuery(Word):
     execute: bool = Field(default=True, description="`false` to only watch.")
 
 
-class ToolStreamQuery(Word):
+class ToolStreamQuery(WireModel):
     last_event_id: str | None = Field(
         default=None, max_length=20, description="Where to go on, for those who cannot send the header Last-Event-ID."
     )

@@ -13,13 +13,13 @@ from starlette.responses import Response
 from byleave.gate import declared_layers
 from byleave.protocol.grants import GrantList, GrantPreviewBody
 from byleave.protocol.policies import PolicyDeclaration
-from byleave.protocol.wire import Identifier, Word
+from byleave.protocol.wire import Identifier, WireModel
 from byleave.server.auth.isolation import no_project
 from byleave.server.bodies import read_body, read_query
 from byleave.server.routing import APPROVE, EXECUTE, PEOPLE, JsonAnswer, Route, parts_of, principal_of
 
 
-class GrantsQuery(Word):
+class GrantsQuery(WireModel):
     project_id: Identifier | None = Field(default=None, description="Only those of this project.")
     session_id: Identifier | None = Field(default=None, description="Only those of this session.")
     all: bool = Field(default=False, description="Also those that have ended.")

@@ -2,23 +2,18 @@
 
 from byleave.server.routing import Route
 
-from . import approvals, chat, grants, mcp, overview, tools
-from . import check as checking
-from . import feed as stream
-from . import page as pages
-from . import sign_in as entering
-from . import undo as undoing
+from . import approvals, chat, check, feed, grants, mcp, overview, page, sign_in, tools, undo
 
 ROUTES: tuple[Route, ...] = (
     *tools.ROUTES,
-    *stream.ROUTES,
+    *feed.ROUTES,
     *chat.ROUTES,
     *approvals.ROUTES,
     *grants.ROUTES,
     *mcp.ROUTES,
-    *undoing.ROUTES,
+    *undo.ROUTES,
     *overview.ROUTES,
-    *checking.ROUTES,
-    *pages.ROUTES,
-    *entering.ROUTES,
+    *check.ROUTES,
+    *page.ROUTES,
+    *sign_in.ROUTES,
 )

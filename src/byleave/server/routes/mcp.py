@@ -19,7 +19,7 @@ from byleave.server.auth.isolation import IDENTIFIER, no_project
 from byleave.server.auth.tokens import TOKEN_HINT
 from byleave.server.problems import Unauthenticated, Unavailable, WrongForm
 from byleave.server.routing import Route, parts_of, principal_of
-from byleave.server.services import Parts
+from byleave.server.services import Services
 
 if TYPE_CHECKING:
     from byleave.server.mcp_sessions import McpSessions
@@ -71,7 +71,7 @@ async def _project(request: Request) -> str:
     return projects[0].id
 
 
-async def _sessions(parts: Parts) -> "McpSessions":
+async def _sessions(parts: Services) -> "McpSessions":
     if PART not in parts.on_demand:
         try:
             # Seconds of imports on a small machine: everybody else goes on meanwhile.

@@ -13,14 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from byleave.protocol.overview import AuditEntry, AuditPage, MachineList, Me, SignInLink
-from byleave.protocol.wire import Word
+from byleave.protocol.wire import WireModel
 from byleave.server.auth.links import CODE_SECONDS
 from byleave.server.bodies import read_query
 from byleave.server.routing import ANY_SCOPE, PEOPLE, JsonAnswer, Route, parts_of, principal_of
 from byleave.server.verifying import Verifications
 
 
-class AuditQuery(Word):
+class AuditQuery(WireModel):
     before: int | None = Field(default=None, ge=1, le=2**53, description="Only entries before this number.")
     limit: int = Field(default=50, ge=1, le=200, description="How many.")
 

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from byleave.protocol.errors import NotFound, RefusedError
-from byleave.protocol.wire import Word
+from byleave.protocol.wire import WireModel
 from byleave.server.auth.links import Code, cookie_name, cookies_in
 from byleave.server.auth.tokens import HEADER, issue_session, new_key
 from byleave.server.bodies import read_query
@@ -39,11 +39,11 @@ KEEP_KEY = (
 """Runs before anything is shown; `ui/src/page_key.ts` reads what it keeps."""
 
 
-class SignInQuery(Word):
+class SignInQuery(WireModel):
     code: str = Field(min_length=1, max_length=200, description="The code from the link.")
 
 
-class Health(Word):
+class Health(WireModel):
     status: str
 
 

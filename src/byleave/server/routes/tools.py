@@ -35,7 +35,7 @@ from byleave.protocol.executions import (
 from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import ExecutionStatus, RiskLevel, Scope
 from byleave.protocol.tools import tool_catalogue
-from byleave.protocol.wire import Identifier, Word
+from byleave.protocol.wire import Identifier, WireModel
 from byleave.server.auth.isolation import IDENTIFIER, no_project
 from byleave.server.bodies import read_body, read_query, read_union
 from byleave.server.problems import WrongForm
@@ -55,11 +55,11 @@ GOES_ON = (
 )
 
 
-class StatusQuery(Word):
+class StatusQuery(WireModel):
     wait: float = Field(default=0, ge=0, description="Seconds to wait for its end.")
 
 
-class HistoryQuery(Word):
+class HistoryQuery(WireModel):
     project_id: Identifier | None = Field(default=None, description="Only of this project.")
     session_id: Identifier | None = Field(default=None, description="Only of this session.")
     tool_name: str | None = Field(default=None, max_length=100, description="Only of this tool.")
@@ -227,7 +227,7 @@ async def _wait(request: Request, row: ExecutionRow, seconds: float) -> Executio
         closing.cancel()
 
 
-def _caller_of(request: Request) -> telemetry.Place | None:
+def _caller_of(request: Request) -> telemetry.SpanId | None:
     """The span that an agent elsewhere says it calls from."""
     given = request.headers.getlist("traceparent") if telemetry.on() else []
     return telemetry.arriving(given[0]) if len(given) == 1 else None

@@ -21,7 +21,7 @@ from byleave.server.auth.isolation import IDENTIFIER
 from byleave.server.bodies import read_body
 from byleave.server.problems import TooLarge, TooMany, Unavailable, WrongForm
 from byleave.server.routing import APPROVE, EXECUTE, JsonAnswer, Route, parts_of, principal_of
-from byleave.server.services import Parts
+from byleave.server.services import Services
 from byleave.store import ExecutionRow
 from byleave.store.executions import given_to_another
 
@@ -48,7 +48,7 @@ class Waiting:
         """By call: the request a machine has begun with, and when it said so."""
 
     @classmethod
-    def of(cls, parts: Parts) -> "Waiting":
+    def of(cls, parts: Services) -> "Waiting":
         return cast("Waiting", parts.on_demand.setdefault(PART, cls()))
 
     def add(self, request_id: str, tool_id: str, user_id: str) -> "asyncio.Future[UndoReport]":
@@ -84,7 +84,7 @@ class Waiting:
         return tool_id in self._under_way
 
     async def close(self) -> None:
-        """Whoever waits has its own end (`Parts.until_closing`)."""
+        """Whoever waits has its own end (`Services.until_closing`)."""
         self._waiting.clear()
 
 
@@ -180,7 +180,7 @@ async def _ask(request: Request, body: UndoBody | None) -> tuple[ExecutionRow, U
         waiting.drop(request_id)
 
 
-def _check_can_be_asked(parts: Parts, row: ExecutionRow) -> None:
+def _check_can_be_asked(parts: Services, row: ExecutionRow) -> None:
     if row.tool_name not in CHANGES_FILES:
         raise _refused(row, f"A call of {row.tool_name} changes no files, so there is nothing to undo.")
     if not row.status.ended:

@@ -31,7 +31,7 @@ from byleave.protocol.errors import (
 )
 from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
 from byleave.settings import ClientSettings
-from byleave.workspace.denied_paths import Floor
+from byleave.workspace.denied_paths import DeniedPaths
 from byleave.workspace.paths import PathValidator, visible
 from byleave.workspace.sandbox.bound_files import HeldFiles, Holding, drifted
 from byleave.workspace.sandbox.environment import find_program
@@ -111,7 +111,7 @@ class CommandExecutor:
         settings: ClientSettings,
         paths: PathValidator | None = None,
         held: HeldFiles | None = None,
-        floor: Floor | None = None,
+        floor: DeniedPaths | None = None,
     ) -> None:
         self._paths = paths
         self._floor = floor

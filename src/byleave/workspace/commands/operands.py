@@ -159,7 +159,7 @@ def without_links(command: str, args: list[str]) -> list[str]:
     return changed
 
 
-class DiskView:
+class DryRun:
     """Looks at one workspace's directory."""
 
     def __init__(self, root: str) -> None:
@@ -168,7 +168,7 @@ class DiskView:
         except ConfigurationError:
             self._paths = None  # no such directory: then nothing on a disk can speak against a call
 
-    def __enter__(self) -> "DiskView":
+    def __enter__(self) -> "DryRun":
         return self
 
     def __exit__(

@@ -35,7 +35,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class BoundFile:
     """The approved bytes of one file, to be laid over it."""
 
     path: str
@@ -53,7 +53,7 @@ class Holding:
         self._watches = watch
         self._watch: _Watch | None = None
         self._max_bytes = max_bytes
-        self.pins: list[Pin] = []
+        self.pins: list[BoundFile] = []
         self.covered = False
         """Whether the sandbox laid the pins over the files; else a write to one is drift too."""
         self.drifted: str | None = None
@@ -103,7 +103,7 @@ class Holding:
         if self._watch is None or look.real is None or look.is_directory:
             os.close(fd)
         else:
-            self.pins.append(Pin(look.real, fd, look.mode & 0o777 | 0o400))
+            self.pins.append(BoundFile(look.real, fd, look.mode & 0o777 | 0o400))
         return look
 
     def check(self) -> None:

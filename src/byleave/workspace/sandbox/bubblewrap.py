@@ -16,19 +16,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from .bound_files import Pin
+from .bound_files import BoundFile
 from .environment import (
     clean_environment,
+    command_user,
     find_program,
     limited_group,
     optional_packages,
     pids_group,
-    runner_for,
     usable_toolchains,
 )
 from .limits import LIMITS, HeldBack, may_limit
 from .masking import NOTHING_WITHHELD, Withheld
-from .minimal_mounts import needs_little
+from .minimal_mounts import can_use_minimal_mounts
 from .protection import Mounts, Protection, only_reads
 from .sandbox import ETC_DIRECTORIES, ETC_FILES, ETC_FOR_NETWORK, Isolation, Launch, limit_argv, tried_out
 from .seccomp import filter_fd, filter_for
@@ -71,7 +71,7 @@ class BubblewrapSandbox:
         self._root = root
         self._identity = identity.encode("utf-8")
         self._bwrap = find_program("bwrap", root)
-        self._runner = None if "owner" in without else runner_for(root)
+        self._runner = None if "owner" in without else command_user(root)
         self._holds_back = may_limit(self._runner.uid if self._runner else None)
         self._limits = [] if self._holds_back else limit_argv(root, tuple(LIMITS))
         self._is_root = os.geteuid() == 0 and self._runner is None
@@ -139,7 +139,7 @@ class BubblewrapSandbox:
         argv: list[str],
         *,
         network: bool = False,
-        pins: Sequence[Pin] = (),
+        pins: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
         whole: bool = False,
@@ -165,14 +165,14 @@ class BubblewrapSandbox:
                 self._writing -= writes
 
     def _prepare(
-        self, argv: list[str], mounts: Mounts, network: bool, held: ExitStack, pins: Sequence[Pin], *, whole: bool
+        self, argv: list[str], mounts: Mounts, network: bool, held: ExitStack, pins: Sequence[BoundFile], *, whole: bool
     ) -> Launch:
         read_end, write_end = (_held(held, fd) for fd in os.pipe())
         identity = _held(held, os.memfd_create("gitconfig", os.MFD_CLOEXEC))
         os.write(identity, self._identity)
         os.lseek(identity, 0, os.SEEK_SET)
         base, members = self.isolation(network=network), None
-        little = not whole and not network and needs_little(argv, self._root)
+        little = not whole and not network and can_use_minimal_mounts(argv, self._root)
         if self._pids_group is not None and not little:
             members, _ = held.enter_context(limited_group(self._pids_group, LIMITS["nproc"] + _OWN_PROCESSES))
         elif self._pids_group is not None:
@@ -226,7 +226,7 @@ class BubblewrapSandbox:
             held_back=held_back,
         )
 
-    def _cover(self, pins: Sequence[Pin]) -> list[str]:
+    def _cover(self, pins: Sequence[BoundFile]) -> list[str]:
         """Lay the pins over their files, and hide compiled code beside them, which Python would take instead."""
         compiled = {self._root / pin.path.rpartition("/")[0] / "__pycache__" for pin in pins}
         hidden = [path for path in sorted(compiled) if path.is_dir() and not path.is_symlink()]

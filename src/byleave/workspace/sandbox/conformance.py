@@ -23,7 +23,7 @@ from typing import Any, cast
 from byleave.protocol.errors import ByleaveError
 
 from . import probe
-from .environment import Runner, find_program, runner_for
+from .environment import CommandUser, command_user, find_program
 from .processes import OutputKeeper, run_process
 from .sandbox import Sandbox
 
@@ -144,8 +144,8 @@ class _Scene:
         for listener in (self._tcp, self._udp, self._abstract, self._path):
             listener.settimeout(0)
         held.enter_context(_in_environment(_SECRET_VARIABLE, self.secret))
-        self._give_to_owner(runner_for(base))
-        runner = runner_for(self.root)
+        self._give_to_owner(command_user(base))
+        runner = command_user(self.root)
         victim = held.enter_context(_victim(runner))
         self.told: dict[str, Any] = {
             "root": str(self.root),
@@ -170,7 +170,7 @@ class _Scene:
             path.write_text("secret", "ascii")
         (self.root / "link").symlink_to(self.outside)
 
-    def _give_to_owner(self, owner: Runner | None) -> None:
+    def _give_to_owner(self, owner: CommandUser | None) -> None:
         """Where the base belongs to another user than root, so does all in it: as it would be on their machine."""
         if owner is not None:
             for directory, names, files in os.walk(self.root.parent):
@@ -296,7 +296,7 @@ def _in_environment(name: str, value: str) -> Generator[None]:
 
 
 @contextmanager
-def _victim(runner: Runner | None) -> Generator[subprocess.Popen[bytes]]:
+def _victim(runner: CommandUser | None) -> Generator[subprocess.Popen[bytes]]:
     """A process to be attacked, as the user that the probes run as, so that only isolation keeps them away."""
     with subprocess.Popen(
         ["/bin/sleep", "600"],

@@ -48,7 +48,7 @@ _JOIN = 'echo $$ > "$0" && exec "$@"'
 
 
 @dataclass(frozen=True, slots=True)
-class Runner:
+class CommandUser:
     """A user that is not root."""
 
     uid: int
@@ -68,7 +68,7 @@ class Runner:
         return bool(found.st_mode & (0o010 if found.st_gid == self.gid else 0o001))
 
 
-def runner_for(workspace: Path) -> Runner | None:
+def command_user(workspace: Path) -> CommandUser | None:
     """Who owns the workspace, when we are root and they are not; else None: commands run as we do.
 
     ToolFailure where the owner may not enter it: a command can bring that about, and must not become root by it.
@@ -90,7 +90,7 @@ def runner_for(workspace: Path) -> Runner | None:
         gid = pwd.getpwuid(found.st_uid).pw_gid
     except KeyError:
         gid = found.st_gid
-    runner = Runner(found.st_uid, gid if gid != 0 else 65534)
+    runner = CommandUser(found.st_uid, gid if gid != 0 else 65534)
     return runner if runner.reaches(workspace) else None
 
 
@@ -201,7 +201,7 @@ def _entries(directory: str) -> list[os.DirEntry[str]]:
 
 def usable_toolchains(workspace: Path) -> tuple[Toolchain, ...]:
     """Those outside the workspace that the user its commands run as can reach."""
-    runner = runner_for(workspace)
+    runner = command_user(workspace)
     outside = (chain for chain in toolchains() if not chain.prefix.is_relative_to(workspace))
     return tuple(chain for chain in outside if runner is None or runner.reaches(chain.programs))
 

@@ -16,21 +16,21 @@ from pathlib import Path
 from byleave.protocol.errors import ToolFailure
 
 from . import confine
-from .bound_files import Pin
+from .bound_files import BoundFile
 from .environment import (
     clean_environment,
+    command_user,
     find_program,
     limited_group,
     optional_packages,
     own_home,
     pids_group,
-    runner_for,
     usable_toolchains,
 )
 from .limits import LIMITS
 from .masking import NOTHING_WITHHELD, Withheld
 from .protection import only_reads, watched_names
-from .sandbox import ETC_DIRECTORIES, ETC_FILES, ETC_FOR_NETWORK, Isolation, Launch, tried_out, with_bare
+from .sandbox import ETC_DIRECTORIES, ETC_FILES, ETC_FOR_NETWORK, Isolation, Launch, report_unmasked, tried_out
 from .seccomp import filter_for
 
 _CREATE_RULESET, _VERSION = 444, 1
@@ -96,7 +96,7 @@ class LandlockSandbox:
             )
         self._root = root
         self._identity = identity
-        self._runner = runner_for(root)
+        self._runner = command_user(root)
         self._is_root = os.geteuid() == 0 and self._runner is None
         self._pids_group = pids_group() if self._is_root else None
         self._python = find_program("python", root)
@@ -149,12 +149,12 @@ class LandlockSandbox:
         argv: list[str],
         *,
         network: bool = False,
-        pins: Sequence[Pin] = (),
+        pins: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:
         reads = only_reads(argv)
-        isolation = with_bare(self.isolation(network=network), masked)
+        isolation = report_unmasked(self.isolation(network=network), masked)
         if pins:
             words = f"Landlock cannot cover files: {', '.join(pin.path for pin in pins)} was checked and watched only."
             isolation = isolation.model_copy(update={"degraded": (*isolation.degraded, words)})

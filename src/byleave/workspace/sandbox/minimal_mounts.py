@@ -74,7 +74,7 @@ _PROGRAMS = {
 # Not cp and mv: without /proc they cannot copy a directory that is read-only.
 
 
-def needs_little(argv: list[str], root: Path) -> bool:
+def can_use_minimal_mounts(argv: list[str], root: Path) -> bool:
     """Whether a command does its work with the system's programs and the workspace alone."""
     program, *arguments = argv
     directory, _, name = program.rpartition("/")

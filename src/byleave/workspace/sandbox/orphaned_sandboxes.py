@@ -20,7 +20,7 @@ _NAMESPACES = re.compile(r"^NSpid:\s+([\d\t ]+)$", re.MULTILINE)
 _PARENT = re.compile(r"^PPid:\s+(\d+)$", re.MULTILINE)
 
 
-def end_strays(root: Path) -> int:
+def end_orphans(root: Path) -> int:
     """Kill the sandboxes that killed clients of this workspace left; gives how many processes that were."""
     if not os.path.isdir("/proc/self"):
         return 0  # no bubblewrap either

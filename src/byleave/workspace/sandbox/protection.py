@@ -53,7 +53,7 @@ from byleave.protocol.errors import PathValidationError, ToolFailure
 
 from .git_words import git_only_reads, makes_a_repository, works_in_another
 from .masking import NOTHING_WITHHELD, Mask, Withheld, covers, masks_for, mode_at, open_at, parents_of
-from .stand_ins import Stubs, is_stub
+from .stand_ins import StandIns, is_stand_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def link_at(root: str, root_fd: int, name: str) -> Link:
     )
 
 
-def led_to(root: str, names: Iterable[str]) -> frozenset[str]:
+def link_targets(root: str, names: Iterable[str]) -> frozenset[str]:
     """What those of these names lead to that are links, from the workspace, as far as it lies there."""
     links = (path for name in names if os.path.islink(path := f"{root}/{name}"))
     return frozenset(
@@ -304,7 +304,7 @@ class Protection:
         weakref.finalize(self, os.close, self._here)
         self._own_code, self._kernel_mounts = own_code(root), KernelMounts(root)
         self._lock = threading.Lock()
-        self._stubs = Stubs()
+        self._stubs = StandIns()
         self.close = self._stubs.close
         self._running: list[_Hold] = []
         """One for each command that runs now and could change the workspace."""
@@ -396,7 +396,7 @@ class Protection:
         self, mounts: Mounts, root_fd: int, *, argv: list[str], masks: list[Mask], sealed: Sequence[str]
     ) -> Generator[None]:
         is_git = os.path.basename(argv[0]) == "git"
-        missing = [name for name in PROTECTED if not _exists(root_fd, name) or is_stub(root_fd, name)]
+        missing = [name for name in PROTECTED if not _exists(root_fd, name) or is_stand_in(root_fd, name)]
         # `git init` and its like are the one way to a repository; anything else that appeared is told.
         expected = (".git",) if is_git and makes_a_repository(argv[1:]) else ()
         wanted = tuple(name for name in (".git", ".byleave") if name not in expected) if is_git else PROTECTED
@@ -410,7 +410,9 @@ class Protection:
         ):
             yield
         mounts.created.extend(
-            name for name in missing if name not in expected and _exists(root_fd, name) and not is_stub(root_fd, name)
+            name
+            for name in missing
+            if name not in expected and _exists(root_fd, name) and not is_stand_in(root_fd, name)
         )
 
     @contextmanager
@@ -598,7 +600,7 @@ SECONDS = 40.0
 _NOTHING: frozenset[str] = frozenset()
 
 
-class Turns:
+class WriteExclusion:
     """The turns of one workspace, in one event loop."""
 
     def __init__(self, *, seconds: float = SECONDS) -> None:
@@ -608,21 +610,21 @@ class Turns:
         self._ended = asyncio.Event()
 
     @asynccontextmanager
-    async def command(self, led_to: Set[str] = _NOTHING) -> AsyncGenerator[None]:
-        """While a command runs. `led_to`: what the protected names that are links lead to."""
+    async def command(self, link_targets: Set[str] = _NOTHING) -> AsyncGenerator[None]:
+        """While a command runs. `link_targets`: what the protected names that are links lead to."""
         await self._until(lambda: not self._writes)
-        self._commands.append(led_to)
+        self._commands.append(link_targets)
         try:
             yield
         finally:
-            self._commands.remove(led_to)
+            self._commands.remove(link_targets)
             self._ended.set()
 
     @asynccontextmanager
-    async def write(self, real: str, led_to: Set[str] = _NOTHING) -> AsyncGenerator[None]:
+    async def write(self, real: str, link_targets: Set[str] = _NOTHING) -> AsyncGenerator[None]:
         """While the file at a real path (from the workspace, links resolved) is written."""
         # As it is now, and as it was when the commands began: one of them may have replaced the link.
-        is_led_to = any(real in paths for paths in (led_to, *self._commands))
+        is_led_to = any(real in paths for paths in (link_targets, *self._commands))
         if real.partition("/")[0] not in PROTECTED and not is_led_to:
             yield
             return

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from byleave.protocol.errors import ToolFailure
-from byleave.protocol.wire import JsonObject, Word
+from byleave.protocol.wire import JsonObject, WireModel
 
-from .bound_files import Pin
+from .bound_files import BoundFile
 from .environment import clean_environment, find_program, own_home
 from .limits import LIMITS, HeldBack, inner_process
 from .masking import NOTHING_WITHHELD, Withheld
@@ -42,7 +42,7 @@ _TOLD = 10
 """How many paths are named in a sentence."""
 
 
-class Isolation(Word):
+class Isolation(WireModel):
     """What really stands between a command and the rest of this machine."""
 
     isolated: bool
@@ -106,7 +106,7 @@ class Sandbox(Protocol):
         argv: list[str],
         *,
         network: bool = False,
-        pins: Sequence[Pin] = (),
+        pins: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> AbstractContextManager[Launch]:
@@ -141,7 +141,7 @@ def dying_argv(workspace: Path) -> list[str]:
     return prefix
 
 
-def with_bare(isolation: Isolation, masked: Sequence[str]) -> Isolation:
+def report_unmasked(isolation: Isolation, masked: Sequence[str]) -> Isolation:
     """Say that what should be hidden is not."""
     if not masked:
         return isolation
@@ -230,7 +230,7 @@ class NoSandbox:
         argv: list[str],
         *,
         network: bool = False,
-        pins: Sequence[Pin] = (),
+        pins: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:
@@ -241,6 +241,6 @@ class NoSandbox:
                 argv=[*self._limits, *self._dying, *argv],
                 env=env,
                 cwd=str(self._root),
-                isolation=with_bare(self.isolation(network=network), masked),
+                isolation=report_unmasked(self.isolation(network=network), masked),
                 mark=f"BYLEAVE_RUN={home.name}",
             )

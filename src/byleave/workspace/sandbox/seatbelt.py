@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .bound_files import Pin
+from .bound_files import BoundFile
 from .environment import clean_environment, usable_toolchains
 from .masking import NOTHING_WITHHELD, Withheld
 from .protection import GIT_PROTECTED, PROTECTED, only_reads
@@ -125,7 +125,7 @@ class SeatbeltSandbox:
         argv: list[str],
         *,
         network: bool = False,
-        pins: Sequence[Pin] = (),
+        pins: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:

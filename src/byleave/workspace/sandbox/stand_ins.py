@@ -42,7 +42,7 @@ _Seen = tuple[int, int]
 """Inode, and the time of its last change, which nobody can set: where it is equal, nothing was changed or put in."""
 
 
-class Spares:
+class DirectoryPool:
     """Those of one client for one workspace. Several clients may share a place: one spare serves one of them."""
 
     def __init__(self, place: Path, workspace: Path, stamp: int) -> None:
@@ -166,17 +166,17 @@ class _Held:
     users: int = 1
 
 
-class Stubs:
+class StandIns:
     """The stubs of one workspace, shared by the commands of this client."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: dict[str, _Held] = {}
-        self._spares: Spares | None = None
+        self._spares: DirectoryPool | None = None
 
     def keep_spares(self, place: Path, workspace: Path) -> None:
         """Take them from directories kept ready at `place`, as far as there are any."""
-        self._spares = Spares(place, workspace, _STAMP)
+        self._spares = DirectoryPool(place, workspace, _STAMP)
 
     def close(self) -> None:
         """Nothing more is written at the place of the spares after this."""
@@ -311,7 +311,7 @@ def _taken(root_fd: int, name: str, fd: int, *, made: bool) -> bool | None:
     return True
 
 
-def is_stub(root_fd: int, name: str) -> bool:
+def is_stand_in(root_fd: int, name: str) -> bool:
     """Whether what is there is only a stand-in: one that holds something is not, whatever its stamp says."""
     try:
         if not _stamped(os.stat(name, dir_fd=root_fd, follow_symlinks=False)):

@@ -25,7 +25,7 @@ from byleave.protocol.tools import SearchFilesParams, SearchFilesResult
 from byleave.workspace.files.links import refuse_hidden_secret
 from byleave.workspace.paths import PathValidator, names_directory, told_of, visible
 from byleave.workspace.rulings import Forbidden, Rulings
-from byleave.workspace.sandbox.environment import runner_for
+from byleave.workspace.sandbox.environment import command_user
 from byleave.workspace.sandbox.sandbox import Isolation, Launch
 
 from .answers import AnswerReader, FirstMatches
@@ -34,8 +34,8 @@ from .ripgrep import (
     Above,
     HeldUp,
     NoWalls,
-    Place,
     RipgrepSandbox,
+    SearchRoot,
     answer,
     fastest,
     first_to_end,
@@ -128,10 +128,10 @@ class SearchExecutor:
                 with suppress(OSError), ExitStack() as held:  # what cannot be opened is said by the search itself
                     fd = self._paths.open_raw(".", _READ)
                     held.callback(os.close, fd)
-                    self._ripgrep = working_ripgrep(self._paths.root, Place(fd, ".", is_file=False))
+                    self._ripgrep = working_ripgrep(self._paths.root, SearchRoot(fd, ".", is_file=False))
             return self._ripgrep
 
-    def _open(self, relative: str, path: str) -> Place:
+    def _open(self, relative: str, path: str) -> SearchRoot:
         # Only a directory may be named with a slash at the end.
         fd = self._paths.open_raw(relative, _READ | (os.O_DIRECTORY if names_directory(path) else 0))
         try:
@@ -139,12 +139,12 @@ class SearchExecutor:
             real = self._paths.real_path(fd)
             self._paths.refuse_closed(fd, info)
             if stat.S_ISDIR(info.st_mode):
-                return Place(fd, real, is_file=False, above=tuple(self._above(real)))
+                return SearchRoot(fd, real, is_file=False, above=tuple(self._above(real)))
             if not stat.S_ISREG(info.st_mode):
                 raise ToolFailure(f"{path!r} is neither a file nor a directory.")
             if info.st_size > MAX_FILE:
                 raise ToolFailure(f"{path!r} is larger than {MAX_FILE >> 20} MiB.", hint="Use a command like grep.")
-            return Place(fd, real, is_file=True)
+            return SearchRoot(fd, real, is_file=True)
         except BaseException:
             os.close(fd)
             raise
@@ -171,7 +171,9 @@ class SearchExecutor:
             return False
         return True
 
-    async def _find(self, params: SearchFilesParams, globs: list[str], place: Place, rulings: Rulings) -> FirstMatches:
+    async def _find(
+        self, params: SearchFilesParams, globs: list[str], place: SearchRoot, rulings: Rulings
+    ) -> FirstMatches:
         wanted = _name_filter(globs, place, rulings)
         if self._ripgrep is not None:
             # The walls could not be put up: the place is being moved about, or cannot be mounted. Or it was too much
@@ -185,7 +187,7 @@ class SearchExecutor:
         ripgrep: RipgrepSandbox,
         params: SearchFilesParams,
         globs: list[str],
-        place: Place,
+        place: SearchRoot,
         wanted: Callable[[str], bool],
     ) -> FirstMatches:
         """Large files are not told of. They are not read either, once one of them has held up a search."""
@@ -207,7 +209,7 @@ class SearchExecutor:
             async with running(of_small()) as other, running(first_to_end(search, other)) as either:
                 return await unless_stuck(either, place)
 
-    def _is_large(self, place: Place, path: str) -> bool:
+    def _is_large(self, place: SearchRoot, path: str) -> bool:
         try:
             fd = self._paths.open_raw(place.path_of(path), os.O_PATH)
         except OSError:
@@ -223,11 +225,11 @@ class SearchExecutor:
         self,
         params: SearchFilesParams,
         globs: list[str],
-        place: Place,
+        place: SearchRoot,
         wanted: Callable[[str], bool],
         rulings: Rulings,
     ) -> FirstMatches:
-        runner = runner_for(self._paths.root)
+        runner = command_user(self._paths.root)
         work = {
             "fd": place.fd,
             "above": [
@@ -260,7 +262,7 @@ class SearchExecutor:
 
 
 @asynccontextmanager
-async def _asked(place: Place, rulings: Rulings) -> AsyncGenerator[int | None]:
+async def _asked(place: SearchRoot, rulings: Rulings) -> AsyncGenerator[int | None]:
     """A descriptor over which the scan asks what is ruled out before it enters or opens; None: nothing is."""
     if not rulings:
         yield None
@@ -276,7 +278,7 @@ async def _asked(place: Place, rulings: Rulings) -> AsyncGenerator[int | None]:
             await asyncio.gather(answering, return_exceptions=True)
 
 
-async def _rule(ours: socket.socket, place: Place, rulings: Rulings) -> None:
+async def _rule(ours: socket.socket, place: SearchRoot, rulings: Rulings) -> None:
     """One question at a time: a line with a list of paths; the answer, a digit for each."""
     loop = asyncio.get_running_loop()
     question = bytearray()
@@ -292,7 +294,7 @@ async def _rule(ours: socket.socket, place: Place, rulings: Rulings) -> None:
                 await asyncio.sleep(0)
 
 
-def _name_filter(globs: list[str], place: Place, rulings: Rulings) -> Callable[[str], bool]:
+def _name_filter(globs: list[str], place: SearchRoot, rulings: Rulings) -> Callable[[str], bool]:
     """Whether a found path is one we may tell of."""
     fits = [glob_pattern(glob, of_names=True).fullmatch for glob in globs]
     hidden = any(glob.startswith(".") for glob in globs)

@@ -28,7 +28,7 @@ from typing import Any, Literal
 from byleave.protocol.errors import InvalidParameters, ToolFailure
 from byleave.protocol.tools import SearchFilesParams
 from byleave.workspace.paths import visible
-from byleave.workspace.sandbox.environment import Runner, find_program, runner_for
+from byleave.workspace.sandbox.environment import CommandUser, command_user, find_program
 from byleave.workspace.sandbox.processes import run_process
 from byleave.workspace.sandbox.sandbox import Isolation, Launch
 from byleave.workspace.sandbox.seccomp import filter_fd, filter_for
@@ -57,7 +57,7 @@ class Above:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SearchRoot:
     """What is searched: an open descriptor, the path it stands for, and the ignore rules from above it."""
 
     fd: int
@@ -79,7 +79,7 @@ class RipgrepSandbox:
         self._ripgrep = os.path.realpath(find_program("rg", root))
         self._bwrap = find_program("bwrap", root)
         self._filter = filter_for()
-        self.runner: Runner | None = runner_for(root) if as_owner else None
+        self.runner: CommandUser | None = command_user(root) if as_owner else None
         self._prlimit: str | None = None
         with suppress(ToolFailure):
             self._prlimit = find_program("prlimit", root)
@@ -101,7 +101,7 @@ class RipgrepSandbox:
         limits = _LIMITS | ({} if memory is None else {"data": min(memory, _LIMITS["data"])})
         return [self._prlimit, *(f"--{name}={most}" for name, most in limits.items()), "--"]
 
-    def probe(self, place: Place) -> str | None:
+    def probe(self, place: SearchRoot) -> str | None:
         """Start ripgrep through the full argument list; None when it worked, else why not."""
         try:
             with self.launch(place, ["--version"]) as launch:
@@ -125,7 +125,7 @@ class RipgrepSandbox:
         return f"bubblewrap does not work here: {done.stderr.decode('utf-8', 'replace').strip()[:300]}"
 
     @contextmanager
-    def launch(self, place: Place, arguments: Sequence[str], *, memory: int | None = None) -> Generator[Launch]:
+    def launch(self, place: SearchRoot, arguments: Sequence[str], *, memory: int | None = None) -> Generator[Launch]:
         """ripgrep with `arguments`, in the place: a directory, or one that holds nothing but the file.
 
         `memory`: no more bytes than these, and than ever.
@@ -171,7 +171,7 @@ class RipgrepSandbox:
         )
 
 
-def working_ripgrep(root: Path, place: Place) -> RipgrepSandbox | None:
+def working_ripgrep(root: Path, place: SearchRoot) -> RipgrepSandbox | None:
     """ripgrep in walls that really hold it here; None: there is none, or no walls are to be had."""
     try:
         for as_owner in (True, False):
@@ -272,7 +272,7 @@ async def first_to_end(*searches: Search) -> FirstMatches:
     raise HeldUp
 
 
-async def unless_stuck(search: Search, place: Place, *, largest: int | None = None) -> FirstMatches:
+async def unless_stuck(search: Search, place: SearchRoot, *, largest: int | None = None) -> FirstMatches:
     """NoWalls: it waits for a pipe; with `largest`, HeldUp: there is a larger file. Then it still runs."""
     await asyncio.wait([search], timeout=_SUSPICIOUS_SECONDS)
     if not search.done():
@@ -294,7 +294,7 @@ async def fastest(
     ripgrep: RipgrepSandbox,
     params: SearchFilesParams,
     arguments: list[str],
-    place: Place,
+    place: SearchRoot,
     wanted: Callable[[str], bool],
     *,
     memory: int | None = None,
@@ -347,7 +347,7 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def judge(code: int | None, reader: AnswerReader, place: Place, good: set[int]) -> None:
+def judge(code: int | None, reader: AnswerReader, place: SearchRoot, good: set[int]) -> None:
     """Raise for an exit code that says there is no answer."""
     if code is None or code in good:
         return

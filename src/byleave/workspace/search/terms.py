@@ -14,7 +14,7 @@ from .answers import MAX_COLUMNS
 from .scan import MAX_DEPTH, GlobError, glob_pattern
 
 if TYPE_CHECKING:  # listings read globs too, and start nothing
-    from .ripgrep import Place
+    from .ripgrep import SearchRoot
 
 _MAX_BRACES = 64
 
@@ -55,7 +55,7 @@ def _whole(glob: str, given: str) -> str:
     return glob
 
 
-def ripgrep_arguments(params: SearchFilesParams, globs: list[str], place: "Place") -> list[str]:
+def ripgrep_arguments(params: SearchFilesParams, globs: list[str], place: "SearchRoot") -> list[str]:
     """Everything after the program's name; the pattern and the place come last, where nothing is read as an option."""
     arguments = ["--no-config", "--no-messages", "--no-follow", "--heading", "--null", "--line-number"]
     arguments += ["--with-filename", "--color=never", "--crlf", f"--max-count={params.max_results + 1}"]

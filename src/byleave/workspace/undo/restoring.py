@@ -18,7 +18,7 @@ is said too, whatever was in the way. Nothing here touches a file.
 
 Getting many files onto the disk together, before any of them takes its name.
 
-A sync for each of thousands of files takes longer than anybody waits. `Settling` takes what was written and syncs all
+A sync for each of thousands of files takes longer than anybody waits. `BatchFsync` takes what was written and syncs all
 of it at once: each by itself where there are few, the file system where there are many and the system can do that.
 What was added is on the disk when the block ends, or the block raises. Nothing here gives a file the name it will have.
 """
@@ -194,7 +194,7 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Settling:
+class BatchFsync:
     """Open files and directories whose content is on the disk when the block ends."""
 
     def __init__(self) -> None:
@@ -214,7 +214,7 @@ class Settling:
         if device not in self._devices:
             self._devices[device] = os.dup(fd)
 
-    def __enter__(self) -> "Settling":
+    def __enter__(self) -> "BatchFsync":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -236,7 +236,7 @@ def _sync_file_system(fd: int) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def write_draft(dir_fd: int, name: str, state: State, data: bytes, settling: Settling) -> str:
+def write_draft(dir_fd: int, name: str, state: State, data: bytes, settling: BatchFsync) -> str:
     """A file beside the one it will replace, with its content, mode and owner; its name for the time between."""
     draft = new_name()
     fd = os.open(draft, _CREATE, 0o600, dir_fd=dir_fd)
@@ -544,7 +544,7 @@ class UndoHistory:
         """Each written beside its place, then all of them onto the disk, then each moved in: old or new, never torn."""
         drafts: deque[tuple[Step, str]] = deque()
         try:
-            with Settling() as settling:
+            with BatchFsync() as settling:
                 for step in steps:
                     with acting(step.path), self._parent(step.path) as (dir_fd, name):
                         drafts.append((step, self._draft(dir_fd, name, step, settling)))
@@ -557,7 +557,7 @@ class UndoHistory:
                 with contextlib.suppress(OSError, ToolFailure), self._parent(step.path) as (dir_fd, _):
                     os.unlink(draft, dir_fd=dir_fd)
 
-    def _draft(self, dir_fd: int, name: str, step: Step, settling: Settling) -> str:
+    def _draft(self, dir_fd: int, name: str, step: Step, settling: BatchFsync) -> str:
         data = self.content(step.target)  # compared with its digest as it is read
         if data is None or step.target is None:
             raise stopped(ToolFailure(f"What {visible(step.path)!r} held can no longer be read."))
@@ -565,7 +565,7 @@ class UndoHistory:
 
     def _settle_names(self, plan: Plan) -> None:
         """What was renamed and removed is on the disk before it is confirmed."""
-        with Settling() as settling:
+        with BatchFsync() as settling:
             for parent in {step.path.rpartition("/")[0] or "." for step in plan.steps}:
                 with contextlib.suppress(OSError):  # gone with what was in it, or not ours to read
                     fd = self._paths.open_exact(parent, os.O_RDONLY | os.O_DIRECTORY)

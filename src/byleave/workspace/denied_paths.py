@@ -1,8 +1,8 @@
-"""The owner's floor on the disk: what the rules deny to a tool stays out of its reach, however it gets there.
+"""Paths that the owner's rules deny, kept out of a tool's reach however it gets there.
 
-The gate judges the words of a call. `DeniedPaths` keeps the same denials true afterwards: what a listing or a search
-passes over is left out, what a file tool opened is let go again when its real place is denied, and `masked` names what the
-sandbox must cover so that no command can open it. Only denials of paths alone count (no command, no options); one that
+The gate judges the words of a call. `DeniedPaths` keeps the same denials true afterwards: listings and searches leave
+denied paths out, a file tool lets go of a file whose real path is denied, and `masked` names what the sandbox must
+cover so that no command can open it. Only denials of paths alone count (no command, no options); one that
 names a tool binds that tool. Patterns mean what they mean to the gate. Where it cannot look everywhere it says so and
 nothing runs. It decides nothing that the rules do not say, and never follows a link out of the workspace.
 """

@@ -128,7 +128,7 @@ async def test_a_server_without_the_library_says_how_to_get_it(
 
 def test_neither_server_nor_client_loads_a_bridge_before_it_is_asked_for() -> None:
     script = (
-        "import sys, byleave.server.app, byleave.client, byleave.sdk, byleave.cli.commands;"
+        "import sys, byleave.server.app, byleave.client, byleave.sdk, byleave.cli.main;"
         "print([name for name in ('mcp', 'acp', 'mcp_types', 'agents', 'langchain_core') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
-from byleave.server.auth.keys import seal_keys
+import byleave.cli
+from byleave.server.auth.secret import seal_keys
 from byleave.settings import ServerSettings
 from byleave.store import Store
 
 COMMANDS = ["up", "serve", "token", "connect", "chat", "check", "tool", "history", "approvals", "version"]
 NESTED = [["approvals", "approve"], ["approvals", "reject"], ["audit", "verify"]]
 HEAVY = ("fastapi", "sqlalchemy", "uvicorn", "pydantic_ai", "aiohttp", "jwt")
+
+CLI = Path(byleave.cli.__path__[0])
 
 
 @pytest.mark.promise("L8")
@@ -245,3 +248,19 @@ async def test_a_record_can_be_verified_where_no_server_is_installed(tmp_path: P
     await store.close()
     done = _without_the_server(tmp_path, ["audit", "verify"])
     assert (done.returncode, done.stderr) == (0, "The record is whole.\n")
+
+
+def test_every_command_is_listed_and_found_in_the_module_of_its_name() -> None:
+    from typer.main import get_command
+
+    from byleave.cli.main import COMMANDS, app
+
+    group = get_command(app)
+    context = group.make_context("byleave", ["version"], resilient_parsing=True)
+    modules = {path.stem for path in CLI.glob("*.py") if "\napp = new_app()" in path.read_text("utf-8")}
+    assert modules | {"version"} == set(COMMANDS)
+    for name, listed in COMMANDS.items():
+        command = group.get_command(context, name)  # pyright: ignore[reportAttributeAccessIssue]
+        assert command is not None
+        assert command.help
+        assert len(listed.help) < 66, "a line of `byleave --help` is cut"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from byleave.cli.records import execution_line
+from byleave.cli.history import execution_line
 from byleave.cli.transcript import (
     JsonTranscript,
     TerminalTranscript,

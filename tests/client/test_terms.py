@@ -2,7 +2,7 @@
 
 import pytest
 
-from byleave.client.showing import let_by, read_rule, read_span, read_uses, rule_line, span_words, uses_words
+from byleave.client.questions import let_by, read_rule, read_span, read_uses, rule_line, span_words, uses_words
 from byleave.protocol.errors import CallerError
 from byleave.protocol.grants import GrantRule
 

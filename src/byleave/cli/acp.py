@@ -1,4 +1,4 @@
-"""`byleave acp`: the agent of an editor that speaks ACP, on stdin and stdout.
+r"""`byleave acp`: the agent of an editor that speaks ACP, on stdin and stdout.
 
 Each directory the editor opens gets its own project, and a client that executes there, in this process, unless one
 serves it already. The editor's user is the person who decides, so the token must be a person's. Which chat session is
@@ -7,13 +7,15 @@ behind which of the editor's is kept in the state directory. Nothing but the pro
 
 import asyncio
 import json
+import logging
 import os
 from collections.abc import Iterator, MutableMapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import structlog
+import typer
 
 from byleave.adapters.acp import EditorAgent, serve_stdio
 from byleave.client import ClientConnection, ServerApi, connect_client
@@ -22,10 +24,13 @@ from byleave.client.journal import AlreadyServed
 from byleave.protocol.errors import CallerError, NotFound
 from byleave.settings import ClientSettings
 
-from .exits import ExitCode
+from .loop import on_stop, run_long
+from .options import ExitCode, Server, Verbose, log_from, new_app
 from .places import KnownServer, find_place, known_directory, own_project, remember_project, unknown_project
 from .preferences import existing_directory, read_settings
-from .stopping import on_stop
+
+app = new_app()
+
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -160,3 +165,29 @@ class SessionMemory(MutableMapping[str, str]):
 
 def _stop(task: "asyncio.Task[None]") -> None:
     task.cancel()
+
+
+@app.command()
+def acp(
+    server: Server = None,
+    project: Annotated[
+        str | None,
+        typer.Option("--project", metavar="ID", help="The project; left out: the one of the editor's directory."),
+    ] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Which agent works; left out: chat.")] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Be the agent of an editor that speaks ACP, on stdin and stdout.
+
+    For Zed, JetBrains, Neovim. The conversation is one of the directory that the editor opens; what needs your approval
+    is asked in the editor's own dialog. Tools run in that directory, by this process unless a client serves it already.
+    The token must have the scopes chat, approve and execute: that of the `byleave up` that runs here has them.
+
+    \b
+    Example, as an entry of Zed's settings.json:
+      {
+        "agent_servers": {"Byleave": {"command": "byleave", "args": ["acp"]}}
+      }
+    """
+    log_from(logging.WARNING, verbose=verbose)
+    raise typer.Exit(run_long(serve_acp(server_url=server, project_id=project, agent=agent)))

@@ -1,18 +1,22 @@
-"""`byleave audit verify`: hold every project's chain, its head and its rows against each other, from the database."""
+r"""`byleave audit verify`: hold every project's chain, its head and its rows against each other, from the database."""
 
 from dataclasses import asdict
 
+import typer
+
 from byleave.protocol.errors import ConfigurationError
-from byleave.server.auth.keys import has_secret, seal_keys
+from byleave.server.auth.secret import has_secret, seal_keys
 from byleave.settings import ServerSettings
 from byleave.store import Store
 
-from .exits import ExitCode
+from .options import AsJson, ExitCode, new_app, run
 from .preferences import read_settings
 from .screen import put, put_json, say, shown
 
+app = new_app()
 
-async def verify(*, as_json: bool) -> ExitCode:
+
+async def verify_all(*, as_json: bool) -> ExitCode:
     """Check every chain; print its length and head, to be kept elsewhere."""
     settings = read_settings(ServerSettings)
     keys = seal_keys(settings) if has_secret(settings) else ()
@@ -38,3 +42,25 @@ async def verify(*, as_json: bool) -> ExitCode:
                 say(f"error: {name}: {shown(check.fault)}.")
         say("The record is whole." if whole else "hint: keep the database as it is and compare it with a backup")
     return ExitCode.OK if whole else ExitCode.FAILED
+
+
+@app.callback(invoke_without_command=True)
+def audit(context: typer.Context) -> None:
+    """Prove that the record is whole."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def verify(as_json: AsJson = False) -> None:
+    """Check the audit chain of every project.
+
+    Recomputes it from the local database, which is only read. Prints each project's number of records and head; keep
+    the heads elsewhere to notice a chain that was rewritten whole. Exit 1 when a record was changed, removed, inserted
+    or moved, and says which.
+
+    \b
+    Example:
+      BYLEAVE_HOME=/srv/byleave byleave audit verify
+    """
+    run(verify_all(as_json=as_json))

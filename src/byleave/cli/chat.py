@@ -1,32 +1,253 @@
-"""`byleave chat`: a conversation in the terminal, over the same REST and SSE as every other chat.
+r"""`byleave chat`: a conversation in the terminal, over the same REST and SSE as every other chat.
 
 Without a terminal it says what waits for approval and how to answer elsewhere, and keeps waiting: it never decides.
 Ctrl-C cancels the run first and leaves the second time; SIGTERM leaves at once.
+
+One conversation with a project's agent: the feed watched, messages posted, questions put, everything told in order.
+
+Two tasks: one listens to the feed and connects again when it breaks; the other tells what was heard, in the order of
+the feed, and holds back while a question is on the screen. What is decided elsewhere closes a question at once. A
+conversation never decides anything itself.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Generator
+import logging
+from collections.abc import Awaitable, Generator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Any, TypeVar
 
-from byleave.protocol.errors import ByleaveError, NotFound
-from byleave.protocol.states import AgentMode, RunState
+import typer
+from pydantic import ValidationError
+
+from byleave.client import ApprovalDesk, ServerApi
+from byleave.client.outbox import pause
+from byleave.client.questions import let_by
+from byleave.protocol.chat import MessageBody
+from byleave.protocol.errors import ByleaveError, CallerError, NotFound, UnreachableError
+from byleave.protocol.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    FeedEvent,
+    GrantChanged,
+    RunChanged,
+    ToolFinished,
+    ToolStarted,
+)
+from byleave.protocol.states import AgentMode, ExecutionStatus, RiskLevel, RunState
 from byleave.settings import ClientSettings
 
-from .conversation import Conversation
-from .exits import ExitCode
+from .loop import on_stop
+from .options import ExitCode, ProjectId, Server, Verbose, log_from, new_app, run
 from .places import find_place, project_to_watch, unknown_project
 from .preferences import read_settings
 from .screen import complain, say
-from .stopping import on_stop
 from .terminal import Terminal
-from .transcript import JsonTranscript, TerminalTranscript
+from .transcript import JsonTranscript, TerminalTranscript, Transcript
+
+app = new_app()
+
 
 Result = TypeVar("Result")
 
 
-async def chat(
+RECONNECT_TRIES = 8
+
+
+class Conversation:
+    """Enter it, then take turns."""
+
+    def __init__(
+        self,
+        api: ServerApi,
+        project_id: str,
+        transcript: Transcript,
+        *,
+        settings: ClientSettings,
+        terminal: Terminal | None = None,
+        session_id: str | None = None,
+        agent: str | None = None,
+        mode: AgentMode | None = None,
+        one_session: bool = False,
+    ) -> None:
+        """With `one_session`, questions of other sessions are left to others."""
+        self._api = api
+        self._project_id = project_id
+        self._transcript = transcript
+        self._terminal = terminal
+        self._desk = ApprovalDesk(
+            api, project_id, terminal, timeout_seconds=settings.approval_timeout_seconds, tries=settings.post_tries
+        )
+        self.session_id = session_id
+        self._agent = agent
+        self._mode = mode
+        self._one_session = one_session
+        self._run_id: str | None = None
+        self._cancelled = False
+        self._ended: asyncio.Future[RunState] | None = None
+        self._decided: set[str] = set()
+        self._unasked: set[str] = set()
+        """Calls that are not LOW and that nobody was asked about so far."""
+        self._grants: dict[str, str] = {}
+        """What the grants say that were given or used."""
+        self._heard: asyncio.Queue[FeedEvent] = asyncio.Queue()
+        self._run_is_known = asyncio.Event()
+        """Not set while a message is being posted: what is heard meanwhile may be the answer to it."""
+        self._run_is_known.set()
+        self._last_event_id: int | None = None
+        self._server_ahead = 0.0
+        """Seconds the server's clock is ahead of ours; deadlines are on the server's."""
+        self._open = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> "Conversation":
+        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._tell())]
+        try:
+            await self._unless_feed_fails(self._open.wait())
+            if not self._one_session:
+                known = self._desk.pending
+                waiting = (await self._api.approvals()).approvals
+                self._desk.settle(waiting, known=known, server_ahead=self._server_ahead)
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._desk.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def can_cancel(self) -> bool:
+        """Whether something runs that was not called off yet."""
+        return self._run_id is not None and not self._cancelled
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the last run was called off here."""
+        return self._cancelled
+
+    async def turn(self, message: str) -> RunState:
+        """Send one message and follow its run to the end."""
+        ended = self._ended = asyncio.get_running_loop().create_future()
+        self._cancelled = False
+        self._run_is_known.clear()
+        try:
+            accepted = await self._api.post_message(self._project_id, self._body(message))
+            self.session_id, self._run_id = accepted.session_id, accepted.run_id
+            self._run_is_known.set()
+            return await self._unless_feed_fails(ended)
+        finally:
+            self._run_id = self._ended = None
+            self._run_is_known.set()
+            self._transcript.end_turn()
+
+    def _body(self, message: str) -> MessageBody:
+        try:
+            return MessageBody(content=message, session_id=self.session_id, mode=self._mode, agent=self._agent)
+        except ValidationError as error:
+            wrong = error.errors(include_url=False, include_input=False)[0]
+            raise CallerError(f"This message cannot be sent: {wrong['loc'][0]}: {wrong['msg']}.") from None
+
+    async def cancel(self) -> None:
+        """Call off the run."""
+        if self._run_id is None:
+            return
+        self._cancelled = True
+        try:
+            await self._api.cancel_run(self._project_id, self._run_id)
+        except ByleaveError as error:
+            complain(error.message, error.hint)
+
+    async def _listen(self) -> None:
+        failures = 0
+        while True:
+            try:
+                stream = self._api.stream(self._project_id, self._resume_at())
+                async with stream:
+                    if stream.server_time is not None:
+                        self._server_ahead = (stream.server_time - datetime.now(UTC)).total_seconds()
+                    self._open.set()
+                    async for number, event in stream:
+                        failures, self._last_event_id = 0, number
+                        if isinstance(event, ApprovalDecided):
+                            self._decided.add(event.approval_id)
+                            self._desk.decided(event)
+                        self._heard.put_nowait(event)
+            except UnreachableError:
+                if not self._open.is_set() or failures >= RECONNECT_TRIES:
+                    raise
+            failures += 1
+            await asyncio.sleep(pause(failures, 0.2, 5.0))
+
+    def _resume_at(self) -> int | None:
+        """Where the feed goes on. One that broke in a turn before it said anything is read from its beginning."""
+        return 0 if self._last_event_id is None and self._ended is not None else self._last_event_id
+
+    async def _tell(self) -> None:
+        while True:
+            event = await self._heard.get()
+            await self._run_is_known.wait()
+            if self._terminal is not None:
+                await self._terminal.unasked()
+            ours = self._is_ours(event)
+            if isinstance(event, GrantChanged):
+                self._grants[event.grant.id] = event.grant.text
+            if ours:
+                self._say_who_allowed(event)
+                self._transcript.show(event)
+                if isinstance(event, RunChanged) and event.state in (RunState.DONE, RunState.FAILED):
+                    self._end(event.state)
+            if isinstance(event, ApprovalRequested) and (ours or not self._one_session):
+                if event.approval_id in self._decided:
+                    continue  # while it waited to be told
+                self._desk.request(event, server_ahead=self._server_ahead)
+                # The desk asks in a task of its own: it comes first, and the next event waits for the answer.
+                await asyncio.sleep(0)
+
+    def _say_who_allowed(self, event: FeedEvent) -> None:
+        """What ran without a question says by what: a grant, a rule, the mode."""
+        match event:
+            case ToolStarted() if event.risk_level is not RiskLevel.LOW:
+                self._unasked.add(event.tool_id)
+            case ApprovalDecided(decided_by=by) if by is not None and not by.startswith("grant:"):
+                self._unasked.difference_update(event.tool_ids)
+            case ToolFinished(status=ExecutionStatus.COMPLETED) if event.tool_id in self._unasked:
+                self._unasked.discard(event.tool_id)
+                by = let_by(event.approved_by, user_id=None, grants=self._grants)
+                if by is not None:
+                    self._transcript.allowed(event.tool_id, by)
+            case _:
+                pass
+
+    def _end(self, state: RunState) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(state)
+
+    def _is_ours(self, event: FeedEvent) -> bool:
+        if self._run_id is None or getattr(event, "session_id", None) != self.session_id:
+            return False
+        return getattr(event, "run_id", None) in (None, self._run_id)
+
+    async def _unless_feed_fails(self, wanted: Awaitable[Result]) -> Result:
+        """Wait, but not for something that can no longer come."""
+        waiting: asyncio.Future[Result] = asyncio.ensure_future(wanted)
+        everything: set[asyncio.Future[Any]] = {waiting, *self._tasks}
+        try:
+            await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                for task in self._tasks:
+                    if task.done():
+                        task.result()  # raises what ended it
+            return await waiting
+        finally:
+            waiting.cancel()
+
+
+async def talk(
     message: str | None,
     *,
     server_url: str | None,
@@ -126,3 +347,33 @@ async def _unless_left(task: "asyncio.Task[Result]", leave: asyncio.Event) -> Re
         for each in (task, leaving):
             each.cancel()
         await asyncio.gather(task, leaving, return_exceptions=True)
+
+
+@app.command()
+def chat(
+    message: Annotated[
+        str | None, typer.Argument(metavar="[MESSAGE]", help="One message; left out: a conversation.")
+    ] = None,
+    server: Server = None,
+    project: ProjectId = None,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="Go on with this session.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Which agent works on it; left out: chat.")] = None,
+    mode: Annotated[AgentMode | None, typer.Option(help="How much the agent must ask; left out: its own mode.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write every event of the run as a line of JSON.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Chat with the agent in the terminal.
+
+    What needs your approval is asked in between. With MESSAGE: one turn, then exit 0 when the agent is done and 1 when
+    it failed. Without a terminal it says what waits for approval, and waits until it was decided elsewhere. Ctrl-C
+    cancels the run first, then leaves.
+
+    \b
+    Example:
+      byleave chat "read package.json and tell me the version"
+      byleave chat --agent reviewer "look at src/app.py"
+      byleave chat
+    """
+    log_from(logging.ERROR, verbose=verbose)
+    place = {"server_url": server, "project_id": project, "session_id": session}
+    run(talk(message, **place, agent=agent, mode=mode, as_json=as_json))

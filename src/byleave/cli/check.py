@@ -1,31 +1,41 @@
-"""`byleave check`: what the gate would say of a call, and why. Runs nothing, and of files looks at names only.
+r"""`byleave check`: what the gate would say of a call, and why. Runs nothing, and of files looks at names only.
 
 The gate's verdict comes first; what passes it is held against the workspace's directory as the client would (links that
 lead out, pipes that never end).
 
 The stream answers each line of its input with exactly one line, in order, whatever the line holds: what cannot be
 read as a call is refused like any other malformed call.
+
+A verdict in words: what was understood, what was found, which rule decided and in which layer.
+
+For `byleave check`. Everything a call holds passes `shown`, so a terminal can obey nothing in it. Judges nothing.
 """
 
 import json
 import os
+import shlex
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Annotated, Any, BinaryIO, cast
 
 import typer
+from rich.text import Text
 
-from byleave.gate import Gate, Judgement
+from byleave.gate import Gate, Judgement, Policy, mask_text
+from byleave.gate.policy.explain import decider, meaning
 from byleave.policy_files import load_policy, machine_gate
 from byleave.protocol.errors import InvalidParameters
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
 from byleave.settings import ClientSettings
 from byleave.workspace.commands.operands import DryRun
 
-from .exits import ExitCode
-from .explaining import explained
+from .options import ExitCode, new_app
 from .preferences import read_settings
-from .screen import complain, put, put_json
+from .screen import RISK_STYLES, complain, put, put_json, shortened, shown
+
+app = new_app()
+
 
 HINT = 'write the parameters between single quotes: \'{"path": "README.md"}\''
 
@@ -126,3 +136,91 @@ def _answer(gate: Gate, disk: DryRun, line: bytes, root: str) -> dict[str, Any]:
 
 def _line(verdict: Verdict) -> dict[str, Any]:
     return {"verdict": verdict.level.value, "reasons": verdict.reasons}
+
+
+LONGEST_LINE = 2000
+
+
+def explained(judgement: Judgement, policy: Policy) -> Iterable[Text]:
+    """The lines for a person."""
+    verdict = judgement.verdict
+    level = verdict.level.value
+    yield Text.assemble((level, RISK_STYLES[level]), f"  {shown(judgement.tool_name)}: {meaning(verdict)}")
+    for finding in verdict.findings:
+        yield Text(f"  because  {shown(finding.reason)}  ({finding.level.value}, rule {shown(finding.rule)})")
+        if finding.instead:
+            yield Text(f"  instead  {shown(finding.instead)}")
+    yield Text(f"  decided  {_decided(verdict, policy)}")
+    if verdict.always_asks and not verdict.refused:
+        yield Text("  always   asks in full mode too, and no grant covers it")
+    yield from _given(judgement)
+    if verdict.understood is not None:
+        yield from _read_as(verdict.understood)
+    if verdict.runs:
+        yield Text(f"  runs     the content of {shown(', '.join(verdict.runs))}")
+    yield Text(f"  network  {'yes: allowing it lets it use the network' if verdict.network else 'none'}")
+
+
+def _decided(verdict: Verdict, policy: Policy) -> str:
+    rule, text, layer, source = decider(verdict, policy)
+    waives = f" ({shown(text)}) waives the question" if text is not None else ""
+    return f"rule {shown(rule)}{waives}, layer {layer.value}" + (f" ({shown(source)})" if source else "")
+
+
+def _given(judgement: Judgement) -> Iterator[Text]:
+    params = judgement.params or {}
+    if judgement.tool_name == "execute_command" and params:
+        yield Text(f"  line     {_short(shlex.join([params['command'], *params['args']]))}")
+        return
+    for name, value in params.items():
+        if value is not None:
+            text = value if isinstance(value, str) else json.dumps(value)
+            yield Text(f"  given    {name}: {_short(text)}")
+
+
+def _read_as(understood: Mapping[str, Any]) -> Iterator[Text]:
+    """One line for the command, one for each option, one for the operands; then the same for its subcommand."""
+    reading: Mapping[str, Any] | None = understood
+    indent = "  "
+    head = "read as"
+    while reading is not None:
+        yield Text(f"{indent}{head}  {shown(str(reading['command']))}")
+        for spelled, value in reading["options"]:
+            told = f" with the value {_short(shlex.quote(value))}" if value is not None else ""
+            yield Text(f"{indent}         option {shown(spelled)}{told}")
+        inner = cast("Mapping[str, Any] | None", reading.get("subcommand"))
+        operands = cast("list[str]", reading["operands"])
+        if operands and inner is None:
+            yield Text(f"{indent}         operand{'s' if len(operands) > 1 else ''} {_short(shlex.join(operands))}")
+        reading, head = inner, "then   "
+
+
+def _short(text: str) -> str:
+    return shortened(mask_text(text), LONGEST_LINE)
+
+
+@app.command()
+def check(
+    tool: Annotated[str | None, typer.Argument(metavar="[TOOL]", help="Name of the tool.")] = None,
+    params: Annotated[str | None, typer.Argument(metavar="[JSON]", help="Its parameters.")] = None,
+    workspace: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The workspace to judge for; left out: the current directory.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON; without TOOL: answer the lines of stdin.")] = False,
+) -> None:
+    """Say what the gate would say, and why.
+
+    Runs nothing. With --json and no TOOL it reads lines {"tool_name": …, "tool_params": …} from stdin and answers each
+    with one line {"verdict": "LOW"|"MEDIUM"|"HIGH"|"REFUSE", "reasons": […]}, in order.
+
+    \b
+    Example:
+      byleave check execute_command '{"command": "rm", "args": ["-rf", "/"]}'
+      byleave check --json --workspace ~/code/app < calls.jsonl
+    """
+    if tool is not None and params is not None:
+        check_one(tool, params, workspace, as_json=as_json)
+    elif tool is None and as_json:
+        check_stream(workspace)
+    else:
+        raise typer.BadParameter("give TOOL and JSON, or --json alone to read lines from stdin", param_hint="TOOL JSON")

@@ -1,4 +1,4 @@
-"""`byleave connect`: this machine, connected to a project of a server.
+r"""`byleave connect`: this machine, connected to a project of a server.
 
 Asks on a terminal; without one it executes quietly what others approved, and logs to stderr. A server that cannot be
 reached at the start is an error (exit code 3), unless `--wait` says to keep trying; once connected, it connects again
@@ -6,8 +6,12 @@ by itself for as long as it runs. With `--stdio` an editor drives it (`client.en
 """
 
 import asyncio
+import logging
 from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from byleave.client import ClientConnection, ServerApi, TerminalPrompt, connect_client
 from byleave.client.engine import Engine
@@ -17,14 +21,16 @@ from byleave.protocol.errors import NotFound, RefusedError, UnreachableError
 from byleave.settings import ClientSettings
 from byleave.telemetry import configured
 
-from .exits import ExitCode
+from .loop import on_stop, run_long
+from .options import AsJson, ExitCode, ProjectId, Server, Verbose, log_from, new_app
 from .places import KnownServer, find_place, project_to_serve, remember_project, unknown_project
 from .preferences import existing_directory, read_settings
 from .screen import put_json, say
-from .stopping import on_stop
+
+app = new_app()
 
 
-async def connect(
+async def stay_connected(
     *, server_url: str | None, project_id: str | None, directory: Path, wait: bool, as_json: bool
 ) -> ExitCode:
     """Serve a directory until stopped."""
@@ -120,3 +126,37 @@ async def _announce(connection: ClientConnection, *, as_json: bool) -> None:
         say(connection.rules.summary)
     if not isolation.isolated:
         say("warning: there is no sandbox on this machine, so every command asks. " + " ".join(isolation.degraded))
+
+
+@app.command()
+def connect(
+    server: Server = None,
+    project: ProjectId = None,
+    workspace: Annotated[Path, typer.Option(metavar="DIR", help="The directory agents may work in.")] = Path(),
+    wait: Annotated[bool, typer.Option("--wait", help="Keep trying when the server is not there yet.")] = False,
+    stdio: Annotated[
+        bool, typer.Option("--stdio", help="Be an editor's engine: JSON-RPC on stdin and stdout.")
+    ] = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Connect this machine to a project.
+
+    Executes what was approved, inside one directory, until Ctrl-C. The token comes from BYLEAVE_TOKEN or from `byleave
+    token --save`. On a terminal it asks you; without one it executes quietly what was approved elsewhere and logs to
+    stderr. Without --project it takes the directory's own project, or your only one, or makes one. A server that
+    cannot be reached at the start ends it with exit code 3. With --stdio an editor starts it and says all of this over
+    stdin (docs/engine.md).
+
+    \b
+    Example:
+      byleave connect --server http://127.0.0.1:8477 --project proj_1 --workspace ~/code/app
+    """
+    log_from(logging.INFO if stdio else logging.WARNING, verbose=verbose)
+    if stdio:
+        if server or project or wait or as_json or workspace != Path():
+            raise typer.BadParameter("the editor says all else over stdin", param_hint="--stdio")
+        raise typer.Exit(run_long(serve_editor()))
+    raise typer.Exit(
+        run_long(stay_connected(server_url=server, project_id=project, directory=workspace, wait=wait, as_json=as_json))
+    )

@@ -1,10 +1,11 @@
-"""`byleave doctor`: does everything here work, and does the sandbox hold on this very kernel?
+r"""`byleave doctor`: does everything here work, and does the sandbox hold on this very kernel?
 
 One line for each check: ok, warn or fail, what was found, and what to do. The escape probes run in a directory of their
 own that is thrown away afterwards; nothing of the user is changed, and no secret is printed. Exit 1 when a check fails.
 """
 
 import asyncio
+import logging
 import os
 import shutil
 import stat
@@ -17,9 +18,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import aiohttp
+import typer
 from rich.text import Text
 from yarl import URL
 
@@ -33,10 +35,14 @@ from byleave.workspace.sandbox.environment import command_user, find_program
 from byleave.workspace.sandbox.sandbox import Isolation, Sandbox
 from byleave.workspace.workspace import choose_sandbox
 
-from .exits import ExitCode
+from .loop import run_short
+from .options import ExitCode, log_from, new_app
 from .places import running_note
 from .preferences import existing_directory, read_settings
 from .screen import put, put_json, shown
+
+app = new_app()
+
 
 Level = Literal["ok", "warn", "fail"]
 _STYLES: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -77,7 +83,7 @@ class Check:
     hint: str | None = None
 
 
-async def doctor(directory: Path, *, server_url: str | None, as_json: bool) -> ExitCode:
+async def check_machine(directory: Path, *, server_url: str | None, as_json: bool) -> ExitCode:
     """Check everything and say so, line by line."""
     checks: list[Check] = []
     async for check in _checks(existing_directory(directory), server_url):
@@ -375,3 +381,26 @@ def _probed(probe: Probe, gap: str | None = None) -> Check:
     if gap is not None:
         return Check(probe.title, "warn", f"possible ({gap})", "make bubblewrap work, which stops it")
     return Check(probe.title, "fail", f"POSSIBLE ({probe.detail})", probe.hint)
+
+
+@app.command()
+def doctor(
+    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="The directory agents may work in.")] = Path(),
+    server: Annotated[
+        str | None, typer.Option("--server", metavar="URL", help="The server to reach; else BYLEAVE_SERVER_URL.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON on stdout.")] = False,
+) -> None:
+    """Check this machine: the sandbox, programs, rules, server and clock.
+
+    Tries every way out of the sandbox that we know, on this very kernel, in a directory of its own that is removed
+    afterwards. One line for each check: ok, warn or fail, and what to do. Exit 1 when a check fails.
+
+    \b
+    Example:
+      byleave doctor
+      byleave doctor ~/code/app --json
+    """
+    log_from(logging.ERROR)  # what a log would warn of is a line of its own here
+
+    raise typer.Exit(run_short(check_machine(directory, server_url=server, as_json=as_json)))

@@ -1,20 +1,27 @@
-"""`byleave grants`: what was allowed beyond one call, taken back, or tried out before it is given.
+r"""`byleave grants`: what was allowed beyond one call, taken back, or tried out before it is given.
 
 All of it asks the server. Nothing is granted here: a grant is only ever given with the answer to a question.
 """
 
+import logging
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from pydantic import ValidationError
 from rich.text import Text
 
-from byleave.client.showing import span_words
+from byleave.client.questions import span_words
 from byleave.protocol.errors import CallerError, ConflictError, NotFound
 from byleave.protocol.grants import Grant, GrantPreview, GrantRule, GrantStatus
 from byleave.protocol.wire import moment, now
 
+from .options import AsJson, Server, called_alone, log_from, new_app, run
 from .places import find_place, project_to_watch, unknown_project
 from .screen import put, put_json, say, shown
+
+app = new_app()
 
 
 async def list_grants(*, all_of_them: bool, server_url: str | None, as_json: bool) -> None:
@@ -118,3 +125,68 @@ def _preview_lines(preview: GrantPreview) -> list[str]:
     if preview.problem is not None:
         lines.append(f"It may not be saved: {shown(preview.problem)}")
     return lines
+
+
+def _ask(work: Coroutine[Any, Any, None]) -> None:
+    log_from(logging.WARNING)
+    run(work)
+
+
+@app.callback(invoke_without_command=True)
+def grants(
+    context: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", help="Also those that have ended.")] = False,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what you allowed beyond one call, or take it back.
+
+    By which rule, in which session, how often it was used, when it ends. Newest first.
+
+    \b
+    Example:
+      byleave grants
+      byleave grants revoke grant_1
+      byleave grants preview '{"tool": "write_file", "paths": ["src/**"]}'
+    """
+    if called_alone(context, given=server is not None or as_json or everything, names="--all / --server / --json"):
+        _ask(list_grants(all_of_them=everything, server_url=server, as_json=as_json))
+
+
+@app.command()
+def revoke(
+    grant_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The grant.")] = None,
+    all_of_them: Annotated[bool, typer.Option("--all-of-them", help="Every grant in force.")] = False,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a grant back: calls that come later ask again.
+
+    \b
+    Example:
+      byleave grants revoke grant_1
+      byleave grants revoke --all-of-them
+    """
+    if (grant_id is None) is not all_of_them:
+        raise typer.BadParameter("give the ID of a grant, or --all-of-them", param_hint="ID")
+    _ask(revoke_grants(grant_id, server_url=server, as_json=as_json))
+
+
+@app.command()
+def preview(
+    rule: Annotated[str, typer.Argument(metavar="JSON", help="The rule.")],
+    project: Annotated[
+        str | None, typer.Option("--project", metavar="ID", help="The project; needed when you have several.")
+    ] = None,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a rule would have covered; saves nothing.
+
+    Held against your last 200 calls in the project, also those you refused.
+
+    \b
+    Example:
+      byleave grants preview '{"tool": "execute_command", "command": ["git", "commit"]}'
+    """
+    _ask(preview_rule(rule, project_id=project, server_url=server, as_json=as_json))

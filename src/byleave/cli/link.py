@@ -1,15 +1,22 @@
-"""`byleave link`: a new link to the chat page of a running server, which signs a browser or an editor in once.
+r"""`byleave link`: a new link to the chat page of a running server, which signs a browser or an editor in once.
 
 The server makes it, for the user of the token that this machine has for it; nothing is signed here. Who can read the
 link within its ten minutes is signed in as that user, so it goes to stdout and nowhere else.
 """
 
+import logging
+from typing import Annotated
 from urllib.parse import quote
 
+import typer
 from yarl import URL
 
+from .options import AsJson, Server, log_from, new_app, run
 from .places import find_place
 from .screen import put, put_json, say, shown
+
+app = new_app()
+
 
 EDITOR = "vscode://byleave.byleave/signin?link="
 """What VS Code hands to the extension, which asks before it follows the link behind it."""
@@ -34,3 +41,23 @@ async def print_link(*, server_url: str | None, editor: bool, as_json: bool) -> 
         say(f"Signs VS Code in once, within {minutes} minutes: open it there, or in a browser on this machine.")
     else:
         say(f"Signs a browser in once, within {minutes} minutes; or paste it into Byleave: Sign In in VS Code.")
+
+
+@app.command()
+def link(
+    server: Server = None,
+    editor: Annotated[bool, typer.Option("--editor", help="As a link that opens in VS Code.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print a link to the chat page that signs a browser in, or VS Code.
+
+    For the server that `byleave up` runs here, or the one that is named. It works once and for ten minutes: open it, or
+    paste it into a browser's address bar. Needs a token that may chat and approve, as `byleave token` makes them.
+
+    \b
+    Example:
+      byleave link
+      byleave link --server http://127.0.0.1:8477
+    """
+    log_from(logging.WARNING)
+    run(print_link(server_url=server, editor=editor, as_json=as_json))

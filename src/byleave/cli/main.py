@@ -5,17 +5,122 @@ This is the boundary of the program. Behind it errors are exceptions; before it 
 """
 
 import gc
+import importlib
 import os
 import sys
 import traceback
+from typing import TYPE_CHECKING, NamedTuple
 
+import typer
+from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from .commands import app
-from .exits import ExitCode
+from .options import AsJson, ExitCode, needs_extra
+
+if TYPE_CHECKING:
+    from typer._click import Command, Context, HelpFormatter
 
 STDERR = 2
+HELP = """Let AI agents act on your machine, with your byleave.
+
+\b
+Start everything for the current directory:    byleave up
+Talk to the agent:                             byleave chat "read package.json and tell me the version"
+See what the gate would say of a call:         byleave check execute_command '{"command": "git", "args": ["status"]}'
+
+Settings come from BYLEAVE_* variables or the TOML file named by BYLEAVE_CONFIG. Data goes to stdout,
+messages to stderr. BYLEAVE_LOG=json logs as JSON lines; BYLEAVE_DEBUG=1 shows tracebacks.
+
+\b
+Exit codes: 0 done or stopped as asked, 1 refused or failed, 2 wrong usage, 3 server unreachable, 130 interrupted.
+"""
+
+
+class Listed(NamedTuple):
+    """A command in the list of `byleave --help`; its module has the name of the command."""
+
+    help: str
+    extra: str | None = None
+    """The extra that brings what it imports."""
+
+
+COMMANDS = {
+    "up": Listed("Start everything for one directory.", "server"),
+    "serve": Listed("Run the server.", "server"),
+    "token": Listed("Print a signed token.", "server"),
+    "link": Listed("Print a link that signs a browser or VS Code in."),
+    "connect": Listed("Connect this machine to a project."),
+    "chat": Listed("Chat with the agent in the terminal."),
+    "check": Listed("Say what the gate would say, and why."),
+    "tool": Listed("Run one tool here, print its result as JSON."),
+    "history": Listed("List what was called, also what was refused."),
+    "undo": Listed("Put files back to what they were before a call."),
+    "approvals": Listed("List what waits for your decision, or decide it."),
+    "grants": Listed("List what you allowed beyond one call, or take it back."),
+    "policy": Listed("Show the rules that hold here, or check a file of rules."),
+    "trust": Listed("Let a project's own rules loosen."),
+    "audit": Listed("Prove that the record is whole.", "server"),
+    "doctor": Listed("Check the sandbox, programs, rules, server and clock."),
+    "mcp": Listed("Offer the tools to an MCP host, on stdin and stdout.", "mcp"),
+    "acp": Listed("Be the agent of an editor that speaks ACP.", "acp"),
+    "version": Listed("Print the version."),
+}
+EXTRAS = {"server": "the server", "mcp": "the MCP library", "acp": "the ACP library"}
 ON_WINDOWS = "Windows itself cannot isolate what agents run, so Byleave does not start there."
+
+
+class Commands(TyperGroup):
+    """The commands, each imported when it is called: `byleave --help` must not wait for a web framework."""
+
+    def list_commands(self, ctx: "Context") -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: "Context", cmd_name: str) -> "Command | None":
+        listed = COMMANDS.get(cmd_name)
+        if listed is None or cmd_name in self.commands:
+            return self.commands.get(cmd_name)
+        if cmd_name == "up" and sys.stderr.isatty() and "--json" not in ctx.args:
+            typer.echo("Starting …", err=True)  # at once: what is imported takes seconds on a small machine
+        with needs_extra(listed.extra or "", EXTRAS.get(listed.extra or "", "")):
+            module = importlib.import_module(f".{cmd_name}", __package__)
+        return typer.main.get_command(module.app)
+
+    def format_commands(self, ctx: "Context", formatter: "HelpFormatter") -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, listed.help) for name, listed in COMMANDS.items()])
+
+
+app = typer.Typer(
+    name="byleave",
+    cls=Commands,
+    help=HELP,
+    no_args_is_help=False,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+@app.callback(invoke_without_command=True)
+def everything(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def version(as_json: AsJson = False) -> None:
+    """Print the version.
+
+    \b
+    Example:
+      byleave version
+    """
+    from importlib.metadata import version as installed
+
+    number = installed("byleave")
+    # The number of `protocol.engine`, by which an editor knows whether it fits; loading that would take a while.
+    typer.echo(f'{{"version": "{number}", "engine": 1}}' if as_json else f"byleave {number}")
 
 
 def main() -> None:

@@ -1,19 +1,25 @@
-"""`byleave mcp`: the tools of a project for an MCP host, on stdin and stdout.
+r"""`byleave mcp`: the tools of a project for an MCP host, on stdin and stdout.
 
 Nothing but the protocol goes to stdout. The server is asked once before anything is served, so that a wrong address,
 token or project is said at once. It holds no approval: who approves does so elsewhere.
 """
 
 import asyncio
+import logging
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from byleave.adapters.mcp import serve_stdio
 from byleave.protocol.errors import NotFound
 from byleave.sdk import Client
 
-from .exits import ExitCode
+from .loop import on_stop, run_long
+from .options import ExitCode, Server, Verbose, log_from, new_app
 from .places import KnownServer, find_place, project_to_watch, unknown_project
-from .stopping import on_stop
+
+app = new_app()
 
 
 async def serve_mcp(*, server_url: str | None, project_id: str | None, tools: list[str] | None) -> ExitCode:
@@ -42,3 +48,36 @@ async def _check(client: Client, place: KnownServer, project_id: str | None) -> 
 
 def _stop(task: "asyncio.Task[None]") -> None:
     task.cancel()
+
+
+@app.command()
+def mcp(
+    server: Server = None,
+    project: Annotated[
+        str | None,
+        typer.Option(
+            "--project",
+            metavar="ID",
+            envvar="BYLEAVE_PROJECT",
+            help="The project; else the directory's, or your only one.",
+        ),
+    ] = None,
+    tool: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Offer this tool; left out: all six.")] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Offer the tools to an MCP host, on stdin and stdout.
+
+    For Claude Code, Cursor and any other host. What the host's agent calls goes through the gate and waits for your
+    approval like every other call: in the chat page, VS Code or `byleave connect`. The token comes from BYLEAVE_TOKEN,
+    from `byleave token --save`, or from the `byleave up` that runs here; one with the scope `agent` is enough.
+
+    \b
+    Example, as an entry of mcp.json:
+      {
+        "mcpServers": {
+          "byleave": {"command": "byleave", "args": ["mcp", "--project", "proj_1"]}
+        }
+      }
+    """
+    log_from(logging.WARNING, verbose=verbose)
+    raise typer.Exit(run_long(serve_mcp(server_url=server, project_id=project, tools=tool)))

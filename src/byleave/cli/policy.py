@@ -1,4 +1,4 @@
-"""`byleave policy` and `byleave trust`: which rules hold here, whether a file of them is right, and whom to believe.
+r"""`byleave policy` and `byleave trust`: which rules hold here, whether a file of them is right, and whom to believe.
 
 Trust is given to what was shown and to nothing else: the digest that is kept is that of the very bytes whose rules
 were listed. Without a terminal nobody is asked, so it takes `--yes`.
@@ -7,7 +7,7 @@ were listed. Without a terminal nobody is asked, so it takes `--yes`.
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -29,9 +29,12 @@ from byleave.protocol.errors import CallerError
 from byleave.protocol.policies import Layer
 from byleave.settings import ClientSettings
 
-from .exits import ExitCode
+from .options import AsJson, ExitCode, new_app
 from .preferences import existing_directory, read_settings
 from .screen import put, put_json, say, shown
+
+app = new_app()
+Workspace = Annotated[Path, typer.Option(metavar="DIR", help="The directory agents may work in.")]
 
 
 def show_policy(directory: Path, *, as_json: bool) -> None:
@@ -163,3 +166,41 @@ def _layer_json(layer: LayerPolicy) -> dict[str, Any]:
         ],
         "held_back": list(layer.held_back),
     }
+
+
+@app.callback(invoke_without_command=True)
+def policy(context: typer.Context, workspace: Workspace = Path(), as_json: AsJson = False) -> None:
+    """Show the rules that hold here, or check a file of rules.
+
+    Layer by layer: this machine's, yours, the project's. What a project's file would loosen is held back until you
+    trust it with `byleave trust`.
+
+    \b
+    Example:
+      byleave policy --workspace ~/code/app
+      byleave policy check .byleave/policy.toml
+    """
+    if context.invoked_subcommand is not None:
+        if as_json or workspace != Path():
+            raise typer.BadParameter(
+                f"write it after `{context.invoked_subcommand}`", param_hint="--workspace / --json"
+            )
+        return
+    show_policy(workspace, as_json=as_json)
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of rules.")],
+    layer: Annotated[Layer, typer.Option(help="Read it as this layer.")] = Layer.USER,
+    as_json: AsJson = False,
+) -> None:
+    """Read a file of rules and run its examples.
+
+    Exit 1 with a sentence that names the rule and the field when anything in it is wrong.
+
+    \b
+    Example:
+      byleave policy check .byleave/policy.toml --layer project
+    """
+    check_policy(file, layer, as_json=as_json)

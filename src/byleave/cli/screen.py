@@ -3,6 +3,11 @@ r"""What people and scripts see: data on stdout, messages on stderr.
 Everything that comes from a server, a file or an agent passes `shown`, which makes control and bidi characters
 visible. JSON is written in ASCII: a terminal can obey nothing in it. Colour only underlines what the words say, and
 is left out where `NO_COLOR` is set or nobody looks.
+
+When something was, as a person reads it: by the clock on this machine's wall.
+
+Records keep UTC, and so does JSON. What cannot be read as a moment is shown as it stands, made safe: it came from a
+server or a file. Nothing here decides anything by a time.
 """
 
 import json
@@ -14,6 +19,7 @@ from byleave.gate import safe_text
 if TYPE_CHECKING:  # Rich is loaded with the first line for people: what writes JSON alone starts without it
     from rich.console import Console
     from rich.text import Text
+from byleave.protocol.wire import moment
 
 RISK_STYLES = {"LOW": "green", "MEDIUM": "yellow", "HIGH": "bold red", "REFUSE": "bold red"}
 
@@ -67,3 +73,11 @@ def complain(message: str, hint: str | None = None) -> None:
     say(Text.assemble(("error: ", "bold red"), shown(message)))
     if hint:
         say(Text.assemble(("hint: ", "bold"), shown(hint)))
+
+
+def wall_time(at: str) -> str:
+    """Date and time in this machine's own zone, to the second."""
+    try:
+        return moment(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError):
+        return shown(at[:19])

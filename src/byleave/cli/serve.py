@@ -1,23 +1,30 @@
-"""`byleave serve`: the server as a process, with one line when it is ready and an orderly end.
+r"""`byleave serve`: the server as a process, with one line when it is ready and an orderly end.
 
 Signals are handled here and not by uvicorn: it would raise them again once it has stopped, and the record would not
 be closed. A second signal does not wait for requests that still run.
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
+from typing import Annotated
+
+import typer
 
 from byleave.client.loopback import is_loopback
 from byleave.protocol.errors import ConfigurationError
-from byleave.server import Listening, serve
+from byleave.server import Listening
+from byleave.server.serving import serve as serve_until_stopped
 from byleave.settings import ServerSettings
 from byleave.telemetry import configured
 
-from .looping import run_long
+from .loop import on_stop, run_long
+from .options import AsJson, Verbose, log_from, new_app
 from .preferences import read_settings
 from .screen import put, put_json
-from .stopping import on_stop
+
+app = new_app()
 
 
 def serve_here(host: str, port: int, *, as_json: bool) -> None:
@@ -48,8 +55,29 @@ async def _serve(settings: ServerSettings, host: str, port: int, *, as_json: boo
             serving.cancel()
 
     stops: list[Callable[[], None]] = []
-    serving = asyncio.ensure_future(serve(settings, host, port, ready=ready))
+    serving = asyncio.ensure_future(serve_until_stopped(settings, host, port, ready=ready))
     with on_stop(stop):
         await asyncio.wait({serving})
     if not serving.cancelled():
         serving.result()
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8477,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run the server.
+
+    One line on stdout says when it is ready; logs go to stderr. SIGTERM, SIGHUP and Ctrl-C stop it in order. An
+    address that others can reach needs BYLEAVE_ALLOWED_HOSTS: the names this server answers to.
+
+    \b
+    Example:
+      BYLEAVE_HOME=/srv/byleave byleave serve --port 8477
+      BYLEAVE_ALLOWED_HOSTS=byleave.example.com byleave serve --host 0.0.0.0
+    """
+    log_from(logging.INFO, verbose=verbose)
+    serve_here(host, port, as_json=as_json)

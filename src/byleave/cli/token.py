@@ -1,8 +1,10 @@
-"""`byleave token`: a signed token for a person, a machine or an agent.
+r"""`byleave token`: a signed token for a person, a machine or an agent.
 
 Signed with the server's own secret, so it works only where that secret can be read. An agent's token that could also
 approve or execute is never made: an agent would then answer its own questions, or report its own results.
 """
+
+from typing import Annotated
 
 import typer
 
@@ -10,8 +12,12 @@ from byleave.protocol.states import AgentMode, Scope
 from byleave.server.auth.tokens import issue_token
 from byleave.settings import ServerSettings
 
+from .options import AsJson, new_app
 from .preferences import read_settings
 from .screen import put_json, say
+
+app = new_app()
+
 
 DEFAULT_SCOPES = (Scope.CHAT, Scope.APPROVE, Scope.EXECUTE)
 DAY = 24 * 3600
@@ -53,3 +59,35 @@ def print_token(
         from byleave.client.identity import save_token
 
         say(f"Saved in {save_token(settings.home, token)}.")
+
+
+@app.command()
+def token(
+    user: Annotated[str, typer.Option(metavar="NAME", help="Whose token it is.")],
+    scope: Annotated[list[Scope] | None, typer.Option(help="What it may do; give it again for more.")] = None,
+    days: Annotated[int | None, typer.Option(min=1, max=3650, help="How long it lasts; left out: 30 days.")] = None,
+    seconds: Annotated[
+        int | None,
+        typer.Option(min=1, help="How long it lasts, in seconds; accepted 5 seconds longer, for clocks that differ."),
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="An agent's token: what people see and the record keeps of it.")
+    ] = None,
+    mode: Annotated[
+        AgentMode | None, typer.Option(help="The most this agent may do without asking; left out: sandbox.")
+    ] = None,
+    save: Annotated[bool, typer.Option("--save", help="Also keep it for the other commands of this machine.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print a signed token.
+
+    Signed with the server's secret: the one in BYLEAVE_SECRET, or the one kept in BYLEAVE_HOME. Without --scope: chat,
+    approve and execute, all that a person needs. A token with `agent` never approves and never executes; each one is an
+    agent of its own, with its own conversation and grants.
+
+    \b
+    Example:
+      byleave token --user alice
+      byleave token --user alice --agent nightly --days 7
+    """
+    print_token(user, scope or [], days=days, seconds=seconds, agent=agent, mode=mode, save=save, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`byleave tool`: one tool, here and now, as the client would run it.
+r"""`byleave tool`: one tool, here and now, as the client would run it.
 
 The owner's gate judges first and its REFUSE holds; nobody is asked, because the person typed it. Then the workspace's
 own bounds and its sandbox hold. Whatever happens, stdout gets one JSON object with `success`.
@@ -9,7 +9,9 @@ import signal
 import threading
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from byleave.client.local_calls import run_here, told
 from byleave.protocol.errors import ByleaveError
@@ -17,10 +19,12 @@ from byleave.settings import ClientSettings
 from byleave.workspace import CommandStopped, Workspace, unfinished
 
 from .check import client_gate, read_object
-from .exits import ExitCode
-from .looping import run_short
+from .loop import run_short
+from .options import ExitCode, new_app
 from .preferences import existing_directory, read_settings
 from .screen import put_json
+
+app = new_app()
 
 
 def run_tool(tool_name: str, text: str, directory: Path) -> ExitCode:
@@ -68,3 +72,22 @@ async def _run(tool_name: str, params: dict[str, Any], directory: Path, settings
         return await run_here(gate, workspace, tool_name, params)
     finally:
         await workspace.close()
+
+
+@app.command()
+def tool(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the tool.")],
+    params: Annotated[str, typer.Argument(metavar="JSON", help="Its parameters.")],
+    workspace: Annotated[Path, typer.Option(metavar="DIR", help="The directory it may work in.")] = Path(),
+    as_json: Annotated[bool, typer.Option("--json", help="The result is always JSON.", hidden=True)] = True,
+) -> None:
+    """Run one tool here, print its result as JSON.
+
+    As the client would run it. Nobody is asked, because you typed it; the gate's refusals, the workspace's bounds and
+    the sandbox hold all the same. Exit 0 on success, 1 when it was refused or failed.
+
+    \b
+    Example:
+      byleave tool read_file '{"path": "package.json"}' --workspace ~/code/app
+    """
+    raise typer.Exit(run_tool(name, params, workspace))

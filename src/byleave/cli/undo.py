@@ -1,4 +1,4 @@
-"""`byleave undo`: what a call changed in a directory, shown as a difference and brought back.
+r"""`byleave undo`: what a call changed in a directory, shown as a difference and brought back.
 
 Works on this machine alone, without a server. It shows first and asks, and looks again before it acts: where a file
 changed since the call, it names the file and touches nothing. Contents of files that may hold secrets are not shown.
@@ -14,8 +14,9 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.text import Text
 
 from byleave.gate import secret_name
@@ -38,10 +39,12 @@ from byleave.workspace.undo.desk import (
 )
 from byleave.workspace.undo.restoring import path_of
 
-from .exits import ExitCode
-from .moments import wall_time
+from .options import ExitCode, new_app
 from .preferences import existing_directory, read_settings
-from .screen import put, put_json, say, shortened, shown
+from .screen import put, put_json, say, shortened, shown, wall_time
+
+app = new_app()
+
 
 MAX_FILE_LINES = 200
 MAX_LINES = 2000
@@ -99,7 +102,7 @@ def list_changes(directory: Path, *, limit: int, as_json: bool) -> None:
         say(Text(shown(f"An agent worked in one above it: byleave undo --workspace {shlex.quote(str(above))} --list")))
 
 
-def undo(tool_id: str | None, directory: Path, *, yes: bool, partial: bool, as_json: bool) -> ExitCode:
+def undo_call(tool_id: str | None, directory: Path, *, yes: bool, partial: bool, as_json: bool) -> ExitCode:
     """Show what would be brought back, ask, and do it."""
     if as_json and not yes:
         raise CallerError("With --json nobody is asked, so nothing was changed.", hint="add --yes")
@@ -264,3 +267,41 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "undone_by": entry.undone_by,
         "finished": entry.done,
     }
+
+
+@app.command()
+def undo(
+    tool_id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TOOL_ID", help="Which call, as --list names it; left out: the last one that is not undone."
+        ),
+    ] = None,
+    workspace: Annotated[Path, typer.Option(metavar="DIR", help="The directory the call worked in.")] = Path(),
+    show_list: Annotated[
+        bool, typer.Option("--list", help="Only list the calls that changed files here, newest first.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many calls --list shows.")] = 50,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Undo what can be undone, where something was too large to be kept.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON on stdout; asks nothing, so give --yes.")] = False,
+) -> None:
+    """Put files back to what they were before an agent's call changed them.
+
+    Shows the difference, then asks. A file that was changed again since the call is named, and then nothing is
+    touched. A file the call made is removed only if it is still exactly what the call left, and its content is kept:
+    an undo can itself be undone. Commits, branches and the rest of git's state stay as they are. Needs no server.
+    Exit code 0: done, or already as it was. 1: refused, or you said no.
+
+    \b
+    Example:
+      byleave undo
+      byleave undo --list
+      byleave undo exec_1 --workspace ~/code/app
+    """
+    if show_list:
+        list_changes(workspace, limit=limit, as_json=as_json)
+    else:
+        raise typer.Exit(undo_call(tool_id, workspace, yes=yes, partial=partial, as_json=as_json))

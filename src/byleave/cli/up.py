@@ -1,4 +1,4 @@
-"""`byleave up`: server, client, agent and chat page for one directory, in one process, on this machine alone.
+r"""`byleave up`: server, client, agent and chat page for one directory, in one process, on this machine alone.
 
 The server listens on 127.0.0.1. Where a server of this state directory is already up, the directory joins it. The
 parts are those of `serve`, `connect` and `chat`; nothing is approved here that would be asked there.
@@ -6,27 +6,32 @@ parts are those of `serve`, `connect` and `chat`; nothing is approved here that 
 
 import asyncio
 import getpass
+import logging
 import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
+
+import typer
 
 from byleave.client import ClientConnection, ServerApi, connect_client
 from byleave.server import Listening, issue_token, serve
 from byleave.settings import DEFAULT_PORT, ClientSettings, ServerSettings
 from byleave.telemetry import configured
 
-from .chat import converse
-from .conversation import Conversation
-from .exits import ExitCode
+from .chat import Conversation, converse
+from .loop import on_stop, run_long
+from .options import AsJson, ExitCode, Verbose, log_from, new_app
 from .places import UP, KnownServer, Note, leave_note, own_project, running_note
 from .preferences import existing_directory, read_settings
 from .screen import put_json, say
-from .stopping import on_stop
 from .terminal import Terminal
 from .token import DAY, DEFAULT_SCOPES
 from .transcript import TerminalTranscript
+
+app = new_app()
+
 
 HOST = "127.0.0.1"
 TOKEN_SECONDS = 365 * DAY
@@ -54,7 +59,7 @@ class _Server:
         await asyncio.gather(self.task, return_exceptions=True)
 
 
-async def up(directory: Path, *, port: int | None, with_chat: bool, as_json: bool) -> ExitCode:
+async def start_everything(directory: Path, *, port: int | None, with_chat: bool, as_json: bool) -> ExitCode:
     """Run everything until stopped."""
     workspace = existing_directory(directory)
     stop = asyncio.Event()
@@ -176,3 +181,28 @@ def _user() -> str:
         return getpass.getuser()
     except (OSError, KeyError):  # no such entry, as in some containers
         return "me"
+
+
+@app.command()
+def up(
+    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="The directory agents may work in.")] = Path(),
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port on 127.0.0.1; left out: 8477 or a free one.")
+    ] = None,
+    chat: Annotated[bool, typer.Option("--chat/--no-chat", help="Chat in this terminal.")] = True,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Start everything for one directory.
+
+    Server, client, agent and chat page, on this machine alone. Prints a link to the chat page that signs you in once.
+    On a terminal the chat goes on right there, and what needs your approval is asked there. Ctrl-C stops all of it.
+    The next start finds the directory's project again.
+
+    \b
+    Example:
+      byleave up ~/code/app
+      byleave up --no-chat --port 9000
+    """
+    log_from(logging.WARNING, verbose=verbose)
+    raise typer.Exit(run_long(start_everything(directory, port=port, with_chat=chat, as_json=as_json)))

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from .identity import Identity, load_token, open_identity, save_token
     from .journal import Journal
     from .outbox import Link
-    from .prompts import Answer, ApprovalPrompt, Question, TerminalPrompt
+    from .prompts import TerminalPrompt
+    from .questions import Answer, ApprovalPrompt, Question
 
 __all__ = [
     "ActiveExecution",
@@ -42,16 +43,16 @@ __all__ = [
 
 _HOMES = {
     "ActiveExecution": "handler",
-    "Answer": "prompts",
+    "Answer": "questions",
     "ApprovalDesk": "approvals",
-    "ApprovalPrompt": "prompts",
+    "ApprovalPrompt": "questions",
     "ClientConnection": "connection",
     "FeedStream": "feed",
     "Identity": "identity",
     "Journal": "journal",
     "Link": "outbox",
     "PastApproval": "approvals",
-    "Question": "prompts",
+    "Question": "questions",
     "ServerApi": "api",
     "TerminalPrompt": "prompts",
     "ToolHandler": "handler",

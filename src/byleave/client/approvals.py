@@ -28,8 +28,7 @@ from byleave.protocol.wire import moment, now
 
 from .log import log
 from .outbox import Link, pause
-from .prompts import Answer, ApprovalPrompt, Question
-from .showing import let_by, span_words, uses_words
+from .questions import Answer, ApprovalPrompt, Question, let_by, span_words, uses_words
 
 HISTORY = 200
 

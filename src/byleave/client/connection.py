@@ -36,7 +36,7 @@ from .identity import TOKEN_HINT, load_token, open_identity
 from .journal import Journal
 from .log import log
 from .outbox import pause
-from .prompts import ApprovalPrompt
+from .questions import ApprovalPrompt
 from .undo import Undoer, UndoIntents
 
 FIRST_PAUSE_SECONDS = 0.2

@@ -56,7 +56,7 @@ from .inspector import Inspector
 from .journal import Journal
 from .log import log, on_every_line
 from .outbox import Ending, Link, LiveOutput, Outbox, Stream, ending
-from .prompts import ApprovalPrompt
+from .questions import ApprovalPrompt
 
 MAX_QUEUED_BYTES = 256 * 1024 * 1024
 MOMENT_SECONDS = 0.5

@@ -4,10 +4,6 @@ Only words typed after the question appeared can answer it: earlier input is thr
 answer, and an empty line, the end of input or anything not understood is never an approval. HIGH takes the word `yes`
 after the `y`, a rule for further calls is shown as it would be saved before it is, and everything in a session takes
 that word. The loop never blocks: the terminal is read when it has something.
-
-A question that waits for a person, its answer, and what can put it to them.
-
-Only these words live here, so that a client that nobody sits at never loads what draws on a terminal (`prompts`).
 """
 
 import asyncio
@@ -16,8 +12,7 @@ import os
 import sys
 import termios
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -26,71 +21,17 @@ from byleave.gate import MASK_PREFIX, safe_text
 from byleave.gate.policy.grants import problem_with, text_of, widest_of
 from byleave.protocol.changes import WriteChange
 from byleave.protocol.errors import ByleaveError, CallerError
-from byleave.protocol.events import ApprovalRequested
 from byleave.protocol.grants import (
     DEFAULT_EVERYTHING_SECONDS,
     DEFAULT_GRANT_SECONDS,
     EVERYTHING_WARNING,
-    GrantPreview,
     GrantRule,
     GrantTerms,
 )
 from byleave.protocol.states import ApprovalScope, RiskLevel
 
-from .showing import (
-    everything_of,
-    preview_lines,
-    question_lines,
-    read_rule,
-    read_span,
-    read_uses,
-    rows,
-    rule_line,
-    rule_lines,
-    span_words,
-    suggestion_lines,
-    uses_words,
-)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A person's decision."""
-
-    allow: bool
-    reason: str | None = None
-    scope: ApprovalScope = ApprovalScope.ONCE
-    terms: GrantTerms | None = None
-    """With a scope beyond this call."""
-
-
-@dataclass(frozen=True, eq=False)
-class Question:
-    """One approval to be asked. `closed` gets a sentence when it ended without an answer from here."""
-
-    event: ApprovalRequested
-    closed: asyncio.Future[str]
-    until: float
-    """On the loop's clock."""
-    preview: Callable[[GrantRule], Awaitable[GrantPreview]] | None = None
-    """What a rule would have covered, as the server says."""
-    whole: Callable[[bool], Awaitable[str]] | None = None
-    """All of the call, where the question shows a part; with True also what is masked in it."""
-    change: Callable[[], Awaitable[WriteChange]] | None = None
-    """What a write would do to its file."""
-
-
-class ApprovalPrompt(Protocol):
-    """Puts questions to a person, one at a time."""
-
-    async def ask(self, question: Question) -> Answer | None:
-        """The answer; None when there was none."""
-        ...
-
-    def say(self, sentence: str) -> None:
-        """Tell the person something."""
-        ...
-
+from .questions import Answer, Question, read_rule, read_span, read_uses, rule_line, span_words, uses_words
+from .showing import everything_of, preview_lines, question_lines, rows, rule_lines, suggestion_lines
 
 MAX_REASON_CHARACTERS = 1000
 MAX_LINE_BYTES = 16 * 1024

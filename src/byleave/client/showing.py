@@ -7,29 +7,22 @@ A difference as a terminal shows it: unified, a bounded number of bounded lines,
 
 Both texts came masked and safe and are made safe again. Comparing is bounded: what both begin and end with is set
 aside, and a middle that is too long to compare is shown as taken out and put in. `v` shows all that would be written.
-
-What a person types and reads of a grant: its rule on one line, how long it lasts, how often, and who let a call go.
-
-Pure words, made safe to print. A line that cannot be read is an error with a sentence, never a guess: a rule that was
-mistyped must not become a wider one.
 """
 
 import difflib
-import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from pydantic import ValidationError
 from rich.text import Text
 
 from byleave.gate import safe_text
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
-from byleave.protocol.errors import CallerError
 from byleave.protocol.events import ApprovalRequested
-from byleave.protocol.grants import LONGEST_GRANT_SECONDS, GrantPreview, GrantRule, Suggestion
+from byleave.protocol.grants import GrantPreview, GrantRule, Suggestion
 from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
 from byleave.protocol.states import RiskLevel
+
+from .questions import rule_line
 
 DIFFERENCE_LINES = 40
 SHOWN_CHARACTERS = 400
@@ -119,105 +112,6 @@ def _shared(one: Sequence[str], other: Sequence[str]) -> int:
 
 def _short(line: str) -> str:
     return line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]} [… {len(line)} characters]"
-
-
-OPEN = "..."
-"""At the end of a command's words: anything may follow."""
-MOST_USES = 10_000
-_PLAIN_WORD = re.compile(r"[^\s'\"\\]+")
-_SPAN = re.compile(r"(\d{1,6})\s*(s|sec|m|min|h)?", re.ASCII)
-_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
-
-
-def rule_line(rule: GrantRule) -> str | None:
-    """The part of a rule that may be edited, as one would type it; None where there is none."""
-    if rule.tool == "execute_command":
-        return safe_text(_joined((*rule.command, *(() if rule.exact else (OPEN,)))))
-    return safe_text(_joined(rule.paths)) if rule.paths else None
-
-
-def _joined(words: tuple[str, ...]) -> str:
-    return " ".join(word if _PLAIN_WORD.fullmatch(word) else shlex.quote(word) for word in words)
-
-
-def read_rule(line: str, rule: GrantRule) -> GrantRule:
-    """The rule with its editable part as typed; what it is bound to stays."""
-    if safe_text(line) != line:
-        raise CallerError("The line holds characters that cannot be seen.", hint="type it anew")
-    try:
-        words = tuple(shlex.split(line))
-    except ValueError as error:
-        raise CallerError("A quotation mark is not closed.", hint="type it anew") from error
-    if not words:
-        raise CallerError("A rule needs at least one word.")
-    changed = rule.model_dump()
-    if rule.tool == "execute_command":
-        is_open = words[-1] in (OPEN, "…")
-        changed |= {"command": words[:-1] if is_open else words, "exact": not is_open}
-    else:
-        changed |= {"paths": words}
-    try:
-        return GrantRule.model_validate(changed)
-    except ValidationError as error:
-        raise CallerError("A rule cannot have so many or such long words.", hint="shorten it") from error
-
-
-def read_span(text: str) -> int:
-    """Seconds of `30m`, `2h` or `45` (minutes)."""
-    found = _SPAN.fullmatch(text.strip().lower())
-    if found is None:
-        raise CallerError(f"{safe_text(text)!r} is no time.", hint="write it as 30m or 2h")
-    seconds = int(found[1]) * _SECONDS[found[2] or "m"]
-    if not 1 <= seconds <= LONGEST_GRANT_SECONDS:
-        raise CallerError(f"A grant lasts between 1 second and {span_words(LONGEST_GRANT_SECONDS)}.")
-    return seconds
-
-
-def read_uses(text: str) -> int:
-    """How many times at most."""
-    plain = text.strip()
-    if not (plain.isascii() and plain.isdigit()) or not 1 <= int(plain[:9]) <= MOST_USES:
-        raise CallerError(f"{safe_text(text)!r} is no number from 1 to {MOST_USES}.")
-    return int(plain)
-
-
-def span_words(seconds: float) -> str:
-    """A span in the largest unit that says it well: `45 seconds`, `30 minutes`, `8 hours`."""
-    whole = max(0, round(seconds))
-    for unit, one in ((3600, "hour"), (60, "minute")):
-        if whole >= 2 * unit or whole == unit:
-            return f"{round(whole / unit)} {one if round(whole / unit) == 1 else one + 's'}"
-    return f"{whole} second{'' if whole == 1 else 's'}"
-
-
-def uses_words(uses: int | None) -> str:
-    """A limit of uses."""
-    return "as often as wanted" if uses is None else "once" if uses == 1 else f"at most {uses} times"
-
-
-def let_by(actor: str | None, *, user_id: str | None = None, grants: Mapping[str, str] | None = None) -> str | None:
-    """Who or what let a call run, in plain words, safe to print; None when nothing did.
-
-    `user_id`: who reads it. `grants`: what known grants say.
-    """
-    kind, _, name = (actor or "").partition(":")
-    shown = safe_text(name)
-    match kind:
-        case "":
-            return None
-        case "person":
-            return "by your answer" if name == user_id else f"by {shown}"
-        case "grant":
-            text = (grants or {}).get(name)
-            return f"by grant {shown}" + (f" ({safe_text(text).rstrip('.')})" if text else "")
-        case "rule":
-            return f"by rule {shown}"
-        case "mode":
-            return f"by mode {shown}, unasked"
-        case "risk":
-            return f"unasked, {shown}"
-        case _:
-            return f"by {safe_text(actor or '')}"
 
 
 RISK_STYLE = {RiskLevel.LOW: "green", RiskLevel.MEDIUM: "yellow", RiskLevel.HIGH: "bold red"}

@@ -25,8 +25,9 @@ from byleave.policy_files import organisation_text
 from byleave.protocol.chat import AgentInfo
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.policies import PolicyText
-from byleave.server.auth.keys import SharedSecret, seal_keys, server_secret
+from byleave.server.auth.keys import SharedSecret
 from byleave.server.auth.links import SignIn
+from byleave.server.auth.secret import seal_keys, server_secret
 from byleave.server.auth.sessions import PageSessions
 from byleave.server.auth.tokens import TokenVerifier, session_verifier
 from byleave.settings import ServerSettings

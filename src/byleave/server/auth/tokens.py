@@ -29,7 +29,8 @@ from byleave.protocol.states import AgentMode, Scope
 from byleave.server.problems import Unauthenticated
 from byleave.settings import ServerSettings
 
-from .keys import KeySource, SharedSecret, key_source, server_secret
+from .keys import KeySource, SharedSecret, key_source
+from .secret import server_secret
 
 HEADER = "Byleave-Page-Key"
 LONGEST_KEY = 200

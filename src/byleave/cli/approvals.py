@@ -1,73 +1,26 @@
-"""Looking back and deciding from the shell: history, approvals, and the proof that the record is whole.
+r"""`byleave approvals`: what waits for a decision, shown and decided from the shell.
 
-History and approvals ask the server. `audit verify` opens the database itself, for reading only, because a proof that
-the server gives of itself proves little. Deciding shows what is decided first, and is bound to exactly that.
+A decision is bound to what was shown: the digest of the question goes with the answer.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Coroutine
+from typing import Annotated, Any
 
+import typer
 from rich.text import Text
 
 from byleave.client import ServerApi
-from byleave.client.showing import everything_of, let_by, quoted
+from byleave.client.showing import everything_of, quoted
 from byleave.protocol.approvals import ApprovalRequest, ConfirmBody
 from byleave.protocol.errors import NotFound
-from byleave.protocol.executions import Execution
 from byleave.protocol.wire import moment, now
 
-from .moments import wall_time
-from .places import find_place, unknown_project
-from .screen import RISK_STYLES, put, put_json, say, shortened, shown
-from .transcript import call_summary, changed_files, warnings_of
+from .options import AsJson, Server, called_alone, log_from, new_app, run
+from .places import find_place
+from .screen import RISK_STYLES, put, put_json, say, shown
 
-
-async def list_history(filters: Mapping[str, str | int | None], *, server_url: str | None, as_json: bool) -> None:
-    """Executions, newest first."""
-    project_id = filters.get("project_id")
-    async with find_place(server_url).api() as api:
-        try:
-            page = await api.history({name: value for name, value in filters.items() if value is not None})
-        except NotFound as error:
-            if not isinstance(project_id, str):
-                raise
-            raise await unknown_project(api, project_id) from error
-        grants = {} if as_json else await _grant_texts(api, page.executions)
-    if as_json:
-        put_json(page.model_dump(mode="json"))
-        return
-    for execution in page.executions:
-        put(execution_line(execution, grants))
-    if not page.executions:
-        say("Nothing yet.")
-    elif page.next_cursor is not None:
-        say(f"{len(page.executions)} of {page.total_count}; go on with --cursor '{shown(page.next_cursor)}'")
-
-
-async def _grant_texts(api: ServerApi, executions: list[Execution]) -> dict[str, str]:
-    """What the grants say that let these run."""
-    if not any((execution.approved_by or "").startswith("grant:") for execution in executions):
-        return {}
-    return {grant.id: grant.text for grant in (await api.grants({"all": "true"})).grants}
-
-
-def execution_line(execution: Execution, grants: Mapping[str, str]) -> Text:
-    """One execution: what and when, how it ended, what it changed, and what a person should know of that."""
-    risk = execution.risk_level.value
-    line = Text(f"{wall_time(execution.created_at)}  {execution.status.value:<17} ")
-    line.append(f"{risk:<6}", RISK_STYLES[risk])
-    line.append(f"  {shortened(call_summary(execution.tool_name, execution.tool_params))}")
-    by = let_by(execution.approved_by, user_id=execution.user_id, grants=grants)
-    if by is not None:
-        line.append(f"  {by}")
-    line.append(f"  {execution.tool_id}", "dim")
-    if execution.error:
-        line.append(f"\n  {execution.error_type or 'error'}: {shortened(execution.error, 200)}")
-    changed = changed_files(execution.result or {})
-    if changed:
-        line.append(f"\n  {changed}")
-    for warning in warnings_of(execution.result or {}):
-        line.append("\n  warning: ", "bold red").append(warning)
-    return line
+app = new_app()
 
 
 async def list_approvals(*, server_url: str | None, as_json: bool) -> None:
@@ -134,3 +87,68 @@ async def _waiting(api: ServerApi, approval_id: str) -> ApprovalRequest:
         if request.id == approval_id:
             return request
     raise NotFound(f"No approval {approval_id!r} waits for you.", hint="`byleave approvals` lists what waits")
+
+
+def _ask(work: Coroutine[Any, Any, None]) -> None:
+    log_from(logging.WARNING)
+    run(work)
+
+
+@app.callback(invoke_without_command=True)
+def approvals(context: typer.Context, server: Server = None, as_json: AsJson = False) -> None:
+    """List what waits for your decision, or decide it.
+
+    \b
+    Example:
+      byleave approvals
+      byleave approvals approve appr_1
+      byleave approvals reject appr_1 --reason "not in this directory"
+    """
+    if called_alone(context, given=server is not None or as_json, names="--server / --json"):
+        _ask(list_approvals(server_url=server, as_json=as_json))
+
+
+@app.command()
+def show(
+    approval_id: Annotated[str, typer.Argument(metavar="ID", help="The approval.")],
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show all of what waits, also what it would run.
+
+    \b
+    Example:
+      byleave approvals show appr_1
+    """
+    _ask(show_approval(approval_id, server_url=server, as_json=as_json))
+
+
+@app.command()
+def approve(
+    approval_id: Annotated[str, typer.Argument(metavar="ID", help="The approval.")],
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a call run: exactly as it was shown, once.
+
+    \b
+    Example:
+      byleave approvals approve appr_1
+    """
+    _ask(decide(approval_id, approve=True, reason=None, server_url=server, as_json=as_json))
+
+
+@app.command()
+def reject(
+    approval_id: Annotated[str, typer.Argument(metavar="ID", help="The approval.")],
+    reason: Annotated[str | None, typer.Option(metavar="WHY", help="Told to the agent.")] = None,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say no; the agent is told why.
+
+    \b
+    Example:
+      byleave approvals reject appr_1 --reason "use npm ci instead"
+    """
+    _ask(decide(approval_id, approve=False, reason=reason, server_url=server, as_json=as_json))

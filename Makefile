@@ -8,8 +8,8 @@ DIR ?= .
 BIN := .venv/bin
 # One more than the cores of a small CI machine: tests wait a third of their time. `make test WORKERS=8` on a bigger one.
 WORKERS ?= 3
-# Tracing takes a third more time, which fifteen minutes on two cores do not have: `make test COVERAGE=1` there.
-COVERAGE ?= $(shell [ "$$(nproc)" -ge 4 ] && echo 1)
+# Tracing takes a third more time: `make test COVERAGE=` goes without.
+COVERAGE ?= 1
 # Fewer for what drives a browser or an editor: each is several processes already.
 BROWSER_WORKERS ?= 2
 MINUTES ?= 3
@@ -28,7 +28,7 @@ BROWSERS := tests/ui tests/vscode
 # They need a processor and little else: they can run beside anything.
 PURE := tests/gate tests/protocol
 
-.PHONY: help setup ui vsix up test test-browsers test-pure test-rest test-python test-ui test-vscode units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking clean
+.PHONY: help setup ui vsix up test test-browsers test-pure test-rest quick quick-lint quick-tests test-python test-ui test-vscode units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,7 +62,7 @@ up: setup ui ## start server, client, agent and chat for DIR (make up DIR=~/code
 	@# A job of its own has the terminal to itself: Ctrl-C stops Byleave in order, and not make, which would end with 130.
 	@set -m; $(BIN)/byleave up "$(DIR)"; :
 
-test: setup ## everything CI runs: check, all tests, and from four cores on that more than 90 % of each part is covered
+test: setup ## everything CI runs: check, all tests, and that more than 90 % of each part is covered
 	@rm -f .coverage .coverage.*
 	@# What waits for the network goes first; what needs a processor alone fills the time.
 	@$(MAKE) --no-print-directory -j 3 tools check-types check-lint check-web units-ui units-vscode test-pure
@@ -80,6 +80,17 @@ test-pure: tools
 # Gives way to browsers, in which a person's patience is measured.
 test-rest:
 	@TRACED=$(COVERAGE) nice -n 5 env $(PYTEST) -n $(WORKERS) --dist worksteal $(addprefix --ignore=,$(BROWSERS) $(PURE))
+
+quick: setup ## in about a minute: lint, types, and the tests of what changed since main
+	@$(MAKE) --no-print-directory -j 3 check-types quick-lint quick-tests
+
+quick-lint:
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/lint-imports --no-logo
+
+quick-tests:
+	@$(PYTEST) -x -n 2 $$($(BIN)/python scripts/quick_tests.py)
 
 test-python: setup ui ## the Python tests only (no browser), with coverage
 	@scripts/setup-tests

@@ -4,10 +4,15 @@ import ast
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from byleave.settings import ClientSettings, ServerSettings
 
@@ -136,6 +141,31 @@ def test_lock_file_agrees_with_the_project(monkeypatch: pytest.MonkeyPatch) -> N
     import check_lock  # pyright: ignore[reportMissingImports]
 
     assert check_lock.complaints() == []
+
+
+def test_everything_that_is_imported_is_declared() -> None:
+    """What comes along with another library today may stay away tomorrow."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
+    declared = {canonicalize_name(Requirement(line).name) for line in lines}
+    owners = {module: {canonicalize_name(name) for name in names} for module, names in packages_distributions().items()}
+    imported = {
+        (module.split(".")[0], _name(path))
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for module in _imported(node)
+    }
+    known = sys.stdlib_module_names | {"byleave"}
+    missing = {(name, path) for name, path in imported if name not in known and not owners.get(name, set()) & declared}
+    assert missing == set()
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and not node.level and node.module:
+        return [node.module]
+    return []
 
 
 @pytest.mark.promise("M")

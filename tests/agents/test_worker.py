@@ -44,7 +44,12 @@ async def test_stopping_fails_nothing_and_the_next_start_goes_on(room: Room) -> 
 
 
 async def test_stopping_before_starting_is_harmless(room: Room) -> None:
-    await room.worker().stop()
+    worker = room.worker()
+    await worker.stop()
+    posted = await room.post("hello")
+    assert (await room.run(posted.run_id)).state is RunState.READY
+    await worker.start()
+    assert (await room.ended(posted.run_id)).state is RunState.DONE
 
 
 async def test_text_is_not_said_again_after_a_restart(room: Room) -> None:

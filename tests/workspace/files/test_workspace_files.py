@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import errno
 import json
 import os
 import re
@@ -294,12 +295,22 @@ def test_entry_that_vanishes_while_listing_is_left_out(place: Place, monkeypatch
 
 
 @pytest.mark.promise("T4")
-def test_directory_that_cannot_be_opened_is_listed_without_its_inside(place: Place) -> None:
+def test_directory_that_cannot_be_opened_is_listed_without_its_inside(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths = PathValidator(place.root)
-    one = listing.Listing(paths, ListDirectoryParams(), threading.Event())
-    fd = os.open(place.root, os.O_RDONLY)
-    one._descend(fd, "missing", "", 1)
-    os.close(fd)
+    place.file("locked/inside")
+    place.file("open/inside")
+    opened = paths.open_child
+
+    def refuse(fd: int, name: str, flags: int) -> int:
+        if name == "locked":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(fd, name, flags)
+
+    monkeypatch.setattr(paths, "open_child", refuse)
+    result = listing.Listing(paths, ListDirectoryParams(recursive=True), threading.Event()).run()
+    assert [entry.path for entry in result.files] == ["locked", "open", "open/inside"]
     paths.close()
 
 

@@ -494,8 +494,12 @@ async def test_a_write_of_something_that_is_no_file_does_not_wait(workspace: Wor
     place.file("x.py", GOOD)
     (place.root / "out").symlink_to(place.outside / "secret.txt")
     async with workspace._held.hold({"x.py": sha(GOOD)}):
-        for path in ("new.txt", "out", "\x00"):
-            await workspace._held.free(path)
+        free = [asyncio.ensure_future(workspace._held.free(path)) for path in ("new.txt", "out", "\x00")]
+        done, _ = await asyncio.wait(free, timeout=10)
+        assert [task.exception() for task in done] == [None, None, None]
+        held = asyncio.ensure_future(workspace._held.free("x.py"))
+        assert not (await asyncio.wait([held], timeout=0.05))[0]
+    await held
 
 
 async def test_a_cancelled_command_is_cancelled_and_not_drifted(workspace: Workspace, place: Place) -> None:

@@ -287,6 +287,32 @@ async def test_what_a_client_may_be_about_to_report_is_left_to_it(records: Recor
 
 
 @pytest.mark.promise("W11", "D")
+@pytest.mark.parametrize("given_up", [False, True])
+async def test_a_call_that_left_its_queue_during_an_outage_counts_as_begun_when_its_result_comes(
+    records: Records, given_up: bool
+) -> None:
+    """Its client works on without being able to say that it begins."""
+    running = await records.store.executions.begin(records.call(timeout_seconds=30), LOW, client_id="c1")
+    mine = {"user_id": "alice", "project_id": records.project.id, "client_id": "c1"}
+    await records.store.executions.queued([running.id], **mine)
+    records.clock.turn(100)
+    if given_up:
+        (ended,), _ = await records.store.executions.expire(frozenset())
+        assert (ended.error_type, ended.started_at) == ("interrupted", None)
+    reported = await settle(records, running.id, duration_ms=20 if given_up else 10**30)
+    assert (reported.status, reported.result) == ("failed" if given_up else "completed", '{"success":true}')
+    assert reported.started_at is not None
+    assert reported.execution_time_ms == (20 if given_up else 100_000)
+    other = await records.store.executions.begin(records.call(timeout_seconds=30), LOW, client_id="c1")
+    await records.store.executions.queued([other.id], **mine)
+    if given_up:
+        await records.store.executions.cancel(other.id, user_id="alice", actor="user:alice", connected=frozenset())
+    called_off = {"result": None, "error": "Nothing was run.", "error_type": ErrorType.CANCELLED}
+    unrun = await settle(records, other.id, **called_off)
+    assert (unrun.status, unrun.started_at) == ("failed", None)
+
+
+@pytest.mark.promise("W11", "D")
 async def test_a_result_that_comes_after_its_call_was_given_up_is_kept_as_late(records: Records) -> None:
     running = await records.store.executions.begin(records.call(timeout_seconds=30), LOW, client_id="c1")
     records.clock.turn(60)

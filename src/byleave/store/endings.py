@@ -85,18 +85,37 @@ def _signal_cancel(ledger: Ledger, execution: ExecutionRow, now: str) -> None:
 def was_given_up(execution: ExecutionRow) -> bool:
     """Whether it ended without a report of the client that ran it."""
     given_up = (ErrorType.INTERRUPTED, ErrorType.EXECUTION_TIMEOUT, ErrorType.CANCELLED)
-    return execution.started_at is not None and execution.error_type in given_up and execution.result_hash is None
+    # By the client it was signalled to, not by when it began: one that waited there may have begun during an outage.
+    signalled = execution.client_id is not None and execution.approved_at is not None
+    return signalled and execution.error_type in given_up and execution.result_hash is None
 
 
 def report_late(
-    transaction: Transaction, execution: ExecutionRow, result: str | None, result_hash: str, error: str | None
+    transaction: Transaction,
+    execution: ExecutionRow,
+    result: str | None,
+    result_hash: str,
+    error: str | None,
+    duration_ms: int | None,
 ) -> ExecutionRow:
     """Keep what a client reports of an execution that was given up. Its end stands: whoever asked was told so."""
+    work_ms = execution.execution_time_ms
+    if duration_ms is not None:
+        work_ms = moves.work_ms(execution, transaction.now, duration_ms)
     found = "it completed" if error is None else f"it failed: {error}"
     told = f"{execution.error} Its client reported later: {found}"[:MAX_ERROR_CHARACTERS]
     with Ledger(transaction, execution.project_id) as ledger:
         late = transitions.set_columns(
-            transaction, ledger, execution, {"result": result, "result_hash": result_hash, "error": told}
+            transaction,
+            ledger,
+            execution,
+            {
+                "result": result,
+                "result_hash": result_hash,
+                "error": told,
+                "started_at": execution.started_at,
+                "execution_time_ms": work_ms,
+            },
         )
         transitions.announce_end(ledger, late, transaction.now, acknowledge=True)
         ledger.audit("reported_late", f"client:{execution.client_id}", execution_id=late.id, result_hash=result_hash)

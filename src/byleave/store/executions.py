@@ -258,8 +258,12 @@ class Executions:
             if execution.status.ended and execution.result_hash == result_hash:
                 return execution
             after = ExecutionStatus.FAILED if error is not None else ExecutionStatus.COMPLETED
+            if execution.started_at is None and (error_type is not ErrorType.CANCELLED or result is not None):
+                # It left its client's queue while the server could not be told; it ran all the same.
+                worked = moves.work_ms(execution, transaction.now, duration_ms or 0) or 0
+                execution = execution._replace(started_at=moves.later(transaction.now, -worked / 1000))
             if endings.was_given_up(execution):
-                return endings.report_late(transaction, execution, result, result_hash, error)
+                return endings.report_late(transaction, execution, result, result_hash, error, duration_ms)
             if execution.status is not ExecutionStatus.EXECUTING:
                 raise ConflictError(
                     f"This execution is {execution.status}; it takes no result.", state=execution.status.value

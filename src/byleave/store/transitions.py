@@ -243,7 +243,8 @@ def end(
             "error_type": error_type.value if error_type else None,
             "result": result,
             "result_hash": result_hash,
-            "execution_time_ms": _work_ms(execution, now, duration_ms),
+            "execution_time_ms": work_ms(execution, now, duration_ms),
+            "started_at": execution.started_at,
             "completed_at": now,
             "deadline": None,
             "true_params": None,
@@ -263,7 +264,7 @@ def end(
     return ended
 
 
-def _work_ms(execution: ExecutionRow, now: str, duration_ms: int | None) -> int | None:
+def work_ms(execution: ExecutionRow, now: str, duration_ms: int | None) -> int | None:
     """How long the work took: as its client says, within what is possible, else since it was begun."""
     since = execution.started_at if duration_ms is None else execution.approved_at
     elapsed = round((moment(now) - moment(since)).total_seconds() * 1000) if since else None

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -382,10 +383,11 @@ async def test_feeds_that_are_closed_or_left_with_their_server_leave_room_for_ot
     await editor.hears("server/feedOpened", lambda told: told["feed"] == 40)
 
 
+@pytest.mark.parametrize("pipes", ["pipes", "sockets"])
 async def test_an_editor_that_reads_nothing_holds_up_no_call_and_no_end(
-    site: Site, user: User, project: str, tmp_path: Path
+    site: Site, user: User, project: str, tmp_path: Path, pipes: str
 ) -> None:
-    """Neither its log nor its messages: the editor is stuck, and the agent goes on."""
+    """Neither its log nor its messages: the editor is stuck, and the agent goes on. Node's pipes are sockets."""
     (tmp_path / "a.txt").write_text("x" * 100)
     command = [sys.executable, "-m", "byleave.cli.main", "connect", "--stdio"]
     pipe = subprocess.PIPE
@@ -394,7 +396,14 @@ async def test_an_editor_that_reads_nothing_holds_up_no_call_and_no_end(
         ("server/use", {"server_url": site.url, "token": site.token("alice")}),
         ("workspace/connect", {"project_id": project, "workspace": str(tmp_path)}),
     ]
-    with subprocess.Popen(command, env=environment(site.home), stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    ours, theirs = socket.socketpair()
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    errors = theirs.fileno() if pipes == "sockets" else pipe
+    with (
+        ours,
+        theirs,
+        subprocess.Popen(command, env=environment(site.home), stdin=pipe, stdout=pipe, stderr=errors) as process,
+    ):
         assert process.stdin is not None
         for number, (method, params) in enumerate(requests):
             body = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()

@@ -141,7 +141,8 @@ async def own_channel() -> AsyncGenerator[Channel]:
     cannot break the wire and a command cannot speak on it.
     """
     # Who does not read our log must not hold us up: a line that finds no room is dropped.
-    if stat.S_ISFIFO(os.fstat(2).st_mode):
+    kind = os.fstat(2).st_mode
+    if stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind):  # what Node calls a pipe is a socket
         os.set_blocking(2, False)
         logging.raiseExceptions = False
     if os.isatty(0):

@@ -920,7 +920,8 @@ export interface ExecuteRequest {
   agent_id?: string | null;
   /**
    * The same key in the same session names the same call: a repeated request never runs twice. Without a session_id
-   * that holds in the whole project, whichever of the agent's tokens it comes with.
+   * that holds in the whole project, whichever of the agent's tokens it comes with. Agents of other names have keys of
+   * their own.
    */
   idempotency_key?: string | null;
 }

@@ -49,7 +49,9 @@ class LocalCaller:
         except asyncio.CancelledError:
             # By its key and not by the response: cancelled while it begins, the call may be on record all the same.
             session = self._session
-            scope = self._caller.run_id or key_scope(session.user_id, session.project_id, session.id)
+            scope = self._caller.run_id or key_scope(
+                session.user_id, session.project_id, session.id, self._caller.agent_id
+            )
             with suppress(NotFound):
                 await asyncio.shield(self.cancel(id_of_call(scope, key)))
             raise

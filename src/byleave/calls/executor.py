@@ -346,7 +346,7 @@ class ToolExecutor:
         self, judgement: Judgement, raw: Mapping[str, Any], session: SessionRow, caller: Caller
     ) -> NewExecution:
         verdict, params = judgement.verdict, judgement.params
-        scope = caller.run_id or key_scope(session.user_id, session.project_id, session.id)
+        scope = caller.run_id or key_scope(session.user_id, session.project_id, session.id, caller.agent_id)
         tool = TOOLS.get(judgement.tool_name)
         timeout = tool.timeout_seconds if tool else 0
         if params is not None and judgement.tool_name == "execute_command":

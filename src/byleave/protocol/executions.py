@@ -40,7 +40,8 @@ class ExecuteRequest(WireModel):
     """Not used any more: an agent is called what its token says."""
     idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = None
     """The same key in the same session names the same call: a repeated request never runs twice. Without a session_id
-    that holds in the whole project, whichever of the agent's tokens it comes with."""
+    that holds in the whole project, whichever of the agent's tokens it comes with. Agents of other names have keys of
+    their own."""
 
 
 class Execution(WireModel):

@@ -28,9 +28,12 @@ def own_session_id(user_id: str, project_id: str, agent_id: str) -> str:
     return OWN_SESSION + uuid.uuid5(CALLS, f"{user_id}/{project_id}/{agent_id}").hex
 
 
-def key_scope(user_id: str, project_id: str, session_id: str) -> str:
-    """Where a key names one call: in its session. In an agent's own, the project: a renewed token begins another."""
-    return f"{user_id}/{project_id}" if session_id.startswith(OWN_SESSION) else session_id
+def key_scope(user_id: str, project_id: str, session_id: str, agent_id: str | None) -> str:
+    """Where a key names one call: among those of the agents of one name, in their session. In an agent's own, in the
+    project: a renewed token begins another session, and another number behind the name."""
+    where = f"{user_id}/{project_id}" if session_id.startswith(OWN_SESSION) else session_id
+    name, _, number = (agent_id or "").rpartition("-")
+    return f"{where}/{name or number}"
 
 
 def id_of_call(scope: str, key: str) -> str:

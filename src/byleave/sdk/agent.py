@@ -157,7 +157,8 @@ class Agent:
             # It runs without having asked anybody, and the server answers only at its end: found by its key.
             recent = await self._client.api.history({"project_id": self.project_id, "limit": RECENT_CALLS})
             for one in recent.executions:
-                if one.tool_id == id_of_call(key_scope(one.user_id, one.project_id, one.session_id), key):
+                scope = key_scope(one.user_id, one.project_id, one.session_id, one.agent_id)
+                if one.tool_id == id_of_call(scope, key):
                     await self.cancel(one.tool_id)
         response = await starting
         if not has_ended(response):

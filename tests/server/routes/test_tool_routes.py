@@ -101,6 +101,23 @@ async def test_same_idempotency_key_runs_once(server: Any) -> None:
     assert len(signals) == 1
 
 
+@pytest.mark.promise("R7", "X23")
+async def test_a_key_names_no_call_of_an_agent_of_another_name(server: Any) -> None:
+    alice, one, renewed = server.user(), *(server.user(scopes=AGENT, agent="one") for _ in range(2))
+    other, program = server.user(scopes=AGENT, agent="other"), server.user()
+    project = await alice.project()
+    talk = (await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})).json["session_id"]
+    for session in ({}, {"session_id": talk}):
+        call = (project, "write_file", {"path": "a.txt", "content": "x"})
+        asked = (await one.execute(*call, idempotency_key="1", **session)).json
+        await alice.post(f"/my/approvals/{asked['approval_id']}/confirm", {"decision": "rejected", "reason": "not you"})
+        again = (await renewed.execute(*call, idempotency_key="1", **session)).json
+        assert (again["tool_id"], again["status"]) == (asked["tool_id"], "rejected")
+        for stranger in (other, program):
+            theirs = await stranger.execute(*call, idempotency_key="1", **session)
+            assert theirs.json["status"] == "awaiting_approval", theirs.text
+
+
 async def test_call_in_an_unknown_or_foreign_session_is_404(server: Any) -> None:
     alice, bob = server.user(), server.user("bob")
     project, other = await alice.project(), await bob.project()

@@ -236,8 +236,8 @@ async def test_only_the_machine_that_ran_it_is_asked(server: Any) -> None:
         # Nor can another machine answer for it.
         answer = await other.post(tool_id, "undo-report", {"request_id": "r1", "done": True})
         assert (answer.status, answer.json["detail"]) == (409, "This execution was given to another client.")
-    path = f"/my/projects/{project}/tools/{tool_id}/undo-report"
-    assert (await alice.post(path, {"request_id": "r1"})).status == 400
+        nonsense = {"Byleave-Client": "not an id!"}
+        assert (await other.post(tool_id, "undo-report", {"request_id": "r1"}, **nonsense)).status == 400
     assert await links(server, project, "undo_requested", "undone") == []
 
 
@@ -255,6 +255,21 @@ async def test_undo_nobody_asked_for_is_not_recorded(server: Any) -> None:
         other = await laptop.post(tool_id, "undo-report", {"request_id": "r", "plan": plan_of("exec_2")})
         assert (other.status, other.json["detail"]) == (400, "The plan is about another call.")
     assert await links(server, project, "undone") == []
+
+
+async def test_another_token_of_the_same_user_reports_no_undo_under_a_clients_name(server: Any) -> None:
+    alice, other = server.user(), server.user()
+    project = await alice.project()
+    async with machine(alice, project) as laptop, machine(other, project, "desktop") as desktop:
+        tool_id = await written(alice, project)
+        laptop.reply = lambda asked: None
+        asking = asyncio.create_task(alice.post(f"/my/tools/{tool_id}/undo", {"plan": DIGEST}))
+        report = honest(await laptop.until_asked())
+        forged = await desktop.post(tool_id, "undo-report", report, **{"Byleave-Client": "laptop"})
+        assert forged.status == 403
+        assert await links(server, project, "undone") == []
+        assert (await laptop.post(tool_id, "undo-report", report)).status == 204
+        assert (await asking).json["undo_id"] == "undo_1"
 
 
 async def test_report_of_another_call_reaches_nobody(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +377,7 @@ async def test_request_survives_a_restart_of_the_server(start_server: Any) -> No
         assert (await asking).status == 503
     await first.task
     second = await start_server()
-    again = Machine(second.user(), project, "laptop")
+    again = Machine(second.bearer(alice.token), project, "laptop")
     for _ in range(2):
         assert (await again.post(tool_id, "undo-report", honest(asked))).status == 204
     assert len(await links(second, project, "undone")) == 1

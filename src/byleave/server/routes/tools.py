@@ -267,7 +267,7 @@ async def _speaks_for(request: Request, client_id: str) -> bool:
     return await parts_of(request).store.machines.speaks_for(project_id, client_id, token)
 
 
-_CLIENT_HEADER = (
+CLIENT_HEADER = (
     (
         "Byleave-Client",
         "Which client reports: only the one that got the signal may, with a token it has opened its stream with. "
@@ -308,7 +308,7 @@ ROUTES = (
         EXECUTE,
         body="ResultReport",
         carries_file=True,
-        headers=_CLIENT_HEADER,
+        headers=CLIENT_HEADER,
         answer="ResultAck",
         errors=(400, 404, 409, 413, 415, 503),
         quiet=True,
@@ -322,7 +322,7 @@ ROUTES = (
         "tools",
         EXECUTE,
         body="OutputChunk",
-        headers=_CLIENT_HEADER,
+        headers=CLIENT_HEADER,
         status=204,
         errors=(400, 404, 409, 413, 415, 503),
         quiet=True,
@@ -337,7 +337,7 @@ ROUTES = (
         "tools",
         EXECUTE,
         body="QueueReport",
-        headers=_CLIENT_HEADER,
+        headers=CLIENT_HEADER,
         status=204,
         errors=(400, 404, 413, 415, 503),
         quiet=True,
@@ -350,7 +350,7 @@ ROUTES = (
         "Its time begins now. A 409 says that it is not wanted any more: it must not run. The same again is the same.",
         "tools",
         EXECUTE,
-        headers=_CLIENT_HEADER,
+        headers=CLIENT_HEADER,
         answer="Begun",
         errors=(404, 409, 503),
         quiet=True,
@@ -365,7 +365,7 @@ ROUTES = (
         "tools",
         EXECUTE,
         body="Inspection",
-        headers=_CLIENT_HEADER,
+        headers=CLIENT_HEADER,
         status=204,
         errors=(400, 404, 409, 413, 415, 503),
         quiet=True,

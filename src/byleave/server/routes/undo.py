@@ -17,13 +17,14 @@ from byleave.protocol.changes import ShownChange, UndoAnswer, UndoBody, UndoPlan
 from byleave.protocol.errors import ConflictError, NotFound, RefusedError
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import new_id
-from byleave.server.auth.isolation import IDENTIFIER
 from byleave.server.bodies import read_body
 from byleave.server.problems import TooLarge, TooMany, Unavailable, WrongForm
 from byleave.server.routing import APPROVE, EXECUTE, JsonAnswer, Route, parts_of, principal_of
 from byleave.server.services import Services
 from byleave.store import ExecutionRow
 from byleave.store.executions import given_to_another
+
+from .tools import CLIENT_HEADER, client_of
 
 START_SECONDS = 10.0
 """The client begins nothing later than this: nobody would wait for its end."""
@@ -125,7 +126,8 @@ async def post_undo_report(request: Request) -> Response:
     row = await parts.store.executions.get(tool_id, user_id=principal.user_id)
     if row.project_id != request.path_params["project_id"]:
         raise NotFound(f"No execution {tool_id!r}.", hint="See `GET /my/tools/history` for yours.")
-    _check_client(request, row)
+    if await client_of(request) != row.client_id:
+        raise given_to_another(row)
     if report.plan is not None and report.plan.tool_id != tool_id:
         raise WrongForm("The plan is about another call.", hint="Report on the call that was asked about.")
     if report.done:
@@ -242,17 +244,6 @@ def _files_of(report: UndoReport) -> int:
     return report.plan.total_files if report.plan is not None and report.undo_id is not None else 0
 
 
-def _check_client(request: Request, row: ExecutionRow) -> None:
-    """Unlike with results, the header is needed; who got no request does not know its id, whatever the header says."""
-    client_id = request.headers.get("byleave-client")
-    if client_id is None or not IDENTIFIER.fullmatch(client_id):
-        raise WrongForm(
-            "The header Byleave-Client is missing, or is not a client's id.", hint="Say which client it is."
-        )
-    if client_id != row.client_id:
-        raise given_to_another(row)
-
-
 _ASKS = "The machine that ran the call is asked; it must be connected, or the answer is a 409 that says so."
 
 ROUTES = (
@@ -293,7 +284,7 @@ ROUTES = (
         EXECUTE,
         body="UndoReport",
         carries_file=True,
-        headers=(("Byleave-Client", "Which client reports; only the one that executed the call may."),),
+        headers=CLIENT_HEADER,
         status=204,
         errors=(400, 404, 409, 413, 415, 503),
     ),

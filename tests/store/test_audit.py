@@ -145,6 +145,30 @@ async def test_a_falsified_row_is_found(records: Records, tampering: str, fault:
     assert fault in await whole_then_broken(records, tampering)
 
 
+@pytest.mark.parametrize(
+    ("tampering", "name"),
+    [
+        ("UPDATE approvals SET description = 'Read a.txt' WHERE status = 'pending'", "of approvals"),
+        ("UPDATE tool_executions SET tool_params = '{}' WHERE id = 'b'", "'b' of tool_executions"),
+        ("UPDATE grants SET expires_at = '2099-01-01T00:00:00.000Z'", "of grants"),
+    ],
+)
+async def test_a_falsified_row_is_found_also_after_the_server_has_written_it_again(
+    records: Records, tampering: str, name: str
+) -> None:
+    await fill_every_table(records)
+    assert name in await whole_then_broken(records, tampering)
+    store = records.store
+    (waiting,) = await store.approvals.pending("alice")
+    await store.approvals.decide(waiting.id, user_id="alice", approve=True, decided_by="person:alice", client_id="c1")
+    (grant,), _ = await store.grants.page("alice")
+    await store.grants.revoke(grant.id, user_id="alice", actor="user:alice")
+    (check,) = await store.audit.verify()
+    assert check.fault is not None
+    assert name in check.fault
+    assert "before record" in check.fault
+
+
 CUT = """
 DELETE FROM tool_executions WHERE id = 'last'; DELETE FROM audit WHERE seq > 5;
 UPDATE feeds SET audit_seq = 5, audit_hash = (SELECT hash FROM audit WHERE seq = 5)

@@ -174,11 +174,20 @@ class _Proof:
         if record.action == UNSEALED:
             return f"before record {record.seq} somebody other than this server changed the chain's end"
         try:
-            rows = {
-                str(name): bytes.fromhex(digest) for name, digest in json.loads(record.detail).get("rows", {}).items()
-            }
+            detail = json.loads(record.detail)
+            was, rows = (
+                {str(name): bytes.fromhex(digest) for name, digest in detail.get(key, {}).items()}
+                for key in ("was", "rows")
+            )
         except (ValueError, TypeError, AttributeError):
             return f"record {record.seq} cannot be read"
+        for name, found in was.items():
+            # A row that was looked at already, in a piece before, was as the chain said then.
+            if self._rows.get(name, found) != found:
+                table, _, row_id = name.partition("/")
+                return (
+                    f"before record {record.seq} somebody other than this server changed the row {row_id!r} of {table}"
+                )
         if record.action == ADOPTED and not self._rows.keys().isdisjoint(rows):
             return f"record {record.seq} takes in rows that were covered before"
         if any(name.partition("/")[0] not in NOT_COVERED for name in rows):

@@ -137,12 +137,13 @@ class Grants:
             if status is not GrantStatus.ACTIVE:
                 ended = status.value.replace("_", " ")
                 raise ConflictError(f"This grant is {ended} already.", state=status.value)
-            row = transaction.one(
-                "UPDATE grants SET revoked_at = :now, revoked_by = :actor WHERE id = :id RETURNING *",
-                {"now": now, "actor": actor, "id": grant_id},
-            )
             revoked = grant._replace(revoked_at=now, revoked_by=actor)
             with Ledger(transaction, grant.project_id) as ledger:
+                ledger.changing("grants", grant_id)
+                row = transaction.one(
+                    "UPDATE grants SET revoked_at = :now, revoked_by = :actor WHERE id = :id RETURNING *",
+                    {"now": now, "actor": actor, "id": grant_id},
+                )
                 if row is not None:
                     ledger.kept("grants", row)
                 ledger.event(GrantChanged(timestamp=now, grant=revoked.to_wire(now)))
@@ -321,6 +322,7 @@ def bound_of(call: NewExecution | ExecutionRow) -> dict[str, str]:
 
 def _count(transaction: Transaction, ledger: Ledger, grant: GrantRow, execution_id: str) -> GrantRow:
     now = transaction.now
+    ledger.changing("grants", grant.id)
     row = transaction.one(
         f"UPDATE grants SET uses = uses + 1 WHERE id = :id AND {ACTIVE} RETURNING {GRANT_COLUMNS}",  # noqa: S608 - column names are ours
         {"id": grant.id, "now": now},

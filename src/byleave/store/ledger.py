@@ -4,7 +4,8 @@ Both hang on one counter row per project, which is locked while they are written
 in commit order, and each audit record carries the hash of the one before. Nothing may write those tables except
 through here, and nothing may change state without opening a ledger.
 
-A link carries the digest of every row its transaction wrote (`kept`), so that the rows can be held against the chain.
+A link carries the digest of every row its transaction wrote (`kept`), so that the rows can be held against the chain;
+and of a row that was there before, the digest it had then (`changing`): what somebody else did to it meanwhile shows.
 The chain's head is sealed with a key that is not in the database: who can write the file alone can cut nothing off.
 """
 
@@ -197,6 +198,7 @@ class Ledger:
         self._events: list[tuple[str, str | None, str | None, str, str]] = []
         self._links: list[tuple[str, str, str | None, str | None, JsonObject]] = []
         self._rows: dict[str, str] = {}
+        self._was: dict[str, str] = {}
 
     def __enter__(self) -> "Ledger":
         return self
@@ -232,6 +234,15 @@ class Ledger:
         """Add a link to the chain."""
         self._links.append((action, actor, execution_id, approval_id, detail))
 
+    def changing(self, table: str, row_id: str, columns: str = "*") -> None:
+        """A row is about to be changed: the chain remembers how it was found. `columns`: at least those it covers."""
+        name = f"{table}/{row_id}"
+        if name in self._rows or name in self._was:
+            return
+        row = self._transaction.one(f"SELECT {columns} FROM {table} WHERE id = :id", {"id": row_id})  # noqa: S608 - our own names
+        if row is not None:
+            self._was[name] = row_digest(table, row)
+
     def kept(self, table: str, row: Mapping[str, Any]) -> None:
         """A row as this transaction leaves it, all of its columns: the chain vouches for it from now on."""
         self._rows[f"{table}/{row['id']}"] = row_digest(table, row)
@@ -250,6 +261,8 @@ class Ledger:
             if not self._links:
                 self.audit("kept", "server")
             self._links[-1][-1]["rows"] = self._rows
+            if self._was:
+                self._links[-1][-1]["was"] = self._was
         if not self._links:
             return
         if not is_sealed(transaction, project_id, counter):

@@ -223,6 +223,7 @@ def close(
 ) -> ApprovalRow:
     now = transaction.now
     reach = scope if after is ApprovalStatus.APPROVED else None
+    ledger.changing("approvals", approval.id)
     row = transaction.one(
         "UPDATE approvals SET status = :after, decided_at = :now, decided_by = :decided_by, reason = :reason, "
         "scope = :scope, grant_id = :grant_id, decided_from = :decided_from WHERE id = :id AND status = 'pending' "

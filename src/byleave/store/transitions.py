@@ -25,11 +25,12 @@ from byleave.protocol.wire import JsonObject, moment, timestamp
 from byleave.telemetry import carry
 
 from .database import Transaction
-from .ledger import Ledger
+from .ledger import NOT_COVERED, Ledger
 from .parking import wake
 from .records import ExecutionRow, columns, execution_row
 
 EXECUTION_COLUMNS = columns(ExecutionRow)
+COVERED_COLUMNS = ", ".join(name for name in ExecutionRow._fields if name not in NOT_COVERED["tool_executions"])
 OPEN = "status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"
 """Word for word the condition of the indexes of what is open: SQLite uses them for nothing else."""
 
@@ -55,6 +56,7 @@ def advance(
     if not may_become(before.status, after):
         raise ConflictError(f"An execution that is {before.status} cannot become {after}.", state=before.status.value)
     assignments = ", ".join(f"{name} = :{name}" for name in changes)
+    ledger.changing("tool_executions", before.id, COVERED_COLUMNS)
     row = transaction.one(
         f"UPDATE tool_executions SET status = :after{', ' + assignments if assignments else ''} "  # noqa: S608 - column names are ours
         f"WHERE id = :id AND status = :before RETURNING {EXECUTION_COLUMNS}",
@@ -84,6 +86,7 @@ def set_columns(
 ) -> ExecutionRow:
     """Change an execution in the state it is in."""
     assignments = ", ".join(f"{name} = :{name}" for name in changes)
+    ledger.changing("tool_executions", execution.id, COVERED_COLUMNS)
     row = transaction.one(
         f"UPDATE tool_executions SET {assignments} WHERE id = :id RETURNING {EXECUTION_COLUMNS}",  # noqa: S608 - column names are ours
         {**changes, "id": execution.id},

@@ -99,7 +99,8 @@ def test_whole_record_is_verified_while_the_server_runs(told: Any) -> None:
     assert told.project_id in done.stdout
     checked = told.json("audit", "verify", "--json")
     assert checked["whole"] is True
-    assert {"project_id", "records", "head", "fault"} == set(checked["projects"][0])
+    assert {"project_id", "records", "head", "fault", "since"} == set(checked["projects"][0])
+    assert checked["projects"][0]["since"] is None
 
 
 def test_changed_record_is_named(told: Any, tmp_path: Path, byleave: Any) -> None:

@@ -81,6 +81,8 @@ async def whole_then_broken(records: Records, tampering: str) -> str:
             "record 7 was added",
         ),
         ("DELETE FROM audit; DELETE FROM feeds", "the chain is gone"),
+        ("UPDATE audit SET actor = CAST(actor AS BLOB) WHERE seq = 3", "cannot be read"),
+        ("UPDATE feeds SET audit_seq = 'many'", "cannot be read"),
     ],
 )
 async def test_tampering_with_the_record_is_found(records: Records, tampering: str, fault: str) -> None:

@@ -1,6 +1,7 @@
 """Migrations make exactly the tables the code expects."""
 
 import asyncio
+import json
 import os
 import random
 import signal
@@ -17,12 +18,14 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, event
 
+from byleave.cli.audit import verify
 from byleave.protocol.errors import ConfigurationError
 from byleave.settings import ServerSettings
 from byleave.store import Store, migrations
 from byleave.store.ledger import GENESIS, link_hash
 from byleave.store.migrations import NEWEST, bring_up_to_date, revision_in, script_of, stored_revision, upgrade
 from byleave.store.records import AuditRecord
+from byleave.store.sqlite import database_clock
 from byleave.store.tables import metadata
 from harness.records import SEAL_KEYS
 
@@ -242,6 +245,23 @@ async def test_rows_from_before_the_chain_covered_them_are_covered_and_cannot_be
         connection.execute("UPDATE alembic_version SET version_num = '0006'")
     (fault,) = await _start(tmp_path)
     assert "takes in rows that were covered before" in (fault or "")
+
+
+async def test_verifying_says_when_rows_were_taken_in_as_they_were(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who writes the whole chain anew, as versions before the seals did, gets it taken in: that shows by its date."""
+    old_record(tmp_path / "byleave.db", calls=3)
+    before = database_clock()
+    assert await _start(tmp_path) == [None]
+    monkeypatch.setenv("BYLEAVE_HOME", str(tmp_path))
+    monkeypatch.setattr("byleave.cli.audit.seal_keys", lambda settings: SEAL_KEYS)
+    monkeypatch.setattr("byleave.cli.audit.has_secret", lambda settings: True)
+    assert await verify(as_json=True) == 0
+    (project,) = json.loads(capsys.readouterr().out)["projects"]
+    assert before <= project["since"] <= database_clock()
+    assert await verify(as_json=False) == 0
+    assert f"an upgrade took older rows in at {project['since']}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,9 @@ async def verify_all(*, as_json: bool) -> ExitCode:
             put(f"{state}  {name}  {check.records} records  head {shown(check.head) or 'none'}")
             if check.fault is not None:
                 say(f"error: {name}: {shown(check.fault)}.")
+            if check.since is not None:
+                say(f"note: {name}: an upgrade took older rows in at {shown(check.since)}; what they said before that")
+                say("is not proven. If there was no such upgrade then, the record was made to look like an old one.")
         say("The record is whole." if whole else "hint: keep the database as it is and compare it with a backup")
     return ExitCode.OK if whole else ExitCode.FAILED
 

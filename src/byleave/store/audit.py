@@ -46,6 +46,8 @@ class ChainCheck:
     head: str
     fault: str | None
     """None when the chain holds."""
+    since: str | None = None
+    """When an upgrade took older rows in as they were then: what they said before, nothing proves."""
 
 
 class _Fault(Exception):
@@ -108,9 +110,9 @@ class Audit:
                 pass
         except _Fault as found:
             fault = str(found)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, TypeError) as error:  # also values of a type that none of our columns has
             fault = f"the record cannot be read: {error}"
-        return ChainCheck(project_id, proof.position, proof.head, fault)
+        return ChainCheck(project_id, proof.position, proof.head, fault, proof.since)
 
 
 class _Proof:
@@ -123,6 +125,7 @@ class _Proof:
         self.project_id = project_id
         self.position = 0
         self.head = GENESIS
+        self.since: str | None = None
         self._rows: dict[str, bytes] = {}
         """The digest that each row should have, as far as it was not looked at since."""
 
@@ -192,6 +195,8 @@ class _Proof:
             return f"record {record.seq} takes in rows that were covered before"
         if any(name.partition("/")[0] not in NOT_COVERED for name in rows):
             return f"record {record.seq} covers rows that this version does not know"
+        if record.action == ADOPTED:
+            self.since = record.at
         self._rows |= rows
         return None
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from byleave.protocol.errors import MachineError
+from byleave.protocol.states import Scope
 from byleave.server import bodies, serving
 from byleave.server.auth.isolation import UserIsolationMiddleware
 from byleave.server.bodies import LARGE_BYTES, MAX_DEPTH, MAX_MARKS, parse_json
@@ -286,7 +287,7 @@ async def test_unfinished_bodies_of_one_user_share_one_limit(
     start_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = await start_server(max_payload_bytes=300_000)
-    alice, bob = server.user(), server.user("bob")
+    alice, bob, agent = server.user(), server.user("bob"), server.user(scopes=(Scope.AGENT,))
     host, port = server.listening.host, server.listening.port
     _, writer = await asyncio.open_connection(host, port)
     writer.write(_post("/my/tools/execute", 200_000, token=alice.token) + b"x" * 150_000)
@@ -298,6 +299,7 @@ async def test_unfinished_bodies_of_one_user_share_one_limit(
             await asyncio.sleep(0.01)  # the unfinished one was not seen yet
     _is_problem(refused, 429)
     assert (await bob.post("/my/tools/execute", large)).status == 404
+    assert (await agent.post("/my/tools/execute", large)).status == 404, "agents take nothing from their person"
     assert (await alice.post("/my/projects", {"name": "small ones pass"})).status == 201
     monkeypatch.setattr(bodies, "ROOM_SECONDS", 10)
     waiting = [asyncio.create_task(alice.post("/my/tools/execute", large)) for _ in range(3)]

@@ -3,7 +3,7 @@
 Stricter than JSON libraries are by default: no NaN or infinity, no key twice (which of the two would have been
 approved?), no endless nesting, no half characters. Every refusal says what is wrong and where; none quotes the body.
 A large body may be one long text, not millions of values, and is read beside the event loop. What all bodies of one
-user may take together is bounded (`BodyRoom`); how long one may take to arrive is in `serving`.
+user, and of one user's agents, may take together is bounded (`BodyRoom`); how long one may take is in `serving`.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import ctypes
 import json
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -38,36 +38,36 @@ Result = TypeVar("Result")
 
 
 class BodyRoom:
-    """How much memory the bodies of each user's requests may take, until they are answered.
+    """How much memory the bodies of each sender's requests may take, until they are answered: a user, a user's agents.
 
     Reserved as a whole before a byte is read: a body that does not fit stays with its sender meanwhile.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._taken: Counter[str] = Counter()
+        self._taken: Counter[Hashable] = Counter()
         self._freed = asyncio.Condition()
         self._passed = 0
 
     @asynccontextmanager
-    async def take(self, user_id: str, size: int) -> AsyncGenerator[None]:
+    async def take(self, sender: Hashable, size: int) -> AsyncGenerator[None]:
         """Room for one body, as soon as there is some; alone, any body has room."""
         async with self._freed:
             try:
                 async with asyncio.timeout(ROOM_SECONDS):
-                    await self._freed.wait_for(lambda: not 0 < self._taken[user_id] > self._most - size)
+                    await self._freed.wait_for(lambda: not 0 < self._taken[sender] > self._most - size)
             except TimeoutError:
                 raise TooMany(
                     "Other large requests of yours are not finished.",
                     hint="Finish or end those, then send this one again.",
                     retry_after=ROOM_SECONDS,
                 ) from None
-            self._taken[user_id] += size
+            self._taken[sender] += size
         try:
             yield
         finally:
             async with self._freed:
-                self._taken -= Counter({user_id: size})  # a user who takes none is forgotten
+                self._taken -= Counter({sender: size})  # one who takes none is forgotten
                 self._freed.notify_all()
             self._passed += size
             if not self._taken and self._passed > MUCH_BYTES:

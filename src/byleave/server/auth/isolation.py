@@ -237,7 +237,7 @@ class UserIsolationMiddleware:
         if not length and not headers.get(b"transfer-encoding"):
             return nullcontext()
         size = int(length) if length.isdigit() else self._limit(route, private=True)
-        return nullcontext() if size <= SMALL_BYTES else self._room.take(scope["byleave.principal"].user_id, size)
+        return nullcontext() if size <= SMALL_BYTES else self._room.take(_whose_room(scope["byleave.principal"]), size)
 
     def _check_host(self, headers: Headers) -> str:
         host = headers.get(b"host")
@@ -311,6 +311,11 @@ def _check_scopes(principal: Principal, route: Route) -> None:
     wanted = route.scopes or frozenset()
     for scopes in (frozenset({scope}) for scope in sorted(wanted)) if route.needs_all else (wanted,):
         principal.require(scopes)
+
+
+def _whose_room(principal: Principal) -> tuple[str, bool]:
+    """A user's agents share one of their own: what they leave unfinished must not hold up the machine's results."""
+    return principal.user_id, ScopeName.AGENT in principal.scopes
 
 
 def _check_same_origin(headers: Headers, method: str, host: str, *, needs_json: bool = True) -> None:

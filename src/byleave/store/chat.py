@@ -164,16 +164,18 @@ class Chat:
     async def create_session(self, user_id: str, project_id: str, title: str) -> SessionRow:
         def work(transaction: Transaction) -> SessionRow:
             with Ledger(transaction, project_id) as ledger:
-                return _create_session(transaction, ledger, SessionRow(new_id("sess"), project_id, user_id, title, ""))
+                session = SessionRow(new_id("sess"), project_id, user_id, title, "")
+                return _create_session(transaction, ledger, session, f"user:{user_id}")
 
         return await self._database.write(work)
 
-    async def ensure_session(self, session_id: str, user_id: str, project_id: str, title: str) -> SessionRow:
-        """The session with this id, made if it is not there yet."""
+    async def ensure_session(self, session_id: str, user_id: str, project_id: str, agent_id: str) -> SessionRow:
+        """The session of an agent with this id, made by it if it is not there yet."""
 
         def work(transaction: Transaction) -> SessionRow:
             with Ledger(transaction, project_id) as ledger:
-                _create_session(transaction, ledger, SessionRow(session_id, project_id, user_id, title, ""))
+                session = SessionRow(session_id, project_id, user_id, agent_id, "")
+                _create_session(transaction, ledger, session, f"agent:{agent_id}")
             return load_session(transaction, session_id, user_id)
 
         return await self._database.write(work)
@@ -242,7 +244,7 @@ class Chat:
             with Ledger(transaction, project_id) as ledger:
                 if session_id is None:
                     session = SessionRow(new_id("sess"), project_id, user_id, _title(content), "")
-                    session = _create_session(transaction, ledger, session)
+                    session = _create_session(transaction, ledger, session, sender)
                 else:
                     session = load_session(transaction, session_id, user_id)
                     if session.project_id != project_id:
@@ -340,13 +342,13 @@ def _projects(transaction: Transaction, user_id: str) -> list[ProjectRow]:
     return [project_row(row) for row in rows]
 
 
-def _create_session(transaction: Transaction, ledger: Ledger, session: SessionRow) -> SessionRow:
+def _create_session(transaction: Transaction, ledger: Ledger, session: SessionRow, actor: str) -> SessionRow:
     """Keep a session that begins now; nothing where one with its id is there already."""
     session = session._replace(created_at=transaction.now)
     values = as_values(session)
     if transaction.change(f"INSERT INTO sessions {placeholders(values)} ON CONFLICT (id) DO NOTHING", values):
         ledger.kept("sessions", values)
-        ledger.audit("session_created", f"user:{session.user_id}", session=session.id)
+        ledger.audit("session_created", actor, session=session.id)
     return session
 
 

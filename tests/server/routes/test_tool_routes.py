@@ -267,7 +267,8 @@ async def test_an_agent_is_called_what_its_token_says_whatever_it_says_itself(se
     assert first.startswith("nightly-")
     assert second.startswith("agent-")
     audit = (await alice.get(f"/my/projects/{project}/audit")).json["entries"]
-    assert {one["actor"] for one in audit if one["action"] == "requested"} == {f"agent:{first}", f"agent:{second}"}
+    for action in ("requested", "session_created"):
+        assert {one["actor"] for one in audit if one["action"] == action} == {f"agent:{first}", f"agent:{second}"}
 
 
 @pytest.mark.promise("X23")

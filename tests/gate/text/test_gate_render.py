@@ -194,6 +194,14 @@ ACTS = [
     ("run.sh", "-----BEGIN PRIVATE KEY-----\ntouch\nMARK\n-----END PRIVATE KEY-----\n"),
     ("run.sh", "curl -u ci:a1;MARK https://host/"),
     ("run.sh", "mysql -pa1b2c3;MARK"),
+    # Between an escape and a bell a terminal shows nothing; a file that is run holds it all the same.
+    ("run.py", "API_KEY=abcd1234efgh\n# \x1b]\nMARK\n# \x07\n"),
+    ("run.py", "API_KEY=abcd1234efgh; x = '\x1b]'; MARK; y = '\x07'\n"),
+    # Where an address leads is no password: it ends at the first of these signs.
+    ("run.py", "get('https://u:a1@MARK.example?@github.com/x')"),
+    ("run.py", "get('https://u:a1@MARK.example#@github.com/x')"),
+    ("run.py", "get('postgres://db.example:5432/MARK@github.com/x')"),
+    ("conf", "[alias]\n\ttoken = !MARK1-x\n"),
 ]
 
 
@@ -212,6 +220,27 @@ def test_no_mask_hides_what_could_act_from_the_person_who_decides(path: str, con
         assert "MARK" in shown or (shown == asked[2] and "Content" not in shown)
     call = {"command": "python", "args": ["x.py", "--password", content]}
     assert "MARK" in full_text("execute_command", call)
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "npm install --no-token MARK",
+        "npm exec --no-api-key MARK-1",
+        "wget --ask-password MARK",
+        "git clone https://evil.example:MARK?@github.com/x/y",
+        "git clone https://evil.example:MARK#@github.com/x/y",
+        "git push https://u:a1@MARK.example?@github.com/x/y main",
+    ],
+)
+def test_no_mask_hides_what_a_command_is_about(line: str) -> None:
+    command, *args = line.split()
+    params = {"command": command, "args": args}
+    judged = GATE.judge("execute_command", params)
+    assert "MARK" in full_text("execute_command", params)
+    assert "MARK" in str(shown_params("execute_command", params, cover_inert))
+    assert "MARK" in describe("execute_command", params, judged.verdict)
 
 
 @pytest.mark.promise("S")

@@ -15,8 +15,10 @@ MASK_PREFIX = "[masked:"
 Cover = Callable[[str, str], str]
 """What stands in the place of a secret: from its kind and its value."""
 
-_INERT = re.compile(r"[A-Za-z0-9_.~+/=@:%^!,#*?-]+")
-"""Signs that no shell, interpreter or template acts on. Everything else may be code."""
+_INERT = re.compile(r"(?!!)[A-Za-z0-9_.~+/=@:%^!,#*?-]+")
+"""Signs that no shell, interpreter or template acts on. Everything else may be code, and so may what `!` begins."""
+_INERT_BEFORE_HOST = re.compile(r"[A-Za-z0-9_.~+=:%^!,*-]+")
+"""In an address also signs that decide which part of it is the host."""
 
 
 def cover(kind: str, value: str) -> str:
@@ -26,7 +28,8 @@ def cover(kind: str, value: str) -> str:
 
 def cover_inert(kind: str, value: str) -> str:
     """For calls, which people decide about: only what could not be code is covered, and its length is said."""
-    if not _INERT.fullmatch(value):
+    inert = _INERT_BEFORE_HOST if kind == "url-password" else _INERT
+    if not inert.fullmatch(value):
         return value
     return f"{MASK_PREFIX}{kind}, {len(value)} character{'' if len(value) == 1 else 's'}]"
 
@@ -253,7 +256,8 @@ _PLACES = (
     Format("password-hash", "{SSHA}", r"\{SSHA\}[A-Za-z0-9+/]{32,64}={0,2}"),
 )
 
-_OPTION = r"--[a-z0-9-]{0,40}?(?:password|passwd|passphrase|token|secret|api-?key)"
+# A flag (`--no-token`, `--ask-password`) takes no value: what stands behind it is something else.
+_OPTION = r"--(?!no-|ask-|use-|without-|skip-)[a-z0-9-]{0,40}?(?:password|passwd|passphrase|token|secret|api-?key)"
 OPTION_NAME = re.compile(rf"{_OPTION}|--?pass", re.IGNORECASE)
 """An option whose value is a secret, spelled alone."""
 

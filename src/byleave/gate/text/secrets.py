@@ -50,7 +50,9 @@ SHORT = 256
 _SUSPECT = re.compile(r"[:=$~>,{]|\s-|--|[A-Za-z0-9_+-]{16}|password|_auth|\x1b|\x9b")
 """Without any of this no rule fits: for names and paths, which are many and short."""
 
-_CONTROL_SEQUENCE = re.compile(r"(?:\x1b\[|\x9b)[0-?]{0,64}+[ -/]{0,8}+[@-~]|\x1b\][^\x07\x1b]{0,2048}+(?:\x07|\x1b\\)")
+_CONTROL_SEQUENCE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]{0,64}+[ -/]{0,8}+[@-~]|\x1b\][^\x07\x1b\n]{0,2048}+(?:\x07|\x1b\\)"
+)
 
 _MANIFEST = re.compile(r"^[ \t]*[\"']?kind[\"']?:[ \t]*[\"']?Secret[\"']?[ \t]*,?\r?$", re.MULTILINE)
 _MANIFEST_DATA = re.compile(
@@ -109,8 +111,8 @@ def _mask(text: str, cover: Cover) -> str:
     text = whole_characters(text)
     if len(text) < SHORTEST or (len(text) < SHORT and not _SUSPECT.search(text)):
         return text
-    if "\x1b" in text or "\x9b" in text:
-        # Colours stand between a name and its value, and touch the key they highlight.
+    if ("\x1b" in text or "\x9b" in text) and cover is not cover_inert:
+        # Colours stand between a name and its value, and touch the key they highlight. Whoever decides sees them all.
         plain = _CONTROL_SEQUENCE.sub("", text)
         masked = _mask_plain(plain, cover)
         if masked != plain:

@@ -169,6 +169,40 @@ os.symlink("../other/conftest.py", "other/Makefile")
     assert any("'other/conftest.py'" in warning for warning in result.warnings)
 
 
+async def test_unasked_code_cannot_change_what_git_runs_in_a_repository_further_down(
+    workspace: Workspace, place: Place
+) -> None:
+    for name in ("sub", "lib"):
+        (place.root / name).mkdir()
+        git(place.root / name, "init", "-q")
+    program = """
+import os
+for name in ("sub/.git/hooks/pre-commit", "sub/.git/config", "new/.git/config", "made/.git", "held/config"):
+    try:
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        open(name, "w").write("evil")
+    except OSError as error:
+        print(error.strerror)
+os.mkdir("linked")
+os.symlink("../held", "linked/.git")
+os.rename("lib", "moved")
+os.makedirs("lib/.git")
+open("lib/.git/config", "w").write("evil")
+"""
+    result = await run(workspace, "python", "-c", program)
+    assert result.exit_code == 0, result
+    assert "evil" not in (place.root / "sub/.git/config").read_text()
+    assert not (place.root / "sub/.git/hooks/pre-commit").exists()
+    for name in ("new/.git", "made/.git", "linked/.git", "lib/.git"):
+        assert not (place.root / name).exists(), name
+    assert any("'new/.git'" in warning for warning in result.warnings)
+    assert git(place.root / "moved", "rev-parse", "--show-prefix") == "", "what was there may go elsewhere"
+    (place.root / "more").mkdir()
+    result = await run(workspace, "git", "init", "more")
+    assert (place.root / "more/.git/HEAD").exists()
+    assert result.warnings == []
+
+
 async def test_file_that_its_owner_saves_meanwhile_stays(workspace: Workspace, place: Place) -> None:
     path = place.file("Makefile", "old\n")
     script = "open('up', 'w')\nwhile open('Makefile').read() == 'old\\n': pass"

@@ -218,6 +218,13 @@ def installed() -> Sort:
     return _sort(trusted_globs(installed=True), lambda path: False)
 
 
+@cache
+def repositories() -> Sort:
+    """What git and Byleave keep for themselves, as a whole; also the file that leads git to where it keeps it."""
+    names = (".git", ".byleave")
+    return _sort(NameGlobs(names, names), lambda path: True)
+
+
 def find(root: str, tops: Iterable[str], sort: Sort, *, passing: Sort | None = None) -> list[str]:
     """What lies below `tops` and is of a sort: paths from the workspace, each at its real place.
 

@@ -4,7 +4,8 @@ A grant, the mode `full` and a rule let a command run unseen, and what it leaves
 `.github/workflows` would run later with other rights. Those that are there are read-only for it (`sealed`). Git goes
 through with what it does, since a checkout that fails half-way leaves a mess: what it changed of them is put back
 afterwards, and so is whatever could not be sealed. What is new is given another name. Installed code may be changed by
-the programs that install it; git finds it read-only. Nothing is deleted, and everything is told.
+the programs that install it; git finds it read-only. Repositories further down are git's alone: others find them
+read-only, and make none. Nothing is deleted, and everything is told.
 """
 
 import os
@@ -18,7 +19,7 @@ from byleave.protocol.errors import RefusedError
 from byleave.workspace.files.drafts import new_name
 from byleave.workspace.paths import PathValidator, visible
 
-from .masking import find, installed, outermost, trusted
+from .masking import find, installed, outermost, repositories, trusted
 from .protection import put_aside
 
 MAX_SEALED = 200
@@ -59,14 +60,26 @@ class TrustedFiles:
         self._before: dict[str, _File] = {}
         self._found = self._look()
         self._is_git = is_git
-        if is_git:
-            self.sealed = tuple(find(self._root, ["."], installed()))
-        else:
+        self._whole = self._directories()
+        """Directories that are sealed, not looked into, by what tells them from others."""
+        self.sealed = tuple(self._whole)
+        if not is_git:
             plain = [path for path in self._found if not os.path.islink(f"{self._root}/{path}")]
-            self.sealed = tuple(outermost(plain, trusted()))[:MAX_SEALED]
+            self.sealed = (*self.sealed, *outermost(plain, trusted()))[:MAX_SEALED]
 
     def _look(self) -> list[str]:
         return [path for path in find(self._root, ["."], trusted(), passing=installed()) if not _is_ours(path)]
+
+    def _directories(self) -> dict[str, tuple[int, int]]:
+        """Installed code, which is not git's to change; and repositories, which only git may."""
+        sort, passing = (installed(), None) if self._is_git else (repositories(), installed())
+        found: dict[str, tuple[int, int]] = {}
+        for path in find(self._root, ["."], sort, passing=passing):
+            with suppress(OSError):
+                info = os.lstat(f"{self._root}/{path}")
+                if not _is_ours(path.partition("/")[0]):  # those are held elsewhere
+                    found[path] = info.st_dev, info.st_ino
+        return found
 
     def keep(self, held: Iterable[str]) -> None:
         """Before the command: what is not among `held`, paths it cannot change, is read."""
@@ -106,14 +119,17 @@ class TrustedFiles:
 
     def _told(self) -> list[str]:
         told: list[str] = []
-        new = [path for path in find(self._root, ["."], installed()) if path not in self.sealed] if self._is_git else []
+        same = set(self._whole.values())  # what was moved could not be changed
+        now = self._directories().items()
+        # Installed code that is another now, at its old place, its owner has installed again.
+        new = [path for path, which in now if which not in same and not (self._is_git and path in self._whole)]
         for path in sorted({*self._look(), *self._before, *new}):
-            known = self._before.get(path)
+            file = self._before.get(path)
             try:
-                if known is None:
+                if file is None:
                     told += [f"It made {visible(path)!r}, which is {visible(to)!r} now." for to in self._aside(path)]
-                elif not self._is_same(path, known):
-                    told += self._restore(path, known)
+                elif not self._is_same(path, file):
+                    told += self._restore(path, file)
             except OSError as error:
                 told.append(f"It changed {visible(path)!r}, which could not be put back: {error.strerror}.")
         if not told:

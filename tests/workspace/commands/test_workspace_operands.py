@@ -226,3 +226,15 @@ async def test_links_out_of_the_workspace_are_not_followed(
     result = await run(workspace, *call)
     assert "SECRET" not in result.stdout
     assert "root:" not in result.stdout
+
+
+@pytest.mark.parametrize("call", [("diff", "-r", "sub", "."), ("du", "-a"), ("sort", "a.txt")])
+async def test_command_nobody_is_asked_about_cannot_write_and_sees_no_names_of_ours(
+    workspace: Workspace, place: Place, call: tuple[str, ...]
+) -> None:
+    place.file("sub/a.txt", "a\n")
+    place.file("a.txt", "a\n")
+    result = await run(workspace, *call)
+    assert result.isolation["protected"] == ["."]
+    assert ".vscode" not in result.stdout
+    assert ".bashrc" not in result.stdout

@@ -228,7 +228,7 @@ class CommandExecutor:
         if secrets and is_git:
             secrets = await self._not_in_the_repository(argv[0], secrets)
         if low or self._paths is None or only_reads(argv):
-            return None, Withheld(secrets, emptied=low)
+            return None, Withheld(secrets, only_reads=low)
         kept = await asyncio.to_thread(TrustedFiles, self._paths, is_git=is_git)
         return kept, Withheld(secrets, sealed=kept.sealed)
 

@@ -38,8 +38,8 @@ class Withheld:
 
     secrets: tuple[str, ...] = ()
     """Cannot be read."""
-    emptied: bool = False
-    """Whether they look empty instead."""
+    only_reads: bool = False
+    """Whether the command is known to read alone: secrets look empty to it, and it can change nothing at all."""
     sealed: tuple[str, ...] = ()
     """Cannot be changed."""
 

@@ -335,14 +335,16 @@ class Protection:
                 masks, hidden = held.enter_context(self._hidden(root_fd, masked))
                 secrets, left_out = masks_for(str(self._root), root_fd, withheld.secrets)
                 # Not held against others: one that could move a secret while this starts could as well have copied it.
-                secrets = [replace(mask, empty=withheld.emptied) for mask in secrets if not _within(mask.path, masks)]
+                bare = (mask for mask in secrets if not _within(mask.path, masks))
+                secrets = [replace(mask, empty=withheld.only_reads) for mask in bare]
                 covered = [*masks, *secrets]
                 arguments, fds = held.enter_context(covers(str(self._root), covered))
                 mounts.covers, mounts.masked = [*self._kernel_mounts.covers(), *arguments], sorted(hidden)
                 mounts.left_out = sorted(left_out)
                 mounts.fds.extend(fds)
                 writing = partial(self._writing, argv=argv, masks=masks, sealed=withheld.sealed)
-                held.enter_context((self._reading if only_reads(argv) else writing)(mounts, root_fd))
+                reads = withheld.only_reads or only_reads(argv)
+                held.enter_context((self._reading if reads else writing)(mounts, root_fd))
                 yield mounts
         finally:
             mounts.close()

@@ -286,6 +286,39 @@ def test_assessor_answers_for_a_path_by_itself() -> None:
         ("packages/Design-Tokens/tokens.json", False),
         ("locales/de/tokens.json", False),
         (".ssh/theme/tokens.json", True),
+        # Copies that editors and people leave behind hold what the file held.
+        ("server.key.bak", True),
+        ("certs/server.pem~", True),
+        ("id_rsa~", True),
+        (".id_rsa.swp", True),
+        ("#id_rsa#", True),
+        (".npmrc.bak", True),
+        (".netrc.old", True),
+        ("secrets.json.bak", True),
+        (".git-credentials.orig~", True),
+        ("secrets.production.yaml", True),
+        ("credentials.local.json", True),
+        ("api-keys.txt", True),
+        ("prod.tfstate", True),
+        ("terraform.tfstate.1700000000.backup", True),
+        (".dev.vars", True),
+        (".dev.vars.production", True),
+        ("kubeconfig.yaml", True),
+        ("id_ed25519_github", True),
+        ("etc/ssh_host_rsa_key", True),
+        ("app.keytab", True),
+        ("android/key.properties", True),
+        ("group_vars/.vault_pass", True),
+        ("gha-creds-1a2b.json", True),
+        ("auth.json", True),
+        ("locales/en/auth.json", False),
+        ("ssh_host_rsa_key.pub", False),
+        ("package.json.bak", False),
+        ("notes~", False),
+        ("passwd.1", False),
+        ("secrets.example.yaml", False),
+        ("secrets.schema.json", False),
+        ("secrets.test.ts", False),
         (".env.example", False),
         ("id_rsa.pub", False),
         ("secrets.py", False),
@@ -305,6 +338,9 @@ def test_file_that_holds_secrets_is_known_by_its_name(path: str, secret: bool) -
 
 def test_globs_of_secrets_mean_what_their_names_mean() -> None:
     globs = secret_globs()
-    assert {".env*", "secrets.yaml", "secret"} <= {*globs.files}
-    assert all(secret_name(glob.replace("**/", "a/").replace("*", "q")) for glob in globs.files)
+    assert {".env*", "secrets.*", "secret"} <= {*globs.files}
+    # A copy's name says nothing without that of the file; of some names the ending tells.
+    for glob in globs.files:
+        fitting = (glob.replace("**/", "a/").replace("*", name) for name in ("q", "json", "a.key"))
+        assert any(map(secret_name, fitting)), glob
     assert all(secret_name(f"{name.replace('**/', 'a/')}/x") for name in globs.directories)

@@ -7,7 +7,7 @@ never looks at a file: a link to a protected file is the workspace's to find, by
 import fnmatch
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
@@ -65,6 +65,8 @@ _NEVER_SECRET: frozenset[str] = frozenset(_DATA["secrets"]["never"])
 _NEVER_ENDINGS: tuple[str, ...] = tuple(_DATA["secrets"]["never_endings"])
 _AMBIGUOUS: frozenset[str] = frozenset(_DATA["secrets"]["ambiguous"])
 _UNLESS_BELOW: frozenset[str] = frozenset(_DATA["secrets"]["unless_below"])
+_UNLESS_WITHIN: frozenset[str] = frozenset(_DATA["secrets"]["unless_within"])
+_COPIES: tuple[str, ...] = tuple(_DATA["secrets"]["copies"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,12 @@ class NameGlobs:
 
 
 def secret_globs() -> NameGlobs:
-    """Names of files that usually hold secrets; `secret_name` knows the exceptions."""
+    """Names of files that usually hold secrets, or may be copies of such; `secret_name` knows which do."""
     entry = _DATA["secrets"]
-    stems = (f"{stem}.{ending}".rstrip(".") for stem in entry["data_stems"] for ending in entry["data_endings"])
+    stems = (name for stem in entry["data_stems"] for name in (stem, f"{stem}.*"))
     globs = _globs([entry])
-    return NameGlobs(globs.directories, (*globs.files, *stems, *entry["ambiguous"]))
+    copies = (f"*{ending}" for ending in entry["copies"])
+    return NameGlobs(globs.directories, (*globs.files, *stems, *entry["ambiguous"], *copies, "#*#"))
 
 
 def trusted_globs(*, installed: bool = False) -> NameGlobs:
@@ -126,11 +129,25 @@ def trusted_name(path: str) -> str | None:
 @lru_cache(maxsize=4096)
 def secret_name(path: str) -> bool:
     """Whether a file of this name usually holds secrets."""
-    names = names_of(path)
+    *above, last = names_of(path)
+    return any(_holds_secrets((*above, name)) for name in (last, *_copied(last)))
+
+
+def _copied(name: str) -> Iterator[str]:
+    """Names of which this may be a copy: `a.key.bak`, `a.key~`, and the editors' own `#a.key#`, `.a.key.swp`."""
+    bare = name.strip("#")
+    while bare.endswith(_COPIES):
+        bare = bare.removesuffix(next(ending for ending in _COPIES if bare.endswith(ending)))
+    if bare and bare != name:
+        yield from (bare, bare.removeprefix(".") or bare)
+
+
+def _holds_secrets(names: tuple[str, ...]) -> bool:
     last = names[-1]
     if last in _NEVER_SECRET or last.endswith(_NEVER_ENDINGS):
         return False
     if _SECRET.holds(names) or (last in _AMBIGUOUS and _UNLESS_BELOW.isdisjoint(names[:-1])):
         return True
-    stem, _, ending = last.lstrip(".").partition(".")
-    return stem in _SECRET_STEMS and ending in _SECRET_ENDINGS
+    stem, *within = last.lstrip(".").split(".")
+    ending = within.pop() if within else ""
+    return stem in _SECRET_STEMS and ending in _SECRET_ENDINGS and _UNLESS_WITHIN.isdisjoint(within)

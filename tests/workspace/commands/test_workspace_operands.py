@@ -238,3 +238,10 @@ async def test_command_nobody_is_asked_about_cannot_write_and_sees_no_names_of_o
     assert result.isolation["protected"] == ["."]
     assert ".vscode" not in result.stdout
     assert ".bashrc" not in result.stdout
+
+
+async def test_copies_of_secrets_are_left_out_too(workspace: Workspace, place: Place) -> None:
+    for name in ("conf/server.key.bak", "id_rsa~", ".id_rsa.swp", "secrets.prod.yaml", "prod.tfstate", "#.netrc#"):
+        place.file(name, "needle\n")
+    place.file("notes.bak", "needle\n")
+    assert (await run(workspace, "grep", "-rh", "needle", ".")).stdout == "needle\n"

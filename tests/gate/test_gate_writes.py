@@ -137,7 +137,7 @@ RUN_OR_OBEYED = {
         Jenkinsfile.prod .circleci/config.yml .travis.yml .drone.yml .buildkite/pipeline.yml
         bitbucket-pipelines.yml .semaphore/x.yml .cirrus.yml appveyor.yml .woodpecker.yml
         .gitea/workflows/x.yml .tekton/x.yaml codemagic.yaml bitrise.yml .builds/x.yml action.yml
-        .github/dependabot.yml .renovaterc.json CODEOWNERS
+        .github/dependabot.yml .renovaterc.json CODEOWNERS .readthedocs.yaml .goreleaser.yml .build.yml .releaserc.yaml
     """,
     "agents": """
         CLAUDE.md AGENTS.md AGENT.md GEMINI.md QWEN.md WARP.md .claude/settings.json .claude.json
@@ -160,19 +160,21 @@ RUN_OR_OBEYED = {
         jest.config.js jest.setup.js setupTests.ts babel.config.js .babelrc .babelrc.json .eslintrc.json
         .eslintrc eslint.config.mjs .prettierrc.json .stylelintrc.json rollup.config.js gulpfile.js
         Gruntfile.js .mocharc.json .nycrc .storybook/main.js cypress.json truffle-config.js pytest.ini
+        Procfile.dev webpack.prod.js hatch.toml tox.toml pixi.toml .bazelrc .air.toml pylintrc pytest.toml
         mypy.ini .flake8 gunicorn.conf.py Justfile Taskfile.yml flake.nix mix.exs build.zig x.csproj x.sln
     """,
     "python's start": "sitecustomize.py usercustomize.py x.pth lib/x.PTH",
-    "git": ".gitattributes .gitmodules .gitconfig .githooks/pre-commit .pre-commit-config.yaml lefthook.yml",
+    "git": ".gitattributes .gitmodules .gitconfig .githooks/pre-commit .pre-commit-config.yaml lefthook.yml "
+    "lefthook-local.yml .lintstagedrc.yml .lefthook/pre-commit/x",
     "shells and services": """
         .bashrc .zshrc .profile .ssh/authorized_keys crontab cron.d/x x.service x.timer x.socket .config/x
         .env .env.local .flaskenv .vimrc .nvim.lua .gdbinit .Rprofile .ipython/profile_default/startup/x.py
-        .htaccess
+        .htaccess .envrc.local mise.local.toml
     """,
     "deployment": "main.tf main.tf.json cdk.json serverless.yml ansible.cfg playbook.yml firebase.json Chart.yaml",
     "editors": """
         .devcontainer/devcontainer.json x.code-workspace .editorconfig .gitpod.yml .replit .fleet/run.json
-        Properties/launchSettings.json .theia/settings.json
+        Properties/launchSettings.json .theia/settings.json .ycm_extra_conf.py .vimspector.json .helix/languages.toml
     """,
     "installed code": "node_modules/x/index.js .venv/lib/x.py lib/python3.11/site-packages/x.py",
 }

@@ -486,6 +486,7 @@ def test_network_need_is_known(line: str, network: bool) -> None:
         ("git config alias.x y", True),
         ("git remote add a https://example.org/x.git", True),
         ("git credential fill", True),
+        ("git init --separate-git-dir=x", True),
         ("npm publish", True),
         ("npm config list", True),
         ("find . -delete", True),

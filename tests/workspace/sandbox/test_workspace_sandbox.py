@@ -76,9 +76,22 @@ async def test_of_optional_packages_only_those_of_programs_are_there(
     workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bubblewrap_module, "optional_packages", lambda: ("/opt/needed",))
-    script = "import os; print([name for name in ('/opt', '/srv', '/mnt', '/usr/local/etc', '/usr/local/src')"
+    script = "import os; print([name for name in ('/opt', '/srv', '/mnt', '/usr/etc', '/usr/local/etc')"
     script += " if os.path.isdir(name) and os.listdir(name)])"
     assert (await _python(workspace, script)).stdout == "[]\n"
+
+
+async def test_settings_beside_a_toolchain_are_not_there(
+    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = place.outside / "node"
+    for name in ("etc/npmrc", "lib/code.js"):
+        (tools / name).parent.mkdir(parents=True)
+        (tools / name).write_text("needle")
+    chains = (*programs_module.usable_toolchains(place.root), programs_module.Toolchain(tools, tools / "bin"))
+    monkeypatch.setattr(bubblewrap_module, "usable_toolchains", lambda root: chains)
+    script = f"import os; print(os.listdir({str(tools / 'etc')!r}), os.listdir({str(tools / 'lib')!r}))"
+    assert (await _python(workspace, script)).stdout == "[] ['code.js']\n"
 
 
 def test_package_that_a_program_leads_into_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,8 +34,8 @@ from .sandbox import ETC_DIRECTORIES, ETC_FILES, ETC_FOR_NETWORK, Isolation, Lau
 from .seccomp import filter_fd, filter_for
 
 _HOME = "/.home"
-_NOT_PROGRAMS = ("/usr/local/etc", "/usr/local/src")
-"""What this machine's owner keeps beside the programs."""
+_NOT_PROGRAMS = ("/usr/etc", "/usr/local/etc", "/usr/local/src")
+"""What this machine's owner keeps beside the programs: npm's settings in `etc`, with the tokens of registries."""
 _SHARED_BYTES = 256 * 1024**2
 _COVER_BYTES = 16 * 1024**2
 # Of a group's processes some are the sandbox's own.
@@ -297,10 +297,7 @@ def _namespaces(*, userns: bool) -> list[str]:
 
 
 def _programs() -> list[str]:
-    arguments = ["--ro-bind", "/usr", "/usr"]
-    for name in _NOT_PROGRAMS:
-        if os.path.isdir(name) and os.listdir(name):
-            arguments += ["--size", "4096", "--perms", "0555", "--tmpfs", name]
+    arguments = ["--ro-bind", "/usr", "/usr", *_hidden(*_NOT_PROGRAMS)]
     for name in ("/bin", "/sbin", "/lib", "/lib32", "/lib64"):
         if os.path.islink(name):
             arguments += ["--symlink", os.readlink(name), name]
@@ -312,7 +309,7 @@ def _programs() -> list[str]:
 def _system_arguments(root: Path) -> list[str]:
     arguments = _read_only("/etc", ETC_DIRECTORIES)
     for package in optional_packages():
-        arguments += ["--ro-bind-try", package, package]
+        arguments += ["--ro-bind-try", package, package, *_hidden(f"{package}/etc")]
     # What --dev makes is as large as half the memory.
     arguments += ["--dev", "/dev", "--size", str(_SHARED_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"]  # noqa: S108
     arguments += ["--remount-ro", "/dev"]
@@ -327,8 +324,15 @@ def _system_arguments(root: Path) -> list[str]:
     arguments += ["--size", str(512 * 1024**2), "--perms", "0700", "--tmpfs", _HOME]
     for chain in usable_toolchains(root):
         if not chain.prefix.is_relative_to("/usr"):
-            arguments += ["--ro-bind-try", str(chain.prefix), str(chain.prefix)]
+            arguments += ["--ro-bind-try", str(chain.prefix), str(chain.prefix), *_hidden(f"{chain.prefix}/etc")]
     return arguments
+
+
+def _hidden(*paths: str) -> Generator[str]:
+    """An empty directory in the place of each that is there. A link leads to what is hidden itself, or is not there."""
+    for path in paths:
+        if os.path.isdir(path) and not os.path.islink(path) and os.access(path, os.R_OK) and os.listdir(path):
+            yield from ("--size", "4096", "--perms", "0555", "--tmpfs", path)
 
 
 def _read_only(directory: str, names: tuple[str, ...]) -> list[str]:

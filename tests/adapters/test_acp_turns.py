@@ -55,6 +55,35 @@ async def test_a_change_of_a_file_is_shown_against_what_the_editor_has(household
     assert (diff.type, diff.old_text) == ("diff", "hello\n")  # type: ignore[union-attr]
 
 
+@pytest.mark.promise("S")
+@pytest.mark.parametrize("reads_files", [True, False])
+@pytest.mark.parametrize("content", ["x = 1  # 9 characters left out …; evil()", f"{'a = 1; ' * 6000}; evil()"])
+async def test_whoever_decides_sees_what_is_written_also_without_a_comparison(
+    household: Household, content: str, reads_files: bool
+) -> None:
+    editor = Editor()
+    turn = turn_of(household, editor, reads_files=reads_files)
+    assert await turn.run(f"write a.py: {content}") == "end_turn"
+    assert "evil()" in str(editor.asked[0][0].content)
+
+
+async def test_what_is_too_long_for_an_editor_is_said_to_be(
+    household: Household, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("byleave.adapters.acp_turns.DIFF_CHARACTERS", 20_000)
+    editor = Editor()
+    assert await turn_of(household, editor).run(f"write a.py: {'a = 1; ' * 3000}") == "end_turn"
+    assert "too long to be shown here" in str(editor.asked[0][0].content)
+
+
+@pytest.mark.promise("S")
+async def test_whoever_decides_sees_the_code_that_would_run(household: Household) -> None:
+    (household.workspace / "say.py").write_text("print('evil')\n")
+    editor = Editor()
+    assert await turn_of(household, editor).run("run python say.py") == "end_turn"
+    assert "print('evil')" in "".join(one.content.text for one in editor.asked[0][0].content or [])  # type: ignore[union-attr]
+
+
 async def test_a_dialog_that_is_closed_leaves_the_question_to_others(household: Household) -> None:
     editor = Editor(choose=lambda options: None)
     running = asyncio.create_task(turn_of(household, editor).run("write a.md: one"))

@@ -75,7 +75,7 @@ from acp.schema import (
 )
 
 from byleave.gate import safe_text
-from byleave.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody
+from byleave.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, WholeCall
 from byleave.protocol.chat import (
     MAX_MESSAGE_CHARACTERS,
     Cancelled,
@@ -98,6 +98,7 @@ from byleave.protocol.events import (
     ToolStarted,
 )
 from byleave.protocol.grants import GrantTerms
+from byleave.protocol.inspections import SeenRole
 from byleave.protocol.states import ApprovalScope, ApprovalStatus, ExecutionStatus, RunState
 from byleave.protocol.wire import new_id
 
@@ -213,6 +214,8 @@ class Chat(Protocol):
     async def list_sessions(self, project_id: str) -> SessionList: ...
 
     async def cancel_run(self, project_id: str, run_id: str) -> Cancelled: ...
+
+    async def whole_call(self, approval_id: str) -> WholeCall: ...
 
     async def approve(self, project_id: str, approval_id: str, body: ApproveBody) -> DecisionAnswer: ...
 
@@ -420,13 +423,30 @@ class Turn:
         """What the person sees before they answer."""
         lines = [asked.description, *(finding.reason for finding in asked.findings)]
         content: list[Content] = [tool_content(text_block("\n".join(lines)))]
-        path = absolute(asked.tool_params, self.place.directory)
-        if asked.tool_name == "write_file" and path is not None and self.reads_files:
-            before, known = await self._before(str(path))
-            after = written(asked.tool_params, before or "") if known else None
-            if after is not None:
-                content.append(tool_diff_content(str(path), after, before))
+        if asked.tool_name == "write_file":
+            content.append(await self._change(asked) or tool_content(text_block(await self._whole(asked))))
+        for file in asked.inspection.files if asked.inspection is not None else ():
+            if file.role is SeenRole.RUNS and file.text is not None:
+                said = f"{safe_text(file.path)}, {'its beginning' if file.shortened else 'as it is now'}:\n"
+                content.append(tool_content(text_block(said + safe_text(file.text, lines=True))))
         return content
+
+    async def _change(self, asked: ApprovalRequested) -> Content | None:
+        """What a write does to its file; None where the editor cannot compare all of it."""
+        path = absolute(asked.tool_params, self.place.directory)
+        if path is None or not self.reads_files:
+            return None
+        before, known = await self._before(str(path))
+        after = written(asked.tool_params, before or "") if known else None
+        return None if after is None else tool_diff_content(str(path), after, before)
+
+    async def _whole(self, asked: ApprovalRequested) -> str:
+        if int(asked.tool_params.get("content_size", 0)) > DIFF_CHARACTERS:
+            return "What would be written is too long to be shown here: see all of it in the chat before you allow it."
+        try:
+            return (await self.chat.whole_call(asked.approval_id)).text
+        except ByleaveError as error:
+            return f"What would be written cannot be shown here: {error.message}"
 
     async def _before(self, path: str) -> tuple[str | None, bool]:
         """The file as the editor has it, None for a new one; and whether that is known at all."""

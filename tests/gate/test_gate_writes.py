@@ -149,6 +149,7 @@ RUN_OR_OBEYED = {
     """,
     "packages": """
         package-lock.json yarn.lock pnpm-lock.yaml requirements.txt requirements-dev.txt constraints.txt
+        dev-requirements.txt
         Pipfile pyproject.toml setup.cfg Gemfile Cargo.toml .cargo/config.toml go.mod composer.json pom.xml
         .mvn/extensions.xml .yarnrc.yml .pnpmfile.cjs pnpm-workspace.yaml lerna.json nx.json turbo.json
         deno.json bunfig.toml nuget.config

@@ -358,7 +358,7 @@ def _read_find(table: CommandTable, args: Sequence[str]) -> Reading:
                 reading.unknown.append((arg, None))
         else:
             at = _primary(table, args, at, arg, reading)
-            expression = expression or arg not in ("-H", "-L", "-P")
+            expression = expression or not (arg in ("-H", "-L", "-P", "-D") or arg.startswith("-O"))
     return reading
 
 
@@ -370,7 +370,7 @@ def _primary(table: CommandTable, args: Sequence[str], at: int, arg: str, readin
         return at
     if option is None and arg.startswith("-newer") and len(arg) == 8:
         # -newerXY: a time with Y = t, otherwise a file to compare with
-        option = Option(arg, Kind.TEXT if arg.endswith("t") else Kind.PATH_NAME)
+        option = Option(arg, Kind.DATE if arg.endswith("t") else Kind.PATH_NAME)
     if option is None:
         reading.unknown.append((arg, None))
         return at

@@ -319,6 +319,7 @@ def test_assessor_answers_for_a_path_by_itself() -> None:
         ("package.json.bak", False),
         ("notes~", False),
         ("passwd.1", False),
+        ("config/credentials.yml.enc", False),
         ("secrets.example.yaml", False),
         ("secrets.schema.json", False),
         ("secrets.test.ts", False),

@@ -203,6 +203,34 @@ open("lib/.git/config", "w").write("evil")
     assert result.warnings == []
 
 
+async def test_what_is_new_is_found_however_much_was_made_beside_it(
+    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = """
+import os
+os.makedirs("sub/.vscode")
+open("sub/.vscode/tasks.json", "w").write("evil")
+open("Makefile", "w").write("evil")
+os.makedirs("lib/.git")
+for _ in range(300):
+    os.mkdir("a")
+    os.chdir("a")
+"""
+    result = await run(workspace, "python", "-c", program)
+    for name in ("sub/.vscode/tasks.json", "Makefile", "lib/.git"):
+        assert not (place.root / name).exists(), name
+    assert any("'Makefile'" in warning for warning in result.warnings)
+    paths = PathValidator(place.root / "sub")
+    try:
+        kept = TrustedFiles(paths, is_git=False)
+        kept.keep(())
+        place.file("sub/Makefile", "evil")
+        monkeypatch.setattr("byleave.workspace.named.MAX_SECONDS", -1)
+        assert any("'Makefile'" in told for told in kept.put_back())
+    finally:
+        paths.close()
+
+
 async def test_file_that_its_owner_saves_meanwhile_stays(workspace: Workspace, place: Place) -> None:
     path = place.file("Makefile", "old\n")
     script = "open('up', 'w')\nwhile open('Makefile').read() == 'old\\n': pass"

@@ -225,12 +225,15 @@ def repositories() -> Sort:
     return _sort(NameGlobs(names, names), lambda path: True)
 
 
-def find(root: str, tops: Iterable[str], sort: Sort, *, passing: Sort | None = None) -> list[str]:
+def find(
+    root: str, tops: Iterable[str], sort: Sort, *, passing: Sort | None = None, thorough: bool = False
+) -> list[str]:
     """What lies below `tops` and is of a sort: paths from the workspace, each at its real place.
 
-    `passing`: directories of this sort are passed over. Raises ToolFailure where there is too much to look at.
+    `passing`: directories of this sort are passed over. Raises ToolFailure where there is too much to look at, unless
+    it is to be `thorough`: then it takes as long as it takes, and what lies too deep for anybody is passed over.
     """
-    walk = _Walk(os.path.realpath(root), sort, passing)
+    walk = _Walk(os.path.realpath(root), sort, passing, thorough=thorough)
     for top in tops:
         walk.take(os.path.realpath(os.path.join(walk.root, top)))
     walk.run()
@@ -254,11 +257,12 @@ def _always(name: str) -> bool:
 class _Walk:
     """One look through the workspace."""
 
-    def __init__(self, root: str, sort: Sort, passing: Sort | None) -> None:
+    def __init__(self, root: str, sort: Sort, passing: Sort | None, *, thorough: bool) -> None:
         self.root = root
         self.found: set[str] = set()
         self._sort, self._passing = sort, passing
-        self._deadline = time.monotonic() + MAX_SECONDS
+        self._thorough = thorough
+        self._deadline = math.inf if thorough else time.monotonic() + MAX_SECONDS
         self._tops: list[str] = []
         self._seen: set[str] = set()
 
@@ -298,6 +302,8 @@ class _Walk:
         # On the way to a path of several names, each name has to be compared.
         maybe = self._sort.maybe if files is self._sort.files.top else _always
         try:
+            if depth > MAX_DEPTH and self._thorough:
+                return
             if depth > MAX_DEPTH or time.monotonic() > self._deadline:
                 raise ToolFailure(
                     "There is too much here to look through for names that must be kept apart; nothing was run.",

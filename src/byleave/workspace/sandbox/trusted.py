@@ -67,14 +67,16 @@ class TrustedFiles:
             plain = [path for path in self._found if not os.path.islink(f"{self._root}/{path}")]
             self.sealed = (*self.sealed, *outermost(plain, trusted()))[:MAX_SEALED]
 
-    def _look(self) -> list[str]:
-        return [path for path in find(self._root, ["."], trusted(), passing=installed()) if not _is_ours(path)]
+    def _look(self, *, after: bool = False) -> list[str]:
+        """`after` the command: it may have made so much, or so deep, that nobody would look through it."""
+        found = find(self._root, ["."], trusted(), passing=installed(), thorough=after)
+        return [path for path in found if not _is_ours(path)]
 
-    def _directories(self) -> dict[str, tuple[int, int]]:
+    def _directories(self, *, after: bool = False) -> dict[str, tuple[int, int]]:
         """Installed code, which is not git's to change; and repositories, which only git may."""
         sort, passing = (installed(), None) if self._is_git else (repositories(), installed())
         found: dict[str, tuple[int, int]] = {}
-        for path in find(self._root, ["."], sort, passing=passing):
+        for path in find(self._root, ["."], sort, passing=passing, thorough=after):
             with suppress(OSError):
                 info = os.lstat(f"{self._root}/{path}")
                 if not _is_ours(path.partition("/")[0]):  # those are held elsewhere
@@ -120,10 +122,10 @@ class TrustedFiles:
     def _told(self) -> list[str]:
         told: list[str] = []
         same = set(self._whole.values())  # what was moved could not be changed
-        now = self._directories().items()
+        now = self._directories(after=True).items()
         # Installed code that is another now, at its old place, its owner has installed again.
         new = [path for path, which in now if which not in same and not (self._is_git and path in self._whole)]
-        for path in sorted({*self._look(), *self._before, *new}):
+        for path in sorted({*self._look(after=True), *self._before, *new}):
             file = self._before.get(path)
             try:
                 if file is None:

@@ -4,8 +4,10 @@ They read no secrets, whatever the line, and leave alone what something executes
 """
 
 import asyncio
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -229,6 +231,32 @@ for _ in range(300):
         assert any("'Makefile'" in told for told in kept.put_back())
     finally:
         paths.close()
+
+
+@pytest.mark.parametrize("closed", [".", "sub", "sub/.vscode"])
+@pytest.mark.parametrize("mode", [0o555, 0o444, 0o600, 0o311, 0])
+def test_what_is_new_is_moved_out_of_a_directory_that_was_closed_behind_it(closed: str, mode: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="walls-") as base:
+        os.chmod(base, 0o777)  # as whoever asks; root may do everything
+        as_root = os.geteuid() == 0
+        if as_root:
+            os.seteuid(65534)
+        try:
+            place = Place(Path(base, "ws"), Path(base))
+            place.root.mkdir()
+            paths = PathValidator(place.root)
+            kept = TrustedFiles(paths, is_git=False)
+            kept.keep(())
+            made = place.file("sub/.vscode/tasks.json", "evil")
+            (place.root / closed).chmod(mode)
+            assert kept.put_back()
+            assert not os.path.lexists(made)
+            paths.close()
+            for path in (place.root, *place.root.glob("sub*"), *place.root.glob("sub*/.vscode*")):
+                path.chmod(0o755)
+        finally:
+            if as_root:
+                os.seteuid(0)
 
 
 async def test_file_that_its_owner_saves_meanwhile_stays(workspace: Workspace, place: Place) -> None:

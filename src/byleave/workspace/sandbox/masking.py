@@ -15,6 +15,7 @@ directory that cannot be looked into counts as a whole. It opens no file and dec
 """
 
 import errno
+import math
 import os
 import stat
 import time

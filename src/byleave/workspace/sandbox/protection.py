@@ -7,6 +7,7 @@ a branch may hold them; what it made is told, and what would lead git to other s
 Commands that only read get all of it read-only. What the owner's rules forbid is covered (`masking`). Where nobody was
 asked about a command, secrets are covered too, and what it may not change is read-only (`Withheld`). Where it is
 mounted is named by path, and with an old bubblewrap also what is, so nothing is mounted that a command which still runs
+import stat
 could swap for a link at that very moment: a protected name is then left alone and told of, and where something must be
 hidden the command is refused.
 
@@ -115,7 +116,16 @@ def put_aside(directory: int, name: str) -> Generator[str]:
     """Give what is there, if anything is, another name; gives that name."""
     aside = f"{name}.replaced-{secrets.token_hex(4)}"
     with suppress(FileNotFoundError):
-        os.rename(name, aside, src_dir_fd=directory, dst_dir_fd=directory)
+        try:
+            os.rename(name, aside, src_dir_fd=directory, dst_dir_fd=directory)
+        except PermissionError:
+            # Its owner may have closed the directory behind it, and may open it again.
+            mode, place = stat.S_IMODE(os.fstat(directory).st_mode), f"/proc/self/fd/{directory}"
+            os.chmod(place, mode | stat.S_IRWXU)
+            try:
+                os.rename(name, aside, src_dir_fd=directory, dst_dir_fd=directory)
+            finally:
+                os.chmod(place, mode)
         yield aside
 
 

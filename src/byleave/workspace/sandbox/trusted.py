@@ -57,6 +57,7 @@ class TrustedFiles:
     def __init__(self, paths: PathValidator, *, is_git: bool) -> None:
         self._paths = paths
         self._root = str(paths.root)
+        self._mode = stat.S_IMODE(os.stat(self._root).st_mode)
         self._before: dict[str, _File] = {}
         self._found = self._look()
         self._is_git = is_git
@@ -114,6 +115,9 @@ class TrustedFiles:
             if self not in _RUNNING.get(self._root, ()):
                 return []  # it never began
         try:
+            with suppress(OSError):
+                if stat.S_IMODE(os.stat(self._root).st_mode) != self._mode:
+                    os.chmod(self._root, self._mode)  # else nothing could be found or moved
             return self._told()
         finally:
             with _LOCK:

@@ -18,7 +18,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, event
 
-from byleave.cli.audit import verify
+from byleave.cli.audit import verify_all
 from byleave.protocol.errors import ConfigurationError
 from byleave.settings import ServerSettings
 from byleave.store import Store, migrations
@@ -257,10 +257,10 @@ async def test_verifying_says_when_rows_were_taken_in_as_they_were(
     monkeypatch.setenv("BYLEAVE_HOME", str(tmp_path))
     monkeypatch.setattr("byleave.cli.audit.seal_keys", lambda settings: SEAL_KEYS)
     monkeypatch.setattr("byleave.cli.audit.has_secret", lambda settings: True)
-    assert await verify(as_json=True) == 0
+    assert await verify_all(as_json=True) == 0
     (project,) = json.loads(capsys.readouterr().out)["projects"]
     assert before <= project["since"] <= database_clock()
-    assert await verify(as_json=False) == 0
+    assert await verify_all(as_json=False) == 0
     assert f"an upgrade took older rows in at {project['since']}" in capsys.readouterr().err
 
 

@@ -101,7 +101,7 @@ def report_late(
     """Keep what a client reports of an execution that was given up. Its end stands: whoever asked was told so."""
     work_ms = execution.execution_time_ms
     if duration_ms is not None:
-        work_ms = moves.work_ms(execution, transaction.now, duration_ms)
+        work_ms = transitions.work_ms(execution, transaction.now, duration_ms)
     found = "it completed" if error is None else f"it failed: {error}"
     told = f"{execution.error} Its client reported later: {found}"[:MAX_ERROR_CHARACTERS]
     with Ledger(transaction, execution.project_id) as ledger:

@@ -260,8 +260,8 @@ class Executions:
             after = ExecutionStatus.FAILED if error is not None else ExecutionStatus.COMPLETED
             if execution.started_at is None and (error_type is not ErrorType.CANCELLED or result is not None):
                 # It left its client's queue while the server could not be told; it ran all the same.
-                worked = moves.work_ms(execution, transaction.now, duration_ms or 0) or 0
-                execution = execution._replace(started_at=moves.later(transaction.now, -worked / 1000))
+                worked = transitions.work_ms(execution, transaction.now, duration_ms or 0) or 0
+                execution = execution._replace(started_at=transitions.later(transaction.now, -worked / 1000))
             if endings.was_given_up(execution):
                 return endings.report_late(transaction, execution, result, result_hash, error, duration_ms)
             if execution.status is not ExecutionStatus.EXECUTING:

@@ -1,0 +1,105 @@
+"""The walks of ARCHITECTURE.md are true: a call passes the modules it names, in its order.
+
+Each walk is made for real and every module of Byleave that is entered is written down. A module that the document
+names and the call does not pass, or passes in another order, fails; so does a walk that grew longer than it says.
+"""
+
+import asyncio
+import re
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import byleave
+from byleave.client.local_calls import run_here
+from byleave.gate import Gate
+from byleave.settings import ClientSettings, ServerSettings
+from byleave.workspace import Workspace
+from harness.desk import completed, open_desk
+
+SOURCE = str(Path(byleave.__file__).parent) + "/"
+DOCUMENT = Path(__file__).resolve().parent.parent / "ARCHITECTURE.md"
+
+
+@contextmanager
+def walked() -> Generator[list[str]]:
+    """Modules in the order in which they were entered; one that is entered again is there again."""
+    steps: list[str] = []
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        name = frame.f_code.co_filename
+        if event == "call" and name.startswith(SOURCE) and frame.f_code.co_name != "<module>":
+            step = name.removeprefix(SOURCE)
+            if not steps or steps[-1] != step:
+                steps.append(step)
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield steps
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # pyright: ignore[reportArgumentType]
+
+
+def promised(title: str) -> tuple[list[str], int]:
+    """The modules that the document names for a walk, and how many it says a call passes."""
+    section = DOCUMENT.read_text("utf-8").split(f"### {title}\n")[1].split("\n### ")[0].split("\n## ")[0]
+    modules = re.findall(r"^\d+\. `([\w/]+\.py)`", section, re.MULTILINE)
+    (most,) = re.findall(r"at most (\d+) modules", section)
+    return modules, int(most)
+
+
+def check(title: str, steps: list[str]) -> None:
+    modules, most = promised(title)
+    assert len(modules) >= 6
+    first = list(dict.fromkeys(steps))
+    assert [module for module in first if module in modules] == modules, f"the walk is: {first}"
+    assert len(first) <= most, f"{title} passes {len(first)} modules: {first}"
+
+
+async def test_a_low_read_in_the_server(tmp_path: Path) -> None:
+    async with open_desk(ServerSettings(home=tmp_path)) as desk, desk.client(lambda signal: completed(content="x")):
+        await desk.executor.execute_tool("read_file", {"path": "f.txt"}, desk.session.id)
+        with walked() as steps:
+            answer = await desk.executor.execute_tool("read_file", {"path": "f.txt"}, desk.session.id)
+    assert answer.status == "completed"
+    check("A LOW read in the server", steps)
+
+
+async def test_an_approved_write_in_the_server(tmp_path: Path) -> None:
+    params = {"path": "a.txt", "content": "x"}
+    async with open_desk(ServerSettings(home=tmp_path)) as desk, desk.client(lambda signal: completed()):
+        with walked() as steps:
+            call = asyncio.ensure_future(desk.executor.execute_tool("write_file", params, desk.session.id))
+            waiting = await desk.next_approval()
+            await desk.approvals.approve_tool(waiting.id, "alice")
+            answer = await call
+    assert answer.status == "completed"
+    check("An approved write in the server", steps)
+
+
+@pytest.mark.parametrize(
+    ("title", "tool", "params"),
+    [
+        ("A read on the machine", "read_file", {"path": "f.txt"}),
+        ("A command on the machine", "execute_command", {"command": "ls", "args": ["-l"]}),
+    ],
+)
+async def test_a_call_on_the_machine(tmp_path: Path, title: str, tool: str, params: dict[str, Any]) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws" / "f.txt").write_text("x")
+    with walked() as steps:
+        workspace = Workspace(tmp_path / "ws", ClientSettings(home=tmp_path / "home"))
+        try:
+            answer = await run_here(Gate(), workspace, tool, params)
+        finally:
+            await workspace.close()
+    assert answer["success"]
+    check(title, steps)

@@ -222,6 +222,27 @@ def test_no_mask_hides_what_could_act_from_the_person_who_decides(path: str, con
     assert "MARK" in full_text("execute_command", call)
 
 
+TELLING = [
+    *("API_KEY=", "password: ", '"token": "', "abcd1234efgh", "hunter2xyz", "\n", " ", "'", '"', '"""', "!"),
+    *("\x1b]", "\x07", "\x1b[31m", "https://u:", "postgres://u:", "@", "?", "#", "/", "evil.example", "$(x)"),
+    *("kind: Secret\n", "data:\n", "  a: ", "--token ", "--no-token ", "curl -u a:", "mysql -p", "[masked:key]"),
+    *("<password>", "</password>", "cookie: a=b", "ghp_" + "a1B2" * 9, "machine h login u password "),
+    *("authorization: bearer ", "name: x_token\nvalue: ", "export "),
+]
+_SHOWN_MASK = re.compile(r"\[masked:[^\],]*, ([0-9]+) characters?\]")
+
+
+@pytest.mark.promise("S")
+@given(st.lists(st.sampled_from(TELLING), max_size=12).map("".join))
+@example('x = """\nkind: Secret\ndata:\n  a: abc"""\nrun()\n')
+def test_what_is_shown_is_what_is_there_but_for_masks_of_the_length_they_say(text: str) -> None:
+    shown = mask_text(text, cover_inert)
+    parts = _SHOWN_MASK.split(shown)
+    kept = [re.escape(part) for part in parts[::2]]
+    pattern = "".join(f"{part}[!-~]{{{length}}}" for part, length in zip(kept, parts[1::2], strict=False)) + kept[-1]
+    assert re.fullmatch(pattern, text)
+
+
 @pytest.mark.promise("S")
 @pytest.mark.parametrize(
     "line",

@@ -158,7 +158,7 @@ def _mask_entry(cover: Cover, entry: re.Match[str]) -> str:
     if len(bare) < 3 or PLACEHOLDER.match(bare):
         return entry.group()
     covered = cover("secret", bare)
-    return entry.group() if covered == bare else name + covered
+    return name + value.replace(bare, covered, 1)  # with its quotes: they may end what began before
 
 
 def _mask_value(value: Any, depth: int, cover: Cover) -> Any:

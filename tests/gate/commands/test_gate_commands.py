@@ -487,6 +487,7 @@ def test_network_need_is_known(line: str, network: bool) -> None:
         ("git remote add a https://example.org/x.git", True),
         ("git credential fill", True),
         ("git init --separate-git-dir=x", True),
+        ("git -C .husky diff --output=pre-commit", True),
         ("npm publish", True),
         ("npm config list", True),
         ("find . -delete", True),

@@ -100,6 +100,22 @@ async def test_what_cannot_be_seen_is_not_asked_about(desk: Desk) -> None:
     assert signals == []
 
 
+async def test_a_command_whose_program_is_not_there_is_not_asked_about(desk: Desk) -> None:
+    """One that runs no file of the workspace, too; where it is there, the question says nothing of files."""
+    missing = Inspection(files=[], problem="git is not installed on this machine.")
+    status = {"command": "git", "args": ["status"]}
+    async with desk.client(lambda signal: completed(), sees=lambda request: missing):
+        answer = await desk.executor.execute_tool("execute_command", status, desk.session.id)
+    assert (answer.status, answer.error, answer.error_type) == ("failed", missing.problem, "tool_error")
+    assert await desk.approvals.get_pending_approvals("alice") == []
+    async with desk.client(lambda signal: completed(), sees=lambda request: Inspection(files=[])):
+        calling = asyncio.create_task(desk.executor.execute_tool("execute_command", status, desk.session.id))
+        asked = await desk.next_approval()
+        assert (asked.inspection, "workspace has no" in asked.description) == (None, False)
+        await desk.approvals.approve_tool(asked.id, "alice")
+        assert (await calling).status == "completed"
+
+
 async def test_the_question_says_that_the_agent_wrote_the_file(desk: Desk) -> None:
     async with desk.client(lambda signal: completed(), sees=lambda request: seen()):
         writing = asyncio.create_task(

@@ -123,6 +123,15 @@ async def test_what_this_machine_refuses_or_cannot_see_is_said(
     assert (inspection.problem or "").startswith(problem)
 
 
+async def test_a_program_that_is_not_installed_is_said_before_anybody_is_asked(
+    handler: Any, link: Any, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("byleave.workspace.programs.search_path", lambda workspace: ())
+    for tool_id, argv in (("exec_1", ("git", "status")), ("exec_2", ("python", "x.py"))):
+        handler.handle_tool_inspection_request(asked(tool_id, *argv))
+        assert (await answer(link, tool_id)).problem == f"{argv[0]} is not installed on this machine."
+
+
 async def test_a_call_that_runs_no_file_is_bound_to_nothing(handler: Any, link: Any) -> None:
     handler.handle_tool_inspection_request(asked("exec_1", "python", "-c", "1"))
     assert await answer(link, "exec_1") == Inspection(files=[])

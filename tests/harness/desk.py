@@ -72,7 +72,10 @@ class Desk:
             )
 
         async def look(request: dict[str, Any]) -> None:
-            inspection = (replaces if request["tool_name"] == "write_file" else sees)(request)
+            name, params = request["tool_name"], request["tool_params"]
+            inspection = (replaces if name == "write_file" else sees)(request)
+            if inspection is None and name != "write_file" and not Gate().judge(name, params).verdict.runs:
+                inspection = Inspection(files=[])
             if inspection is not None:
                 await self.executor.inspected(
                     request["tool_id"], inspection, user_id="alice", project_id=self.project.id, client_id=client_id

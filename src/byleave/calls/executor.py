@@ -2,10 +2,11 @@
 
     judge (gate) → begin (store: record, question or signal in one transaction) → wait → response
 
-A call that runs files of the workspace, and a write, makes a stop before the question: the client that will execute
-says what they hold (`inspected`), so that a person sees it and the approval is bound to it. A write that a grant
-answers makes none. A client that did not say that it looks is not asked to: the question then says so, and is asked
-each time. So it is about a write while no machine is there.
+A command and a write make a stop before the question: the client that will execute says what the files of the workspace
+hold that it would run or replace (`inspected`), so that a person sees it and the approval is bound to it; or that its
+program is not installed. What runs no such file, and a grant answers, makes none. A client that did not say that it
+looks is not asked to: the question then says so, and is asked each time. So it is about a write while no machine is
+there.
 
 Progress never depends on a waiting coroutine: decisions, results and deadlines move the rows, and whoever waits is
 merely told. That is why a restart in the middle loses nothing. This module never executes a tool, never writes SQL,
@@ -383,7 +384,7 @@ class ToolExecutor:
         looks = client is not None and client.looks
         if verdict.runs and (looks or client is None):
             return Look()
-        if judgement.tool_name == "write_file" and looks:
+        if judgement.tool_name in ("write_file", "execute_command") and looks:
             return Look(unless_answered=True)
         return question_for(judgement.tool_name, params, verdict, self._settings, workspace=machine.workspace)
 

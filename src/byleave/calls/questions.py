@@ -96,7 +96,7 @@ def question_after_inspection(
         tool_params=shown_params(row.tool_name, params, cover_inert),
         timeout_seconds=_seconds(verdict.risk_level, settings),
         suggestions=_suggestions(row.tool_name, params, verdict, inspection.bound, workspace),
-        inspection=Inspection(files=files),
+        inspection=Inspection(files=files) if files else None,
         replaced=replaced,
         along=_along(row.tool_name, params, workspace),
     )
@@ -141,7 +141,7 @@ def _suggestions(
 
 def _running(files: Sequence[SeenFile], written: Mapping[str, str], now: datetime) -> list[str]:
     there = [file for file in files if file.sha256 != MISSING]
-    if there:
+    if there or not files:
         return [_seen(file, written.get(file.path), now) for file in there]
     names = ", ".join(f"'{safe_text(file.path)}'" for file in files)
     return [f"The workspace has no {names}; one that appears before it runs stops it."]

@@ -94,8 +94,9 @@ def refuse_directory(look: Look, among: Collection[str]) -> None:
 def inspect(
     paths: PathValidator, params: JsonObject, runs: Sequence[str], *, max_bytes: int = MAX_FILE_BYTES
 ) -> Inspection:
-    """What the files of a command hold now."""
+    """What the files of a command hold now; a command whose program is not there has no need of them."""
     try:
+        find_program(params["command"], paths.root)
         call = _Call(params, runs)
         looks = [look_at(paths, path, max_bytes=max_bytes) for path in runs]
         for look in looks:

@@ -73,7 +73,9 @@ const KEPT =
 
 /** The environment to start the engine with. No variable in it leads into one of the folders. */
 export function engineEnvironment(env: NodeJS.ProcessEnv, folders: readonly string[] = []): NodeJS.ProcessEnv {
-  const leads = (value: string) => value.split(delimiter).some((part) => isAbsolute(part) && liesIn(part, folders));
+  // Lists are parted by the delimiter, the dynamic linker's also by spaces and semicolons; a path may hold those itself.
+  const parts = (value: string) => [...value.split(delimiter), ...value.split(/[\s;:]+/)];
+  const leads = (value: string) => parts(value).some((part) => isAbsolute(part) && liesIn(part, folders));
   const kept = Object.fromEntries(
     Object.entries(env).filter(
       ([name, value]) => name !== "PATH" && (!DROPPED.test(name) || KEPT.test(name)) && !leads(value ?? ""),

@@ -241,6 +241,10 @@ describe("how it is run", () => {
       UV_INDEX_URL: "u",
     };
     expect(engineEnvironment({ ...led, ...own }, here.folders)).toEqual({});
+    // The dynamic linker takes a list with spaces or semicolons, too.
+    for (const mark of [" ", ";"]) {
+      expect(engineEnvironment({ LD_PRELOAD: `libm.so${mark}${inside}` }, here.folders)).toEqual({});
+    }
     expect(engineEnvironment(kept, here.folders)).toEqual(kept);
   });
 

@@ -153,7 +153,8 @@ async def test_no_agent_reads_what_its_write_would_replace(server: Any) -> None:
     call = (await calling).json
     for scopes in ((Scope.AGENT,), (Scope.AGENT, Scope.CHAT), (Scope.AGENT, Scope.CHAT, Scope.APPROVE)):
         agent = server.user("alice", scopes)
-        assert (await agent.get(f"/my/approvals/{call['approval_id']}/change")).status == 403, scopes
+        for eyes_only in ("change", "whole", "whole?reveal=true"):
+            assert (await agent.get(f"/my/approvals/{call['approval_id']}/{eyes_only}")).status == 403, scopes
         [waiting] = (await agent.get("/my/approvals")).json["approvals"]
         streams = [f"{agent.url}/my/tools/{call['tool_id']}/stream"]
         if Scope.CHAT in scopes:

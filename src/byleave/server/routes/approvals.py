@@ -169,9 +169,10 @@ ROUTES = (
         whole_call,
         "All of what waits",
         "Where a question shows a part of a long content, this shows all of it. What looks like a secret and could not "
-        "act is masked, with its length; `reveal` shows that too.",
+        "act is masked, with its length; `reveal` shows that too. Never open to an agent's token.",
         "approvals",
-        frozenset({Scope.CHAT, Scope.APPROVE}),
+        PEOPLE,
+        people_only=True,
         query=WholeQuery,
         answer="WholeCall",
         errors=(400, 404),

@@ -70,7 +70,7 @@ async def test_whoever_decides_sees_what_is_written_also_without_a_comparison(
 async def test_what_is_too_long_for_an_editor_is_said_to_be(
     household: Household, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("byleave.adapters.acp_turns.DIFF_CHARACTERS", 20_000)
+    monkeypatch.setattr("byleave.adapters.acp.DIFF_CHARACTERS", 20_000)
     editor = Editor()
     assert await turn_of(household, editor).run(f"write a.py: {'a = 1; ' * 3000}") == "end_turn"
     assert "too long to be shown here" in str(editor.asked[0][0].content)

@@ -227,7 +227,7 @@ for _ in range(300):
         kept = TrustedFiles(paths, is_git=False)
         kept.keep(())
         place.file("sub/Makefile", "evil")
-        monkeypatch.setattr("byleave.workspace.named.MAX_SECONDS", -1)
+        monkeypatch.setattr("byleave.workspace.sandbox.masking.MAX_SECONDS", -1)
         assert any("'Makefile'" in told for told in kept.put_back())
     finally:
         paths.close()

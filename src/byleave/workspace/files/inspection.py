@@ -23,6 +23,7 @@ from byleave.protocol.inspections import MAX_SEEN_TEXT, Inspection, SeenFile
 from byleave.protocol.tools import MAX_FILE_BYTES
 from byleave.protocol.wire import JsonObject, timestamp
 from byleave.workspace.paths import PathValidator, path_error, refuse_odd_kind
+from byleave.workspace.sandbox.environment import find_program
 from byleave.workspace.stopping import MISSING
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY

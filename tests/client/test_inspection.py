@@ -126,7 +126,7 @@ async def test_what_this_machine_refuses_or_cannot_see_is_said(
 async def test_a_program_that_is_not_installed_is_said_before_anybody_is_asked(
     handler: Any, link: Any, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("byleave.workspace.programs.search_path", lambda workspace: ())
+    monkeypatch.setattr("byleave.workspace.sandbox.environment.search_path", lambda workspace: ())
     for tool_id, argv in (("exec_1", ("git", "status")), ("exec_2", ("python", "x.py"))):
         handler.handle_tool_inspection_request(asked(tool_id, *argv))
         assert (await answer(link, tool_id)).problem == f"{argv[0]} is not installed on this machine."

@@ -4,7 +4,7 @@ State, the event that tells of it and its audit link are written in one transact
 compare-and-set. What callers get are frozen rows (`records`); what others should know travels as a hint after the
 commit (`Database.on_commit`). Nothing here judges a call, talks to a client or waits for anyone.
 
-Read `tables` first, then `ledger` (feed and audit chain), then `executions`.
+Read `schema.sql` first, then `ledger` (feed and audit chain), then `executions`.
 """
 
 import sqlite3

@@ -18,7 +18,6 @@ from byleave.protocol.wire import new_id
 
 from .database import Database, Row, Transaction
 from .ledger import Ledger, begin_chain
-from .parking import RUNS_TOPIC
 from .records import (
     MessageRow,
     ProjectRow,
@@ -30,6 +29,7 @@ from .records import (
     project_row,
     session_row,
 )
+from .transitions import RUNS_TOPIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,3 +379,19 @@ def _add_run(
     if row is not None:
         ledger.kept("runs", row)
     ledger.event(RunChanged(timestamp=transaction.now, session_id=session.id, run_id=run_id, state=RunState.READY))
+
+
+def workspace_of(transaction: Transaction, project_id: str) -> str | None:
+    """The directory a project's last client was in."""
+    row = transaction.one("SELECT workspace FROM projects WHERE id = :id", {"id": project_id})
+    return row["workspace"] if row else None
+
+
+def projects_in_same_workspace(transaction: Transaction, user_id: str, project_id: str) -> list[tuple[str, str | None]]:
+    """The project, and the user's others whose client was last in the same directory: id and workspace."""
+    rows = transaction.all(
+        "SELECT id, workspace FROM projects WHERE user_id = :user_id AND (id = :project_id OR workspace = "
+        "(SELECT workspace FROM projects WHERE id = :project_id)) ORDER BY id",
+        {"user_id": user_id, "project_id": project_id},
+    )
+    return [(row["id"], row["workspace"]) for row in rows]

@@ -1,4 +1,4 @@
-"""What one transaction adds to a project's feed and to its audit chain.
+"""A project's feed and audit chain: what one transaction adds to them, and reading the feed back.
 
 Both hang on one counter row per project, which is locked while they are written: events are numbered without gaps
 in commit order, and each audit record carries the hash of the one before. Nothing may write those tables except
@@ -6,10 +6,15 @@ through here, and nothing may change state without opening a ledger.
 
 A link carries the digest of every row its transaction wrote (`kept`), so that the rows can be held against the chain.
 The chain's head is sealed with a key that is not in the database: who can write the file alone can cut nothing off.
+
+Signals are stored without their parameters; a reader gets them joined in, and only while the execution still waits for
+them: an old signal is never worth sending. A page is bounded in events and in characters, since readers are many and
+slow; what lies beyond it is not even loaded.
 """
 
 import hashlib
 import hmac
+import json
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from types import TracebackType
@@ -21,7 +26,7 @@ from pydantic import BaseModel
 from byleave.protocol.approvals import plain_json
 from byleave.protocol.wire import JsonObject
 
-from .database import Row, Transaction
+from .database import Database, Row, Transaction
 from .records import AuditRecord, StoredEvent
 
 log = structlog.stdlib.get_logger(__name__)
@@ -48,6 +53,10 @@ ADOPTED, UNSEALED = "adopted", "unsealed"
 ROWS_IN_A_LINK = 500
 PROJECTS = "projects"
 """The name of the seal on which projects there are."""
+SIGNALS = {"tool.execution_signal": "EXECUTING", "tool.inspection_request": "PENDING"}
+"""What is addressed to one client, and the state in which it is still worth sending."""
+PAGE_CHARACTERS = 1024 * 1024
+"""A page ends with the event that reaches this: every reader that does not read holds a page or two."""
 
 
 def feed_topic(project_id: str) -> str:
@@ -192,7 +201,8 @@ class Ledger:
     """Collects events and audit links; writes them when the `with` block ends without an error."""
 
     def __init__(self, transaction: Transaction, project_id: str) -> None:
-        self._transaction = transaction
+        self.transaction = transaction
+        self.now = transaction.now
         self._project_id = project_id
         self._events: list[tuple[str, str | None, str | None, str, str]] = []
         self._links: list[tuple[str, str, str | None, str | None, JsonObject]] = []
@@ -237,7 +247,7 @@ class Ledger:
         self._rows[f"{table}/{row['id']}"] = row_digest(table, row)
 
     def _write(self) -> None:
-        transaction, project_id, now = self._transaction, self._project_id, self._transaction.now
+        transaction, project_id, now = self.transaction, self._project_id, self.now
         counter = transaction.one(
             "UPDATE feeds SET seq = seq + :events WHERE project_id = :project_id "
             "RETURNING seq, audit_seq, audit_hash, audit_seal",
@@ -288,12 +298,12 @@ class Ledger:
                 }
             )
             sent.append(StoredEvent(self._project_id, seq, kind, target, ref, payload))
-        self._transaction.change_many(
+        self.transaction.change_many(
             "INSERT INTO events (project_id, seq, kind, target, ref, payload, created_at) "
             "VALUES (:project_id, :seq, :kind, :target, :ref, :payload, :created_at)",
             rows,
         )
-        self._transaction.hint(feed_topic(self._project_id), tuple(sent))
+        self.transaction.hint(feed_topic(self._project_id), tuple(sent))
 
     def _write_links(self, seq: int, previous_hash: str, now: str) -> str:
         rows: list[dict[str, Any]] = []
@@ -314,10 +324,98 @@ class Ledger:
             record = record._replace(hash=link_hash(previous_hash, record))
             rows.append(record._asdict())
             previous_hash = record.hash
-        self._transaction.change_many(
+        self.transaction.change_many(
             "INSERT INTO audit (project_id, seq, at, actor, action, execution_id, approval_id, detail, "
             "previous_hash, hash) VALUES (:project_id, :seq, :at, :actor, :action, :execution_id, :approval_id, "
             ":detail, :previous_hash, :hash)",
             rows,
         )
         return previous_hash
+
+
+def inspected_params(tool_name: str, params: JsonObject) -> JsonObject:
+    """The parameters an inspection needs: of a write not the content, which travels once, when it may be written."""
+    return {**params, "content": ""} if tool_name == "write_file" else params
+
+
+class Feed:
+    """The feed's reads."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def head(self, project_id: str) -> int:
+        """The number of the newest event."""
+
+        def work(transaction: Transaction) -> int:
+            row = transaction.one("SELECT seq FROM feeds WHERE project_id = :id", {"id": project_id})
+            return row["seq"] if row else 0
+
+        return await self._database.read(work)
+
+    async def before(self, project_id: str, moment: str) -> int:
+        """The number of the newest event that is older than a moment, for a reader who wants everything since."""
+
+        def work(transaction: Transaction) -> int:
+            # From the newest back: what is asked for is almost always recent.
+            row = transaction.one(
+                "SELECT seq FROM events WHERE project_id = :project_id AND created_at < :moment "
+                "ORDER BY seq DESC LIMIT 1",
+                {"project_id": project_id, "moment": moment},
+            )
+            return row["seq"] if row else 0
+
+        return await self._database.read(work)
+
+    async def after(
+        self, project_id: str, seq: int, *, client_id: str | None, limit: int
+    ) -> tuple[list[StoredEvent], int, bool]:
+        """Events past `seq` that this reader may see, the number up to which it has now seen everything, and whether
+        there may be more."""
+
+        def work(transaction: Transaction) -> tuple[list[StoredEvent], int, bool]:
+            heads = transaction.all(
+                "SELECT e.seq, e.kind, e.target, e.ref, x.status "
+                "FROM events AS e LEFT JOIN tool_executions AS x ON x.id = e.ref "
+                "WHERE e.project_id = :project_id AND e.seq > :seq ORDER BY e.seq LIMIT :limit",
+                {"project_id": project_id, "seq": seq, "limit": limit},
+            )
+            found: list[StoredEvent] = []
+            characters = 0
+            for head in heads:
+                if not _is_for(client_id, head):
+                    continue
+                payload = _payload(transaction, project_id, head)
+                found.append(StoredEvent(project_id, head["seq"], head["kind"], head["target"], head["ref"], payload))
+                characters += len(payload)
+                if characters >= PAGE_CHARACTERS:
+                    return found, head["seq"], True
+            return found, heads[-1]["seq"] if heads else seq, len(heads) == limit
+
+        return await self._database.read(work)
+
+
+def _is_for(client_id: str | None, head: Row) -> bool:
+    if head["target"] is not None and head["target"] != client_id:
+        return False
+    return head["kind"] not in SIGNALS or head["status"] == SIGNALS[head["kind"]]
+
+
+def _payload(transaction: Transaction, project_id: str, head: Row) -> str:
+    row = transaction.one(
+        "SELECT payload FROM events WHERE project_id = :project_id AND seq = :seq",
+        {"project_id": project_id, "seq": head["seq"]},
+    )
+    payload: str = row["payload"] if row else "{}"
+    if head["kind"] not in SIGNALS:
+        return payload
+    execution = transaction.one("SELECT true_params FROM tool_executions WHERE id = :id", {"id": head["ref"]})
+    return _with_params(payload, execution["true_params"] if execution else None)
+
+
+def _with_params(payload: str, true_params: str | None) -> str:
+    signal: dict[str, Any] = json.loads(payload)
+    signal["tool_params"] = json.loads(true_params or "{}")
+    if signal["kind"] == "tool.inspection_request":
+        signal["tool_params"] = inspected_params(signal["tool_name"], signal["tool_params"])
+    return json.dumps(signal, separators=(",", ":"))

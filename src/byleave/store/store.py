@@ -14,14 +14,13 @@ from .audit import Audit
 from .chat import Chat
 from .database import Database, Hint
 from .executions import Executions
-from .feed import Feed
 from .grants import Grants
-from .ledger import adopt, reseal
-from .machines import Machines
+from .ledger import Feed, adopt, reseal
+from .machines import Machines, SignIns
 from .migrations import bring_up_to_date, check_up_to_date
 from .runs import Runs
-from .sign_ins import SignIns
 from .sqlite import SqliteDatabase, SqliteTransaction, database_clock
+from .transitions import Waits
 from .undos import Undos
 
 SQLITE_PREFIX = "sqlite:///"
@@ -33,12 +32,9 @@ class Store:
 
     def __init__(self, database: Database, settings: ServerSettings) -> None:
         self.database = database
-        waits = {
-            "client_wait_seconds": settings.client_wait_seconds,
-            "result_grace_seconds": settings.result_grace_seconds,
-        }
-        self.executions = Executions(database, **waits, queue_wait_seconds=settings.queue_wait_seconds)
-        self.approvals = Approvals(database, **waits)
+        self.waits = Waits(settings.client_wait_seconds, settings.result_grace_seconds, settings.queue_wait_seconds)
+        self.executions = Executions(database, self.waits)
+        self.approvals = Approvals(database)
         self.grants = Grants(database)
         self.machines = Machines(database)
         self.chat = Chat(database)

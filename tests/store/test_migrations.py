@@ -16,12 +16,13 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, event
 
 from byleave.protocol.errors import ConfigurationError
+from byleave.protocol.wire import now
 from byleave.settings import ServerSettings
 from byleave.store import Store, migrations
 from byleave.store.ledger import GENESIS, adopt, link_hash
 from byleave.store.migrations import COVERED_SINCE, HERE, NEWEST, REVISIONS, bring_up_to_date, stored_revision, upgrade
 from byleave.store.records import AuditRecord
-from byleave.store.sqlite import SqliteTransaction, database_clock
+from byleave.store.sqlite import SqliteTransaction
 from harness.records import SEAL_KEYS
 
 
@@ -139,7 +140,7 @@ def old_record(path: Path, revision: str = "0001", calls: int = 3000) -> dict[st
 
 def _transaction(connection: sqlite3.Connection) -> SqliteTransaction:
     connection.row_factory = sqlite3.Row
-    return SqliteTransaction(connection, database_clock(), SEAL_KEYS)
+    return SqliteTransaction(connection, now(), SEAL_KEYS)
 
 
 def _data(path: Path) -> dict[str, list[Any]]:

@@ -26,10 +26,6 @@ class ConnectedClient:
     """Whether it says what a call would run or replace, when it is asked."""
     editor: Literal["vscode"] | None = None
 
-    @property
-    def isolated(self) -> bool:
-        return self.isolation != "none"
-
 
 class Presence:
     """The connected clients."""

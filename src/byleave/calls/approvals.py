@@ -28,7 +28,7 @@ from byleave.protocol.states import (
     RiskLevel,
 )
 from byleave.protocol.verdicts import Finding, VerdictLevel, verdict_of
-from byleave.protocol.wire import Id, JsonObject, id_text
+from byleave.protocol.wire import Id, JsonObject, id_text, later
 from byleave.store import ApprovalRow, ExecutionRow, SessionRow, Store, transitions
 from byleave.store.approvals import (
     NewApproval,
@@ -144,7 +144,7 @@ async def foresee_answer(store: Store, session: SessionRow, digest: str, asked: 
 
 
 def _refused_too_often(transaction: Transaction, session_id: str, digest: str, agent_id: str | None = None) -> bool:
-    since = transitions.later(transaction.now, -REFUSALS_COUNT_SECONDS)
+    since = later(transaction.now, -REFUSALS_COUNT_SECONDS)
     refusals = count_refusals(transaction, session_id, digest, since=since, agent_id=agent_id)
     return refusals >= REFUSALS_BEFORE_SILENCE
 

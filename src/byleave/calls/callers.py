@@ -15,7 +15,7 @@ from byleave.protocol.errors import CallerError, NotFound
 from byleave.protocol.states import AgentMode
 from byleave.protocol.tool_caller import OWN_SESSION, id_of_call, key_scope, own_session_id
 from byleave.protocol.tools import TOOLS
-from byleave.protocol.wire import new_id
+from byleave.protocol.wire import Id, id_text, new_id
 from byleave.store import SessionRow, Store
 from byleave.store.transitions import NewExecution
 
@@ -49,9 +49,10 @@ class Sessions:
         self._store = store
         self._known: dict[str, SessionRow] = {}
 
-    async def get(self, session_id: str) -> SessionRow:
+    async def get(self, session_id: Id) -> SessionRow:
         """A session by its id, or NotFound."""
-        return self._known.get(session_id) or self._remember(await self._store.chat.session(session_id))
+        known = self._known.get(session_id) if isinstance(session_id, str) else None
+        return known or self._remember(await self._store.chat.session(id_text("sess", session_id)))
 
     async def of_agent(
         self, user_id: str, project_id: str | None, session_id: str | None, agent_id: str = CHAT_AGENT_NAME
@@ -85,6 +86,7 @@ class Sessions:
 def new_execution(judgement: Judgement, sent: Mapping[str, Any], session: SessionRow, caller: Caller) -> NewExecution:
     """The record of a call, as the gate judged it."""
     tool_name, params, verdict = judgement
+    risk_level = verdict.risk_level
     tool = TOOLS.get(tool_name)
     timeout = tool.timeout_seconds if tool else 0
     if params is not None and tool_name == "execute_command":
@@ -105,7 +107,7 @@ def new_execution(judgement: Judgement, sent: Mapping[str, Any], session: Sessio
         tool_params=_malformed(sent) if params is None else plain_json(shown_params(tool_name, params)),
         true_params=None if params is None else plain_json(params),
         digest="malformed" if params is None else call_digest(tool_name, params, session.project_id),
-        risk_level=verdict.risk_level,
+        risk_level=risk_level,
         findings=plain_json(verdict.findings),
         network=verdict.network,
         timeout_seconds=timeout,

@@ -8,7 +8,7 @@ time.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import structlog
@@ -16,7 +16,7 @@ import structlog
 from byleave.bus import Bus
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus
-from byleave.protocol.wire import moment
+from byleave.protocol.wire import later, moment, timestamp
 from byleave.store import STORAGE_ERRORS, ExecutionRow, Store, transitions
 from byleave.store.approvals import close_pending, overdue_approvals, time_out
 from byleave.store.database import Transaction
@@ -29,6 +29,7 @@ log = structlog.stdlib.get_logger(__name__)
 LOOK_AGAIN_SECONDS = 2.0
 """How often a waiter looks for itself, in case a hint got lost."""
 LONGEST_NAP_SECONDS = 30.0
+NEVER = "9999-12-31T00:00:00.000Z"
 GIVEN_UP = (ErrorType.INTERRUPTED, ErrorType.EXECUTION_TIMEOUT, ErrorType.CANCELLED)
 
 
@@ -69,7 +70,7 @@ async def expire(
 
 def _may_wait_on(execution: ExecutionRow, now: str, waits: Waits) -> bool:
     since = execution.approved_at or execution.created_at
-    return execution.queued and transitions.later(since, waits.queue) > now
+    return execution.queued and later(since, waits.queue) > now
 
 
 def _expire(ledger: Ledger, execution: ExecutionRow, connected: frozenset[str]) -> ExecutionRow:
@@ -124,7 +125,10 @@ class Sweeper:
         self._bus = bus
         self._sweep = sweep
         self._due = asyncio.Event()
-        self._next_deadline: str | None = None
+        self._looks_at = ""
+        """When it looks by itself; '' while it does."""
+        self._earliest = NEVER
+        """The earliest deadline set since it last began to look."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -144,23 +148,25 @@ class Sweeper:
         self._due.set()
 
     def _deadline_set(self, fact: object | None) -> None:
-        if not isinstance(fact, str) or self._next_deadline is None or fact < self._next_deadline:
+        if isinstance(fact, str):
+            self._earliest = min(fact, self._earliest)
+        if not isinstance(fact, str) or fact < self._looks_at:
             self._due.set()
 
     async def _run(self) -> None:
         while True:
             self._due.clear()
-            nap = 1.0
+            self._looks_at, self._earliest, nap = "", NEVER, 1.0
             try:
-                self._next_deadline, nap = await self._sweep()
-                if self._next_deadline is not None:
-                    remaining = (moment(self._next_deadline) - datetime.now(UTC)).total_seconds()
-                    nap = min(max(remaining, 0.02), nap)
+                upcoming, nap = await self._sweep()
+                due = moment(min(upcoming or NEVER, self._earliest))
+                nap = min(max((due - datetime.now(UTC)).total_seconds(), 0.02), nap)
             except Exception as error:  # a loop that dies at the first database error would stop all deadlines
                 log.exception("deadlines could not be checked")
                 if isinstance(error, STORAGE_ERRORS):
                     for execution_id in await self._store.executions.overdue():
                         self._bus.publish(execution_topic(execution_id), error)
+            self._looks_at = timestamp(datetime.now(UTC) + timedelta(seconds=nap))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(nap):
                     await self._due.wait()

@@ -34,7 +34,7 @@ from byleave.protocol.executions import CompletedReport, FailedReport, ToolRespo
 from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, ResponseStatus
 from byleave.protocol.verdicts import Verdict, VerdictLevel
-from byleave.protocol.wire import Id, id_text, new_id
+from byleave.protocol.wire import Id, new_id
 from byleave.settings import ServerSettings
 from byleave.store import STORAGE_ERRORS, ExecutionRow, SessionRow, Store, transitions
 from byleave.store.approvals import Question
@@ -109,7 +109,7 @@ class ToolExecutor:
         With `seconds`, come back after them with how it then stands; it goes on all the same.
         """
         try:
-            session = await self._sessions.get(id_text("sess", session_id))
+            session = await self._sessions.get(session_id)
         except NotFound as error:  # nobody knows whose record it would go to
             return ToolResponse(
                 tool_id=new_id("exec"),
@@ -365,7 +365,7 @@ async def settle(
             raise given_to_another(execution)
         if execution.status.ended and execution.result_hash == result_hash:
             return execution
-        late = was_given_up(execution)
+        late = execution.status.ended and was_given_up(execution)
         if not late and execution.status is not ExecutionStatus.EXECUTING:
             raise ConflictError(
                 f"This execution is {execution.status}; it takes no result.", state=execution.status.value

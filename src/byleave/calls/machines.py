@@ -87,7 +87,7 @@ class Machines:
         client = self._presence.choose(project_id)
         if client is not None and client.declared:
             said = await self._declared_by(project_id, client.client_id)
-            return Machine(said.gate, client.workspace, client.isolated, said.unable)
+            return Machine(said.gate, client.workspace, client.isolation != "none", said.unable)
         project = await self._store.chat.project(project_id)
         said = await self._declared_by(project_id, None)
         if project is None:

@@ -19,12 +19,12 @@ from byleave.protocol.events import ApprovalDecided, ApprovalRequested
 from byleave.protocol.grants import Suggestion
 from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel
-from byleave.protocol.wire import JsonObject, new_id
+from byleave.protocol.wire import JsonObject, later, new_id
 
 from . import transitions
 from .database import Database, Transaction
 from .ledger import Ledger
-from .records import ApprovalRow, ExecutionRow, approval_row, as_values, columns, execution_row, placeholders
+from .records import ApprovalRow, ExecutionRow, approval_row, columns, execution_row, placeholders
 
 APPROVAL_COLUMNS = columns(ApprovalRow)
 TEXT_SECONDS = 24 * 3600
@@ -98,7 +98,7 @@ class Approvals:
                 network=False,
                 status=ApprovalStatus.PENDING,
                 created_at=now,
-                deadline=transitions.later(now, new.timeout_seconds),
+                deadline=later(now, new.timeout_seconds),
                 decided_at=None,
                 decided_by=None,
                 reason=None,
@@ -172,7 +172,7 @@ class Approvals:
                 )
             text = transaction.one(
                 "SELECT text FROM replaced_texts WHERE approval_id = :id AND created_at >= :since",
-                {"id": approval_id, "since": transitions.later(transaction.now, -TEXT_SECONDS)},
+                {"id": approval_id, "since": later(transaction.now, -TEXT_SECONDS)},
             )
             return approval, text["text"] if text else None, json.loads(row["true_params"]) if row else None
 
@@ -228,7 +228,7 @@ def put_question(
             "status": ApprovalStatus.PENDING.value,
             "timeout_seconds": question.timeout_seconds,
             "created_at": now,
-            "deadline": transitions.later(now, question.timeout_seconds),
+            "deadline": later(now, question.timeout_seconds),
             "decided_at": None,
             "decided_by": None,
             "reason": None,
@@ -419,7 +419,7 @@ def close(
 
 
 def _insert(ledger: Ledger, approval: ApprovalRow, *, tool_id: str) -> None:
-    values = as_values(approval) | {
+    values = approval._asdict() | {
         "tool_params": json.dumps(approval.tool_params),
         "findings": plain_json(approval.findings),
         "inspection": approval.inspection.model_dump_json() if approval.inspection else None,
@@ -471,7 +471,7 @@ def _keep_text(transaction: Transaction, approval_id: str, user_id: str, text: s
     """Keep the text a write would replace, if there is room."""
     transaction.change(
         "DELETE FROM replaced_texts WHERE created_at < :before",
-        {"before": transitions.later(transaction.now, -TEXT_SECONDS)},
+        {"before": later(transaction.now, -TEXT_SECONDS)},
     )
     if _kept_characters(transaction, user_id) + len(text) > MAX_TEXT_CHARACTERS:
         transaction.change(

@@ -22,7 +22,6 @@ from .records import (
     MessageRow,
     ProjectRow,
     SessionRow,
-    as_values,
     columns,
     message_row,
     placeholders,
@@ -117,7 +116,7 @@ class Chat:
             if if_none and (known := _projects(transaction, user_id)):
                 return known[0]
             project = ProjectRow(new_id("proj"), user_id, name, None, None, transaction.now)
-            values = as_values(project)
+            values = project._asdict()
             transaction.change(f"INSERT INTO projects {placeholders(values)}", values)
             begin_chain(transaction, project.id)
             with Ledger(transaction, project.id) as ledger:
@@ -343,7 +342,7 @@ def _projects(transaction: Transaction, user_id: str) -> list[ProjectRow]:
 def _create_session(transaction: Transaction, ledger: Ledger, session: SessionRow) -> SessionRow:
     """Keep a session that begins now; nothing where one with its id is there already."""
     session = session._replace(created_at=transaction.now)
-    values = as_values(session)
+    values = session._asdict()
     if transaction.change(f"INSERT INTO sessions {placeholders(values)} ON CONFLICT (id) DO NOTHING", values):
         ledger.kept("sessions", values)
         ledger.audit("session_created", f"user:{session.user_id}", session=session.id)

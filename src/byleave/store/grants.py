@@ -14,12 +14,11 @@ from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import GrantChanged
 from byleave.protocol.grants import Grant, GrantRule, GrantStatus
 from byleave.protocol.states import ApprovalScope
-from byleave.protocol.wire import new_id
+from byleave.protocol.wire import later, new_id
 
 from .database import Database, Row, Transaction
 from .ledger import Ledger
-from .records import ApprovalRow, as_values, columns, placeholders
-from .transitions import later
+from .records import ApprovalRow, columns, placeholders
 
 
 class GrantRow(NamedTuple):
@@ -179,7 +178,7 @@ def save_grant(
         revoked_at=None,
         revoked_by=None,
     )
-    values = as_values(grant) | {
+    values = grant._asdict() | {
         "scope": grant.scope.value,
         "rule": grant.rule.model_dump_json() if grant.rule else None,
     }

@@ -27,7 +27,7 @@ from byleave.protocol.approvals import plain_json
 from byleave.protocol.wire import JsonObject
 
 from .database import Database, Row, Transaction
-from .records import AuditRecord, StoredEvent
+from .records import AuditRecord, StoredEvent, placeholders
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -53,6 +53,8 @@ ADOPTED, UNSEALED = "adopted", "unsealed"
 ROWS_IN_A_LINK = 500
 PROJECTS = "projects"
 """The name of the seal on which projects there are."""
+INSERT_EVENT = f"INSERT INTO events {placeholders((*StoredEvent._fields, 'created_at'))}"
+INSERT_LINK = f"INSERT INTO audit {placeholders(AuditRecord._fields)}"
 SIGNALS = {"tool.execution_signal": "EXECUTING", "tool.inspection_request": "PENDING"}
 """What is addressed to one client, and the state in which it is still worth sending."""
 PAGE_CHARACTERS = 1024 * 1024
@@ -247,7 +249,7 @@ class Ledger:
         self._rows[f"{table}/{row['id']}"] = row_digest(table, row)
 
     def _write(self) -> None:
-        transaction, project_id, now = self.transaction, self._project_id, self.now
+        transaction, project_id = self.transaction, self._project_id
         counter = transaction.one(
             "UPDATE feeds SET seq = seq + :events WHERE project_id = :project_id "
             "RETURNING seq, audit_seq, audit_hash, audit_seal",
@@ -255,82 +257,49 @@ class Ledger:
         )
         if counter is None:
             raise LookupError(f"project {project_id!r} has no feed")
-        self._write_events(counter["seq"] - len(self._events), now)
+        topic, links = feed_topic(project_id), self._chain(counter)
+        head = {"seq": links[-1].seq, "hash": links[-1].hash, "project_id": project_id} if links else {}
+        if links:
+            head["seal"] = seal(transaction.seal_keys[0], project_id, links[-1].seq, links[-1].hash)
+        if self._events:
+            sent: list[StoredEvent] = []
+            rows: list[dict[str, Any]] = []
+            first = counter["seq"] - len(self._events) + 1
+            for seq, (kind, target, ref, payload, stored) in enumerate(self._events, first):
+                event = StoredEvent(project_id, seq, kind, target, ref, payload)
+                sent.append(event)
+                rows.append({**event._asdict(), "payload": stored, "created_at": self.now})
+            transaction.hint(topic, tuple(sent))
+            transaction.change_many(INSERT_EVENT, rows)
+        if links:
+            transaction.change_many(INSERT_LINK, list(map(AuditRecord._asdict, links)))
+            transaction.change(
+                "UPDATE feeds SET audit_seq = :seq, audit_hash = :hash, audit_seal = :seal "
+                "WHERE project_id = :project_id",
+                head,
+            )
+
+    def _chain(self, counter: Row) -> list[AuditRecord]:
+        """The links of this transaction, the first one hung on the head."""
+        links, project_id, head = self._links, self._project_id, counter["audit_hash"]
         if self._rows:
-            if not self._links:
+            if not links:
                 self.audit("kept", "server")
-            self._links[-1][-1]["rows"] = self._rows
-        if not self._links:
-            return
-        if not is_sealed(transaction, project_id, counter):
+            links[-1][-1]["rows"] = self._rows
+        if links and not is_sealed(self.transaction, project_id, counter):
             # Somebody else wrote this head. Work goes on, but the chain says so from here on: a seal of ours on it
             # would vouch for what was done to it.
             log.error("the audit chain was changed from outside", project_id=project_id, record=counter["audit_seq"])
-            self._links.insert(0, (UNSEALED, "server", None, None, {"head": counter["audit_hash"]}))
-        seq = counter["audit_seq"] + len(self._links)
-        head = self._write_links(counter["audit_seq"], counter["audit_hash"], now)
-        transaction.change(
-            "UPDATE feeds SET audit_seq = :seq, audit_hash = :head, audit_seal = :seal WHERE project_id = :project_id",
-            {
-                "seq": seq,
-                "head": head,
-                "seal": seal(transaction.seal_keys[0], project_id, seq, head),
-                "project_id": project_id,
-            },
-        )
-
-    def _write_events(self, seq: int, now: str) -> None:
-        if not self._events:
-            return
-        rows: list[dict[str, Any]] = []
-        sent: list[StoredEvent] = []
-        for kind, target, ref, payload, stored in self._events:
-            seq += 1
-            rows.append(
-                {
-                    "project_id": self._project_id,
-                    "seq": seq,
-                    "kind": kind,
-                    "target": target,
-                    "ref": ref,
-                    "payload": stored,
-                    "created_at": now,
-                }
-            )
-            sent.append(StoredEvent(self._project_id, seq, kind, target, ref, payload))
-        self.transaction.change_many(
-            "INSERT INTO events (project_id, seq, kind, target, ref, payload, created_at) "
-            "VALUES (:project_id, :seq, :kind, :target, :ref, :payload, :created_at)",
-            rows,
-        )
-        self.transaction.hint(feed_topic(self._project_id), tuple(sent))
-
-    def _write_links(self, seq: int, previous_hash: str, now: str) -> str:
-        rows: list[dict[str, Any]] = []
-        for action, actor, execution_id, approval_id, detail in self._links:
-            seq += 1
+            links.insert(0, (UNSEALED, "server", None, None, {"head": head}))
+        records: list[AuditRecord] = []
+        for seq, (action, actor, execution_id, approval_id, detail) in enumerate(links, counter["audit_seq"] + 1):
+            text = plain_json(detail)
             record = AuditRecord(
-                self._project_id,
-                seq,
-                now,
-                actor,
-                action,
-                execution_id,
-                approval_id,
-                plain_json(detail),
-                previous_hash,
-                "",
+                project_id, seq, self.now, actor, action, execution_id, approval_id, text, head, hash=""
             )
-            record = record._replace(hash=link_hash(previous_hash, record))
-            rows.append(record._asdict())
-            previous_hash = record.hash
-        self.transaction.change_many(
-            "INSERT INTO audit (project_id, seq, at, actor, action, execution_id, approval_id, detail, "
-            "previous_hash, hash) VALUES (:project_id, :seq, :at, :actor, :action, :execution_id, :approval_id, "
-            ":detail, :previous_hash, :hash)",
-            rows,
-        )
-        return previous_hash
+            head = link_hash(head, record)
+            records.append(record._replace(hash=head))
+        return records
 
 
 def inspected_params(tool_name: str, params: JsonObject) -> JsonObject:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from byleave.protocol.events import MachinesChanged
 from byleave.protocol.overview import Machine
+from byleave.protocol.wire import later
 
 from .database import Database, Transaction
 from .ledger import Ledger
-from .transitions import later
 
 KEPT_SECONDS = 30 * 24 * 3600
 """How long after its last connection a client may report with that token."""

@@ -5,7 +5,7 @@ true ones.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
@@ -365,17 +365,12 @@ def _only(row: Row, kind: type[Any]) -> dict[str, Any]:
 _APPROVAL_COLUMNS = tuple(name for name in ApprovalRow._fields if name != "tool_ids")
 
 
-def as_values(row: Any) -> dict[str, Any]:
-    """A row's fields by name, without copying what they hold."""
-    return row._asdict()
-
-
 def columns(kind: type[Any], prefix: str = "") -> str:
     """The columns a row of this kind is read from."""
     names = (name for name in kind._fields if name != "tool_ids")
     return ", ".join(f"{prefix}{name}" for name in names)
 
 
-def placeholders(values: Mapping[str, Any]) -> str:
+def placeholders(values: Collection[str]) -> str:
     """`(a, b) VALUES (:a, :b)`; the names are our own column names, never input."""
     return f"({', '.join(values)}) VALUES ({', '.join(':' + name for name in values)})"

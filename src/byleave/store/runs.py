@@ -13,13 +13,14 @@ from typing import NamedTuple
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import ChatError, ChatText, RunChanged, RunUsage
 from byleave.protocol.states import AgentMode, RunState
+from byleave.protocol.wire import later
 
 from .chat import add_message, load_session
 from .database import Database, Transaction
 from .executions import cancel_run_calls
 from .ledger import Ledger
 from .records import ExecutionRow, RunRow, columns, run_row
-from .transitions import OPEN_CALLS, RUNS_TOPIC, later
+from .transitions import OPEN_CALLS, RUNS_TOPIC
 
 RUN_COLUMNS = columns(RunRow)
 # A history is as large as what the agent read, and no list tells it.

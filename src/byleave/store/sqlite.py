@@ -25,12 +25,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from byleave.protocol.errors import ConfigurationError
-from byleave.protocol.wire import timestamp
+from byleave.protocol.wire import now
 
 from .database import Hint, Row, Transaction
 
@@ -173,27 +172,14 @@ MAX_BATCH = 64
 """Most units in one transaction: bounds how long the loop is busy with them."""
 
 
-def database_clock() -> str:
-    """SQLite has no server, so its clock is the machine's; taken once per transaction."""
-    return timestamp(datetime.now(UTC))
-
-
 class SqliteTransaction:
     """A transaction on one connection; see `database.Transaction`."""
 
     def __init__(self, connection: sqlite3.Connection, now: str, seal_keys: tuple[bytes, ...] = ()) -> None:
         self._connection = connection
-        self._now = now
-        self._seal_keys = seal_keys
+        self.now = now
+        self.seal_keys = seal_keys
         self.hints: list[Hint] = []
-
-    @property
-    def now(self) -> str:
-        return self._now
-
-    @property
-    def seal_keys(self) -> tuple[bytes, ...]:
-        return self._seal_keys
 
     def one(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Row | None:
         return self._connection.execute(sql, parameters or {}).fetchone()
@@ -241,7 +227,7 @@ class SqliteDatabase:
         *,
         durability: Literal["full", "normal"] = "full",
         on_commit: Callable[[Hint], None] = lambda hint: None,
-        clock: Callable[[], str] = database_clock,
+        clock: Callable[[], str] = now,
         prepare: Callable[[], None] = lambda: None,
         read_only: bool = False,
         seal_keys: tuple[bytes, ...] = (),

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from byleave.protocol.errors import ConfigurationError
+from byleave.protocol.wire import now
 from byleave.settings import ServerSettings
 
 from .approvals import Approvals
@@ -19,7 +20,7 @@ from .ledger import Feed, adopt, reseal
 from .machines import Machines, SignIns
 from .migrations import bring_up_to_date, check_up_to_date
 from .runs import Runs
-from .sqlite import SqliteDatabase, SqliteTransaction, database_clock
+from .sqlite import SqliteDatabase, SqliteTransaction
 from .transitions import Waits
 from .undos import Undos
 
@@ -51,7 +52,7 @@ class Store:
         *,
         seal_keys: tuple[bytes, ...],
         on_commit: Callable[[Hint], None] = lambda hint: None,
-        clock: Callable[[], str] = database_clock,
+        clock: Callable[[], str] = now,
     ) -> "Store":
         """Open the database the settings name, bringing its tables up to date first.
 

@@ -8,7 +8,7 @@ nothing: which edge to take, and why, is for `byleave.calls` to say.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -26,14 +26,15 @@ from byleave.protocol.events import (
 )
 from byleave.protocol.executions import MAX_ERROR_CHARACTERS
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, RiskLevel, RunState, may_become
-from byleave.protocol.wire import moment, timestamp
+from byleave.protocol.wire import later, milliseconds_between
 from byleave.telemetry import carry
 
 from .database import Transaction
 from .ledger import Ledger, inspected_params
-from .records import ExecutionRow, as_values, columns, execution_row, placeholders
+from .records import ExecutionRow, columns, execution_row, placeholders
 
 EXECUTION_COLUMNS = columns(ExecutionRow)
+INSERT_EXECUTION = f"INSERT INTO tool_executions {placeholders(ExecutionRow._fields)}"
 OPEN = "status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"
 """Word for word the condition of the indexes of what is open: SQLite uses them for nothing else."""
 OPEN_CALLS = f"EXISTS (SELECT 1 FROM tool_executions WHERE run_id = runs.id AND {OPEN})"  # noqa: S608 - our own words
@@ -47,11 +48,6 @@ RUNS_TOPIC = "runs"
 def execution_topic(execution_id: str) -> str:
     """The topic for news of one execution."""
     return f"execution:{execution_id}"
-
-
-def later(now: str, seconds: float) -> str:
-    """A timestamp some seconds after another."""
-    return timestamp(moment(now) + timedelta(seconds=seconds))
 
 
 class Waits(NamedTuple):
@@ -141,8 +137,10 @@ def insert(
         started_at=now if status is ExecutionStatus.EXECUTING else None,
         completed_at=now if error_type else None,
     )
-    values = as_values(row) | {"status": status.name}
-    ledger.transaction.change(f"INSERT INTO tool_executions {placeholders(values)}", values)
+    values = row._asdict() | {"status": status.name}
+    ledger.transaction.change(INSERT_EXECUTION, values)
+    if deadline is not None:
+        ledger.transaction.hint(DEADLINES_TOPIC, deadline)
     ledger.kept("tool_executions", values)
     ledger.event(
         ToolStarted(
@@ -169,8 +167,6 @@ def insert(
         client=client_id,
         error_type=row.error_type.value if row.error_type else None,
     )
-    if deadline is not None:
-        ledger.transaction.hint(DEADLINES_TOPIC, deadline)
     return row
 
 
@@ -208,12 +204,11 @@ def insert_for_inspection(ledger: Ledger, new: NewExecution, client_id: str | No
 
 def advance(ledger: Ledger, before: ExecutionRow, after: ExecutionStatus, changes: Mapping[str, Any]) -> ExecutionRow:
     """Move one execution along an edge of the state machine, or raise ConflictError."""
+    transaction, topic = ledger.transaction, execution_topic(before.id)
     if not may_become(before.status, after):
         raise ConflictError(f"An execution that is {before.status} cannot become {after}.", state=before.status.value)
-    transaction = ledger.transaction
     row = transaction.one(
-        f"UPDATE tool_executions SET {', '.join(f'{name} = :{name}' for name in ('status', *changes))} "  # noqa: S608 - column names are ours
-        f"WHERE id = :id AND status = :before RETURNING {EXECUTION_COLUMNS}",
+        _update(("status", *changes), "id = :id AND status = :before"),
         {**changes, "status": after.name, "id": before.id, "before": before.status.name},
     )
     if row is None:
@@ -221,10 +216,16 @@ def advance(ledger: Ledger, before: ExecutionRow, after: ExecutionStatus, change
         raise ConflictError(
             "Somebody else changed this execution first.", state=current.status.value if current else "unknown"
         )
-    ledger.kept("tool_executions", row)
     changed = execution_row(row)
-    transaction.hint(execution_topic(changed.id), changed)
+    transaction.hint(topic, changed)
+    ledger.kept("tool_executions", row)
     return changed
+
+
+@lru_cache
+def _update(names: tuple[str, ...], where: str) -> str:
+    assignments = ", ".join(f"{name} = :{name}" for name in names)
+    return f"UPDATE tool_executions SET {assignments} WHERE {where} RETURNING {EXECUTION_COLUMNS}"  # noqa: S608 - column names are ours
 
 
 def load_execution(transaction: Transaction, execution_id: str) -> ExecutionRow | None:
@@ -237,11 +238,7 @@ def load_execution(transaction: Transaction, execution_id: str) -> ExecutionRow 
 
 def set_columns(ledger: Ledger, execution: ExecutionRow, changes: dict[str, Any]) -> ExecutionRow:
     """Change an execution in the state it is in."""
-    assignments = ", ".join(f"{name} = :{name}" for name in changes)
-    row = ledger.transaction.one(
-        f"UPDATE tool_executions SET {assignments} WHERE id = :id RETURNING {EXECUTION_COLUMNS}",  # noqa: S608 - column names are ours
-        {**changes, "id": execution.id},
-    )
+    row = ledger.transaction.one(_update(tuple(changes), "id = :id"), {**changes, "id": execution.id})
     if row is None:
         raise LookupError(f"execution {execution.id!r} is gone")
     ledger.kept("tool_executions", row)
@@ -425,17 +422,17 @@ def end_late(ledger: Ledger, execution: ExecutionRow, told: str, result: str | N
 def _work_ms(execution: ExecutionRow, now: str, duration_ms: int | None) -> int | None:
     """The time the work took: as its client says, within what is possible, else since it began."""
     since = execution.started_at if duration_ms is None else execution.approved_at
-    elapsed = round((moment(now) - moment(since)).total_seconds() * 1000) if since else None
+    elapsed = milliseconds_between(since, now) if since else None
     return elapsed if duration_ms is None or elapsed is None else min(duration_ms, elapsed)
 
 
 def announce_end(ledger: Ledger, ended: ExecutionRow, *, acknowledge: bool) -> None:
     """Tell the client whose result it was, and everybody who watches."""
+    result, shortened = preview(ended.result)
     if acknowledge:
         ledger.event(
             ResultAcknowledged(timestamp=ledger.now, tool_id=ended.id, status=ended.status, session_id=ended.session_id)
         )
-    result, shortened = preview(ended.result)
     ledger.event(
         ToolFinished(
             timestamp=ledger.now,

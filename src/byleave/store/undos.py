@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from byleave.protocol.errors import NotFound
 from byleave.protocol.events import ToolUndone, UndoRequested
+from byleave.protocol.wire import later
 
-from . import transitions
 from .database import Database, Transaction
 from .ledger import Ledger
 from .records import ExecutionRow
@@ -51,7 +51,7 @@ class Undos:
                         session_id=execution.session_id,
                         plan=plan,
                         partial=partial,
-                        deadline=transitions.later(transaction.now, seconds),
+                        deadline=later(transaction.now, seconds),
                         keep_off=keep_off,
                     ),
                     target=client_id,

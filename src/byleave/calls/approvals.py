@@ -313,7 +313,7 @@ class ApprovalManager:
         return row.to_wire()
 
     async def get_pending_approvals(self, user_id: Id, project_id: Id | None = None) -> list[ApprovalRequest]:
-        """What waits for this user, oldest first."""
+        """The user's open questions, oldest first."""
         project = None if project_id is None else id_text("proj", project_id)
         return [row.to_wire() for row in await self._store.approvals.pending(str(user_id), project)]
 
@@ -384,7 +384,7 @@ class ApprovalManager:
         raise NotFound("Nothing waits for this approval any more.", hint="The record has the call as it was shown.")
 
     async def change(self, approval_id: str, user_id: str) -> WriteChange:
-        """What a write that waits, or waited, would do: the file before and after. NotFound where it is no write."""
+        """The file before and after a write that waits, or waited. NotFound where it is no write."""
         row, kept, params = await self._store.approvals.replaced(
             approval_id, user_id=user_id, whole=lambda approval: _size(approval.tool_params) <= MAX_WHOLE_BYTES
         )
@@ -472,6 +472,6 @@ class ApprovalManager:
 
 
 def _size(tool_params: JsonObject) -> int:
-    """How many bytes a write has, as the question says; what it shows whole is small."""
+    """The size of a write in bytes, as the question says; one shown whole is small."""
     size = tool_params.get("content_size", 0)
     return size if isinstance(size, int) else 0

@@ -126,7 +126,7 @@ class Sweeper:
         self._sweep = sweep
         self._due = asyncio.Event()
         self._looks_at = ""
-        """When it looks by itself; '' while it does."""
+        """The time of its next look; '' while it looks."""
         self._earliest = NEVER
         """The earliest deadline set since it last began to look."""
         self._task: asyncio.Task[None] | None = None
@@ -179,7 +179,7 @@ class Watch:
         self._store = store
         self._row: ExecutionRow | None = None
         self._failure: Exception | None = None
-        """Why its end could not be recorded, when it last came."""
+        """The storage error that kept its end from being recorded."""
         self._waiter: asyncio.Future[None] | None = None
         self._stop = bus.listen(execution_topic(execution_id), self._hear)
 

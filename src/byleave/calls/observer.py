@@ -35,7 +35,7 @@ class Observer:
         self._store = store
         self._presence = presence
         self._asked: OrderedDict[str, int] = OrderedDict()
-        """When questions were asked that were just answered."""
+        """Times at which recently answered questions were asked."""
         self._depths = Depths()
         self._clients = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -202,7 +202,7 @@ class Observer:
 
 
 def _reason(row: ExecutionRow) -> str:
-    """Why a question ended without a yes, in the words of an approval's status."""
+    """The reason a question ended without a yes, as an approval's status."""
     match row.error_type:
         case ErrorType.REJECTED:
             return "rejected"

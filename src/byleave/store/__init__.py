@@ -13,7 +13,7 @@ from .records import ApprovalRow, ExecutionRow, MessageRow, ProjectRow, RunRow, 
 from .store import Store
 
 STORAGE_ERRORS = (sqlite3.OperationalError, OSError)
-"""What a full or failing disk raises; nothing of the unit was kept."""
+"""Raised by a full or failing disk; nothing of the unit was kept."""
 
 __all__ = [
     "STORAGE_ERRORS",

@@ -138,7 +138,7 @@ class Approvals:
         return await self._database.read(work)
 
     async def decisions(self, approval_ids: Sequence[str | None]) -> dict[str, Decision]:
-        """How questions ended, for those that did. Of whomever: the caller has the executions they were asked for."""
+        """Decisions of these questions, for those that ended. The caller has the executions they were asked for."""
         wanted = {each for each in approval_ids if each is not None}
 
         def work(transaction: Transaction) -> dict[str, Decision]:
@@ -313,7 +313,7 @@ def count_refusals(
 
 
 def last_code_review(transaction: Transaction, project_id: str) -> str:
-    """When the last question was asked that named unseen code and that a person approved; else ''."""
+    """Time of the newest question that named unseen code and that a person approved; else ''."""
     row = transaction.one(
         "SELECT created_at FROM approvals WHERE project_id = :project_id AND unseen IS NOT NULL "
         "AND status = 'approved' AND decided_by LIKE 'person:%' ORDER BY created_at DESC LIMIT 1",

@@ -92,7 +92,7 @@ MESSAGE_COLUMNS = columns(MessageRow)
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """What a message became."""
+    """A message that was stored, with its run."""
 
     message_id: str
     session_id: str
@@ -130,7 +130,7 @@ class Chat:
         return await self._database.read(lambda transaction: _projects(transaction, user_id))
 
     async def owns(self, user_id: str, project_id: str) -> bool:
-        """Whether this project exists and is this user's: asked on every request."""
+        """True if this project is this user's: asked on every request."""
         owner = self._owners.get(project_id)
         if owner is None:
             project = await self.project(project_id)
@@ -152,7 +152,7 @@ class Chat:
         return await self._database.read(work)
 
     async def remember_machine(self, project_id: str, workspace: str | None, isolation: str | None) -> None:
-        """What the connected client says of its machine."""
+        """Keep what the connected client says of its machine."""
         await self._database.write(
             lambda transaction: transaction.change(
                 "UPDATE projects SET workspace = :workspace, isolation = :isolation WHERE id = :id",

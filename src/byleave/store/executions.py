@@ -40,7 +40,7 @@ PAGE_COLUMNS = EXECUTION_COLUMNS.replace("true_params", "NULL AS true_params").r
 
 @dataclass(frozen=True, slots=True)
 class HistoryFilter:
-    """Which executions to list, newest first."""
+    """Selects executions for a page, newest first."""
 
     user_id: str
     project_id: str | None = None
@@ -51,11 +51,11 @@ class HistoryFilter:
     cursor: str | None = None
     limit: int = 50
     counted: bool = True
-    """Whether to say how many there are in all, for which all must be looked at."""
+    """Also count all of them, which reads them all."""
 
 
 class Depths(NamedTuple):
-    """How much waits, and for what."""
+    """Counts of what waits."""
 
     client: int = 0
     """Executions that may run and have no client yet."""
@@ -85,7 +85,7 @@ class Executions:
         return await self._database.read(lambda transaction: _page(transaction, wanted))
 
     async def last_writes(self, project_id: str, paths: Iterable[str]) -> dict[str, str]:
-        """When `write_file` last wrote each of these, for those it wrote: paths from the workspace → time."""
+        """Times of the last `write_file` to each of these workspace-relative paths, for those written."""
         wanted = set(paths)
 
         def work(transaction: Transaction) -> dict[str, str]:

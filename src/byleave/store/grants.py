@@ -236,7 +236,7 @@ def count_use(ledger: Ledger, grant: GrantRow, execution_id: str) -> GrantRow:
 
 
 def has_runs(transaction: Transaction, session_id: str) -> bool:
-    """Whether the chat's own agent works in a session."""
+    """True if the chat's own agent works in a session."""
     return transaction.one("SELECT 1 FROM runs WHERE session_id = :id LIMIT 1", {"id": session_id}) is not None
 
 

@@ -56,13 +56,13 @@ PROJECTS = "projects"
 INSERT_EVENT = f"INSERT INTO events {placeholders((*StoredEvent._fields, 'created_at'))}"
 INSERT_LINK = f"INSERT INTO audit {placeholders(AuditRecord._fields)}"
 SIGNALS = {"tool.execution_signal": "EXECUTING", "tool.inspection_request": "PENDING"}
-"""What is addressed to one client, and the state in which it is still worth sending."""
+"""Events addressed to one client, and the state in which they are still worth sending."""
 PAGE_CHARACTERS = 1024 * 1024
 """A page ends with the event that reaches this: every reader that does not read holds a page or two."""
 
 
 def feed_topic(project_id: str) -> str:
-    """Where news of a project's feed is told."""
+    """The topic for news of a project's feed."""
     return f"feed:{project_id}"
 
 
@@ -85,12 +85,12 @@ def row_digest(table: str, row: Mapping[str, Any]) -> str:
 
 
 def seal(key: bytes, project_id: str, seq: int, head: str) -> str:
-    """What proves that this server wrote the chain's head."""
+    """HMAC that proves this server wrote the chain's head."""
     return hmac.digest(key, f"{project_id}\x1f{seq}\x1f{head}".encode(), "sha256").hex()
 
 
 def is_sealed(transaction: Transaction, project_id: str, feed: Row) -> bool:
-    """Whether the head a project remembers was written by this server."""
+    """True if this server wrote the head a project remembers."""
     expected = (seal(key, project_id, feed["audit_seq"], feed["audit_hash"]) for key in transaction.seal_keys)
     return feed["audit_seal"] in expected
 
@@ -115,7 +115,7 @@ def listed_projects(transaction: Transaction) -> str:
 
 
 def is_true_list(transaction: Transaction, known: Row) -> bool:
-    """Whether this server wrote which projects there are."""
+    """True if this server wrote the list of projects."""
     return known["seal"] in (seal(key, PROJECTS, 0, known["value"]) for key in transaction.seal_keys)
 
 

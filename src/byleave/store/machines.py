@@ -21,7 +21,7 @@ MOST_REMEMBERED = 10_000
 
 
 def policy_topic(project_id: str) -> str:
-    """Where news of a project's declared rules is told."""
+    """The topic for news of a project's declared rules."""
     return f"policy:{project_id}"
 
 
@@ -51,7 +51,7 @@ class Machines:
         await self._database.write(work, relaxed=True)
 
     async def speaks_for(self, project_id: str, client_id: str, token: str) -> bool:
-        """Whether this client has connected with this token: asked with every result."""
+        """True if this client has connected with this token: asked with every result."""
         key = (project_id, client_id, token)
         if key in self._known:
             return True
@@ -93,7 +93,7 @@ class Machines:
         return await self._database.write(work)
 
     async def policy(self, project_id: str, client_id: str | None) -> str | None:
-        """What this client declared; without one, what was declared last for the project."""
+        """The rules this client declared; without one, those declared last for the project."""
 
         def work(transaction: Transaction) -> str | None:
             row = transaction.one(
@@ -135,7 +135,7 @@ class SignIns:
         await self._database.write(work)
 
     async def any_ended(self, sign_ins: Sequence[str]) -> bool:
-        """Whether somebody signed out of one of them."""
+        """True if somebody signed out of one of them."""
 
         def work(transaction: Transaction) -> bool:
             return any(

@@ -132,7 +132,7 @@ class ApprovalRow(NamedTuple):
     inspection: Inspection | None = None
     suggestions: tuple[Suggestion, ...] = ()
     unseen: str | None = None
-    """What it said had changed unseen, as JSON; None where no code of the workspace would run."""
+    """Unseen changes it named, as JSON; None where no code of the workspace would run."""
     grant_id: str | None = None
     decided_from: AnsweredFrom | None = None
     tool_ids: tuple[str, ...] = ()
@@ -235,11 +235,11 @@ class ExecutionRow(NamedTuple):
 
     @property
     def queued(self) -> bool:
-        """Whether it waits in its client's queue."""
+        """True while it waits in its client's queue."""
         return self.status is ExecutionStatus.EXECUTING and self.started_at is None
 
     def to_response(self) -> ToolResponse:
-        """What the agent that asked is told."""
+        """The answer to the agent that called."""
         return ToolResponse(
             tool_id=self.id,
             tool_name=self.tool_name,
@@ -266,7 +266,7 @@ class ExecutionRow(NamedTuple):
 
     @property
     def hint(self) -> str | None:
-        """What to do about a call the gate did not let through."""
+        """Advice for a call the gate refused."""
         if self.error_type not in (ErrorType.INVALID, ErrorType.REFUSED):
             return None
         findings = json.loads(self.findings)

@@ -43,7 +43,7 @@ _READY = (
 
 
 def run_topic(run_id: str) -> str:
-    """Where news of one run is told."""
+    """The topic for news of one run."""
     return f"run:{run_id}"
 
 
@@ -145,7 +145,7 @@ class Runs:
         await self._database.write(work)
 
     async def tell_usage(self, run: RunRow, *, requests: int, input_tokens: int, output_tokens: int) -> None:
-        """What the run has used of its model so far."""
+        """Tell what the run has used of its model so far."""
 
         def work(transaction: Transaction) -> None:
             check_claim(transaction, run.id, run.fence)
@@ -261,7 +261,7 @@ class Runs:
         return await self._database.read(lambda transaction: _own(transaction, run_id, user_id))
 
     async def times(self, run_id: str) -> RunTimes | None:
-        """When a run was begun, and for whom."""
+        """A run without its conversation, or None."""
 
         def work(transaction: Transaction) -> RunTimes | None:
             row = transaction.one(
@@ -289,7 +289,7 @@ class Runs:
         return await self._database.read(work)
 
     async def earlier_history(self, run: RunRow) -> str | None:
-        """What the session's last run with a history left behind, for the next one to go on from."""
+        """The newest earlier history of the session, for the next run to go on from."""
 
         def work(transaction: Transaction) -> str | None:
             row = transaction.one(

@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 LOG_BYTES = 8 * 1024 * 1024
 """A log longer than this is moved into the database file."""
 FLUSHES_BETWEEN_LOOKS = 100
-"""How often the log's length is looked at."""
+"""Flushes between two looks at the log's length."""
 
 
 class Worker:
@@ -259,7 +259,7 @@ class SqliteDatabase:
         self._heavy: asyncio.Future[Any] | None = None
         self._closed = False
         self.failure: OSError | None = None
-        """Why nothing is written any more."""
+        """The failed flush after which nothing is written any more."""
 
     async def write(
         self, work: Callable[[Transaction], Result], *, relaxed: bool = False, heavy: bool = False

@@ -112,7 +112,7 @@ def sqlite_path(url: str) -> Path:
 
 @contextmanager
 def _told_in_words(path: Path) -> Generator[None]:
-    """What SQLite says of a record that cannot be opened, for who starts the server."""
+    """Turn SQLite's error about a record into a ConfigurationError with a hint."""
     try:
         yield
     except sqlite3.Error as error:

@@ -38,7 +38,7 @@ INSERT_EXECUTION = f"INSERT INTO tool_executions {placeholders(ExecutionRow._fie
 OPEN = "status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"
 """Word for word the condition of the indexes of what is open: SQLite uses them for nothing else."""
 OPEN_CALLS = f"EXISTS (SELECT 1 FROM tool_executions WHERE run_id = runs.id AND {OPEN})"  # noqa: S608 - our own words
-"""Whether a run has a call that has not ended."""
+"""True for a run with a call that has not ended."""
 DEADLINES_TOPIC = "deadlines"
 """Told (with the time) when a deadline was set, so that whoever sleeps until the next one can look again."""
 RUNS_TOPIC = "runs"

@@ -114,7 +114,7 @@ class Undos:
 
 
 def _links(transaction: Transaction, execution: ExecutionRow, request_id: str) -> set[str]:
-    """What the chain says of one request."""
+    """Actions the chain has recorded of one request."""
     rows = transaction.all(
         "SELECT action, detail FROM audit WHERE project_id = :project_id AND execution_id = :id "
         "AND seq > (SELECT audit_seq FROM feeds WHERE project_id = :project_id) - :look_back "

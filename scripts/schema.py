@@ -1,11 +1,10 @@
 """Write every generated file from the models, or check that the committed ones are fresh.
 
-    python scripts/schema.py            write schema/, docs/settings.md and newest.sql
+    python scripts/schema.py            write schema/ and docs/settings.md
     python scripts/schema.py --check    write nothing; exit 1 and name what is stale
 
-Generated: schema/byleave.schema.json, schema/openapi.json, schema/types.ts, docs/settings.md, and the store's
-newest.sql from its migrations. The types are also compiled, strictly, with schema/check.ts. Nothing here is imported by
-Byleave itself.
+Generated: schema/byleave.schema.json, schema/openapi.json, schema/types.ts and docs/settings.md. The types
+are also compiled, strictly, with schema/check.ts. Nothing here is imported by Byleave itself.
 """
 
 import argparse
@@ -24,7 +23,6 @@ from settings_page import settings_page
 
 from byleave.protocol.engine import NOTIFICATIONS, REQUESTS
 from byleave.protocol.schema import wire_schema
-from byleave.store import migrations
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = ROOT / "schema"
@@ -52,14 +50,6 @@ def openapi() -> str | None:
         sys.stderr.write("schema/openapi.json is left out: there is no byleave.server.openapi yet.\n")
         return None
     return as_json(importlib.import_module("byleave.server.openapi").openapi_document())
-
-
-def newest_tables() -> str:
-    """What the migrations make of an empty file."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "byleave.db"
-        migrations.upgrade(f"sqlite:///{path}")
-        return migrations.script_of(path)
 
 
 def typescript(schema_text: str) -> str:
@@ -130,7 +120,6 @@ def generated() -> dict[Path, str]:
         SCHEMA / "byleave.schema.json": schema_text,
         SCHEMA / "types.ts": typescript(schema_text),
         ROOT / "docs" / "settings.md": settings_page(),
-        migrations.NEWEST: newest_tables(),
     }
     described = openapi()
     if described is not None:

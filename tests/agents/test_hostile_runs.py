@@ -12,9 +12,10 @@ from pydantic_ai.models.function import AgentInfo, DeltaThinkingCalls, DeltaThin
 
 from byleave.agents import ChatAgent, LocalCaller, chat
 from byleave.agents.worker import MAX_ATTEMPTS
+from byleave.calls import executor
 from byleave.calls.executor import Caller
 from byleave.protocol.states import AgentMode, ErrorType, RunState
-from byleave.store.history import HistoryFilter
+from byleave.store.executions import HistoryFilter
 from harness.room import Room, open_room
 from harness.scripted import Turn, scripted, turns
 
@@ -103,11 +104,13 @@ async def test_role_that_a_project_has_no_more_does_not_go_on_there(tmp_path: Pa
         assert not await room.executions(posted.run_id)
 
 
-async def test_caller_that_is_cancelled_while_its_call_begins_leaves_nothing_open(room: Room) -> None:
+async def test_caller_that_is_cancelled_while_its_call_begins_leaves_nothing_open(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk = room.desk
     session = await desk.store.chat.create_session("alice", desk.project.id, "s")
     caller = LocalCaller(desk.executor, desk.store, desk.presence, session, Caller(agent_id="here"))
-    begin, begun = desk.store.executions.begin, asyncio.Event()
+    begin, begun = executor.begin, asyncio.Event()
 
     async def slow(*args: Any, **kwargs: Any) -> Any:
         row = await begin(*args, **kwargs)
@@ -115,7 +118,7 @@ async def test_caller_that_is_cancelled_while_its_call_begins_leaves_nothing_ope
         await asyncio.Event().wait()
         return row
 
-    desk.store.executions.begin = slow  # type: ignore[method-assign]
+    monkeypatch.setattr(executor, "begin", slow)
     calling = asyncio.create_task(caller.execute("write_file", {"path": "a.txt", "content": "x"}))
     await begun.wait()
     calling.cancel()

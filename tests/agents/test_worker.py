@@ -18,7 +18,7 @@ from byleave.agents.worker import MAX_ATTEMPTS
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
 from byleave.store import RunRow
-from byleave.store.parking import RUNS_TOPIC
+from byleave.store.transitions import RUNS_TOPIC
 from harness.room import Room, open_room
 from harness.scripted import Piece, scripted, turns
 

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from byleave.bus import ConnectedClient
+from byleave.calls import deadlines
 from byleave.calls.executor import Caller
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.executions import CompletedReport, FailedReport
@@ -233,7 +234,7 @@ async def test_a_wait_with_a_limit_returns_what_holds_then(desk: Desk) -> None:
 
 
 async def test_a_lost_hint_costs_time_but_not_the_answer(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("byleave.calls.executor.LOOK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("byleave.calls.deadlines.LOOK_AGAIN_SECONDS", 0.05)
     row = await desk.executor.call(*WRITE, desk.session, until_asked=True)
     waiting = asyncio.create_task(desk.executor.wait(row))
     await asyncio.sleep(0)
@@ -293,7 +294,7 @@ async def test_deadlines_are_checked_again_after_a_database_error(
     settings: ServerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_desk(settings.model_copy(update={"client_wait_seconds": 0.1})) as desk:
-        expire = desk.store.executions.expire
+        expire = deadlines.expire
         failures = iter([True, False])
 
         async def sometimes(*clients: Any) -> Any:
@@ -301,7 +302,7 @@ async def test_deadlines_are_checked_again_after_a_database_error(
                 raise OSError("disk I/O error")
             return await expire(*clients)
 
-        monkeypatch.setattr(desk.store.executions, "expire", sometimes)
+        monkeypatch.setattr("byleave.calls.executor.expire", sometimes)
         response = await desk.executor.execute_tool(*READ, desk.session.id)
     assert response.error_type == "no_client"
 

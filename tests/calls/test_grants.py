@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from byleave.calls.approvals import GrantProblem
+from byleave.calls.grants import GrantProblem
 from byleave.protocol.approvals import ApprovalRequest
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.executions import ToolResponse

@@ -17,7 +17,7 @@ from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
 from byleave.protocol.policies import Layer
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel
 from byleave.settings import ServerSettings
-from byleave.store import replaced_texts as replaced_module
+from byleave.store import approvals as replaced_module
 from harness.desk import Desk, completed, open_desk
 
 pytestmark = pytest.mark.promise("A", "X18")
@@ -240,7 +240,7 @@ async def test_long_texts_stay_out_of_the_question_and_the_feed(desk: Desk) -> N
 
 
 async def test_what_is_kept_of_long_texts_is_bounded_and_ends(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replaced_module, "MAX_CHARACTERS", 50_000)
+    monkeypatch.setattr(replaced_module, "MAX_TEXT_CHARACTERS", 50_000)
     text = "x" * 20_000
 
     async def ask(name: str) -> str:
@@ -261,7 +261,7 @@ async def test_what_is_kept_of_long_texts_is_bounded_and_ends(desk: Desk, monkey
         assert (await desk.approvals.change(four, "alice")).change.before == text
         assert (await desk.approvals.change(two, "alice")).change.before == text
         assert (await desk.approvals.change(one, "alice")).change.before is None
-        monkeypatch.setattr(replaced_module, "KEPT_SECONDS", -1)
+        monkeypatch.setattr(replaced_module, "TEXT_SECONDS", -1)
         assert (await desk.approvals.change(two, "alice")).change.before is None, "also before it is cleared away"
         await ask("5")
         assert await kept(desk) == 1

@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
+from byleave.calls import executor
 from byleave.calls.executor import Caller
+from byleave.calls.unreviewed_code import MOST_LOOKED_AT
 from byleave.protocol.approvals import ApprovalRequest
 from byleave.protocol.executions import ToolResponse
 from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.inspections import Inspection, SeenFile
 from byleave.protocol.states import AgentMode, ApprovalScope
 from byleave.store import SessionRow
-from byleave.store.unreviewed_code import MOST_LOOKED_AT
 from harness.desk import Desk, completed
 
 pytestmark = pytest.mark.promise("G8")
@@ -145,14 +146,14 @@ async def test_a_change_that_comes_while_the_question_is_put_is_not_lost(
         await allow(desk, TESTS, RUN_TESTS)
         await allow(desk, write("test_a.py"), BELOW_TESTS)
         await goes(desk, write("test_b.py"))
-        put = desk.store.executions.inspected
+        put = executor.resolve_inspection
 
         async def late(*args: Any, **values: Any) -> Any:
             monkeypatch.undo()
             await goes(desk, write("test_c.py"))
             return await put(*args, **values)
 
-        monkeypatch.setattr(desk.store.executions, "inspected", late)
+        monkeypatch.setattr(executor, "resolve_inspection", late)
         approval = await allow(desk, TESTS)
         if "'tests/test_c.py'" not in approval.description:
             await asks(desk, TESTS)

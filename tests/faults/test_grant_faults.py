@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from byleave.calls.executor import Inspect, begin, settle
 from byleave.gate import Gate
 from byleave.protocol.approvals import call_digest, plain_json
 from byleave.protocol.grants import GrantRule
@@ -20,11 +21,11 @@ from byleave.protocol.inspections import Inspection, SeenFile
 from byleave.protocol.states import ApprovalScope, RiskLevel
 from byleave.settings import ServerSettings
 from byleave.store import Store
-from byleave.store.calls import Look, NewExecution
+from byleave.store.approvals import Question
 from byleave.store.grants import NewGrant
-from byleave.store.questions import Question
 from byleave.store.sqlite import SqliteDatabase
-from harness.records import SEAL_KEYS, Clock, Records
+from byleave.store.transitions import NewExecution
+from harness.records import SEAL_KEYS, Clock, Records, answer, inspected
 from harness.trouble import Trouble, TroubledDatabase
 
 SCRIPT = {"command": "python", "args": ["x.py"], "timeout": 30}
@@ -59,29 +60,27 @@ class Life:
 
     async def write(self, key: str, path: str) -> str:
         call = self._call(key, "write_file", {"path": path, "content": "x", "create_dirs": True})
-        row = await self.step(lambda: self.store.executions.begin(call, Question("write", 300), client_id="c1"))
+        row = await self.step(lambda: begin(self.store, call, Question("write", 300), client_id="c1"))
         self.approvals[key] = row.approval_id or ""
         return row.status
 
     async def script(self, key: str) -> str:
         call = self._call(key, "execute_command", SCRIPT)
-        await self.step(lambda: self.store.executions.begin(call, Look(), client_id="c1"))
-        question = Question("run", 300, inspection=SEEN, along=lambda paths: f"changed: {', '.join(paths)}")
+        await self.step(lambda: begin(self.store, call, Inspect(), client_id="c1"))
+        question = Question("run", 300, inspection=SEEN, runs_code=True)
         digest = call_digest("execute_command", SCRIPT, self.records.project.id, SEEN.bound)
         verdict = Gate().judge("execute_command", SCRIPT).verdict
-        row = await self.step(
-            lambda: self.store.executions.inspected(key, question, verdict, digest=digest, client_id="c1")
-        )
+        row = await self.step(lambda: inspected(self.store, key, question, verdict, digest=digest, client_id="c1"))
         self.approvals[key] = row.approval_id or ""
         return row.status
 
     async def say_yes(self, key: str, grant: NewGrant | None) -> tuple[str, ...]:
         decided = await self.step(
-            lambda: self.store.approvals.decide(
+            lambda: answer(
+                self.store,
                 self.approvals[key],
                 user_id="alice",
                 approve=True,
-                decided_by="person:alice",
                 client_id="c1",
                 grant=grant,
             )
@@ -92,7 +91,8 @@ class Life:
     async def settle(self, *keys: str) -> None:
         for key in keys:
             await self.step(
-                lambda key=key: self.store.executions.settle(
+                lambda key=key: settle(
+                    self.store,
                     key,
                     user_id="alice",
                     project_id=self.records.project.id,

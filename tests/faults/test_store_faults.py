@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from byleave.calls.executor import begin, settle
 from byleave.settings import ServerSettings
 from byleave.store import Store
-from byleave.store.questions import Question
+from byleave.store.approvals import Question
 from byleave.store.sqlite import SqliteDatabase
-from harness.records import SEAL_KEYS, Clock, Records
+from harness.records import SEAL_KEYS, Clock, Records, answer
 from harness.trouble import Trouble, TroubledDatabase
 
 
@@ -27,14 +28,13 @@ async def life_of_a_call(records: Records) -> int:
     while steps:
         try:
             if steps[0] == "begin":
-                row = await records.store.executions.begin(call, Question("write", 300), client_id="c1")
+                row = await begin(records.store, call, Question("write", 300), client_id="c1")
                 approval_id = row.approval_id or ""
             elif steps[0] == "decide":
-                await records.store.approvals.decide(
-                    approval_id, user_id="alice", approve=True, decided_by="person:alice", client_id="c1"
-                )
+                await answer(records.store, approval_id, user_id="alice", approve=True, client_id="c1")
             else:
-                await records.store.executions.settle(
+                await settle(
+                    records.store,
                     call.id,
                     user_id="alice",
                     project_id=records.project.id,

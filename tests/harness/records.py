@@ -2,14 +2,19 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from byleave.calls.approvals import Answer, Decided, decide
+from byleave.calls.inspection import Inspected, resolve_inspection
 from byleave.protocol.approvals import call_digest
 from byleave.protocol.states import AgentMode, RiskLevel
+from byleave.protocol.verdicts import Verdict
 from byleave.protocol.wire import new_id, timestamp
 from byleave.settings import ServerSettings
-from byleave.store import ProjectRow, SessionRow, Store
-from byleave.store.calls import NewExecution
+from byleave.store import ExecutionRow, ProjectRow, SessionRow, Store
+from byleave.store.approvals import Question
 from byleave.store.database import Hint
+from byleave.store.transitions import NewExecution
 
 SEAL_KEYS = (b"seals the records of tests",)
 
@@ -25,6 +30,20 @@ class Clock:
 
     def turn(self, seconds: float) -> None:
         self.moment += timedelta(seconds=seconds)
+
+
+async def answer(store: Store, approval_id: str, *, client_id: str | None = None, **values: Any) -> Decided:
+    """A person's answer, as the approval manager applies it."""
+    return await decide(store, Answer(approval_id, **values), client_id=client_id)
+
+
+async def inspected(
+    store: Store, execution_id: str, question: Question, verdict: Verdict, *, digest: str, client_id: str | None
+) -> ExecutionRow:
+    """The question after an inspection, as the executor puts it."""
+    row = await store.executions.load(execution_id)
+    assert row is not None
+    return await resolve_inspection(store, row, Inspected(question, verdict, digest), client_id=client_id)
 
 
 @dataclass

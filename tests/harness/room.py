@@ -18,7 +18,7 @@ from byleave.protocol.states import AgentMode, RunState
 from byleave.settings import ServerSettings
 from byleave.store import ExecutionRow, RunRow, StoredEvent
 from byleave.store.chat import Posted
-from byleave.store.history import HistoryFilter
+from byleave.store.executions import HistoryFilter
 from byleave.store.ledger import feed_topic
 from byleave.workspace import Workspace
 from harness.desk import Desk, open_desk

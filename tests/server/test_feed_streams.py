@@ -15,8 +15,7 @@ from byleave.server import feed as streams
 from byleave.server.feed import FeedStream
 from byleave.server.routes import feed as stream_route
 from byleave.store.database import Transaction
-from byleave.store.feed import PAGE_CHARACTERS
-from byleave.store.ledger import Ledger, feed_topic
+from byleave.store.ledger import PAGE_CHARACTERS, Ledger, feed_topic
 from harness.signing import page_headers
 
 CHAT = (Scope.CHAT,)

@@ -5,17 +5,18 @@ import sqlite3
 
 import pytest
 
+from byleave.calls.approvals import Clearance
+from byleave.calls.executor import begin, settle
 from byleave.protocol.approvals import plain_json
 from byleave.protocol.grants import GrantRule
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel
 from byleave.settings import ServerSettings
 from byleave.store import Store
-from byleave.store.calls import Clearance
+from byleave.store.approvals import Question
 from byleave.store.grants import NewGrant
 from byleave.store.ledger import NOT_COVERED
-from byleave.store.questions import Question
 from byleave.store.sqlite import SqliteDatabase
-from harness.records import SEAL_KEYS, Records
+from harness.records import SEAL_KEYS, Records, answer
 
 pytestmark = pytest.mark.promise("D")
 
@@ -25,7 +26,7 @@ ALL_OF_A_PROJECT = ("events", "audit", "feeds", *NOT_COVERED)
 
 async def fill(records: Records) -> None:
     for _ in range(4):
-        await records.store.executions.begin(records.call(), Clearance("risk:LOW"), client_id="c1")
+        await begin(records.store, records.call(), Clearance("risk:LOW"), client_id="c1")
 
 
 async def fill_every_table(records: Records) -> None:
@@ -35,19 +36,19 @@ async def fill_every_table(records: Records) -> None:
     for name in ("a", "b"):
         params = plain_json({"path": f"src/{name}.py", "content": "x", "create_dirs": True})
         call = records.call(tool_name="write_file", key=name, params=params, risk_level=RiskLevel.MEDIUM)
-        row = await store.executions.begin(call, Question("write", 300), client_id="c1")
+        row = await begin(store, call, Question("write", 300), client_id="c1")
         if name == "a":
             grant = NewGrant(ApprovalScope.CLASS, GrantRule(tool="write_file", paths=("lib/**",)), "lib", 3600, 9)
-            await store.approvals.decide(
+            await answer(
+                store,
                 row.approval_id or "",
                 user_id="alice",
                 approve=True,
-                decided_by="person:alice",
                 client_id="c1",
                 grant=grant,
             )
-    await store.executions.settle(
-        "a", user_id="alice", project_id=records.project.id, client_id="c1", result="{}", result_hash="h"
+    await settle(
+        store, "a", user_id="alice", project_id=records.project.id, client_id="c1", result="{}", result_hash="h"
     )
 
 
@@ -162,7 +163,7 @@ async def test_a_falsified_row_is_found_also_after_the_server_has_written_it_aga
     assert name in await whole_then_broken(records, tampering)
     store = records.store
     (waiting,) = await store.approvals.pending("alice")
-    await store.approvals.decide(waiting.id, user_id="alice", approve=True, decided_by="person:alice", client_id="c1")
+    await answer(store, waiting.id, user_id="alice", approve=True, client_id="c1")
     (grant,), _ = await store.grants.page("alice")
     await store.grants.revoke(grant.id, user_id="alice", actor="user:alice")
     (check,) = await store.audit.verify()
@@ -179,7 +180,7 @@ UPDATE feeds SET audit_seq = 5, audit_hash = (SELECT hash FROM audit WHERE seq =
 
 async def test_a_tail_that_was_cut_off_with_its_rows_is_found_also_after_more_was_written(records: Records) -> None:
     await fill(records)
-    await records.store.executions.begin(records.call(key="last"), Clearance("risk:LOW"), client_id="c1")
+    await begin(records.store, records.call(key="last"), Clearance("risk:LOW"), client_id="c1")
     assert "not sealed with this server's secret" in await whole_then_broken(records, CUT)
     await fill(records)
     (check,) = await records.store.audit.verify()
@@ -213,7 +214,7 @@ async def test_records_of_a_project_that_was_removed_are_still_missed(records: R
 
 async def test_concurrent_writers_leave_one_unbroken_chain_and_a_feed_without_gaps(records: Records) -> None:
     await asyncio.gather(
-        *(records.store.executions.begin(records.call(), Clearance("risk:LOW"), client_id="c1") for _ in range(100))
+        *(begin(records.store, records.call(), Clearance("risk:LOW"), client_id="c1") for _ in range(100))
     )
     (check,) = await records.store.audit.verify()
     assert (check.fault, check.records) == (None, 102)
@@ -234,7 +235,7 @@ async def test_verification_while_others_write_is_not_a_false_alarm(records: Rec
 
     async def write_on() -> None:
         for _ in range(30):
-            await records.store.executions.begin(records.call(), Clearance("risk:LOW"), client_id="c1")
+            await begin(records.store, records.call(), Clearance("risk:LOW"), client_id="c1")
 
     writing = asyncio.create_task(write_on())
     while not writing.done():

@@ -5,13 +5,16 @@ import json
 
 import pytest
 
+from byleave.calls import executor
+from byleave.calls.approvals import Clearance, Refusal
+from byleave.calls.deadlines import expire
+from byleave.calls.executor import begin
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.states import AgentMode, ApprovalStatus, ErrorType, ExecutionStatus
 from byleave.store import ExecutionRow
-from byleave.store.calls import Clearance, Refusal
-from byleave.store.history import HistoryFilter
-from byleave.store.questions import Question
-from harness.records import Records
+from byleave.store.approvals import Question
+from byleave.store.executions import HistoryFilter
+from harness.records import Records, answer
 
 ASK = Question(description="write a.txt", timeout_seconds=300)
 LOW = Clearance("risk:LOW")
@@ -25,18 +28,18 @@ async def settle(records: Records, tool_id: str, **changes: object):
         "result": '{"success":true}',
         "result_hash": "h1",
     }
-    return await records.store.executions.settle(tool_id, **(values | changes))  # type: ignore[arg-type]
+    return await executor.settle(records.store, tool_id, **(values | changes))  # type: ignore[arg-type]
 
 
 async def decide(records: Records, approval_id: str | None, *, approve: bool = True, **changes: object):
     assert approval_id is not None
-    values = {"user_id": "alice", "decided_by": "person:alice", "client_id": "c1"}
-    return await records.store.approvals.decide(approval_id, approve=approve, **(values | changes))  # type: ignore[arg-type]
+    values = {"user_id": "alice", "client_id": "c1"}
+    return await answer(records.store, approval_id, approve=approve, **(values | changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.promise("W5", "W6", "W8", "W11", "D")
 async def test_a_low_call_is_signalled_at_once_and_ends_with_its_result(records: Records) -> None:
-    running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
+    running = await begin(records.store, records.call(), LOW, client_id="c1")
     assert (running.status, running.approved_by, running.requires_approval) == ("executing", "risk:LOW", False)
     records.clock.turn(0.25)
     ended = await settle(records, running.id)
@@ -50,8 +53,8 @@ async def test_a_low_call_is_signalled_at_once_and_ends_with_its_result(records:
 
 @pytest.mark.promise("W4", "D")
 async def test_a_refused_call_is_recorded_and_never_runs(records: Records) -> None:
-    row = await records.store.executions.begin(
-        records.call(), Refusal("Command not allowed: rm", ErrorType.REFUSED), client_id="c1"
+    row = await begin(
+        records.store, records.call(), Refusal("Command not allowed: rm", ErrorType.REFUSED), client_id="c1"
     )
     assert (row.status, row.error, row.error_type) == ("failed", "Command not allowed: rm", "refused")
     assert await records.kinds() == ["tool.started", "tool.finished"]
@@ -62,7 +65,7 @@ async def test_a_refused_call_is_recorded_and_never_runs(records: Records) -> No
 @pytest.mark.promise("W6", "W7", "W8")
 async def test_an_approved_call_is_signalled_to_the_client_with_its_true_parameters(records: Records) -> None:
     call = records.call(true_params='{"path":"a.txt","content":"secret"}')
-    asked = await records.store.executions.begin(call, ASK, client_id="c1")
+    asked = await begin(records.store, call, ASK, client_id="c1")
     assert (asked.status, asked.requires_approval) == ("awaiting_approval", True)
     await decide(records, asked.approval_id)
     events, _, _ = await records.store.feed.after(records.project.id, 0, client_id="c1", limit=100)
@@ -76,7 +79,7 @@ async def test_an_approved_call_is_signalled_to_the_client_with_its_true_paramet
 
 @pytest.mark.promise("W7")
 async def test_a_rejection_ends_the_call_and_keeps_the_reason(records: Records) -> None:
-    asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    asked = await begin(records.store, records.call(), ASK, client_id="c1")
     await decide(records, asked.approval_id, approve=False, reason="not now")
     ended = await records.store.executions.get(asked.id, user_id="alice")
     assert (ended.status, ended.error_type, ended.error) == (
@@ -88,11 +91,11 @@ async def test_a_rejection_ends_the_call_and_keeps_the_reason(records: Records) 
 
 @pytest.mark.promise("W7")
 async def test_nobody_answering_is_a_timeout_and_not_a_persons_no(records: Records) -> None:
-    asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    asked = await begin(records.store, records.call(), ASK, client_id="c1")
     records.clock.turn(299)
-    assert await records.store.executions.expire(frozenset()) == ([], asked.deadline)
+    assert await expire(records.store, frozenset()) == ([], asked.deadline)
     records.clock.turn(1)
-    ended, upcoming = await records.store.executions.expire(frozenset())
+    ended, upcoming = await expire(records.store, frozenset())
     assert upcoming is None
     assert [(row.status, row.error, row.error_type) for row in ended] == [
         ("timeout", "Approval timeout", "approval_timeout")
@@ -104,7 +107,7 @@ async def test_nobody_answering_is_a_timeout_and_not_a_persons_no(records: Recor
 
 @pytest.mark.promise("A")
 async def test_a_late_yes_loses_even_when_no_sweeper_has_run(records: Records) -> None:
-    asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    asked = await begin(records.store, records.call(), ASK, client_id="c1")
     records.clock.turn(300)
     with pytest.raises(ConflictError, match="ran out of time") as conflict:
         await decide(records, asked.approval_id)
@@ -114,7 +117,7 @@ async def test_a_late_yes_loses_even_when_no_sweeper_has_run(records: Records) -
 
 @pytest.mark.promise("A")
 async def test_of_fifty_decisions_at_once_exactly_one_counts(records: Records) -> None:
-    asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    asked = await begin(records.store, records.call(), ASK, client_id="c1")
     outcomes = await asyncio.gather(
         *(decide(records, asked.approval_id, approve=number % 2 == 0) for number in range(50)),
         return_exceptions=True,
@@ -126,7 +129,7 @@ async def test_of_fifty_decisions_at_once_exactly_one_counts(records: Records) -
 
 @pytest.mark.promise("A")
 async def test_an_approval_for_other_parameters_is_refused(records: Records) -> None:
-    asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    asked = await begin(records.store, records.call(), ASK, client_id="c1")
     with pytest.raises(ConflictError, match="other parameters"):
         await decide(records, asked.approval_id, digest="0" * 64)
     await decide(records, asked.approval_id, digest=asked.digest)
@@ -134,7 +137,7 @@ async def test_an_approval_for_other_parameters_is_refused(records: Records) -> 
 
 @pytest.mark.promise("S")
 async def test_another_user_can_neither_see_nor_decide_nor_settle(records: Records) -> None:
-    asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    asked = await begin(records.store, records.call(), ASK, client_id="c1")
     with pytest.raises(NotFound):
         await decide(records, asked.approval_id, user_id="mallory")
     with pytest.raises(NotFound):
@@ -150,15 +153,15 @@ async def test_another_user_can_neither_see_nor_decide_nor_settle(records: Recor
     assert await records.store.approvals.pending("mallory") == []
     assert (await records.store.executions.page(HistoryFilter("mallory")))[1] == 0
     with pytest.raises(NotFound):
-        await records.store.executions.begin(records.call(key=asked.id, user_id="mallory"), ASK, client_id=None)
+        await begin(records.store, records.call(key=asked.id, user_id="mallory"), ASK, client_id=None)
 
 
 @pytest.mark.promise("X19")
 async def test_identical_calls_that_wait_join_one_approval(records: Records) -> None:
-    first = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    first = await begin(records.store, records.call(), ASK, client_id="c1")
     records.clock.turn(10)
-    second = await records.store.executions.begin(records.call(), ASK, client_id="c1")
-    other = await records.store.executions.begin(records.call(params='{"path":"b.txt"}'), ASK, client_id="c1")
+    second = await begin(records.store, records.call(), ASK, client_id="c1")
+    other = await begin(records.store, records.call(params='{"path":"b.txt"}'), ASK, client_id="c1")
     assert first.approval_id == second.approval_id != other.approval_id
     assert first.deadline == second.deadline
     assert len(await records.store.approvals.pending("alice", records.project.id)) == 2
@@ -170,9 +173,9 @@ async def test_identical_calls_that_wait_join_one_approval(records: Records) -> 
 
 async def test_joined_calls_time_out_together(records: Records) -> None:
     for _ in range(2):
-        await records.store.executions.begin(records.call(), ASK, client_id="c1")
+        await begin(records.store, records.call(), ASK, client_id="c1")
     records.clock.turn(301)
-    ended, _ = await records.store.executions.expire(frozenset())
+    ended, _ = await expire(records.store, frozenset())
     assert [row.status for row in ended] == ["timeout", "timeout"]
     assert (await records.kinds()).count("tool.approval_decided") == 1
 
@@ -180,17 +183,17 @@ async def test_joined_calls_time_out_together(records: Records) -> None:
 @pytest.mark.promise("X20")
 async def test_a_call_refused_three_times_by_a_person_is_not_asked_again(records: Records) -> None:
     for _ in range(3):
-        asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+        asked = await begin(records.store, records.call(), ASK, client_id="c1")
         assert asked.status == "awaiting_approval"
         await decide(records, asked.approval_id, approve=False)
-    fourth = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    fourth = await begin(records.store, records.call(), ASK, client_id="c1")
     assert (fourth.status, fourth.error_type) == ("failed", "refused")
     assert "three times" in (fourth.error or "")
 
 
 async def test_three_refusals_hold_for_an_hour_and_for_the_agent_that_asked(records: Records) -> None:
     async def begin(agent: str) -> ExecutionRow:
-        return await records.store.executions.begin(records.call(agent_id=agent), ASK, client_id="c1")
+        return await executor.begin(records.store, records.call(agent_id=agent), ASK, client_id="c1")
 
     for _ in range(3):
         await decide(records, (await begin("one")).approval_id, approve=False)
@@ -202,19 +205,19 @@ async def test_three_refusals_hold_for_an_hour_and_for_the_agent_that_asked(reco
 
 async def test_timeouts_do_not_count_as_refusals(records: Records) -> None:
     for _ in range(4):
-        asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+        asked = await begin(records.store, records.call(), ASK, client_id="c1")
         assert asked.status == "awaiting_approval"
         records.clock.turn(301)
-        await records.store.executions.expire(frozenset())
+        await expire(records.store, frozenset())
 
 
 @pytest.mark.promise("W8")
 async def test_with_no_client_an_approved_call_waits_and_then_fails_as_no_client(records: Records) -> None:
-    row = await records.store.executions.begin(records.call(), LOW, client_id=None)
+    row = await begin(records.store, records.call(), LOW, client_id=None)
     assert row.status == "approved"
     assert await records.store.executions.waiting_projects() == [records.project.id]
     records.clock.turn(60)
-    ended, _ = await records.store.executions.expire(frozenset())
+    ended, _ = await expire(records.store, frozenset())
     assert [(row.status, row.error_type) for row in ended] == [("failed", "no_client")]
 
 
@@ -222,7 +225,7 @@ async def test_with_no_client_an_approved_call_waits_and_then_fails_as_no_client
 async def test_what_waited_goes_to_the_client_that_comes_in_order_and_once(records: Records) -> None:
     rows = []
     for number in range(3):
-        rows.append(await records.store.executions.begin(records.call(params=f'{{"n":{number}}}'), LOW, client_id=None))
+        rows.append(await begin(records.store, records.call(params=f'{{"n":{number}}}'), LOW, client_id=None))
         records.clock.turn(1)
     sent = await records.store.executions.dispatch_waiting(records.project.id, "c1")
     assert [row.id for row in sent] == [row.id for row in rows]
@@ -230,8 +233,8 @@ async def test_what_waited_goes_to_the_client_that_comes_in_order_and_once(recor
 
 
 async def test_a_client_that_lost_its_place_is_told_again_what_it_should_be_doing(records: Records) -> None:
-    mine = await records.store.executions.begin(records.call(), LOW, client_id="c1")
-    await records.store.executions.begin(records.call(), LOW, client_id="c2")
+    mine = await begin(records.store, records.call(), LOW, client_id="c1")
+    await begin(records.store, records.call(), LOW, client_id="c2")
     assert await records.store.executions.repeat_signals(records.project.id, "c1") == 1
     events, _, _ = await records.store.feed.after(records.project.id, 0, client_id="c1", limit=100)
     signals = [event.ref for event in events if event.kind == "tool.execution_signal"]
@@ -239,7 +242,7 @@ async def test_a_client_that_lost_its_place_is_told_again_what_it_should_be_doin
 
 
 async def test_the_same_result_twice_is_accepted_and_a_different_one_is_a_conflict(records: Records) -> None:
-    running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
+    running = await begin(records.store, records.call(), LOW, client_id="c1")
     first = await settle(records, running.id)
     assert await settle(records, running.id) == first
     with pytest.raises(ConflictError) as conflict:
@@ -248,14 +251,14 @@ async def test_the_same_result_twice_is_accepted_and_a_different_one_is_a_confli
 
 
 async def test_a_result_from_another_client_is_refused(records: Records) -> None:
-    running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
+    running = await begin(records.store, records.call(), LOW, client_id="c1")
     with pytest.raises(ConflictError, match="another client"):
         await settle(records, running.id, client_id="c2")
     assert (await settle(records, running.id, client_id="c1")).status == "completed"
 
 
 async def test_a_result_for_a_call_that_waits_for_approval_changes_nothing(records: Records) -> None:
-    asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    asked = await begin(records.store, records.call(), ASK, client_id="c1")
     with pytest.raises(ConflictError, match="takes no result"):
         await settle(records, asked.id)
     assert (await records.store.executions.get(asked.id, user_id="alice")).status == "awaiting_approval"
@@ -265,24 +268,24 @@ async def test_a_result_for_a_call_that_waits_for_approval_changes_nothing(recor
 async def test_a_result_that_never_comes_ends_by_the_deadline(
     records: Records, connected: set[str], error_type: str
 ) -> None:
-    await records.store.executions.begin(records.call(timeout_seconds=30), LOW, client_id="c1")
+    await begin(records.store, records.call(timeout_seconds=30), LOW, client_id="c1")
     records.clock.turn(60)
-    ended, _ = await records.store.executions.expire(frozenset(connected))
+    ended, _ = await expire(records.store, frozenset(connected))
     assert [(row.status, row.error_type) for row in ended] == [("failed", error_type)]
     assert ("tool.cancel_signal" in await records.kinds()) == bool(connected)
 
 
 async def test_what_a_client_may_be_about_to_report_is_left_to_it(records: Records) -> None:
-    running = await records.store.executions.begin(records.call(timeout_seconds=30), LOW, client_id="c1")
-    waiting = await records.store.executions.begin(records.call(), LOW, client_id=None)
+    running = await begin(records.store, records.call(timeout_seconds=30), LOW, client_id="c1")
+    waiting = await begin(records.store, records.call(), LOW, client_id=None)
     records.clock.turn(61)
-    ended, upcoming = await records.store.executions.expire(frozenset(), None)
+    ended, upcoming = await expire(records.store, frozenset(), None)
     assert ([row.id for row in ended], upcoming) == ([waiting.id], None)
-    assert await records.store.executions.expire(frozenset({"c1"}), frozenset({"c1", "c2"})) == ([], None)
+    assert await expire(records.store, frozenset({"c1"}), frozenset({"c1", "c2"})) == ([], None)
     assert (await settle(records, running.id)).status == "completed"
-    other = await records.store.executions.begin(records.call(timeout_seconds=30), LOW, client_id="c1")
+    other = await begin(records.store, records.call(timeout_seconds=30), LOW, client_id="c1")
     records.clock.turn(61)
-    ended, _ = await records.store.executions.expire(frozenset(), frozenset({"c2"}))
+    ended, _ = await expire(records.store, frozenset(), frozenset({"c2"}))
     assert [row.id for row in ended] == [other.id]
 
 
@@ -292,18 +295,18 @@ async def test_a_call_that_left_its_queue_during_an_outage_counts_as_begun_when_
     records: Records, given_up: bool
 ) -> None:
     """Its client works on without being able to say that it begins."""
-    running = await records.store.executions.begin(records.call(timeout_seconds=30), LOW, client_id="c1")
+    running = await begin(records.store, records.call(timeout_seconds=30), LOW, client_id="c1")
     mine = {"user_id": "alice", "project_id": records.project.id, "client_id": "c1"}
     await records.store.executions.queued([running.id], **mine)
     records.clock.turn(100)
     if given_up:
-        (ended,), _ = await records.store.executions.expire(frozenset())
+        (ended,), _ = await expire(records.store, frozenset())
         assert (ended.error_type, ended.started_at) == ("interrupted", None)
     reported = await settle(records, running.id, duration_ms=20 if given_up else 10**30)
     assert (reported.status, reported.result) == ("failed" if given_up else "completed", '{"success":true}')
     assert reported.started_at is not None
     assert reported.execution_time_ms == (20 if given_up else 100_000)
-    other = await records.store.executions.begin(records.call(timeout_seconds=30), LOW, client_id="c1")
+    other = await begin(records.store, records.call(timeout_seconds=30), LOW, client_id="c1")
     await records.store.executions.queued([other.id], **mine)
     if given_up:
         await records.store.executions.cancel(other.id, user_id="alice", actor="user:alice", connected=frozenset())
@@ -314,9 +317,9 @@ async def test_a_call_that_left_its_queue_during_an_outage_counts_as_begun_when_
 
 @pytest.mark.promise("W11", "D")
 async def test_a_result_that_comes_after_its_call_was_given_up_is_kept_as_late(records: Records) -> None:
-    running = await records.store.executions.begin(records.call(timeout_seconds=30), LOW, client_id="c1")
+    running = await begin(records.store, records.call(timeout_seconds=30), LOW, client_id="c1")
     records.clock.turn(60)
-    await records.store.executions.expire(frozenset())
+    await expire(records.store, frozenset())
     with pytest.raises(ConflictError, match="another client"):
         await settle(records, running.id, client_id="c2")
     late = await settle(records, running.id)
@@ -330,14 +333,14 @@ async def test_a_result_that_comes_after_its_call_was_given_up_is_kept_as_late(r
 
 
 async def test_the_same_id_again_finds_the_call_and_changes_nothing(records: Records) -> None:
-    first = await records.store.executions.begin(records.call(key="exec_1"), ASK, client_id="c1")
-    again = await records.store.executions.begin(records.call(key="exec_1"), LOW, client_id="c1")
+    first = await begin(records.store, records.call(key="exec_1"), ASK, client_id="c1")
+    again = await begin(records.store, records.call(key="exec_1"), LOW, client_id="c1")
     assert again == first
 
 
 async def test_cancelling_before_it_runs_ends_it_and_withdraws_its_question(records: Records) -> None:
-    asked = await records.store.executions.begin(records.call(), ASK, client_id="c1")
-    joined = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    asked = await begin(records.store, records.call(), ASK, client_id="c1")
+    joined = await begin(records.store, records.call(), ASK, client_id="c1")
     await records.store.executions.cancel(asked.id, user_id="alice", actor="user:alice")
     assert len(await records.store.approvals.pending("alice")) == 1
     ended = await records.store.executions.cancel(joined.id, user_id="alice", actor="user:alice")
@@ -351,8 +354,8 @@ async def test_cancelling_before_it_runs_ends_it_and_withdraws_its_question(reco
 
 async def test_cancelling_what_runs_asks_the_client_and_waits_for_its_report(records: Records) -> None:
     posted = await records.store.chat.post("alice", records.project.id, "hi", session_id=None, mode=AgentMode.SANDBOX)
-    running = await records.store.executions.begin(records.call(run_id=posted.run_id), LOW, client_id="c1")
-    waiting = await records.store.executions.begin(records.call(run_id=posted.run_id), LOW, client_id=None)
+    running = await begin(records.store, records.call(run_id=posted.run_id), LOW, client_id="c1")
+    waiting = await begin(records.store, records.call(run_id=posted.run_id), LOW, client_id=None)
     rows = await records.store.runs.cancel(posted.run_id, user_id="alice", connected=frozenset({"c1"}))
     assert {row.id: row.status.value for row in rows} == {running.id: "executing", waiting.id: "failed"}
     assert "tool.cancel_signal" in await records.kinds()
@@ -361,7 +364,7 @@ async def test_cancelling_what_runs_asks_the_client_and_waits_for_its_report(rec
 
 
 async def test_output_pieces_arrive_once_and_only_while_it_runs(records: Records) -> None:
-    running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
+    running = await begin(records.store, records.call(), LOW, client_id="c1")
 
     async def send(sequence: int) -> bool:
         return await records.store.executions.append_output(
@@ -384,8 +387,8 @@ async def test_output_pieces_arrive_once_and_only_while_it_runs(records: Records
 async def test_history_is_filtered_and_paged_without_a_gap(records: Records) -> None:
     for number in range(7):
         records.clock.turn(1 if number % 2 else 0)
-        await records.store.executions.begin(
-            records.call(tool_name="read_file" if number < 5 else "search_files"), LOW, client_id="c1"
+        await begin(
+            records.store, records.call(tool_name="read_file" if number < 5 else "search_files"), LOW, client_id="c1"
         )
     seen: list[str] = []
     cursor = None
@@ -402,7 +405,7 @@ async def test_history_is_filtered_and_paged_without_a_gap(records: Records) -> 
 
 
 async def test_errors_are_kept_to_a_thousand_characters(records: Records) -> None:
-    running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
+    running = await begin(records.store, records.call(), LOW, client_id="c1")
     ended = await settle(records, running.id, error="x" * 5000, error_type=ErrorType.TOOL_ERROR)
     assert len(ended.error or "") == 1000
 
@@ -411,14 +414,14 @@ async def test_a_call_of_a_run_that_was_stopped_begins_nothing(records: Records)
     posted = await records.store.chat.post("alice", records.project.id, "hi", session_id=None, mode=AgentMode.FULL)
     run = await records.store.runs.claim("w1")
     assert run is not None
-    asked = await records.store.executions.begin(
-        records.call(run_id=run.id, fence=run.fence, params='{"n":1}'), ASK, client_id="c1"
+    asked = await begin(
+        records.store, records.call(run_id=run.id, fence=run.fence, params='{"n":1}'), ASK, client_id="c1"
     )
     await records.store.runs.cancel(posted.run_id, user_id="alice")
     assert (await records.store.executions.get(asked.id, user_id="alice")).error_type == "cancelled"
     assert await records.store.approvals.pending("alice") == []
     with pytest.raises(ConflictError) as conflict:
-        await records.store.executions.begin(records.call(run_id=run.id, fence=run.fence), LOW, client_id="c1")
+        await begin(records.store, records.call(run_id=run.id, fence=run.fence), LOW, client_id="c1")
     assert conflict.value.state == "fenced"
 
 
@@ -426,7 +429,7 @@ async def test_a_run_that_failed_leaves_no_question_behind(records: Records) -> 
     await records.store.chat.post("alice", records.project.id, "hi", session_id=None, mode=AgentMode.SANDBOX)
     run = await records.store.runs.claim("w1")
     assert run is not None
-    await records.store.executions.begin(records.call(run_id=run.id, fence=run.fence), ASK, client_id="c1")
+    await begin(records.store, records.call(run_id=run.id, fence=run.fence), ASK, client_id="c1")
     await records.store.runs.fail(run, error="gone")
     assert await records.store.approvals.pending("alice") == []
 
@@ -441,7 +444,7 @@ async def test_an_orderly_stop_is_not_an_attempt(records: Records) -> None:
 
 
 async def test_what_was_called_off_is_never_signalled_again(records: Records) -> None:
-    running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
+    running = await begin(records.store, records.call(), LOW, client_id="c1")
     told = await records.store.executions.cancel(
         running.id, user_id="alice", actor="user:alice", connected=frozenset({"c1"})
     )
@@ -449,36 +452,36 @@ async def test_what_was_called_off_is_never_signalled_again(records: Records) ->
     await records.store.executions.repeat_signals(records.project.id, "c1")
     ended = await records.store.executions.get(running.id, user_id="alice")
     assert (ended.status, ended.error_type) == ("failed", "cancelled")
-    away = await records.store.executions.begin(records.call(), LOW, client_id="c1")
+    away = await begin(records.store, records.call(), LOW, client_id="c1")
     ended = await records.store.executions.cancel(away.id, user_id="alice", actor="user:alice", connected=frozenset())
     assert (ended.status, ended.error_type) == ("failed", "cancelled")
 
 
 async def test_a_question_that_shows_something_else_is_not_joined(records: Records) -> None:
-    first = await records.store.executions.begin(records.call(), ASK, client_id="c1")
+    first = await begin(records.store, records.call(), ASK, client_id="c1")
     finding = '[{"level":"MEDIUM","reason":"no sandbox","rule":"gate.isolation"}]'
-    second = await records.store.executions.begin(records.call(findings=finding), ASK, client_id="c2")
-    third = await records.store.executions.begin(records.call(network=True), ASK, client_id="c2")
+    second = await begin(records.store, records.call(findings=finding), ASK, client_id="c2")
+    third = await begin(records.store, records.call(network=True), ASK, client_id="c2")
     assert len({first.approval_id, second.approval_id, third.approval_id}) == 3
 
 
 async def test_an_idempotency_key_names_one_call_only(records: Records) -> None:
-    await records.store.executions.begin(records.call(key="exec_k"), LOW, client_id="c1")
+    await begin(records.store, records.call(key="exec_k"), LOW, client_id="c1")
     with pytest.raises(ConflictError, match="another call"):
-        await records.store.executions.begin(records.call(key="exec_k", params='{"path":"b"}'), LOW, client_id="c1")
+        await begin(records.store, records.call(key="exec_k", params='{"path":"b"}'), LOW, client_id="c1")
 
 
 async def test_questions_do_not_pile_up_without_end(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("byleave.store.answers.MAX_WAITING", 3)
+    monkeypatch.setattr("byleave.calls.approvals.MAX_WAITING", 3)
     for number in range(3):
-        row = await records.store.executions.begin(records.call(params=f'{{"n":{number}}}'), ASK, client_id="c1")
+        row = await begin(records.store, records.call(params=f'{{"n":{number}}}'), ASK, client_id="c1")
         assert row.status == "awaiting_approval"
-    fourth = await records.store.executions.begin(records.call(params='{"n":9}'), ASK, client_id="c1")
+    fourth = await begin(records.store, records.call(params='{"n":9}'), ASK, client_id="c1")
     assert (fourth.status, fourth.error_type) == ("failed", "refused")
 
 
 async def test_history_keeps_what_a_command_changed_and_leaves_out_its_output(records: Records) -> None:
-    running = await records.store.executions.begin(records.call(tool_name="execute_command"), LOW, client_id="c1")
+    running = await begin(records.store, records.call(tool_name="execute_command"), LOW, client_id="c1")
     told = {"stdout": "x" * 100_000, "stderr": "", "exit_code": 0, "changed_count": 1, "warnings": ["it runs later"]}
     await settle(records, running.id, result=json.dumps(told))
     (row,), _, _ = await records.store.executions.page(HistoryFilter("alice"))
@@ -487,7 +490,7 @@ async def test_history_keeps_what_a_command_changed_and_leaves_out_its_output(re
 
 
 async def test_history_leaves_out_what_is_as_long_as_a_file(records: Records) -> None:
-    running = await records.store.executions.begin(records.call(), LOW, client_id="c1")
+    running = await begin(records.store, records.call(), LOW, client_id="c1")
     await settle(records, running.id, result=json.dumps({"content": "x" * 100_000}))
     (row,), _, _ = await records.store.executions.page(HistoryFilter("alice"))
     assert row.result == '{"shortened":true}'

@@ -1,4 +1,4 @@
-"""Migrations make exactly the tables the code expects."""
+"""A migrated record has exactly the tables of a new one, and keeps its data."""
 
 import asyncio
 import json
@@ -12,49 +12,64 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic.autogenerate import compare_metadata
 from alembic.config import Config
-from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, event
 
 from byleave.cli.audit import verify_all
 from byleave.protocol.errors import ConfigurationError
+from byleave.protocol.wire import now
 from byleave.settings import ServerSettings
 from byleave.store import Store, migrations
-from byleave.store.ledger import GENESIS, link_hash
-from byleave.store.migrations import NEWEST, bring_up_to_date, revision_in, script_of, stored_revision, upgrade
+from byleave.store.ledger import GENESIS, adopt, link_hash
+from byleave.store.migrations import COVERED_SINCE, HERE, NEWEST, REVISIONS, bring_up_to_date, stored_revision, upgrade
 from byleave.store.records import AuditRecord
-from byleave.store.sqlite import database_clock
-from byleave.store.tables import metadata
+from byleave.store.sqlite import SqliteTransaction
 from harness.records import SEAL_KEYS
 
 
-def test_a_migrated_database_has_exactly_the_tables_of_the_metadata(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'a.db'}"
-    upgrade(url)
-    upgrade(url)
-    engine = create_engine(url)
-    with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
-    engine.dispose()
-
-
-def _content(path: Path) -> list[Any]:
+def _structure(path: Path) -> dict[str, Any]:
+    """Tables and indexes, whatever the order of columns and the way they were written down."""
     with closing(sqlite3.connect(path)) as connection:
-        made = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name").fetchall()
-        return [*made, *connection.execute("SELECT version_num FROM alembic_version")]
+
+        def pragma(name: str, of: str) -> list[Any]:
+            return connection.execute(f"PRAGMA {name}({of})").fetchall()
+
+        def index(name: str, unique: int, origin: str) -> tuple[Any, ...]:
+            made = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()[0] or ""
+            columns = [(column[2:]) for column in pragma("index_xinfo", name) if column[5]]
+            return unique, origin, columns, " ".join(made.partition(" WHERE ")[2].split())
+
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {
+            table: (
+                sorted(column[1:] for column in pragma("table_info", table)),
+                sorted(key[2:] for key in pragma("foreign_key_list", table)),
+                {
+                    name: index(name, unique, origin)
+                    for _, name, unique, origin, _ in pragma("index_list", table)
+                },
+            )
+            for (table,) in tables
+        }  # fmt: skip
 
 
-def test_a_new_database_is_exactly_what_the_migrations_make(tmp_path: Path) -> None:
-    migrated, made = tmp_path / "migrated.db", tmp_path / "made.db"
-    upgrade(f"sqlite:///{migrated}")
-    bring_up_to_date(made)
-    assert _content(made) == _content(migrated)
-    assert script_of(made) == NEWEST.read_text(encoding="utf-8")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_record_of_any_version_gets_exactly_the_tables_of_a_new_one(tmp_path: Path, revision: str) -> None:
+    path, fresh = tmp_path / "byleave.db", tmp_path / "fresh.db"
+    data = old_record(path, revision, calls=3)
+    assert await _start(tmp_path) == [None]
+    bring_up_to_date(fresh)
+    assert _structure(path) == _structure(fresh)
+    assert (_data(path), stored_revision(path), stored_revision(fresh)) == (data, NEWEST, NEWEST)
+
+
+def test_migrations_go_one_after_the_other_to_the_newest() -> None:
     config = Config()
-    config.set_main_option("script_location", str(NEWEST.parent))
-    assert revision_in(NEWEST.read_text(encoding="utf-8")) == ScriptDirectory.from_config(config).get_current_head()
+    config.set_main_option("script_location", str(HERE))
+    scripts = ScriptDirectory.from_config(config)
+    assert [script.revision for script in scripts.walk_revisions()][::-1] == REVISIONS
+    assert scripts.get_current_head() == NEWEST
 
 
 def test_only_an_older_database_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,21 +115,34 @@ def test_a_database_that_an_interrupted_start_left_empty_gets_its_tables(tmp_pat
     path = tmp_path / "a.db"
     path.touch()
     bring_up_to_date(path)
-    assert revision_in(script_of(path)) == revision_in(NEWEST.read_text(encoding="utf-8"))
+    assert stored_revision(path) == NEWEST
 
 
 KILLS = 25
+LAST_UNCOVERED = REVISIONS[REVISIONS.index(COVERED_SINCE) - 1]
 WORK = 200
 """SQLite's instructions between two moments at which a migration may be killed."""
 
 
 def old_record(path: Path, revision: str = "0001", calls: int = 3000) -> dict[str, list[Any]]:
     """A record with data, as an older version left it; returns what it holds."""
-    upgrade(f"sqlite:///{path}", revision)
+    before = min(revision, LAST_UNCOVERED)
+    upgrade(f"sqlite:///{path}", before)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(OLD_DATA.replace(":calls", str(calls)))
+    if revision != before:
+        upgrade(
+            f"sqlite:///{path}",
+            revision,
+            finish=lambda connection: adopt(_transaction(connection)),
+        )
     return _data(path)
+
+
+def _transaction(connection: sqlite3.Connection) -> SqliteTransaction:
+    connection.row_factory = sqlite3.Row
+    return SqliteTransaction(connection, now(), SEAL_KEYS)
 
 
 def _data(path: Path) -> dict[str, list[Any]]:
@@ -204,7 +232,8 @@ def test_a_record_with_data_survives_a_migration_that_is_killed_at_any_moment(tm
         _migrate(home, lambda left=left: os.kill(os.getpid(), signal.SIGKILL) if next(left, None) is None else None)
         assert stored_revision(home / "byleave.db") == "0001", (seed, number)
         assert asyncio.run(_start(home)) == [None], (seed, number)
-        assert _content(home / "byleave.db") == _content(tmp_path / "whole" / "byleave.db"), (seed, number)
+        assert _structure(home / "byleave.db") == _structure(tmp_path / "whole" / "byleave.db"), (seed, number)
+        assert stored_revision(home / "byleave.db") == NEWEST, (seed, number)
         assert _data(home / "byleave.db") == data, (seed, number)
 
 
@@ -252,14 +281,14 @@ async def test_verifying_says_when_rows_were_taken_in_as_they_were(
 ) -> None:
     """Who writes the whole chain anew, as versions before the seals did, gets it taken in: that shows by its date."""
     old_record(tmp_path / "byleave.db", calls=3)
-    before = database_clock()
+    before = now()
     assert await _start(tmp_path) == [None]
     monkeypatch.setenv("BYLEAVE_HOME", str(tmp_path))
     monkeypatch.setattr("byleave.cli.audit.seal_keys", lambda settings: SEAL_KEYS)
     monkeypatch.setattr("byleave.cli.audit.has_secret", lambda settings: True)
     assert await verify_all(as_json=True) == 0
     (project,) = json.loads(capsys.readouterr().out)["projects"]
-    assert before <= project["since"] <= database_clock()
+    assert before <= project["since"] <= now()
     assert await verify_all(as_json=False) == 0
     assert f"an upgrade took older rows in at {project['since']}" in capsys.readouterr().err
 

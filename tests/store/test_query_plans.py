@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
+from byleave.calls.approvals import Clearance
+from byleave.calls.deadlines import expire
+from byleave.calls.executor import Inspect, begin
 from byleave.gate import Gate
 from byleave.protocol.approvals import call_digest, plain_json
 from byleave.protocol.grants import GrantRule
 from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel, RunState
-from byleave.store.calls import Clearance, Look
+from byleave.store.approvals import Question
+from byleave.store.executions import HistoryFilter
 from byleave.store.grants import NewGrant
-from byleave.store.history import HistoryFilter
-from byleave.store.questions import Question
 from byleave.store.sqlite import SqliteTransaction
-from harness.records import Records
+from harness.records import Records, answer, inspected
 
 GROWS = ("tool_executions", "approvals", "events", "audit", "messages", "runs", "replaced_texts")
 """Tables of which rows are never taken away."""
@@ -51,43 +53,40 @@ async def a_day(records: Records) -> None:
     for number in range(3):
         params = plain_json({"path": f"src/{number}.py", "content": "x", "create_dirs": True})
         call = records.call(tool_name="write_file", params=params, risk_level=RiskLevel.MEDIUM)
-        row = await store.executions.begin(call, Question("write", 300), client_id="c1")
+        row = await begin(store, call, Question("write", 300), client_id="c1")
         if row.approval_id:
-            await store.approvals.decide(
-                row.approval_id, user_id="alice", approve=True, decided_by="person:alice", client_id="c1", grant=grant
-            )
+            await answer(store, row.approval_id, user_id="alice", approve=True, client_id="c1", grant=grant)
     call = records.call(
         tool_name="execute_command", key="exec_run", params=json.dumps(script), risk_level=RiskLevel.MEDIUM
     )
-    await store.executions.begin(call, Look(), client_id="c1")
-    await store.executions.look_again(project, "c1")
-    question = Question("run", 300, inspection=seen, along=lambda paths: "changed")
+    await begin(store, call, Inspect(), client_id="c1")
+    await store.executions.request_inspections(project, "c1")
+    question = Question("run", 300, inspection=seen, runs_code=True)
     digest = call_digest("execute_command", script, project, seen.bound)
     verdict = Gate().judge("execute_command", script).verdict
-    await store.executions.inspected(call.id, question, verdict, digest=digest, client_id="c1")
+    await inspected(store, call.id, question, verdict, digest=digest, client_id="c1")
     await a_write_that_is_looked_at(records)
-    await store.executions.begin(records.call(), Clearance("risk:LOW"), client_id=None)
+    await begin(store, records.call(), Clearance("risk:LOW"), client_id=None)
     await store.executions.repeat_signals(project, "c1")
     await store.executions.dispatch_waiting(project, "c1")
     await store.executions.last_writes(project, ["src/1.py"])
     await store.executions.waiting_projects()
-    await store.executions.unlooked_at()
+    await store.executions.awaiting_inspection()
     await store.executions.page(HistoryFilter(user_id="alice", project_id=project, counted=False))
     await store.grants.page("alice", session_id=records.session.id)
     await store.approvals.pending("alice")
-    await store.executions.expire(frozenset())
-    await store.approvals.expire()
+    await expire(store, frozenset())
     await runs_of_a_day(records)
 
 
 async def a_write_that_is_looked_at(records: Records) -> None:
     params = {"path": "docs/a.md", "content": "x", "mode": "write"}
     call = records.call(tool_name="write_file", params=plain_json(params), risk_level=RiskLevel.MEDIUM)
-    await records.store.executions.begin(call, Look(unless_answered=True), client_id="c1")
+    await begin(records.store, call, Inspect(unless_answered=True), client_id="c1")
     file = SeenFile(path="docs/a.md", role=SeenRole.REPLACES, sha256="a" * 64, shortened=True)
     question = Question("write", 300, inspection=Inspection(files=[file]), replaced="y" * 5000)
     verdict = Gate().judge("write_file", params).verdict
-    row = await records.store.executions.inspected(call.id, question, verdict, digest="d" * 64, client_id="c1")
+    row = await inspected(records.store, call.id, question, verdict, digest="d" * 64, client_id="c1")
     _, text, true = await records.store.approvals.replaced(
         row.approval_id or "", user_id="alice", whole=lambda approval: True
     )
@@ -108,7 +107,7 @@ async def runs_of_a_day(records: Records) -> None:
     await store.runs.earlier_history(run)
     assert len(await store.runs.of_session("alice", records.session.id, 9)) == 2
     call = records.call(tool_name="write_file", key="exec_parked", run_id=run.id, risk_level=RiskLevel.MEDIUM)
-    await store.executions.begin(call, Question("write", 300), client_id="c1")
+    await begin(store, call, Question("write", 300), client_id="c1")
     assert await store.runs.park(run) is RunState.WAITING
     await store.executions.cancel(call.id, user_id="alice", actor="user:alice")
     woken = await store.runs.claim("worker")

@@ -20,8 +20,8 @@ from byleave.protocol.errors import ConflictError
 from byleave.protocol.wire import new_id
 from byleave.settings import ServerSettings
 from byleave.store import RunRow, Store
-from byleave.store.parking import RUNS_TOPIC
 from byleave.store.runs import run_topic
+from byleave.store.transitions import RUNS_TOPIC
 from byleave.telemetry import about, place_of_run
 
 from .roles import Roster

@@ -11,7 +11,7 @@ Listener = Callable[[object | None], None]
 
 
 class Bus(Protocol):
-    """Where hints go."""
+    """Carries hints."""
 
     def publish(self, topic: str, fact: object | None = None) -> None: ...
 

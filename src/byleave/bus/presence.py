@@ -1,4 +1,4 @@
-"""Which clients are connected to which project, and which of them gets the next execution.
+"""Clients connected to each project, and the one that gets the next execution.
 
 A client that says who it is comes before an anonymous stream; among equals, the one that has been here longest.
 Only what is connected to this process is known here.
@@ -23,12 +23,8 @@ class ConnectedClient:
     workspace: str | None = None
     isolation: str | None = None
     looks: bool = False
-    """Whether it says what a call would run or replace, when it is asked."""
+    """It answers when asked what a call would run or replace."""
     editor: Literal["vscode"] | None = None
-
-    @property
-    def isolated(self) -> bool:
-        return self.isolation != "none"
 
 
 class Presence:
@@ -38,7 +34,7 @@ class Presence:
         self._clock = clock
         self._began = clock()
         self._moved: dict[str, float] = {}
-        """When each client last came or went."""
+        """Times at which each client last came or went."""
         self._clients: dict[str, dict[int, ConnectedClient]] = {}
         self._next = 0
         self.on_leave: Callable[[ConnectedClient], None] | None = None

@@ -1,57 +1,275 @@
-"""ApprovalManager: the questions put to people, and their answers.
+"""Approvals: the answer that already holds, the question, and the decision of a person.
 
-A decision counts once and covers exactly the parameters that were shown; both are enforced by the store's
-compare-and-set, not here. This module never decides by itself: no default, no answer on a timeout but TIMEOUT.
+A decision counts once and covers exactly the parameters that were shown: the store's compare-and-set holds it, and its
+time limit is compared inside the transaction by the database's clock, so a late yes loses even when no sweeper has run
+yet. Nothing here answers by itself: no default, no answer on a timeout but TIMEOUT.
 """
 
 import asyncio
 import contextlib
 import json
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 from byleave.bus import Bus, Presence
 from byleave.gate import cover_inert, describe, shown_params
-from byleave.gate.policy.grants import covers, may_be_granted, problem_with, text_of, widest_of
-from byleave.gate.policy.rules import call_of
 from byleave.gate.text.changes import Write, write_change
 from byleave.gate.text.render import full_text
 from byleave.protocol.approvals import ApprovalRequest, WholeCall, call_digest
 from byleave.protocol.changes import MAX_SHOWN_TEXT, WriteChange
-from byleave.protocol.errors import CallerError, ConflictError, NotFound
-from byleave.protocol.grants import (
-    DEFAULT_EVERYTHING_SECONDS,
-    DEFAULT_GRANT_SECONDS,
-    EVERYTHING_WARNING,
-    Grant,
-    GrantPreview,
-    GrantRule,
-    GrantTerms,
-    PastCall,
+from byleave.protocol.errors import ConflictError, NotFound
+from byleave.protocol.grants import Grant, GrantPreview, GrantRule, GrantTerms
+from byleave.protocol.states import (
+    AnsweredFrom,
+    ApprovalScope,
+    ApprovalStatus,
+    ErrorType,
+    ExecutionStatus,
+    RiskLevel,
 )
-from byleave.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, ErrorType, RiskLevel
 from byleave.protocol.verdicts import Finding, VerdictLevel, verdict_of
-from byleave.protocol.wire import Id, JsonObject, id_text
-from byleave.store import ApprovalRow, ExecutionRow, Store
-from byleave.store.approvals import Decided, NewApproval
+from byleave.protocol.wire import Id, JsonObject, id_text, later
+from byleave.store import ApprovalRow, ExecutionRow, SessionRow, Store, transitions
+from byleave.store.approvals import (
+    NewApproval,
+    Question,
+    approval_topic,
+    close,
+    count_pending,
+    count_refusals,
+    own_approval,
+    pending_in_session,
+    put_question,
+    time_out,
+    waiting_executions,
+)
+from byleave.store.database import Transaction
 from byleave.store.executions import HEAVY_CHARACTERS
-from byleave.store.grants import NewGrant, asked_of, bound_of, grant_covers
-from byleave.store.history import HistoryFilter
-from byleave.store.questions import approval_topic
+from byleave.store.grants import GrantRow, NewGrant
+from byleave.store.ledger import Ledger
+from byleave.store.transitions import NewExecution, Waits
+
+from .grants import Asked, checked_grant, preview_grant, save_with_answer, use_grant, would_use
+from .unreviewed_code import named, unreviewed_changes
 
 LOOK_AGAIN_SECONDS = 2.0
 """How often a waiter looks for itself, in case a hint got lost."""
-
 MAX_WHOLE_BYTES = 4 * MAX_SHOWN_TEXT
 """No content that is shown in a difference has more."""
+MAX_WAITING = 200
+"""Most questions that may wait for one user: nobody answers more, and an agent could ask without end."""
+REFUSALS_BEFORE_SILENCE = 3
+"""After so many refusals of an agent's same call by a person in a session, it is refused without asking."""
+REFUSALS_COUNT_SECONDS = 3600
+"""How long a refusal counts: a session may never end, and people change their minds."""
 
-PREVIEWED_CALLS = 200
-PREVIEW_EXAMPLES = 5
 
-EVERYTHING = "Everything in this session, except what always asks."
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A call may not run."""
+
+    error: str
+    error_type: ErrorType
 
 
-class GrantProblem(CallerError):
-    """A grant that may not be saved, and why."""
+@dataclass(frozen=True, slots=True)
+class Clearance:
+    """A call may run without asking."""
+
+    approved_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A person's answer to a question."""
+
+    approval_id: str
+    user_id: str
+    approve: bool
+    reason: str | None = None
+    digest: str | None = None
+    """Of what the person was shown; an answer to something else is refused."""
+    project_id: str | None = None
+    grant: NewGrant | None = None
+    """Saved along with a yes; open questions that it covers are answered with it."""
+    decided_from: AnsweredFrom | None = None
+
+
+class Decided(NamedTuple):
+    """A decision that counted, and what came with it."""
+
+    approval: ApprovalRow
+    grant: GrantRow | None = None
+    released: tuple[str, ...] = ()
+    """Other executions that waited and run under the grant."""
+
+
+_NOT_AGAIN = Refusal(
+    "A person refused this same call three times within the hour; it is not asked again for now.", ErrorType.REFUSED
+)
+
+
+def standing_answer(
+    ledger: Ledger, call: NewExecution | ExecutionRow, digest: str, bound: dict[str, str]
+) -> Refusal | Clearance | None:
+    """The answer that already holds for a call, or None when a person must be asked.
+
+    A call refused three times stays refused for a while; a grant of the session lets a call run that it covers; and
+    nobody is asked more than they can answer. A refusal comes before a grant. What was said to one agent holds for no
+    other.
+    """
+    transaction = ledger.transaction
+    if _refused_too_often(transaction, call.session_id, digest, call.agent_id):
+        return _NOT_AGAIN
+    grant = use_grant(ledger, call, bound)
+    if grant is not None:
+        return Clearance(f"grant:{grant.id}")
+    if count_pending(transaction, call.user_id) >= MAX_WAITING:
+        return Refusal(
+            f"{MAX_WAITING} questions wait for this user already; nothing more is asked until some are answered.",
+            ErrorType.REFUSED,
+        )
+    return None
+
+
+async def foresee_answer(store: Store, session: SessionRow, digest: str, asked: Asked) -> Refusal | GrantRow | None:
+    """The answer that would hold if this session's agent made a call now. Nothing is counted."""
+
+    def work(transaction: Transaction) -> Refusal | GrantRow | None:
+        if _refused_too_often(transaction, session.id, digest):
+            return _NOT_AGAIN
+        return would_use(transaction, session, asked)
+
+    return await store.database.read(work)
+
+
+def _refused_too_often(transaction: Transaction, session_id: str, digest: str, agent_id: str | None = None) -> bool:
+    since = later(transaction.now, -REFUSALS_COUNT_SECONDS)
+    refusals = count_refusals(transaction, session_id, digest, since=since, agent_id=agent_id)
+    return refusals >= REFUSALS_BEFORE_SILENCE
+
+
+def ask(ledger: Ledger, execution: ExecutionRow, question: Question) -> ExecutionRow:
+    """Put an execution's question to a person, or let it join the identical one that already waits."""
+    if not question.runs_code:
+        return put_question(ledger, execution, question, None)
+    # Read here and not before, so that what changes between is either named or counts from now on.
+    changed = unreviewed_changes(ledger.transaction, execution.user_id, execution.project_id)
+    if changed:
+        question = replace(question, description=f"{question.description}\n{named(changed)}")
+    return put_question(ledger, execution, question, changed)
+
+
+async def decide(store: Store, answer: Answer, *, client_id: str | None, heavy: bool = False) -> Decided:
+    """Apply an answer. The first one wins; a later one raises ConflictError and says what holds."""
+    outcome = await store.database.write(
+        lambda transaction: _decide(transaction, answer, client_id, store.waits), heavy=heavy
+    )
+    if isinstance(outcome, ConflictError):
+        raise outcome
+    return outcome
+
+
+def _decide(transaction: Transaction, answer: Answer, client_id: str | None, waits: Waits) -> Decided | ConflictError:
+    approval = own_approval(transaction, answer.approval_id, answer.user_id, answer.project_id)
+    if approval.status is not ApprovalStatus.PENDING:
+        raise _decided_already(approval)
+    if answer.digest not in (None, approval.digest):
+        raise ConflictError(
+            "This approval is for other parameters than the ones you were shown.",
+            state=approval.status.value,
+            hint="Reload it and look again.",
+        )
+    with Ledger(transaction, approval.project_id) as ledger:
+        if transaction.now >= approval.deadline:
+            # Ends in the same transaction, so that nobody can slip in before the sweeper comes. Returned, not raised:
+            # the transaction is kept.
+            time_out(ledger, approval)
+            return _decided_already(approval._replace(status=ApprovalStatus.TIMEOUT))
+        waiting = waiting_executions(transaction, approval.id)
+        if answer.approve:
+            return _approve(ledger, approval, waiting, answer, client_id, waits)
+        return _reject(ledger, approval, waiting, answer)
+
+
+def _approve(
+    ledger: Ledger,
+    approval: ApprovalRow,
+    waiting: list[ExecutionRow],
+    answer: Answer,
+    client_id: str | None,
+    waits: Waits,
+) -> Decided:
+    grant, person = answer.grant, f"person:{answer.user_id}"
+    saved = None if grant is None else save_with_answer(ledger, approval, waiting, grant, person)
+    decided = close(
+        ledger,
+        approval,
+        ApprovalStatus.APPROVED,
+        waiting=waiting,
+        decided_by=person,
+        reason=answer.reason,
+        scope=ApprovalScope.ONCE if grant is None else grant.scope,
+        grant_id=saved.id if saved else None,
+        decided_from=answer.decided_from,
+    )
+    for execution in waiting:
+        transitions.approve(ledger, execution, approved_by=person, client_id=client_id, waits=waits)
+    released = () if saved is None else _release(ledger, saved, client_id, waits)
+    return Decided(decided, saved, tuple(released))
+
+
+def _release(ledger: Ledger, grant: GrantRow, client_id: str | None, waits: Waits) -> list[str]:
+    """Approve what waits in the session and is covered by a grant that was just given, as far as its uses reach."""
+    released: list[str] = []
+    for approval in pending_in_session(ledger.transaction, grant.session_id, grant.user_id):
+        waiting = waiting_executions(ledger.transaction, approval.id)
+        left = len(waiting)
+        for execution in waiting:
+            used = use_grant(ledger, execution)
+            if used is None:
+                break
+            left -= 1
+            by = f"grant:{used.id}"
+            transitions.approve(ledger, execution, approved_by=by, client_id=client_id, waits=waits)
+            released.append(execution.id)
+            if left == 0:  # identical calls wait for one approval; while one still waits, so does the question
+                close(ledger, approval, ApprovalStatus.APPROVED, waiting=waiting, decided_by=by, grant_id=used.id)
+    return released
+
+
+def _reject(ledger: Ledger, approval: ApprovalRow, waiting: list[ExecutionRow], answer: Answer) -> Decided:
+    person, reason = f"person:{answer.user_id}", answer.reason
+    decided = close(
+        ledger,
+        approval,
+        ApprovalStatus.REJECTED,
+        waiting=waiting,
+        decided_by=person,
+        reason=reason,
+        decided_from=answer.decided_from,
+    )
+    for execution in waiting:
+        transitions.end(
+            ledger,
+            execution,
+            ExecutionStatus.REJECTED,
+            actor=person,
+            error=f"Rejected by the user: {reason}" if reason else "Rejected by the user.",
+            error_type=ErrorType.REJECTED,
+        )
+    return Decided(decided)
+
+
+def _decided_already(approval: ApprovalRow) -> ConflictError:
+    if approval.status is ApprovalStatus.TIMEOUT:
+        message = "This approval ran out of time; nothing was run."
+    elif approval.status is ApprovalStatus.CANCELLED:
+        message = "This approval was withdrawn: nothing waits for it any more."
+    else:
+        who = (approval.decided_by or "").removeprefix("person:")
+        message = f"This approval was {approval.status} already, by {who}."
+    return ConflictError(message, state=approval.status.value)
 
 
 class ApprovalManager:
@@ -95,7 +313,7 @@ class ApprovalManager:
         return row.to_wire()
 
     async def get_pending_approvals(self, user_id: Id, project_id: Id | None = None) -> list[ApprovalRequest]:
-        """What waits for this user, oldest first."""
+        """The user's open questions, oldest first."""
         project = None if project_id is None else id_text("proj", project_id)
         return [row.to_wire() for row in await self._store.approvals.pending(str(user_id), project)]
 
@@ -133,79 +351,24 @@ class ApprovalManager:
         decided.
         """
         pending = await self._store.approvals.get(approval_id, user_id=user_id)
-        grant = await self._grant(pending, scope, terms or GrantTerms()) if approve else None
-        # Chosen and queued without an await between: a client that connects meanwhile is served after us.
-        client = self._presence.choose(pending.project_id)
-        return await self._store.approvals.decide(
+        answer = Answer(
             approval_id,
-            user_id=user_id,
+            user_id,
             approve=approve,
-            decided_by=f"person:{user_id}",
             reason=reason,
             digest=digest,
-            client_id=client.client_id if client else None,
             project_id=project_id,
-            grant=grant,
+            grant=await checked_grant(self._store, pending, scope, terms or GrantTerms()) if approve else None,
             decided_from=decided_from,
-            heavy=pending.tool_params.get("content_size", 0) > HEAVY_CHARACTERS,
         )
-
-    async def _grant(self, pending: ApprovalRow, scope: ApprovalScope, terms: GrantTerms) -> NewGrant | None:
-        """The grant an answer asks for, checked; None for an answer to this call alone."""
-        match scope:
-            case ApprovalScope.ONCE:
-                if terms != GrantTerms():
-                    raise GrantProblem("An answer to this call alone takes no terms.", hint="Leave `terms` out.")
-                return None
-            case ApprovalScope.SESSION:
-                if not terms.warned:
-                    raise GrantProblem(EVERYTHING_WARNING, hint="Show this warning, then send `warned: true`.")
-                if terms.rule is not None:
-                    raise GrantProblem("Everything in the session has no rule.", hint="Use the scope `class`.")
-                seconds = terms.expires_in_seconds or DEFAULT_EVERYTHING_SECONDS
-                return NewGrant(scope, None, EVERYTHING, seconds, terms.max_uses)
-            case ApprovalScope.CLASS:
-                rule = await self._class_rule(pending, terms.rule)
-                seconds = terms.expires_in_seconds or DEFAULT_GRANT_SECONDS
-                return NewGrant(scope, rule, text_of(rule), seconds, terms.max_uses)
-
-    async def _class_rule(self, pending: ApprovalRow, rule: GrantRule | None) -> GrantRule:
-        project = await self._store.chat.project(pending.project_id)
-        workspace = project.workspace if project else None
-        if not _may_be_granted(pending, workspace):
-            raise GrantProblem("This call asks every time: no class of calls like it can be allowed.")
-        if rule is None:
-            raise GrantProblem("Allowing a class of calls needs its rule.", hint="Send one of `suggestions`.")
-        problem = problem_with(rule)
-        if problem is not None:
-            raise GrantProblem(problem, hint="Narrow it, or take one of `suggestions`.")
-        if not _covers(rule, pending, workspace):
-            raise GrantProblem("This rule does not cover the call you are answering.")
-        return rule
+        # Chosen and queued without an await between: a client that connects meanwhile is served after us.
+        client = self._presence.choose(pending.project_id)
+        heavy = pending.tool_params.get("content_size", 0) > HEAVY_CHARACTERS
+        return await decide(self._store, answer, client_id=client.client_id if client else None, heavy=heavy)
 
     async def preview_grant(self, user_id: str, project_id: str, rule: GrantRule) -> GrantPreview:
-        """What a rule would have covered of the user's last calls in a project, also of those they refused."""
-        rows, _, _ = await self._store.executions.page(
-            HistoryFilter(user_id=user_id, project_id=project_id, limit=PREVIEWED_CALLS, counted=False)
-        )
-        project = await self._store.chat.project(project_id)
-        workspace = project.workspace if project else None
-        asked = ((row, asked_of(row, bound_of(row), workspace, recorded=True)) for row in rows)
-        hits = [row for row, one in asked if one is not None and grant_covers(rule, one)]
-        refused = [row for row in hits if row.error_type is ErrorType.REJECTED]
-        calls = "1 call" if len(rows) == 1 else f"{len(rows)} calls"
-        among = f", among them {len(refused)} you refused" if refused else ""
-        return GrantPreview(
-            rule=rule,
-            text=text_of(rule),
-            widest=widest_of(rule),
-            problem=problem_with(rule),
-            looked_at=len(rows),
-            covered=len(hits),
-            refused=[_past(row) for row in refused[:PREVIEW_EXAMPLES]],
-            examples=[_past(row) for row in hits[:PREVIEW_EXAMPLES]],
-            sentence=f"It would have covered {len(hits)} of your last {calls}{among}.",
-        )
+        """The user's last calls in a project that a rule would have covered, also those they refused."""
+        return await preview_grant(self._store, user_id, project_id, rule)
 
     async def whole_call(self, approval_id: str, user_id: str, *, reveal: bool = False) -> WholeCall:
         """All of what waits: where a question shows a part of a long content, this shows the rest.
@@ -221,7 +384,7 @@ class ApprovalManager:
         raise NotFound("Nothing waits for this approval any more.", hint="The record has the call as it was shown.")
 
     async def change(self, approval_id: str, user_id: str) -> WriteChange:
-        """What a write that waits, or waited, would do: the file before and after. NotFound where it is no write."""
+        """The file before and after a write that waits, or waited. NotFound where it is no write."""
         row, kept, params = await self._store.approvals.replaced(
             approval_id, user_id=user_id, whole=lambda approval: _size(approval.tool_params) <= MAX_WHOLE_BYTES
         )
@@ -309,45 +472,6 @@ class ApprovalManager:
 
 
 def _size(tool_params: JsonObject) -> int:
-    """How many bytes a write has, as the question says; what it shows whole is small."""
+    """The size of a write in bytes, as the question says; one shown whole is small."""
     size = tool_params.get("content_size", 0)
     return size if isinstance(size, int) else 0
-
-
-def _past(row: ExecutionRow) -> PastCall:
-    params = json.loads(row.tool_params)
-    verdict = verdict_of([Finding(level=VerdictLevel.LOW, reason="", rule="history")])
-    return PastCall(
-        tool_id=row.id,
-        description=describe(row.tool_name, params, verdict).partition("\n")[0],
-        risk_level=row.risk_level,
-        status=row.status,
-        created_at=row.created_at,
-    )
-
-
-def _may_be_granted(pending: ApprovalRow, workspace: str | None) -> bool:
-    try:
-        call = call_of(pending.tool_name, pending.tool_params, None, workspace)
-    except (KeyError, TypeError):
-        return pending.risk_level is RiskLevel.MEDIUM
-    always_asks = any(finding.always_asks for finding in pending.findings)
-    return may_be_granted(call, level=VerdictLevel(pending.risk_level.value), always_asks=always_asks)
-
-
-def _covers(rule: GrantRule, pending: ApprovalRow, workspace: str | None) -> bool:
-    """By the parameters as shown: a rule that only fits what was masked is none a person could have read."""
-    if rule.tool != pending.tool_name:
-        return False
-    try:
-        call = call_of(pending.tool_name, pending.tool_params, None, workspace)
-    except (KeyError, TypeError):  # a question that stands alone may be about anything
-        return False
-    return covers(
-        rule,
-        call,
-        level=VerdictLevel(pending.risk_level.value),
-        always_asks=False,
-        network=pending.network,
-        bound=pending.inspection.bound if pending.inspection else {},
-    )

@@ -28,7 +28,7 @@ MOST_KEPT = 1000
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where a call would run."""
+    """The machine a call would run on."""
 
     gate: Gate
     workspace: str | None
@@ -37,7 +37,7 @@ class Machine:
     """Tools that cannot work here, and why."""
 
     def judge(self, tool_name: str, tool_params: Mapping[str, Any]) -> Judgement:
-        """What a call may do here."""
+        """Judge a call by the rules of this machine and the server."""
         judgement = self.gate.judge(tool_name, tool_params, workspace=self.workspace, isolated=self.isolated)
         because = self.unable.get(judgement.tool_name)
         if because is None or judgement.verdict.refused:
@@ -64,7 +64,7 @@ def _refused(judgement: Judgement, reason: str, rule: str, instead: str) -> Judg
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """What a machine declared, parsed."""
+    """A machine's declaration, parsed."""
 
     gate: Gate
     unable: Mapping[str, str]
@@ -80,14 +80,14 @@ class Machines:
         self._gate = gate
         self._kept: dict[tuple[str, str | None], _Declared] = {}
         self._heard: dict[str, int] = {}
-        """How often each project's rules were declared anew, as far as we listen."""
+        """Declarations heard of, per project we listen to."""
 
     async def of(self, project_id: str) -> Machine:
         """The machine of the client that would execute now; while none is there, the one that was there last."""
         client = self._presence.choose(project_id)
         if client is not None and client.declared:
             said = await self._declared_by(project_id, client.client_id)
-            return Machine(said.gate, client.workspace, client.isolated, said.unable)
+            return Machine(said.gate, client.workspace, client.isolation != "none", said.unable)
         project = await self._store.chat.project(project_id)
         said = await self._declared_by(project_id, None)
         if project is None:
@@ -101,7 +101,7 @@ class Machines:
         return {tool: list(dict.fromkeys(globs)) for tool, globs in denied.items() if globs}
 
     async def declared(self, project_id: str) -> PolicyDeclaration | None:
-        """What the owner of that machine wrote, as far as calls are judged with it."""
+        """The owner's rules that calls are judged with."""
         client = self._presence.choose(project_id)
         client_id = client.client_id if client is not None and client.declared else None
         text = await self._store.machines.policy(project_id, client_id)

@@ -20,7 +20,7 @@ from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
 from byleave.protocol.wire import moment
 from byleave.store import ApprovalRow, ExecutionRow, Store
 from byleave.store.database import Hint
-from byleave.store.depths import Depths, read_depths, read_run_times
+from byleave.store.executions import Depths
 from byleave.store.records import StoredEvent
 
 LOOK_SECONDS = 15.0
@@ -35,7 +35,7 @@ class Observer:
         self._store = store
         self._presence = presence
         self._asked: OrderedDict[str, int] = OrderedDict()
-        """When questions were asked that were just answered."""
+        """Times at which recently answered questions were asked."""
         self._depths = Depths()
         self._clients = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -147,7 +147,7 @@ class Observer:
             self._spawn(self._run_ended(changed["run_id"], state, time.time_ns()))
 
     async def _run_ended(self, run_id: str, state: RunState, ended: int) -> None:
-        run = await read_run_times(self._store.database, run_id)
+        run = await self._store.runs.times(run_id)
         if run is not None:
             telemetry.record(
                 "byleave.run",
@@ -167,7 +167,7 @@ class Observer:
 
     async def look(self) -> None:
         """Count what waits now."""
-        self._depths = await read_depths(self._store.database)
+        self._depths = await self._store.executions.depths()
         self._clients = len(self._presence.connected())
 
     async def settled(self) -> None:
@@ -202,7 +202,7 @@ class Observer:
 
 
 def _reason(row: ExecutionRow) -> str:
-    """Why a question ended without a yes, in the words of an approval's status."""
+    """The reason a question ended without a yes, as an approval's status."""
     match row.error_type:
         case ErrorType.REJECTED:
             return "rejected"

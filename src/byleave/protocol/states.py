@@ -5,6 +5,7 @@ execution.
 """
 
 from enum import StrEnum
+from functools import cached_property
 from typing import Self
 
 
@@ -38,7 +39,7 @@ class ExecutionStatus(AnyCase):
     TIMEOUT = "timeout"
     FAILED = "failed"
 
-    @property
+    @cached_property
     def ended(self) -> bool:
         return self in ENDED
 

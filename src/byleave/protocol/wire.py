@@ -5,7 +5,7 @@ half-read. Times are ISO 8601 UTC with milliseconds and a fixed width, so that t
 """
 
 import secrets
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -53,8 +53,18 @@ def moment(text: str) -> datetime:
 
 
 def now() -> str:
-    """The process's clock. Deadlines use the database's (`Transaction.now`), not this one."""
-    return timestamp(datetime.now(UTC))
+    """The process's clock. Deadlines use the database's (`Transaction.now`), which is this one for SQLite."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")[:23] + "Z"
+
+
+def later(text: str, seconds: float) -> str:
+    """A timestamp some seconds after another."""
+    return timestamp(moment(text) + timedelta(seconds=seconds))
+
+
+def milliseconds_between(since: str, until: str) -> int:
+    """The time from one timestamp to another."""
+    return round((moment(until) - moment(since)).total_seconds() * 1000)
 
 
 Id = str | UUID

@@ -4,7 +4,7 @@ State, the event that tells of it and its audit link are written in one transact
 compare-and-set. What callers get are frozen rows (`records`); what others should know travels as a hint after the
 commit (`Database.on_commit`). Nothing here judges a call, talks to a client or waits for anyone.
 
-Read `tables` first, then `ledger` (feed and audit chain), then `executions`.
+Read `schema.sql` first, then `ledger` (feed and audit chain), then `executions`.
 """
 
 import sqlite3
@@ -13,7 +13,7 @@ from .records import ApprovalRow, ExecutionRow, MessageRow, ProjectRow, RunRow, 
 from .store import Store
 
 STORAGE_ERRORS = (sqlite3.OperationalError, OSError)
-"""What a full or failing disk raises; nothing of the unit was kept."""
+"""Raised by a full or failing disk; nothing of the unit was kept."""
 
 __all__ = [
     "STORAGE_ERRORS",

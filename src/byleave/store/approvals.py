@@ -1,35 +1,58 @@
-"""Approvals: asking, deciding once, and ending with the executions that waited.
+"""Approvals: questions put to people, closed once, and the texts that writes would replace.
 
-A decision is one conditional update; its time limit is compared inside it by the database's clock, so a late
-yes loses even when no sweeper has run yet. Several executions may wait for one approval (identical calls join it).
+Closing is one conditional update. Several executions may wait for one approval (identical calls join it). Functions
+that take a transaction or a ledger run inside the caller's; who is asked, and what an answer means, is for
+`byleave.calls` to say.
+
+A text too long for its question is kept beside it for a day, in `replaced_texts`. It is never a reason to lose a
+question: where a user has too much of it, texts of decided questions go first, and then a new text is not kept. The
+digest is what binds.
 """
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from byleave.protocol.approvals import Decision
-from byleave.protocol.errors import ConflictError
+from byleave.protocol.approvals import Decision, plain_json
+from byleave.protocol.errors import ConflictError, NotFound
+from byleave.protocol.events import ApprovalDecided, ApprovalRequested
+from byleave.protocol.grants import Suggestion
+from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel
-from byleave.protocol.wire import JsonObject, new_id
+from byleave.protocol.wire import JsonObject, later, new_id
 
-from . import grants, transitions
+from . import transitions
 from .database import Database, Transaction
 from .ledger import Ledger
-from .questions import (
-    APPROVAL_COLUMNS,
-    close,
-    decided_already,
-    decisions,
-    own,
-    put,
-    time_out,
-    waiting_executions,
-    with_tools,
-)
-from .records import ApprovalRow, ExecutionRow, approval_row
-from .replaced_texts import text_of
+from .records import ApprovalRow, ExecutionRow, approval_row, columns, execution_row, placeholders
+
+APPROVAL_COLUMNS = columns(ApprovalRow)
+TEXT_SECONDS = 24 * 3600
+"""How long a replaced text is kept."""
+MAX_TEXT_CHARACTERS = 32 * 1024 * 1024
+"""Most that is kept for one user."""
+
+
+def approval_topic(approval_id: str) -> str:
+    """The topic for news of one approval."""
+    return f"approval:{approval_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A person must be asked."""
+
+    description: str
+    timeout_seconds: int
+    suggestions: tuple[Suggestion, ...] = ()
+    """Rules that a yes for more than this call could save."""
+    inspection: Inspection | None = None
+    """Small: the text of a long file that would be replaced is in `replaced`."""
+    replaced: str | None = None
+    tool_params: JsonObject | None = None
+    """As the person sees them: what could act is not masked, and a mask says how much it covers. None: as recorded."""
+    runs_code: bool = False
+    """Code of the workspace runs: whatever changed there unseen may run along, and is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +71,11 @@ class NewApproval:
     timeout_seconds: int
 
 
-class Decided(NamedTuple):
-    """A decision that counted, and what came with it."""
-
-    approval: ApprovalRow
-    grant: grants.GrantRow | None = None
-    released: tuple[str, ...] = ()
-    """Other executions that waited and went with a grant."""
-
-
 class Approvals:
-    """The approvals' transactions."""
+    """The approvals' reads, and questions that stand alone."""
 
-    def __init__(self, database: Database, *, client_wait_seconds: float, result_grace_seconds: float) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._client_wait_seconds = client_wait_seconds
-        self._grace_seconds = result_grace_seconds
 
     async def create(self, new: NewApproval) -> ApprovalRow:
         """Ask a question that no execution hangs on."""
@@ -86,109 +98,34 @@ class Approvals:
                 network=False,
                 status=ApprovalStatus.PENDING,
                 created_at=now,
-                deadline=transitions.later(now, new.timeout_seconds),
+                deadline=later(now, new.timeout_seconds),
                 decided_at=None,
                 decided_by=None,
                 reason=None,
                 scope=None,
             )
             with Ledger(transaction, new.project_id) as ledger:
-                put(transaction, ledger, approval, tool_id="")
+                _insert(ledger, approval, tool_id="")
             return approval
 
         return await self._database.write(work)
 
-    async def decide(
-        self,
-        approval_id: str,
-        *,
-        user_id: str,
-        approve: bool,
-        decided_by: str,
-        reason: str | None = None,
-        digest: str | None = None,
-        client_id: str | None = None,
-        project_id: str | None = None,
-        grant: grants.NewGrant | None = None,
-        decided_from: AnsweredFrom | None = None,
-        heavy: bool = False,
-    ) -> Decided:
-        """The first decision wins; a later one raises ConflictError and says what holds.
-
-        With a `grant`, it is saved along with a yes, and calls that already wait and are covered go with it.
-        """
-
-        def work(transaction: Transaction) -> Decided | ConflictError:
-            approval = own(transaction, approval_id, user_id, project_id)
-            if approval.status is not ApprovalStatus.PENDING:
-                raise decided_already(approval)
-            if digest is not None and digest != approval.digest:
-                raise ConflictError(
-                    "This approval is for other parameters than the ones you were shown.",
-                    state=approval.status.value,
-                    hint="Reload it and look again.",
-                )
-            with Ledger(transaction, approval.project_id) as ledger:
-                if transaction.now >= approval.deadline:
-                    # Ends in the same transaction, so that nobody can slip in before the sweeper comes.
-                    time_out(transaction, ledger, approval)
-                    return decided_already(approval._replace(status=ApprovalStatus.TIMEOUT))
-                waiting = waiting_executions(transaction, approval.id)
-                if not approve:
-                    return _reject(transaction, ledger, approval, waiting, decided_by, reason, decided_from)
-                saved = None if grant is None else _save(transaction, ledger, approval, waiting, grant, decided_by)
-                scope = ApprovalScope.ONCE if grant is None else grant.scope
-                decided = close(
-                    transaction,
-                    ledger,
-                    approval,
-                    ApprovalStatus.APPROVED,
-                    decided_by=decided_by,
-                    reason=reason,
-                    waiting=waiting,
-                    scope=scope,
-                    grant_id=saved.id if saved else None,
-                    decided_from=decided_from,
-                )
-                for execution in waiting:
-                    self._let_go(transaction, ledger, execution, decided_by, client_id)
-                released = [] if saved is None else self._release(transaction, ledger, saved, client_id)
-                return Decided(decided, saved, tuple(released))
-
-        outcome = await self._database.write(work, heavy=heavy)
-        if isinstance(outcome, ConflictError):
-            raise outcome
-        return outcome
-
-    async def expire(self) -> None:
-        """Time out questions that stand alone; those of executions end with them."""
-
-        def work(transaction: Transaction) -> None:
-            rows = transaction.all(
-                f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE status = 'pending' AND deadline <= :now LIMIT 200",  # noqa: S608 - column names are ours
-                {"now": transaction.now},
-            )
-            for row in rows:
-                approval = approval_row(row)
-                with Ledger(transaction, approval.project_id) as ledger:
-                    time_out(transaction, ledger, approval)
-
-        await self._database.write(work)
-
     async def pending(self, user_id: str, project_id: str | None = None) -> list[ApprovalRow]:
+        """A user's open questions, oldest first."""
+
         def work(transaction: Transaction) -> list[ApprovalRow]:
             rows = transaction.all(
                 f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE user_id = :user_id AND status = 'pending' "  # noqa: S608 - column names are ours
                 "AND deadline > :now AND (:project_id IS NULL OR project_id = :project_id) ORDER BY created_at, id",
                 {"user_id": user_id, "now": transaction.now, "project_id": project_id},
             )
-            return [with_tools(transaction, approval_row(row)) for row in rows]
+            return [_with_tools(transaction, approval_row(row)) for row in rows]
 
         return await self._database.read(work)
 
     async def get(self, approval_id: str, *, user_id: str) -> ApprovalRow:
         return await self._database.read(
-            lambda transaction: with_tools(transaction, own(transaction, approval_id, user_id, None))
+            lambda transaction: _with_tools(transaction, own_approval(transaction, approval_id, user_id))
         )
 
     async def load(self, approval_id: str) -> ApprovalRow | None:
@@ -201,10 +138,22 @@ class Approvals:
         return await self._database.read(work)
 
     async def decisions(self, approval_ids: Sequence[str | None]) -> dict[str, Decision]:
-        """How questions ended, for those that did. Of whomever: the caller has the executions they were asked for."""
-        if not any(approval_ids):
-            return {}
-        return await self._database.read(lambda transaction: decisions(transaction, approval_ids))
+        """Decisions of these questions, for those that ended. The caller has the executions they were asked for."""
+        wanted = {each for each in approval_ids if each is not None}
+
+        def work(transaction: Transaction) -> dict[str, Decision]:
+            found: dict[str, Decision] = {}
+            for approval_id in wanted:
+                row = transaction.one(
+                    "SELECT status, decided_by, decided_from, decided_at, reason, scope, grant_id FROM approvals "
+                    "WHERE id = :id AND status <> 'pending'",
+                    {"id": approval_id},
+                )
+                if row is not None:
+                    found[approval_id] = Decision(approval_id=approval_id, **row)
+            return found
+
+        return await self._database.read(work) if wanted else {}
 
     async def replaced(
         self, approval_id: str, *, user_id: str, whole: Callable[[ApprovalRow], bool]
@@ -213,7 +162,7 @@ class Approvals:
         parameters."""
 
         def work(transaction: Transaction) -> tuple[ApprovalRow, str | None, JsonObject | None]:
-            approval = own(transaction, approval_id, user_id, None)
+            approval = own_approval(transaction, approval_id, user_id)
             row = None
             if whole(approval):
                 row = transaction.one(
@@ -221,108 +170,327 @@ class Approvals:
                     "ORDER BY created_at, id LIMIT 1",
                     {"id": approval_id},
                 )
-            return approval, text_of(transaction, approval_id), json.loads(row["true_params"]) if row else None
+            text = transaction.one(
+                "SELECT text FROM replaced_texts WHERE approval_id = :id AND created_at >= :since",
+                {"id": approval_id, "since": later(transaction.now, -TEXT_SECONDS)},
+            )
+            return approval, text["text"] if text else None, json.loads(row["true_params"]) if row else None
 
         return await self._database.read(work)
 
-    def _let_go(
-        self,
-        transaction: Transaction,
-        ledger: Ledger,
-        execution: ExecutionRow,
-        approved_by: str,
-        client_id: str | None,
-    ) -> None:
-        approved = transitions.approve(
-            transaction, ledger, execution, approved_by=approved_by, client_wait_seconds=self._client_wait_seconds
-        )
-        if client_id:
-            transitions.dispatch(transaction, ledger, approved, client_id=client_id, grace_seconds=self._grace_seconds)
 
-    def _release(
-        self, transaction: Transaction, ledger: Ledger, grant: grants.GrantRow, client_id: str | None
-    ) -> list[str]:
-        """Let go what waits in the session and is covered by a grant that was just given, as far as its uses reach."""
-        rows = transaction.all(
-            f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE session_id = :session_id AND user_id = :user_id "  # noqa: S608 - column names are ours
-            "AND status = 'pending' AND deadline > :now ORDER BY created_at, id",
-            {"session_id": grant.session_id, "user_id": grant.user_id, "now": transaction.now},
-        )
-        released: list[str] = []
-        for approval in map(approval_row, rows):
-            waiting = waiting_executions(transaction, approval.id)
-            left = len(waiting)
-            for execution in waiting:
-                used = grants.use_one(transaction, ledger, execution)
-                if used is None:
-                    break
-                left -= 1
-                self._let_go(transaction, ledger, execution, f"grant:{used.id}", client_id)
-                released.append(execution.id)
-                if left == 0:  # identical calls wait for one approval; while one still waits, so does the question
-                    close(
-                        transaction,
-                        ledger,
-                        approval,
-                        ApprovalStatus.APPROVED,
-                        decided_by=f"grant:{used.id}",
-                        reason=None,
-                        waiting=waiting,
-                        grant_id=used.id,
-                    )
-        return released
+# Inside a transaction
 
 
-def _save(
-    transaction: Transaction,
-    ledger: Ledger,
-    approval: ApprovalRow,
-    waiting: list[ExecutionRow],
-    grant: grants.NewGrant,
-    created_by: str,
-) -> grants.GrantRow:
-    if approval.session_id is None:
-        raise ConflictError("This question belongs to no session, so its answer cannot cover one.", state="pending")
-    return grants.save(
-        transaction,
-        ledger,
-        grant,
-        user_id=approval.user_id,
-        project_id=approval.project_id,
-        session_id=approval.session_id,
-        approval_id=approval.id,
-        created_by=created_by,
-        in_chat=any(execution.run_id is not None for execution in waiting),
+def put_question(
+    ledger: Ledger, execution: ExecutionRow, question: Question, unseen: tuple[str, ...] | None
+) -> ExecutionRow:
+    """Ask about an execution, or join the identical question that already waits.
+
+    `unseen`: changes that the question names because nobody has seen them; None where no code would run.
+    """
+    now, named = ledger.now, None if unseen is None else plain_json(unseen)
+    row = ledger.transaction.one(
+        f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE session_id = :session_id AND digest = :digest "  # noqa: S608 - column names are ours
+        "AND user_id = :user_id AND status = 'pending' AND deadline > :now AND findings = :findings "
+        "AND network = :network AND coalesce(unseen, '-') = :unseen AND coalesce(agent_id, '') = :agent_id",
+        {
+            "session_id": execution.session_id,
+            "digest": execution.digest,
+            "user_id": execution.user_id,
+            "now": now,
+            # What was shown must be the same, too: a machine without a sandbox makes another question of it.
+            "findings": execution.findings,
+            "network": execution.network,
+            "unseen": named or "-",
+            # Who asks is part of what was shown.
+            "agent_id": execution.agent_id or "",
+        },
     )
+    if row is not None:
+        approval = approval_row(row)
+        ledger.audit("joined", "server", execution_id=execution.id, approval_id=approval.id)
+        ledger.transaction.hint(transitions.DEADLINES_TOPIC, approval.deadline)
+    else:
+        values = {
+            "id": new_id("appr"),
+            "user_id": execution.user_id,
+            "project_id": execution.project_id,
+            "session_id": execution.session_id,
+            "agent_id": execution.agent_id,
+            "tool_name": execution.tool_name,
+            "tool_params": execution.tool_params if question.tool_params is None else plain_json(question.tool_params),
+            "digest": execution.digest,
+            "risk_level": execution.risk_level.value,
+            "findings": execution.findings,
+            "network": execution.network,
+            "description": question.description,
+            "status": ApprovalStatus.PENDING.value,
+            "timeout_seconds": question.timeout_seconds,
+            "created_at": now,
+            "deadline": later(now, question.timeout_seconds),
+            "decided_at": None,
+            "decided_by": None,
+            "reason": None,
+            "scope": None,
+            "inspection": question.inspection.model_dump_json() if question.inspection else None,
+            "suggestions": plain_json(question.suggestions),
+            "unseen": named,
+            "grant_id": None,
+            "decided_from": None,
+        }
+        approval = approval_row(values)
+        if question.replaced is not None:
+            _keep_text(ledger.transaction, approval.id, approval.user_id, question.replaced)
+        _insert(ledger, approval, tool_id=execution.id)
+    return transitions.set_columns(ledger, execution, {"approval_id": approval.id, "deadline": approval.deadline})
 
 
-def _reject(
-    transaction: Transaction,
-    ledger: Ledger,
-    approval: ApprovalRow,
-    waiting: list[ExecutionRow],
-    decided_by: str,
-    reason: str | None,
-    decided_from: AnsweredFrom | None,
-) -> Decided:
-    decided = close(
-        transaction,
-        ledger,
-        approval,
-        ApprovalStatus.REJECTED,
-        decided_by=decided_by,
-        reason=reason,
-        waiting=waiting,
-        decided_from=decided_from,
+def own_approval(
+    transaction: Transaction, approval_id: str, user_id: str, project_id: str | None = None
+) -> ApprovalRow:
+    """A user's approval, or NotFound."""
+    row = transaction.one(
+        f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE id = :id",  # noqa: S608 - column names are ours
+        {"id": approval_id},
     )
+    if row is None or row["user_id"] != user_id or project_id not in (None, row["project_id"]):
+        raise NotFound(f"No approval {approval_id!r}.", hint="See `GET /my/approvals` for what waits.")
+    return approval_row(row)
+
+
+def pending_in_session(transaction: Transaction, session_id: str, user_id: str) -> list[ApprovalRow]:
+    """A session's open questions, oldest first."""
+    rows = transaction.all(
+        f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE session_id = :session_id AND user_id = :user_id "  # noqa: S608 - column names are ours
+        "AND status = 'pending' AND deadline > :now ORDER BY created_at, id",
+        {"session_id": session_id, "user_id": user_id, "now": transaction.now},
+    )
+    return [approval_row(row) for row in rows]
+
+
+def overdue_approvals(transaction: Transaction) -> list[ApprovalRow]:
+    """Open questions past their deadline, at most 200."""
+    rows = transaction.all(
+        f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE status = 'pending' AND deadline <= :now LIMIT 200",  # noqa: S608 - column names are ours
+        {"now": transaction.now},
+    )
+    return [approval_row(row) for row in rows]
+
+
+def waiting_executions(transaction: Transaction, approval_id: str) -> list[ExecutionRow]:
+    """The executions that wait for an approval, oldest first."""
+    rows = transaction.all(
+        f"SELECT {transitions.EXECUTION_COLUMNS} FROM tool_executions WHERE approval_id = :approval_id "  # noqa: S608 - column names are ours
+        "AND status = 'AWAITING_APPROVAL' ORDER BY created_at, id",
+        {"approval_id": approval_id},
+    )
+    return [execution_row(row) for row in rows]
+
+
+def count_pending(transaction: Transaction, user_id: str) -> int:
+    """The number of questions that wait for a user."""
+    row = transaction.one(
+        "SELECT count(*) AS waiting FROM approvals WHERE user_id = :user_id AND status = 'pending'",
+        {"user_id": user_id},
+    )
+    return row["waiting"] if row else 0
+
+
+def count_refusals(
+    transaction: Transaction, session_id: str, digest: str, *, since: str, agent_id: str | None = None
+) -> int:
+    """The number of times a person refused this call in a session. `agent_id`: only when this agent asked."""
+    # A write is the same call whatever it would replace: by its own digest, not by that of what was shown with it.
+    row = transaction.one(
+        "SELECT count(*) AS refusals FROM approvals AS a WHERE a.session_id = :session_id AND a.status = 'rejected' "
+        "AND a.decided_at > :since AND (:agent_id IS NULL OR a.agent_id = :agent_id) "
+        "AND (a.digest = :digest OR EXISTS (SELECT 1 FROM tool_executions AS x WHERE x.approval_id = a.id "
+        "AND x.tool_name = 'write_file' AND x.request_digest = :digest))",
+        {"session_id": session_id, "digest": digest, "agent_id": agent_id, "since": since},
+    )
+    return row["refusals"] if row else 0
+
+
+def last_code_review(transaction: Transaction, project_id: str) -> str:
+    """Time of the newest question that named unseen code and that a person approved; else ''."""
+    row = transaction.one(
+        "SELECT created_at FROM approvals WHERE project_id = :project_id AND unseen IS NOT NULL "
+        "AND status = 'approved' AND decided_by LIKE 'person:%' ORDER BY created_at DESC LIMIT 1",
+        {"project_id": project_id},
+    )
+    return row["created_at"] if row else ""
+
+
+def close_pending(ledger: Ledger, approval_id: str, after: ApprovalStatus) -> None:
+    """Close a question if it is still open: a no-op for the second execution that joined it."""
+    row = ledger.transaction.one(
+        f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE id = :id AND status = 'pending'",  # noqa: S608 - column names are ours
+        {"id": approval_id},
+    )
+    if row is not None:
+        close(ledger, approval_row(row), after, waiting=waiting_executions(ledger.transaction, approval_id))
+
+
+def time_out(ledger: Ledger, approval: ApprovalRow) -> None:
+    """PENDING → TIMEOUT, with the executions that waited."""
+    waiting = waiting_executions(ledger.transaction, approval.id)
+    close(ledger, approval, ApprovalStatus.TIMEOUT, waiting=waiting)
     for execution in waiting:
         transitions.end(
-            transaction,
             ledger,
             execution,
-            ExecutionStatus.REJECTED,
-            actor=decided_by,
-            error=f"Rejected by the user: {reason}" if reason else "Rejected by the user.",
-            error_type=ErrorType.REJECTED,
+            ExecutionStatus.TIMEOUT,
+            actor="server:deadline",
+            error="Approval timeout",
+            error_type=ErrorType.APPROVAL_TIMEOUT,
         )
-    return Decided(decided)
+
+
+def close(
+    ledger: Ledger,
+    approval: ApprovalRow,
+    after: ApprovalStatus,
+    *,
+    waiting: list[ExecutionRow],
+    decided_by: str | None = None,
+    reason: str | None = None,
+    scope: ApprovalScope = ApprovalScope.ONCE,
+    grant_id: str | None = None,
+    decided_from: AnsweredFrom | None = None,
+) -> ApprovalRow:
+    """Close an open question, or raise ConflictError when somebody else has."""
+    reach = scope if after is ApprovalStatus.APPROVED else None
+    ledger.changing("approvals", approval.id)
+    row = ledger.transaction.one(
+        "UPDATE approvals SET status = :after, decided_at = :now, decided_by = :decided_by, reason = :reason, "
+        "scope = :scope, grant_id = :grant_id, decided_from = :decided_from WHERE id = :id AND status = 'pending' "
+        "RETURNING *",
+        {
+            "after": after.value,
+            "now": ledger.now,
+            "decided_by": decided_by,
+            "reason": reason,
+            "scope": reach.value if reach else None,
+            "grant_id": grant_id,
+            "decided_from": decided_from,
+            "id": approval.id,
+        },
+    )
+    if row is None:
+        raise ConflictError("Somebody decided this approval first.", state="unknown")
+    ledger.kept("approvals", row)
+    decided = approval._replace(
+        status=after,
+        decided_at=ledger.now,
+        decided_by=decided_by,
+        reason=reason,
+        scope=reach,
+        grant_id=grant_id,
+        decided_from=decided_from,
+        tool_ids=tuple(execution.id for execution in waiting),
+    )
+    ledger.event(
+        ApprovalDecided(
+            timestamp=ledger.now,
+            approval_id=approval.id,
+            tool_ids=list(decided.tool_ids),
+            status=after,
+            decided_by=decided_by,
+            reason=reason,
+            session_id=approval.session_id,
+            scope=reach,
+            grant_id=grant_id,
+            decided_from=decided_from,
+        )
+    )
+    ledger.audit(
+        after.value,
+        decided_by or "server:deadline",
+        approval_id=approval.id,
+        digest=approval.digest,
+        reason=reason,
+        executions=list(decided.tool_ids),
+        scope=reach.value if reach else None,
+        grant=grant_id,
+        **({} if decided_from is None else {"where": decided_from.value}),
+    )
+    ledger.transaction.hint(approval_topic(approval.id), decided)
+    return decided
+
+
+def _insert(ledger: Ledger, approval: ApprovalRow, *, tool_id: str) -> None:
+    values = approval._asdict() | {
+        "tool_params": json.dumps(approval.tool_params),
+        "findings": plain_json(approval.findings),
+        "inspection": approval.inspection.model_dump_json() if approval.inspection else None,
+        "suggestions": plain_json(approval.suggestions),
+    }
+    del values["tool_ids"]
+    ledger.transaction.change(f"INSERT INTO approvals {placeholders(values)}", values)
+    ledger.kept("approvals", values)
+    ledger.event(
+        ApprovalRequested(
+            timestamp=approval.created_at,
+            approval_id=approval.id,
+            tool_id=tool_id,
+            tool_name=approval.tool_name,
+            risk_level=approval.risk_level,
+            timeout_seconds=approval.timeout_seconds,
+            description=approval.description,
+            tool_params=approval.tool_params,
+            findings=list(approval.findings),
+            network=approval.network,
+            digest=approval.digest,
+            deadline=approval.deadline,
+            session_id=approval.session_id,
+            agent_id=approval.agent_id,
+            inspection=approval.inspection,
+            suggestions=list(approval.suggestions),
+        )
+    )
+    ledger.audit(
+        "asked",
+        "server",
+        execution_id=tool_id or None,
+        approval_id=approval.id,
+        digest=approval.digest,
+        risk=approval.risk_level.value,
+        deadline=approval.deadline,
+    )
+    ledger.transaction.hint(transitions.DEADLINES_TOPIC, approval.deadline)
+
+
+def _with_tools(transaction: Transaction, approval: ApprovalRow) -> ApprovalRow:
+    rows = transaction.all(
+        "SELECT id FROM tool_executions WHERE approval_id = :id ORDER BY created_at, id", {"id": approval.id}
+    )
+    return approval._replace(tool_ids=tuple(row["id"] for row in rows))
+
+
+def _keep_text(transaction: Transaction, approval_id: str, user_id: str, text: str) -> None:
+    """Keep the text a write would replace, if there is room."""
+    transaction.change(
+        "DELETE FROM replaced_texts WHERE created_at < :before",
+        {"before": later(transaction.now, -TEXT_SECONDS)},
+    )
+    if _kept_characters(transaction, user_id) + len(text) > MAX_TEXT_CHARACTERS:
+        transaction.change(
+            "DELETE FROM replaced_texts WHERE user_id = :user_id AND approval_id NOT IN "
+            "(SELECT id FROM approvals WHERE user_id = :user_id AND status = 'pending')",
+            {"user_id": user_id},
+        )
+        if _kept_characters(transaction, user_id) + len(text) > MAX_TEXT_CHARACTERS:
+            return
+    transaction.change(
+        "INSERT INTO replaced_texts (approval_id, user_id, size, text, created_at) "
+        "VALUES (:approval_id, :user_id, :size, :text, :now)",
+        {"approval_id": approval_id, "user_id": user_id, "size": len(text), "text": text, "now": transaction.now},
+    )
+
+
+def _kept_characters(transaction: Transaction, user_id: str) -> int:
+    row = transaction.one(
+        "SELECT coalesce(sum(size), 0) AS kept FROM replaced_texts WHERE user_id = :user_id", {"user_id": user_id}
+    )
+    return row["kept"] if row else 0

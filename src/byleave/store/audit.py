@@ -39,7 +39,7 @@ PIECE_CHARACTERS = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ChainCheck:
-    """What verifying one project's chain found."""
+    """The result of verifying one project's chain."""
 
     project_id: str
     records: int
@@ -51,7 +51,7 @@ class ChainCheck:
 
 
 class _Fault(Exception):
-    """What is wrong with a record, as a sentence."""
+    """A fault in the record, as a sentence."""
 
 
 class Audit:

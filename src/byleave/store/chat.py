@@ -18,18 +18,17 @@ from byleave.protocol.wire import new_id
 
 from .database import Database, Row, Transaction
 from .ledger import Ledger, begin_chain
-from .parking import RUNS_TOPIC
 from .records import (
     MessageRow,
     ProjectRow,
     SessionRow,
-    as_values,
     columns,
     message_row,
     placeholders,
     project_row,
     session_row,
 )
+from .transitions import RUNS_TOPIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ MESSAGE_COLUMNS = columns(MessageRow)
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """What a message became."""
+    """A message that was stored, with its run."""
 
     message_id: str
     session_id: str
@@ -117,7 +116,7 @@ class Chat:
             if if_none and (known := _projects(transaction, user_id)):
                 return known[0]
             project = ProjectRow(new_id("proj"), user_id, name, None, None, transaction.now)
-            values = as_values(project)
+            values = project._asdict()
             transaction.change(f"INSERT INTO projects {placeholders(values)}", values)
             begin_chain(transaction, project.id)
             with Ledger(transaction, project.id) as ledger:
@@ -131,7 +130,7 @@ class Chat:
         return await self._database.read(lambda transaction: _projects(transaction, user_id))
 
     async def owns(self, user_id: str, project_id: str) -> bool:
-        """Whether this project exists and is this user's: asked on every request."""
+        """True if this project is this user's: asked on every request."""
         owner = self._owners.get(project_id)
         if owner is None:
             project = await self.project(project_id)
@@ -153,7 +152,7 @@ class Chat:
         return await self._database.read(work)
 
     async def remember_machine(self, project_id: str, workspace: str | None, isolation: str | None) -> None:
-        """What the connected client says of its machine."""
+        """Keep what the connected client says of its machine."""
         await self._database.write(
             lambda transaction: transaction.change(
                 "UPDATE projects SET workspace = :workspace, isolation = :isolation WHERE id = :id",
@@ -345,7 +344,7 @@ def _projects(transaction: Transaction, user_id: str) -> list[ProjectRow]:
 def _create_session(transaction: Transaction, ledger: Ledger, session: SessionRow, actor: str) -> SessionRow:
     """Keep a session that begins now; nothing where one with its id is there already."""
     session = session._replace(created_at=transaction.now)
-    values = as_values(session)
+    values = session._asdict()
     if transaction.change(f"INSERT INTO sessions {placeholders(values)} ON CONFLICT (id) DO NOTHING", values):
         ledger.kept("sessions", values)
         ledger.audit("session_created", actor, session=session.id)
@@ -381,3 +380,19 @@ def _add_run(
     if row is not None:
         ledger.kept("runs", row)
     ledger.event(RunChanged(timestamp=transaction.now, session_id=session.id, run_id=run_id, state=RunState.READY))
+
+
+def workspace_of(transaction: Transaction, project_id: str) -> str | None:
+    """The directory a project's last client was in."""
+    row = transaction.one("SELECT workspace FROM projects WHERE id = :id", {"id": project_id})
+    return row["workspace"] if row else None
+
+
+def projects_in_same_workspace(transaction: Transaction, user_id: str, project_id: str) -> list[tuple[str, str | None]]:
+    """The project, and the user's others whose client was last in the same directory: id and workspace."""
+    rows = transaction.all(
+        "SELECT id, workspace FROM projects WHERE user_id = :user_id AND (id = :project_id OR workspace = "
+        "(SELECT workspace FROM projects WHERE id = :project_id)) ORDER BY id",
+        {"user_id": user_id, "project_id": project_id},
+    )
+    return [(row["id"], row["workspace"]) for row in rows]

@@ -1,4 +1,4 @@
-"""What a database must offer the store, and hints that leave it after a commit.
+"""The interface of a database to the store, and hints that leave it after a commit.
 
 A unit of work is a plain function of a `Transaction`; the dialect decides on which thread and connection it runs.
 SQL is written once, with `:name` parameters and in the part of the language both dialects share; the few
@@ -51,7 +51,7 @@ class Transaction(Protocol):
 
 
 class Database(Protocol):
-    """Where transactions run."""
+    """Runs transactions."""
 
     async def write(
         self, work: Callable[[Transaction], Result], *, relaxed: bool = False, heavy: bool = False

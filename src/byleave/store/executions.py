@@ -1,149 +1,153 @@
-"""Executions: begin, dispatch, settle, cancel, expire; and reading them back.
+"""Executions: reading them back, and what clients and people do to one that is under way.
 
-Each method is one transaction. What to do with a call is decided before (by the gate and the executor) and handed in
-as a value: `Refusal`, `Clearance` or `Question`. `tests/store` holds the failure matrix for this module.
+Each method is one transaction. How a call begins, is asked about, settles and expires is decided in `byleave.calls`,
+which takes the edges in `transitions` inside transactions of its own; the functions at the end serve those.
+`tests/store` holds the failure matrix for this module.
 """
 
+import json
+import posixpath
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import ToolOutput
-from byleave.protocol.states import ErrorType, ExecutionStatus
-from byleave.protocol.verdicts import Verdict
+from byleave.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel, RunState
 
-from . import endings, inspections, transitions
-from .answers import answered
-from .calls import Clearance, Look, NewExecution, Refusal, insert
-from .database import Database, Transaction
-from .history import HistoryFilter, last_writes, read_page
+from . import transitions
+from .approvals import close_pending, waiting_executions
+from .database import Database, Row, Transaction
 from .ledger import Ledger
-from .questions import Question, ask
 from .records import ExecutionRow, execution_row
-from .runs import fenced
+from .transitions import EXECUTION_COLUMNS, OPEN, Waits
 
 HEAVY_CHARACTERS = 256 * 1024
+WRITES_LOOKED_AT = 1000
+LONGEST_RESULT = 64 * 1024
+LONGEST_PARSED = 4 * 1024**2
+PAGE_COLUMNS = EXECUTION_COLUMNS.replace("true_params", "NULL AS true_params").replace(
+    " result,",
+    f" CASE WHEN length(result) <= {LONGEST_RESULT} THEN result WHEN result IS NULL THEN NULL "
+    # What a command changed and what to know of it is short, and must not get lost with its output.
+    f"WHEN tool_name = 'execute_command' AND length(result) <= {LONGEST_PARSED} "
+    "THEN json_set(json_remove(result, '$.stdout', '$.stderr'), '$.shortened', json('true')) "
+    """ELSE '{"shortened":true}' END AS result,""",
+)
+"""A page of whole files would be too much: a long result is left out, and found with the execution itself."""
 
-Step = Refusal | Clearance | Question | Look
-"""What is to be done with a new call."""
+
+@dataclass(frozen=True, slots=True)
+class HistoryFilter:
+    """Selects executions for a page, newest first."""
+
+    user_id: str
+    project_id: str | None = None
+    session_id: str | None = None
+    tool_name: str | None = None
+    status: ExecutionStatus | None = None
+    risk_level: RiskLevel | None = None
+    cursor: str | None = None
+    limit: int = 50
+    counted: bool = True
+    """Also count all of them, which reads them all."""
+
+
+class Depths(NamedTuple):
+    """Counts of what waits."""
+
+    client: int = 0
+    """Executions that may run and have no client yet."""
+    approval: int = 0
+    """Questions nobody has answered yet."""
+    runs: tuple[tuple[RunState, int], ...] = ()
+    """Runs that are not over, by state."""
 
 
 class Executions:
     """The executions' transactions."""
 
-    def __init__(
-        self,
-        database: Database,
-        *,
-        client_wait_seconds: float,
-        result_grace_seconds: float,
-        queue_wait_seconds: float,
-    ) -> None:
+    def __init__(self, database: Database, waits: Waits) -> None:
         self._database = database
-        self._client_wait_seconds = client_wait_seconds
-        self._grace_seconds = result_grace_seconds
-        self._queue_wait_seconds = queue_wait_seconds
+        self._waits = waits
 
-    async def begin(self, new: NewExecution, step: Step, *, client_id: str | None) -> ExecutionRow:
-        """Record a call and take its first steps. The same id again finds what is there and changes nothing."""
-        # A read that changes nothing may be signalled before its record is on the disk; its result is not
-        # acknowledged before.
-        harmless = isinstance(step, Clearance) and new.changes_nothing
-        return await self._database.write(
-            lambda transaction: self._begin(transaction, new, step, client_id),
-            relaxed=harmless,
-            heavy=len(new.true_params or "") > HEAVY_CHARACTERS,
-        )
+    async def get(self, execution_id: str, *, user_id: str) -> ExecutionRow:
+        """A user's execution, or NotFound."""
+        return await self._database.read(lambda transaction: own_execution(transaction, execution_id, user_id))
 
-    async def inspected(
-        self,
-        execution_id: str,
-        question: Question,
-        verdict: Verdict,
-        *,
-        digest: str,
-        client_id: str | None,
-        heavy: bool = False,
-    ) -> ExecutionRow:
-        """The client has looked, or never does: PENDING → the question, or what answers in its place.
+    async def load(self, execution_id: str) -> ExecutionRow | None:
+        """By id alone: for waiters that already know whose it is."""
+        return await self._database.read(lambda transaction: transitions.load_execution(transaction, execution_id))
 
-        An answer that comes twice, or after the call has gone on, changes nothing.
-        """
-
-        def work(transaction: Transaction) -> ExecutionRow:
-            execution = transitions.load_execution(transaction, execution_id)
-            if execution is None:
-                raise NotFound(f"No execution {execution_id!r}.")
-            if execution.status is not ExecutionStatus.PENDING:
-                return execution
-            return inspections.resolve_inspection(
-                transaction,
-                execution,
-                question,
-                verdict,
-                digest=digest,
-                client_id=client_id,
-                client_wait_seconds=self._client_wait_seconds,
-                grace_seconds=self._grace_seconds,
-            )
-
-        return await self._database.write(work, heavy=heavy)
-
-    async def inspection_failed(
-        self,
-        execution_id: str,
-        problem: str,
-        error_type: ErrorType = ErrorType.TOOL_ERROR,
-        *,
-        heavy: bool = False,
-    ) -> ExecutionRow | None:
-        """The client could not look: PENDING → FAILED, since nobody can approve what nobody saw."""
-
-        def work(transaction: Transaction) -> ExecutionRow | None:
-            execution = transitions.load_execution(transaction, execution_id)
-            if execution is None or execution.status is not ExecutionStatus.PENDING:
-                return execution
-            with Ledger(transaction, execution.project_id) as ledger:
-                return transitions.end(
-                    transaction,
-                    ledger,
-                    execution,
-                    ExecutionStatus.FAILED,
-                    actor=f"client:{execution.client_id}",
-                    error=problem,
-                    error_type=error_type,
-                )
-
-        return await self._database.write(work, heavy=heavy)
+    async def page(self, wanted: HistoryFilter) -> tuple[list[ExecutionRow], int, str | None]:
+        """A page, newest first; how many there are in all; where to go on."""
+        return await self._database.read(lambda transaction: _page(transaction, wanted))
 
     async def last_writes(self, project_id: str, paths: Iterable[str]) -> dict[str, str]:
-        """When an agent last wrote each of these files."""
-        return await self._database.read(lambda transaction: last_writes(transaction, project_id, paths))
+        """Times of the last `write_file` to each of these workspace-relative paths, for those written."""
+        wanted = set(paths)
 
-    async def look_again(self, project_id: str, client_id: str, elsewhere: frozenset[str] = frozenset()) -> int:
-        """A client is there: it is asked what the calls would run that still wait to be looked at.
-
-        `elsewhere`: other clients that are here; what they were asked is theirs to answer.
-        """
-        return await self._database.write(
-            lambda transaction: inspections.look_again(transaction, project_id, client_id, elsewhere)
-        )
-
-    async def waiting_for_look(self, project_id: str, elsewhere: frozenset[str]) -> list[ExecutionRow]:
-        """Calls that wait to be looked at, but for those that a client `elsewhere` looks at."""
-        return await self._database.read(lambda transaction: inspections.waiting(transaction, project_id, elsewhere))
-
-    async def unlooked_at(self) -> list[tuple[str, str | None]]:
-        """Calls that wait for a client to look: the project, and the client that was asked."""
-
-        def work(transaction: Transaction) -> list[tuple[str, str | None]]:
+        def work(transaction: Transaction) -> dict[str, str]:
+            root = transaction.one("SELECT workspace FROM projects WHERE id = :id", {"id": project_id})
+            prefix = f"{root['workspace'].rstrip('/')}/" if root and root["workspace"] else None
             rows = transaction.all(
-                f"SELECT DISTINCT project_id, client_id FROM tool_executions WHERE {transitions.OPEN} "  # noqa: S608 - made of our own words alone
-                "AND status = 'PENDING'"
+                "SELECT tool_params, completed_at FROM tool_executions WHERE project_id = :project_id "
+                "AND tool_name = 'write_file' AND risk_level <> 'LOW' AND status = 'COMPLETED' "
+                "ORDER BY approved_at DESC LIMIT :limit",
+                {"project_id": project_id, "limit": WRITES_LOOKED_AT},
             )
-            return [(row["project_id"], row["client_id"]) for row in rows]
+            found: dict[str, str] = {}
+            for row in rows:
+                path = json.loads(row["tool_params"]).get("path")
+                if isinstance(path, str):
+                    plain = posixpath.normpath(path.removeprefix(prefix) if prefix else path)
+                    if plain in wanted:
+                        found.setdefault(plain, row["completed_at"])
+            return found
 
         return await self._database.read(work)
+
+    async def overdue(self) -> list[str]:
+        """Ids of open executions past their deadline."""
+        rows = await self._rows(f"SELECT id FROM tool_executions WHERE deadline <= :now AND {OPEN}")  # noqa: S608 - made of our own words alone
+        return [row["id"] for row in rows]
+
+    async def waiting_projects(self) -> list[str]:
+        """Projects with something approved that still waits for a client."""
+        rows = await self._rows(
+            f"SELECT DISTINCT project_id FROM tool_executions WHERE {OPEN} AND status = 'APPROVED'"  # noqa: S608 - made of our own words alone
+        )
+        return [row["project_id"] for row in rows]
+
+    async def awaiting_inspection(self) -> list[tuple[str, str | None]]:
+        """Calls that wait for a client to look: the project, and the client that was asked."""
+        rows = await self._rows(
+            f"SELECT DISTINCT project_id, client_id FROM tool_executions WHERE {OPEN} AND status = 'PENDING'"  # noqa: S608 - made of our own words alone
+        )
+        return [(row["project_id"], row["client_id"]) for row in rows]
+
+    async def _rows(self, sql: str) -> list[Row]:
+        return await self._database.read(lambda transaction: list(transaction.all(sql, {"now": transaction.now})))
+
+    async def pending(self, project_id: str, elsewhere: frozenset[str]) -> list[ExecutionRow]:
+        """Calls that wait for an inspection, but for those that a client `elsewhere` looks at."""
+        return await self._database.read(lambda transaction: _pending(transaction, project_id, elsewhere))
+
+    async def request_inspections(
+        self, project_id: str, client_id: str, elsewhere: frozenset[str] = frozenset()
+    ) -> int:
+        """Ask a client about every call that waits for an inspection, but for those of clients `elsewhere`."""
+
+        def work(transaction: Transaction) -> int:
+            found = _pending(transaction, project_id, elsewhere)
+            with Ledger(transaction, project_id) as ledger:
+                for execution in found:
+                    transitions.set_columns(ledger, execution, {"client_id": client_id})
+                    transitions.request_inspection(ledger, execution, client_id)
+            return len(found)
+
+        return await self._database.write(work)
 
     async def dispatch_waiting(self, project_id: str, client_id: str) -> list[ExecutionRow]:
         """A client is there: everything approved that waited for one goes to it, in order."""
@@ -151,7 +155,7 @@ class Executions:
         def look(transaction: Transaction) -> list[tuple[str, int]]:
             rows = transaction.all(
                 "SELECT id, length(true_params) AS size FROM tool_executions WHERE project_id = :project_id "  # noqa: S608 - made of our own words alone
-                f"AND {transitions.OPEN} AND status = 'APPROVED' ORDER BY approved_at, created_at, id",
+                f"AND {OPEN} AND status = 'APPROVED' ORDER BY approved_at, created_at, id",
                 {"project_id": project_id},
             )
             return [(row["id"], row["size"] or 0) for row in rows]
@@ -161,9 +165,7 @@ class Executions:
             if waiting is None or waiting.status is not ExecutionStatus.APPROVED:
                 return None
             with Ledger(transaction, project_id) as ledger:
-                return transitions.dispatch(
-                    transaction, ledger, waiting, client_id=client_id, grace_seconds=self._grace_seconds
-                )
+                return transitions.dispatch(ledger, waiting, client_id=client_id, waits=self._waits)
 
         sent: list[ExecutionRow] = []
         for execution_id, size in await self._database.write(look):
@@ -175,26 +177,21 @@ class Executions:
     async def repeat_signals(self, project_id: str, client_id: str) -> int:
         """A client came back without knowing where it was: say again what it should be doing.
 
-        What was called off meanwhile is not said again: it may never have started, and must not now.
+        What was cancelled meanwhile is not said again: it may never have started, and must not now.
         """
 
         def work(transaction: Transaction) -> int:
+            executing = transitions.with_status(transaction, project_id, ExecutionStatus.EXECUTING)
+            running = [execution for execution in executing if execution.client_id == client_id]
             with Ledger(transaction, project_id) as ledger:
-                running = [
-                    execution
-                    for execution in transitions.with_status(transaction, project_id, ExecutionStatus.EXECUTING)
-                    if execution.client_id == client_id
-                ]
                 for execution in running:
                     if execution.cancel_requested:
-                        endings.end_cancelled(transaction, ledger, execution, f"client:{client_id}")
+                        _end_cancelled(ledger, execution, f"client:{client_id}")
+                    elif execution.queued:  # its queue is gone with what the client knew
+                        transitions.signal(ledger, transitions.start(ledger, execution, self._waits))
                     else:
-                        if execution.queued:  # its queue is gone with what the client knew
-                            execution = transitions.start(
-                                transaction, ledger, execution, grace_seconds=self._grace_seconds
-                            )
-                        transitions.signal(ledger, execution, transaction.now)
-                return len(running)
+                        transitions.signal(ledger, execution)
+            return len(running)
 
         return await self._database.write(work)
 
@@ -213,7 +210,7 @@ class Executions:
                         and execution.client_id == client_id
                         and execution.status is ExecutionStatus.EXECUTING
                     ):
-                        transitions.queue(transaction, ledger, execution, lease_seconds=self._client_wait_seconds)
+                        transitions.queue(ledger, execution, self._waits)
 
         await self._database.write(work)
 
@@ -221,7 +218,7 @@ class Executions:
         """Its client begins with a call that was queued; ConflictError when it is not wanted any more."""
 
         def work(transaction: Transaction) -> ExecutionRow:
-            execution = _own(transaction, execution_id, user_id, project_id)
+            execution = own_execution(transaction, execution_id, user_id, project_id)
             if execution.client_id != client_id:
                 raise ConflictError("This execution was given to another client.", state=execution.status.value)
             if execution.status is not ExecutionStatus.EXECUTING or execution.cancel_requested:
@@ -229,60 +226,9 @@ class Executions:
             if not execution.queued:
                 return execution
             with Ledger(transaction, project_id) as ledger:
-                return transitions.start(transaction, ledger, execution, grace_seconds=self._grace_seconds)
+                return transitions.start(ledger, execution, self._waits)
 
         return await self._database.write(work)
-
-    async def settle(
-        self,
-        execution_id: str,
-        *,
-        user_id: str,
-        project_id: str,
-        client_id: str,
-        result: str | None,
-        result_hash: str,
-        error: str | None = None,
-        error_type: ErrorType | None = None,
-        duration_ms: int | None = None,
-    ) -> ExecutionRow:
-        """EXECUTING → COMPLETED or FAILED. The same result again is accepted again; a different one is a conflict.
-
-        What comes after the call was given up is kept with it, as what it is: the call stays FAILED.
-        """
-
-        def work(transaction: Transaction) -> ExecutionRow:
-            execution = _own(transaction, execution_id, user_id, project_id)
-            if execution.client_id is not None and client_id != execution.client_id:
-                raise given_to_another(execution)
-            if execution.status.ended and execution.result_hash == result_hash:
-                return execution
-            after = ExecutionStatus.FAILED if error is not None else ExecutionStatus.COMPLETED
-            if execution.started_at is None and (error_type is not ErrorType.CANCELLED or result is not None):
-                # It left its client's queue while the server could not be told; it ran all the same.
-                worked = transitions.work_ms(execution, transaction.now, duration_ms or 0) or 0
-                execution = execution._replace(started_at=transitions.later(transaction.now, -worked / 1000))
-            if endings.was_given_up(execution):
-                return endings.report_late(transaction, execution, result, result_hash, error, duration_ms)
-            if execution.status is not ExecutionStatus.EXECUTING:
-                raise ConflictError(
-                    f"This execution is {execution.status}; it takes no result.", state=execution.status.value
-                )
-            with Ledger(transaction, project_id) as ledger:
-                return transitions.end(
-                    transaction,
-                    ledger,
-                    execution,
-                    after,
-                    actor=f"client:{execution.client_id}",
-                    error=error,
-                    error_type=error_type,
-                    result=result,
-                    result_hash=result_hash,
-                    duration_ms=duration_ms,
-                )
-
-        return await self._database.write(work, heavy=len(result or "") > HEAVY_CHARACTERS)
 
     async def append_output(
         self, execution_id: str, *, user_id: str, project_id: str, client_id: str, stream: str, text: str, sequence: int
@@ -290,7 +236,7 @@ class Executions:
         """A piece of output of a running command; False when it is a repeat or comes too late."""
 
         def work(transaction: Transaction) -> bool:
-            execution = _own(transaction, execution_id, user_id, project_id)
+            execution = own_execution(transaction, execution_id, user_id, project_id)
             if execution.client_id is not None and client_id != execution.client_id:
                 raise given_to_another(execution)
             if execution.status is not ExecutionStatus.EXECUTING or sequence < execution.output_seq:
@@ -317,159 +263,34 @@ class Executions:
     async def cancel(
         self, execution_id: str, *, user_id: str, actor: str, connected: frozenset[str] | None = None
     ) -> ExecutionRow:
-        """Call it off: at once when it has not started, by a signal to the client when it runs.
+        """Cancel it: at once when it has not started, by a signal to the client when it runs.
 
         `connected`: who is here now; a client that is not cannot be told, so its call ends at once.
         """
-
-        def work(transaction: Transaction) -> ExecutionRow:
-            execution = _own(transaction, execution_id, user_id, None)
-            return endings.call_off(transaction, execution, actor, connected)
-
-        return await self._database.write(work)
-
-    async def expire(
-        self, connected: frozenset[str], spared: frozenset[str] | None = frozenset()
-    ) -> tuple[list[ExecutionRow], str | None]:
-        """End everything past its deadline by the database's clock; also says when the next one is due.
-
-        A call that waits in the queue of a client that is here waits on, up to a bound.
-        `spared`: clients whose executions are left to them yet, as they may be about to report; None: all clients.
-        """
-        names = {f"client{number}": client_id for number, client_id in enumerate(sorted(spared or ()))}
-        due = transitions.OPEN
-        if spared is None:
-            due += " AND status <> 'EXECUTING'"
-        elif spared:
-            due += f" AND NOT (status = 'EXECUTING' AND client_id IN ({', '.join(':' + name for name in names)}))"
-
-        def work(transaction: Transaction) -> tuple[list[ExecutionRow], str | None]:
-            rows = transaction.all(
-                f"SELECT {transitions.EXECUTION_COLUMNS} FROM tool_executions WHERE deadline <= :now AND {due} "  # noqa: S608 - column names are ours
-                "ORDER BY deadline LIMIT 200",
-                {"now": transaction.now, **names},
+        return await self._database.write(
+            lambda transaction: _cancel(
+                transaction, own_execution(transaction, execution_id, user_id), actor, connected
             )
-            ended: list[ExecutionRow] = []
-            for row in rows:
-                execution = execution_row(row)
-                if self._may_wait_on(execution, transaction.now) and execution.client_id in connected:
-                    with Ledger(transaction, execution.project_id) as ledger:
-                        transitions.queue(transaction, ledger, execution, lease_seconds=self._client_wait_seconds)
-                else:
-                    ended.append(endings.expire(transaction, execution, connected))
-            upcoming = transaction.one(
-                "SELECT min(deadline) AS deadline FROM (SELECT min(deadline) AS deadline FROM tool_executions "  # noqa: S608 - made of our own words alone
-                f"WHERE {due} UNION ALL "
-                "SELECT min(deadline) AS deadline FROM approvals WHERE status = 'pending') AS open",
-                names,
-            )
-            return ended, upcoming["deadline"] if upcoming else None
-
-        return await self._database.write(work)
-
-    async def overdue(self) -> list[str]:
-        """What is past its deadline and still open."""
-
-        def work(transaction: Transaction) -> list[str]:
-            rows = transaction.all(
-                f"SELECT id FROM tool_executions WHERE deadline <= :now AND {transitions.OPEN}",  # noqa: S608 - made of our own words alone
-                {"now": transaction.now},
-            )
-            return [row["id"] for row in rows]
-
-        return await self._database.read(work)
-
-    def _may_wait_on(self, execution: ExecutionRow, now: str) -> bool:
-        since = execution.approved_at or execution.created_at
-        return execution.queued and transitions.later(since, self._queue_wait_seconds) > now
-
-    async def waiting_projects(self) -> list[str]:
-        """Projects with something approved that still waits for a client."""
-
-        def work(transaction: Transaction) -> list[str]:
-            rows = transaction.all(
-                f"SELECT DISTINCT project_id FROM tool_executions WHERE {transitions.OPEN} AND status = 'APPROVED'"  # noqa: S608 - made of our own words alone
-            )
-            return [row["project_id"] for row in rows]
-
-        return await self._database.read(work)
-
-    async def get(self, execution_id: str, *, user_id: str) -> ExecutionRow:
-        return await self._database.read(lambda transaction: _own(transaction, execution_id, user_id, None))
-
-    async def load(self, execution_id: str) -> ExecutionRow | None:
-        """By id alone: for waiters that already know whose it is."""
-        return await self._database.read(lambda transaction: transitions.load_execution(transaction, execution_id))
-
-    async def page(self, wanted: HistoryFilter) -> tuple[list[ExecutionRow], int, str | None]:
-        """A page, newest first; how many there are in all; where to go on."""
-        return await self._database.read(lambda transaction: read_page(transaction, wanted))
-
-    def _begin(
-        self,
-        transaction: Transaction,
-        new: NewExecution,
-        step: Step,
-        client_id: str | None,
-    ) -> ExecutionRow:
-        known = transitions.load_execution(transaction, new.id) if new.repeatable else None
-        if known is not None:
-            if known.user_id != new.user_id:
-                raise NotFound("No such session.")
-            if (known.request_digest or known.digest) != new.digest and new.run_id is None:
-                raise ConflictError(
-                    "This idempotency key was used for another call.",
-                    state=known.status.value,
-                    hint="Use a fresh key for a different call.",
-                )
-            return known
-        if new.fence is not None:
-            _check_claim(transaction, new)
-        row: ExecutionRow
-        with Ledger(transaction, new.project_id) as ledger:
-            if isinstance(step, Question) or (isinstance(step, Look) and step.unless_answered):
-                step = answered(transaction, ledger, new, new.digest, {}) or step
-            match step:
-                case Refusal():
-                    row = insert(transaction, ledger, new, ExecutionStatus.FAILED, refusal=step)
-                    transitions.announce_end(ledger, row, transaction.now, acknowledge=False)
-                    transaction.hint(transitions.execution_topic(row.id), row)
-                case Clearance():
-                    row = self._insert_cleared(transaction, ledger, new, step, client_id)
-                case Question():
-                    row = insert(transaction, ledger, new, ExecutionStatus.AWAITING_APPROVAL, question=step)
-                    row = ask(transaction, ledger, row, step)
-                case Look():
-                    deadline = transitions.later(transaction.now, self._client_wait_seconds)
-                    row = inspections.begin(transaction, ledger, new, client_id, deadline)
-        return row
-
-    def _insert_cleared(
-        self,
-        transaction: Transaction,
-        ledger: Ledger,
-        new: NewExecution,
-        step: Clearance,
-        client_id: str | None,
-    ) -> ExecutionRow:
-        # PENDING → APPROVED (→ EXECUTING) in one insert: nobody could see the states between, and this is the hot path.
-        if client_id is None:
-            deadline = transitions.later(transaction.now, self._client_wait_seconds)
-            transaction.hint(transitions.DEADLINES_TOPIC, deadline)
-            return insert(transaction, ledger, new, ExecutionStatus.APPROVED, clearance=step, deadline=deadline)
-        deadline = transitions.later(transaction.now, new.timeout_seconds + self._grace_seconds)
-        row = insert(
-            transaction,
-            ledger,
-            new,
-            ExecutionStatus.EXECUTING,
-            clearance=step,
-            client_id=client_id,
-            deadline=deadline,
         )
-        transitions.signal(ledger, row, transaction.now)
-        transaction.hint(transitions.DEADLINES_TOPIC, deadline)
-        return row
+
+    async def depths(self) -> Depths:
+        """Count what waits now."""
+
+        def work(transaction: Transaction) -> Depths:
+            client = transaction.one(
+                f"SELECT count(*) AS waiting FROM tool_executions WHERE {OPEN} AND status = 'APPROVED'"  # noqa: S608 - made of our own words alone
+            )
+            approval = transaction.one("SELECT count(*) AS waiting FROM approvals WHERE status = 'pending'")
+            runs = transaction.all(
+                "SELECT state, count(*) AS runs FROM runs WHERE state IN ('READY', 'RUNNING', 'WAITING') GROUP BY state"
+            )
+            return Depths(
+                client["waiting"] if client else 0,
+                approval["waiting"] if approval else 0,
+                tuple((RunState[row["state"]], row["runs"]) for row in runs),
+            )
+
+        return await self._database.read(work)
 
 
 def given_to_another(execution: ExecutionRow) -> ConflictError:
@@ -480,22 +301,135 @@ def given_to_another(execution: ExecutionRow) -> ConflictError:
     )
 
 
-def _check_claim(transaction: Transaction, new: NewExecution) -> None:
-    """A worker whose run was stopped or taken over begins nothing any more."""
-    claim = transaction.one(
-        "SELECT 1 FROM runs WHERE id = :run_id AND fence = :fence AND state = 'RUNNING'",
-        {"run_id": new.run_id, "fence": new.fence},
-    )
-    if claim is None:
-        raise fenced()
+# Inside a transaction
 
 
-def _own(transaction: Transaction, execution_id: str, user_id: str, project_id: str | None) -> ExecutionRow:
+def own_execution(
+    transaction: Transaction, execution_id: str, user_id: str, project_id: str | None = None
+) -> ExecutionRow:
+    """A user's execution, or NotFound."""
     # The owner is part of the question, so that another user's row is not even read.
     row = transaction.one(
-        f"SELECT {transitions.EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id AND user_id = :user_id",  # noqa: S608 - column names are ours
+        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id AND user_id = :user_id",  # noqa: S608 - column names are ours
         {"id": execution_id, "user_id": user_id},
     )
     if row is None or project_id not in (None, row["project_id"]):
         raise NotFound(f"No execution {execution_id!r}.", hint="See `GET /my/tools/history` for yours.")
     return execution_row(row)
+
+
+def overdue_executions(transaction: Transaction, spared: frozenset[str] | None) -> list[ExecutionRow]:
+    """Open executions past their deadline, at most 200.
+
+    `spared`: clients whose running executions are left out; None: all clients.
+    """
+    due, names = _due(spared)
+    rows = transaction.all(
+        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE deadline <= :now AND {due} "  # noqa: S608 - column names are ours
+        "ORDER BY deadline LIMIT 200",
+        {"now": transaction.now, **names},
+    )
+    return [execution_row(row) for row in rows]
+
+
+def next_deadline(transaction: Transaction, spared: frozenset[str] | None) -> str | None:
+    """The next deadline of an execution or a question."""
+    due, names = _due(spared)
+    row = transaction.one(
+        "SELECT min(deadline) AS deadline FROM (SELECT min(deadline) AS deadline FROM tool_executions "  # noqa: S608 - made of our own words alone
+        f"WHERE {due} UNION ALL SELECT min(deadline) AS deadline FROM approvals WHERE status = 'pending') AS open",
+        names,
+    )
+    return row["deadline"] if row else None
+
+
+def _due(spared: frozenset[str] | None) -> tuple[str, dict[str, str]]:
+    """The condition of executions that may expire, and its parameters."""
+    if spared is None:
+        return f"{OPEN} AND status <> 'EXECUTING'", {}
+    names = {f"client{number}": client_id for number, client_id in enumerate(sorted(spared))}
+    if not names:
+        return OPEN, {}
+    return f"{OPEN} AND NOT (status = 'EXECUTING' AND client_id IN ({', '.join(f':{name}' for name in names)}))", names
+
+
+def _pending(transaction: Transaction, project_id: str, elsewhere: frozenset[str]) -> list[ExecutionRow]:
+    found = transitions.with_status(transaction, project_id, ExecutionStatus.PENDING)
+    return [execution for execution in found if execution.client_id not in elsewhere]
+
+
+def cancel_run_calls(
+    transaction: Transaction, run_id: str, actor: str, connected: frozenset[str] | None = None
+) -> list[ExecutionRow]:
+    """Cancel every call a run has open."""
+    rows = transaction.all(
+        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE run_id = :run_id AND {OPEN}",  # noqa: S608 - column names are ours
+        {"run_id": run_id},
+    )
+    return [_cancel(transaction, execution_row(row), actor, connected) for row in rows]
+
+
+def _cancel(
+    transaction: Transaction, execution: ExecutionRow, actor: str, connected: frozenset[str] | None
+) -> ExecutionRow:
+    """→ FAILED when it has not started or its client is away; ask its client to stop it when it runs."""
+    if execution.status.ended:
+        raise ConflictError(f"This execution is {execution.status} already.", state=execution.status.value)
+    with Ledger(transaction, execution.project_id) as ledger:
+        if execution.status is ExecutionStatus.EXECUTING:
+            if connected is not None and execution.client_id not in connected:
+                return _end_cancelled(ledger, execution, actor)
+            transaction.change(
+                "UPDATE tool_executions SET cancel_requested = :yes WHERE id = :id", {"yes": True, "id": execution.id}
+            )
+            transitions.signal_cancel(ledger, execution)
+            ledger.audit("cancel_requested", actor, execution_id=execution.id)
+            return execution
+        ended = transitions.end(
+            ledger,
+            execution,
+            ExecutionStatus.FAILED,
+            actor=actor,
+            error="Cancelled before it ran.",
+            error_type=ErrorType.CANCELLED,
+        )
+        if execution.approval_id and not waiting_executions(transaction, execution.approval_id):
+            close_pending(ledger, execution.approval_id, ApprovalStatus.CANCELLED)
+        return ended
+
+
+def _end_cancelled(ledger: Ledger, execution: ExecutionRow, actor: str) -> ExecutionRow:
+    """EXECUTING → FAILED for a call whose client cannot be asked to stop it: it is never signalled again."""
+    return transitions.end(
+        ledger,
+        execution,
+        ExecutionStatus.FAILED,
+        actor=actor,
+        error="Cancelled while its client was away; it may or may not have had its effect.",
+        error_type=ErrorType.CANCELLED,
+    )
+
+
+def _page(transaction: Transaction, wanted: HistoryFilter) -> tuple[list[ExecutionRow], int, str | None]:
+    clauses = ["user_id = :user_id"]
+    values: dict[str, str | int] = {"user_id": wanted.user_id}
+    for name in ("project_id", "session_id", "tool_name", "status", "risk_level"):
+        value = getattr(wanted, name)
+        if value is not None:
+            clauses.append(f"{name} = :{name}")
+            values[name] = value.name if isinstance(value, ExecutionStatus) else str(value)
+    where = " AND ".join(clauses)
+    count = f"SELECT count(*) AS total FROM tool_executions WHERE {where}"  # noqa: S608 - made of our own words alone
+    total = transaction.one(count, values) if wanted.counted else None
+    if wanted.cursor:
+        created_at, _, last_id = wanted.cursor.partition("~")
+        where += " AND (created_at < :created_at OR (created_at = :created_at AND id < :last_id))"
+        values |= {"created_at": created_at, "last_id": last_id}
+    rows = transaction.all(
+        f"SELECT {PAGE_COLUMNS} FROM tool_executions WHERE {where} "  # noqa: S608 - column names are ours
+        "ORDER BY created_at DESC, id DESC LIMIT :limit",
+        {**values, "limit": wanted.limit + 1},
+    )
+    page = [execution_row(row) for row in rows[: wanted.limit]]
+    more = len(rows) > wanted.limit
+    return page, total["total"] if total else 0, f"{page[-1].created_at}~{page[-1].id}" if more else None

@@ -1,31 +1,24 @@
-"""Grants: saved with an answer, used by calls it covers, listed and taken back.
+"""Grants: saved with an answer, counted per use, listed and revoked.
 
-Whether a rule covers a call is the gate's to say. Here a use is counted in the same transaction that lets the call go,
-by a conditional update: a grant that was revoked, has expired or is used up lets nothing through, however many calls
-come at once. A grant ends with its session's last hour, never later.
+Whether a grant covers a call is for `byleave.calls.grants` to say. A use is counted in the transaction that lets the
+call run, by a conditional update: a grant that was revoked, has expired or is used up lets nothing through, however
+many calls come at once.
 """
 
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from byleave.gate.policy.grants import covers, covers_everything
-from byleave.gate.policy.rules import Call, call_of
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import GrantChanged
 from byleave.protocol.grants import Grant, GrantRule, GrantStatus
-from byleave.protocol.states import ApprovalScope, RiskLevel
-from byleave.protocol.verdicts import VerdictLevel
-from byleave.protocol.wire import new_id
+from byleave.protocol.states import ApprovalScope
+from byleave.protocol.wire import later, new_id
 
-from .calls import NewExecution
 from .database import Database, Row, Transaction
 from .ledger import Ledger
-from .records import ExecutionRow, SessionRow, as_values, columns, placeholders
-from .transitions import later
-from .unreviewed_code import changes_code, runs_code, runs_granted_code, unseen
+from .records import ApprovalRow, columns, placeholders
 
 
 class GrantRow(NamedTuple):
@@ -76,8 +69,6 @@ def _rule(text: str) -> GrantRule:
 GRANT_COLUMNS = columns(GrantRow)
 ACTIVE = "revoked_at IS NULL AND expires_at > :now AND (max_uses IS NULL OR uses < max_uses)"
 MOST_LISTED = 5000
-MAX_ACTIVE = 200
-"""Most grants a session may have: each call that would ask is held against all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,38 +144,33 @@ class Grants:
         return await self._database.write(work)
 
 
-def save(
-    transaction: Transaction,
-    ledger: Ledger,
-    new: NewGrant,
-    *,
-    user_id: str,
-    project_id: str,
-    session_id: str,
-    approval_id: str,
-    created_by: str,
-    in_chat: bool,
-) -> GrantRow:
-    """Keep a grant, in the transaction of the answer it came with."""
-    now = transaction.now
-    count = transaction.one(
+# Inside a transaction
+
+
+def count_active(transaction: Transaction, session_id: str) -> int:
+    """The number of grants in force in a session."""
+    row = transaction.one(
         f"SELECT count(*) AS active FROM grants WHERE session_id = :session_id AND {ACTIVE}",  # noqa: S608 - made of our own words alone
-        {"session_id": session_id, "now": now},
+        {"session_id": session_id, "now": transaction.now},
     )
-    if count is not None and count["active"] >= MAX_ACTIVE:
-        raise ConflictError(
-            f"This session has {MAX_ACTIVE} grants already.", state="full", hint="Revoke some with `byleave grants`."
-        )
+    return row["active"] if row else 0
+
+
+def save_grant(
+    ledger: Ledger, new: NewGrant, approval: ApprovalRow, session_id: str, *, created_by: str, in_chat: bool
+) -> GrantRow:
+    """Save a grant, in the transaction of the answer it came with."""
+    now = ledger.now
     grant = GrantRow(
         id=new_id("grant"),
-        user_id=user_id,
-        project_id=project_id,
+        user_id=approval.user_id,
+        project_id=approval.project_id,
         session_id=session_id,
         scope=new.scope,
         rule=new.rule,
         text=new.text,
         in_chat=in_chat,
-        approval_id=approval_id,
+        approval_id=approval.id,
         uses=0,
         max_uses=new.max_uses,
         created_at=now,
@@ -193,17 +179,17 @@ def save(
         revoked_at=None,
         revoked_by=None,
     )
-    values = as_values(grant) | {
+    values = grant._asdict() | {
         "scope": grant.scope.value,
         "rule": grant.rule.model_dump_json() if grant.rule else None,
     }
-    transaction.change(f"INSERT INTO grants {placeholders(values)}", values)
+    ledger.transaction.change(f"INSERT INTO grants {placeholders(values)}", values)
     ledger.kept("grants", values)
     ledger.event(GrantChanged(timestamp=now, grant=grant.to_wire(now)))
     ledger.audit(
         "granted",
         created_by,
-        approval_id=approval_id,
+        approval_id=approval.id,
         grant=grant.id,
         scope=grant.scope.value,
         rule=grant.rule.model_dump() if grant.rule else None,
@@ -214,68 +200,10 @@ def save(
     return grant
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A call as grants see it, taken apart once for all of them."""
-
-    call: Call
-    user_id: str
-    project_id: str
-    level: VerdictLevel
-    always_asks: bool
-    network: bool
-    bound: Mapping[str, str]
-
-
-def asked_of(
-    call: NewExecution | ExecutionRow,
-    bound: Mapping[str, str],
-    where: Transaction | str | None,
-    *,
-    recorded: bool = False,
-) -> Asked | None:
-    """`where`: the workspace, or where to find it. `recorded`: by the masked parameters of the record."""
-    params = call.tool_params if recorded else call.true_params
-    if params is None or call.risk_level is RiskLevel.LOW:
-        return None
-    workspace = where if where is None or isinstance(where, str) else _workspace(where, call.project_id)
-    return Asked(
-        call=call_of(call.tool_name, json.loads(params), None, workspace),
-        user_id=call.user_id,
-        project_id=call.project_id,
-        level=VerdictLevel(call.risk_level.value),
-        always_asks=any(finding["always_asks"] for finding in json.loads(call.findings)),
-        network=call.network,
-        bound=bound,
-    )
-
-
-def use_one(
-    transaction: Transaction,
-    ledger: Ledger,
-    call: NewExecution | ExecutionRow,
-    bound: Mapping[str, str] | None = None,
-) -> GrantRow | None:
-    """The grant of the session that covers this call, with the use counted; None when a person must be asked."""
-    in_chat = call.run_id is not None
-    agent_id = None if in_chat else call.agent_id
-    grants = _in_force(transaction, call.session_id, call.user_id, in_chat=in_chat, agent_id=agent_id)
-    asked = asked_of(call, bound_of(call) if bound is None else bound, transaction) if grants else None
-    grant = None if asked is None else _covering(transaction, grants, asked)
-    return None if grant is None else _count(transaction, ledger, grant, call.id)
-
-
-def would_use(transaction: Transaction, session: SessionRow, asked: Asked) -> GrantRow | None:
-    """The grant that would let a call of this session's agent go now. Only looks: nothing is counted."""
-    run = transaction.one("SELECT 1 FROM runs WHERE session_id = :id LIMIT 1", {"id": session.id})
-    grants = _in_force(transaction, session.id, session.user_id, in_chat=run is not None)
-    return _covering(transaction, grants, asked)
-
-
-def _in_force(
+def active_grants(
     transaction: Transaction, session_id: str, user_id: str, *, in_chat: bool, agent_id: str | None = None
 ) -> list[GrantRow]:
-    """`agent_id`: only those given to this agent."""
+    """A session's grants in force, narrower ones first. `agent_id`: only those given to this agent."""
     rows = transaction.all(
         f"SELECT {GRANT_COLUMNS} FROM grants WHERE session_id = :session_id AND user_id = :user_id "  # noqa: S608 - column names are ours
         f"AND in_chat = :in_chat AND {ACTIVE} AND (:agent_id IS NULL OR "
@@ -293,64 +221,50 @@ def _in_force(
     return [grant_row(row) for row in rows]
 
 
-def _covering(transaction: Transaction, grants: list[GrantRow], asked: Asked) -> GrantRow | None:
-    for grant in grants:
-        if grant_covers(grant.rule, asked) and (grant.rule is None or _all_is_seen(transaction, grant.rule, asked)):
-            return grant
-    return None
-
-
-def _all_is_seen(transaction: Transaction, rule: GrantRule, asked: Asked) -> bool:
-    """Whether no code would run that nobody saw: not by this call, and not by one that runs now beside it.
-
-    Code that nobody has seen is not run by a class: the next call that runs code of the workspace asks, names what
-    changed, and a yes to it counts as having seen that.
-    """
-    if changes_code(asked.call) and runs_granted_code(transaction, asked.user_id, asked.project_id):
-        return False
-    if not runs_code(asked.call):
-        return True
-    changed = unseen(transaction, asked.user_id, asked.project_id)
-    return not changed or grant_covers(rule, asked, unseen=changed)
-
-
-def bound_of(call: NewExecution | ExecutionRow) -> dict[str, str]:
-    """The files a call's approval is bound to."""
-    text = call.bound if isinstance(call, ExecutionRow) else None
-    return json.loads(text) if text else {}
-
-
-def _count(transaction: Transaction, ledger: Ledger, grant: GrantRow, execution_id: str) -> GrantRow:
-    now = transaction.now
+def count_use(ledger: Ledger, grant: GrantRow, execution_id: str) -> GrantRow:
+    """Count one use, or raise ConflictError when the grant has ended."""
     ledger.changing("grants", grant.id)
-    row = transaction.one(
+    row = ledger.transaction.one(
         f"UPDATE grants SET uses = uses + 1 WHERE id = :id AND {ACTIVE} RETURNING {GRANT_COLUMNS}",  # noqa: S608 - column names are ours
-        {"id": grant.id, "now": now},
+        {"id": grant.id, "now": ledger.now},
     )
     if row is None:
         raise ConflictError("This grant ended a moment ago.", state="ended")
     ledger.kept("grants", row)
     used = grant_row(row)
-    ledger.event(GrantChanged(timestamp=now, grant=used.to_wire(now)))
+    ledger.event(GrantChanged(timestamp=ledger.now, grant=used.to_wire(ledger.now)))
     ledger.audit("grant_used", f"grant:{grant.id}", execution_id=execution_id, uses=used.uses, text=grant.text)
     return used
 
 
-def grant_covers(rule: GrantRule | None, asked: Asked, *, unseen: Collection[str] = ()) -> bool:
-    """Whether a rule (None: everything) covers a call."""
-    if rule is None:
-        return covers_everything(level=asked.level, always_asks=asked.always_asks)
-    return rule.tool == asked.call.tool and covers(
-        rule,
-        asked.call,
-        level=asked.level,
-        always_asks=asked.always_asks,
-        network=asked.network,
-        bound=asked.bound,
-        unseen=unseen,
+def has_runs(transaction: Transaction, session_id: str) -> bool:
+    """True if the chat's own agent works in a session."""
+    return transaction.one("SELECT 1 FROM runs WHERE session_id = :id LIMIT 1", {"id": session_id}) is not None
+
+
+def calls_without_question(
+    transaction: Transaction, project_id: str, tool: str, since: str, most: int
+) -> Sequence[Row]:
+    """Calls that ran without a person's answer, newest first, with the rule of the grant that let them.
+
+    By when they were approved: a call may have waited for long.
+    """
+    return transaction.all(
+        "SELECT x.tool_name, x.tool_params, x.approved_at, x.risk_level, g.rule FROM tool_executions AS x "
+        "LEFT JOIN grants AS g ON g.id = substr(x.approved_by, 7) WHERE x.project_id = :project_id "
+        "AND x.tool_name = :tool AND x.risk_level <> 'LOW' AND x.approved_at >= :since "
+        "AND x.approved_by NOT LIKE 'person:%' ORDER BY x.approved_at DESC LIMIT :most",
+        {"project_id": project_id, "tool": tool, "since": since, "most": most},
     )
 
 
-def _workspace(transaction: Transaction, project_id: str) -> str | None:
-    row = transaction.one("SELECT workspace FROM projects WHERE id = :id", {"id": project_id})
-    return row["workspace"] if row else None
+def commands_under_class_grants(transaction: Transaction, project_id: str) -> Sequence[Row]:
+    """Commands that a grant for a class approved and that have not ended."""
+    return transaction.all(
+        "SELECT x.tool_name, x.tool_params FROM tool_executions AS x JOIN grants AS g "
+        "ON g.id = substr(x.approved_by, 7) WHERE x.project_id = :project_id "
+        "AND x.status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING') "
+        "AND x.status IN ('APPROVED', 'EXECUTING') AND x.tool_name = 'execute_command' "
+        "AND x.approved_by LIKE 'grant:%' AND g.rule IS NOT NULL",
+        {"project_id": project_id},
+    )

@@ -1,4 +1,4 @@
-"""What one transaction adds to a project's feed and to its audit chain.
+"""A project's feed and audit chain: what one transaction adds to them, and reading the feed back.
 
 Both hang on one counter row per project, which is locked while they are written: events are numbered without gaps
 in commit order, and each audit record carries the hash of the one before. Nothing may write those tables except
@@ -7,10 +7,15 @@ through here, and nothing may change state without opening a ledger.
 A link carries the digest of every row its transaction wrote (`kept`), so that the rows can be held against the chain;
 and of a row that was there before, the digest it had then (`changing`): what somebody else did to it meanwhile shows.
 The chain's head is sealed with a key that is not in the database: who can write the file alone can cut nothing off.
+
+Signals are stored without their parameters; a reader gets them joined in, and only while the execution still waits for
+them: an old signal is never worth sending. A page is bounded in events and in characters, since readers are many and
+slow; what lies beyond it is not even loaded.
 """
 
 import hashlib
 import hmac
+import json
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from types import TracebackType
@@ -22,8 +27,8 @@ from pydantic import BaseModel
 from byleave.protocol.approvals import plain_json
 from byleave.protocol.wire import JsonObject
 
-from .database import Row, Transaction
-from .records import AuditRecord, StoredEvent
+from .database import Database, Row, Transaction
+from .records import AuditRecord, StoredEvent, placeholders
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -49,10 +54,16 @@ ADOPTED, UNSEALED = "adopted", "unsealed"
 ROWS_IN_A_LINK = 500
 PROJECTS = "projects"
 """The name of the seal on which projects there are."""
+INSERT_EVENT = f"INSERT INTO events {placeholders((*StoredEvent._fields, 'created_at'))}"
+INSERT_LINK = f"INSERT INTO audit {placeholders(AuditRecord._fields)}"
+SIGNALS = {"tool.execution_signal": "EXECUTING", "tool.inspection_request": "PENDING"}
+"""Events addressed to one client, and the state in which they are still worth sending."""
+PAGE_CHARACTERS = 1024 * 1024
+"""A page ends with the event that reaches this: every reader that does not read holds a page or two."""
 
 
 def feed_topic(project_id: str) -> str:
-    """Where news of a project's feed is told."""
+    """The topic for news of a project's feed."""
     return f"feed:{project_id}"
 
 
@@ -75,12 +86,12 @@ def row_digest(table: str, row: Mapping[str, Any]) -> str:
 
 
 def seal(key: bytes, project_id: str, seq: int, head: str) -> str:
-    """What proves that this server wrote the chain's head."""
+    """HMAC that proves this server wrote the chain's head."""
     return hmac.digest(key, f"{project_id}\x1f{seq}\x1f{head}".encode(), "sha256").hex()
 
 
 def is_sealed(transaction: Transaction, project_id: str, feed: Row) -> bool:
-    """Whether the head a project remembers was written by this server."""
+    """True if this server wrote the head a project remembers."""
     expected = (seal(key, project_id, feed["audit_seq"], feed["audit_hash"]) for key in transaction.seal_keys)
     return feed["audit_seal"] in expected
 
@@ -105,7 +116,7 @@ def listed_projects(transaction: Transaction) -> str:
 
 
 def is_true_list(transaction: Transaction, known: Row) -> bool:
-    """Whether this server wrote which projects there are."""
+    """True if this server wrote the list of projects."""
     return known["seal"] in (seal(key, PROJECTS, 0, known["value"]) for key in transaction.seal_keys)
 
 
@@ -193,7 +204,8 @@ class Ledger:
     """Collects events and audit links; writes them when the `with` block ends without an error."""
 
     def __init__(self, transaction: Transaction, project_id: str) -> None:
-        self._transaction = transaction
+        self.transaction = transaction
+        self.now = transaction.now
         self._project_id = project_id
         self._events: list[tuple[str, str | None, str | None, str, str]] = []
         self._links: list[tuple[str, str, str | None, str | None, JsonObject]] = []
@@ -239,7 +251,7 @@ class Ledger:
         name = f"{table}/{row_id}"
         if name in self._rows or name in self._was:
             return
-        row = self._transaction.one(f"SELECT {columns} FROM {table} WHERE id = :id", {"id": row_id})  # noqa: S608 - our own names
+        row = self.transaction.one(f"SELECT {columns} FROM {table} WHERE id = :id", {"id": row_id})  # noqa: S608 - our own names
         if row is not None:
             self._was[name] = row_digest(table, row)
 
@@ -248,7 +260,7 @@ class Ledger:
         self._rows[f"{table}/{row['id']}"] = row_digest(table, row)
 
     def _write(self) -> None:
-        transaction, project_id, now = self._transaction, self._project_id, self._transaction.now
+        transaction, project_id = self.transaction, self._project_id
         counter = transaction.one(
             "UPDATE feeds SET seq = seq + :events WHERE project_id = :project_id "
             "RETURNING seq, audit_seq, audit_hash, audit_seal",
@@ -256,81 +268,136 @@ class Ledger:
         )
         if counter is None:
             raise LookupError(f"project {project_id!r} has no feed")
-        self._write_events(counter["seq"] - len(self._events), now)
+        topic, links = feed_topic(project_id), self._chain(counter)
+        head = {"seq": links[-1].seq, "hash": links[-1].hash, "project_id": project_id} if links else {}
+        if links:
+            head["seal"] = seal(transaction.seal_keys[0], project_id, links[-1].seq, links[-1].hash)
+        if self._events:
+            sent: list[StoredEvent] = []
+            rows: list[dict[str, Any]] = []
+            first = counter["seq"] - len(self._events) + 1
+            for seq, (kind, target, ref, payload, stored) in enumerate(self._events, first):
+                event = StoredEvent(project_id, seq, kind, target, ref, payload)
+                sent.append(event)
+                rows.append({**event._asdict(), "payload": stored, "created_at": self.now})
+            transaction.hint(topic, tuple(sent))
+            transaction.change_many(INSERT_EVENT, rows)
+        if links:
+            transaction.change_many(INSERT_LINK, list(map(AuditRecord._asdict, links)))
+            transaction.change(
+                "UPDATE feeds SET audit_seq = :seq, audit_hash = :hash, audit_seal = :seal "
+                "WHERE project_id = :project_id",
+                head,
+            )
+
+    def _chain(self, counter: Row) -> list[AuditRecord]:
+        """The links of this transaction, the first one hung on the head."""
+        links, project_id, head = self._links, self._project_id, counter["audit_hash"]
         if self._rows:
-            if not self._links:
+            if not links:
                 self.audit("kept", "server")
-            self._links[-1][-1]["rows"] = self._rows
+            links[-1][-1]["rows"] = self._rows
             if self._was:
-                self._links[-1][-1]["was"] = self._was
-        if not self._links:
-            return
-        if not is_sealed(transaction, project_id, counter):
+                links[-1][-1]["was"] = self._was
+        if links and not is_sealed(self.transaction, project_id, counter):
             # Somebody else wrote this head. Work goes on, but the chain says so from here on: a seal of ours on it
             # would vouch for what was done to it.
             log.error("the audit chain was changed from outside", project_id=project_id, record=counter["audit_seq"])
-            self._links.insert(0, (UNSEALED, "server", None, None, {"head": counter["audit_hash"]}))
-        seq = counter["audit_seq"] + len(self._links)
-        head = self._write_links(counter["audit_seq"], counter["audit_hash"], now)
-        transaction.change(
-            "UPDATE feeds SET audit_seq = :seq, audit_hash = :head, audit_seal = :seal WHERE project_id = :project_id",
-            {
-                "seq": seq,
-                "head": head,
-                "seal": seal(transaction.seal_keys[0], project_id, seq, head),
-                "project_id": project_id,
-            },
-        )
-
-    def _write_events(self, seq: int, now: str) -> None:
-        if not self._events:
-            return
-        rows: list[dict[str, Any]] = []
-        sent: list[StoredEvent] = []
-        for kind, target, ref, payload, stored in self._events:
-            seq += 1
-            rows.append(
-                {
-                    "project_id": self._project_id,
-                    "seq": seq,
-                    "kind": kind,
-                    "target": target,
-                    "ref": ref,
-                    "payload": stored,
-                    "created_at": now,
-                }
-            )
-            sent.append(StoredEvent(self._project_id, seq, kind, target, ref, payload))
-        self._transaction.change_many(
-            "INSERT INTO events (project_id, seq, kind, target, ref, payload, created_at) "
-            "VALUES (:project_id, :seq, :kind, :target, :ref, :payload, :created_at)",
-            rows,
-        )
-        self._transaction.hint(feed_topic(self._project_id), tuple(sent))
-
-    def _write_links(self, seq: int, previous_hash: str, now: str) -> str:
-        rows: list[dict[str, Any]] = []
-        for action, actor, execution_id, approval_id, detail in self._links:
-            seq += 1
+            links.insert(0, (UNSEALED, "server", None, None, {"head": head}))
+        records: list[AuditRecord] = []
+        for seq, (action, actor, execution_id, approval_id, detail) in enumerate(links, counter["audit_seq"] + 1):
+            text = plain_json(detail)
             record = AuditRecord(
-                self._project_id,
-                seq,
-                now,
-                actor,
-                action,
-                execution_id,
-                approval_id,
-                plain_json(detail),
-                previous_hash,
-                "",
+                project_id, seq, self.now, actor, action, execution_id, approval_id, text, head, hash=""
             )
-            record = record._replace(hash=link_hash(previous_hash, record))
-            rows.append(record._asdict())
-            previous_hash = record.hash
-        self._transaction.change_many(
-            "INSERT INTO audit (project_id, seq, at, actor, action, execution_id, approval_id, detail, "
-            "previous_hash, hash) VALUES (:project_id, :seq, :at, :actor, :action, :execution_id, :approval_id, "
-            ":detail, :previous_hash, :hash)",
-            rows,
-        )
-        return previous_hash
+            head = link_hash(head, record)
+            records.append(record._replace(hash=head))
+        return records
+
+
+def inspected_params(tool_name: str, params: JsonObject) -> JsonObject:
+    """The parameters an inspection needs: of a write not the content, which travels once, when it may be written."""
+    return {**params, "content": ""} if tool_name == "write_file" else params
+
+
+class Feed:
+    """The feed's reads."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def head(self, project_id: str) -> int:
+        """The number of the newest event."""
+
+        def work(transaction: Transaction) -> int:
+            row = transaction.one("SELECT seq FROM feeds WHERE project_id = :id", {"id": project_id})
+            return row["seq"] if row else 0
+
+        return await self._database.read(work)
+
+    async def before(self, project_id: str, moment: str) -> int:
+        """The number of the newest event that is older than a moment, for a reader who wants everything since."""
+
+        def work(transaction: Transaction) -> int:
+            # From the newest back: what is asked for is almost always recent.
+            row = transaction.one(
+                "SELECT seq FROM events WHERE project_id = :project_id AND created_at < :moment "
+                "ORDER BY seq DESC LIMIT 1",
+                {"project_id": project_id, "moment": moment},
+            )
+            return row["seq"] if row else 0
+
+        return await self._database.read(work)
+
+    async def after(
+        self, project_id: str, seq: int, *, client_id: str | None, limit: int
+    ) -> tuple[list[StoredEvent], int, bool]:
+        """Events past `seq` that this reader may see, the number up to which it has now seen everything, and whether
+        there may be more."""
+
+        def work(transaction: Transaction) -> tuple[list[StoredEvent], int, bool]:
+            heads = transaction.all(
+                "SELECT e.seq, e.kind, e.target, e.ref, x.status "
+                "FROM events AS e LEFT JOIN tool_executions AS x ON x.id = e.ref "
+                "WHERE e.project_id = :project_id AND e.seq > :seq ORDER BY e.seq LIMIT :limit",
+                {"project_id": project_id, "seq": seq, "limit": limit},
+            )
+            found: list[StoredEvent] = []
+            characters = 0
+            for head in heads:
+                if not _is_for(client_id, head):
+                    continue
+                payload = _payload(transaction, project_id, head)
+                found.append(StoredEvent(project_id, head["seq"], head["kind"], head["target"], head["ref"], payload))
+                characters += len(payload)
+                if characters >= PAGE_CHARACTERS:
+                    return found, head["seq"], True
+            return found, heads[-1]["seq"] if heads else seq, len(heads) == limit
+
+        return await self._database.read(work)
+
+
+def _is_for(client_id: str | None, head: Row) -> bool:
+    if head["target"] is not None and head["target"] != client_id:
+        return False
+    return head["kind"] not in SIGNALS or head["status"] == SIGNALS[head["kind"]]
+
+
+def _payload(transaction: Transaction, project_id: str, head: Row) -> str:
+    row = transaction.one(
+        "SELECT payload FROM events WHERE project_id = :project_id AND seq = :seq",
+        {"project_id": project_id, "seq": head["seq"]},
+    )
+    payload: str = row["payload"] if row else "{}"
+    if head["kind"] not in SIGNALS:
+        return payload
+    execution = transaction.one("SELECT true_params FROM tool_executions WHERE id = :id", {"id": head["ref"]})
+    return _with_params(payload, execution["true_params"] if execution else None)
+
+
+def _with_params(payload: str, true_params: str | None) -> str:
+    signal: dict[str, Any] = json.loads(payload)
+    signal["tool_params"] = json.loads(true_params or "{}")
+    if signal["kind"] == "tool.inspection_request":
+        signal["tool_params"] = inspected_params(signal["tool_name"], signal["tool_params"])
+    return json.dumps(signal, separators=(",", ":"))

@@ -1,18 +1,19 @@
-"""What clients declared of their machines' rules, and the tokens they came with; both outlive a restart.
+"""Rules that clients declared of their machines, the tokens they connected with, and sign-ins that were ended.
 
 Rules are kept as they were declared; parsing them is the gate's. The client holds every call against its own copy
 again, so a stale or forged declaration here can cost a question or an error, never a run. Tokens are kept by their
-digests: what a client reports is taken only from a token it has connected with.
+digests: what a client reports is taken only from a token it has connected with. A sign-in of the page that was ended is
+kept until its cookie would have ended anyway: a cookie is good by itself until then.
 """
 
 from collections.abc import Sequence
 
 from byleave.protocol.events import MachinesChanged
 from byleave.protocol.overview import Machine
+from byleave.protocol.wire import later
 
 from .database import Database, Transaction
 from .ledger import Ledger
-from .transitions import later
 
 KEPT_SECONDS = 30 * 24 * 3600
 """How long after its last connection a client may report with that token."""
@@ -20,7 +21,7 @@ MOST_REMEMBERED = 10_000
 
 
 def policy_topic(project_id: str) -> str:
-    """Where news of a project's declared rules is told."""
+    """The topic for news of a project's declared rules."""
     return f"policy:{project_id}"
 
 
@@ -50,7 +51,7 @@ class Machines:
         await self._database.write(work, relaxed=True)
 
     async def speaks_for(self, project_id: str, client_id: str, token: str) -> bool:
-        """Whether this client has connected with this token: asked with every result."""
+        """True if this client has connected with this token: asked with every result."""
         key = (project_id, client_id, token)
         if key in self._known:
             return True
@@ -92,7 +93,7 @@ class Machines:
         return await self._database.write(work)
 
     async def policy(self, project_id: str, client_id: str | None) -> str | None:
-        """What this client declared; without one, what was declared last for the project."""
+        """The rules this client declared; without one, those declared last for the project."""
 
         def work(transaction: Transaction) -> str | None:
             row = transaction.one(
@@ -112,3 +113,34 @@ class Machines:
                 ledger.event(MachinesChanged(timestamp=transaction.now, machines=list(machines)))
 
         await self._database.write(work, relaxed=True)
+
+
+class SignIns:
+    """The transactions of ended sign-ins."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def end(self, sign_in: str, user_id: str, good_until: str) -> None:
+        """No cookie of this sign-in is good any more."""
+
+        def work(transaction: Transaction) -> None:
+            transaction.change("DELETE FROM ended_sign_ins WHERE good_until < :now", {"now": transaction.now})
+            transaction.change(
+                "INSERT INTO ended_sign_ins (id, user_id, ended_at, good_until) "
+                "VALUES (:id, :user_id, :now, :good_until) ON CONFLICT (id) DO NOTHING",
+                {"id": sign_in, "user_id": user_id, "now": transaction.now, "good_until": good_until},
+            )
+
+        await self._database.write(work)
+
+    async def any_ended(self, sign_ins: Sequence[str]) -> bool:
+        """True if somebody signed out of one of them."""
+
+        def work(transaction: Transaction) -> bool:
+            return any(
+                transaction.one("SELECT 1 FROM ended_sign_ins WHERE id = :id", {"id": sign_in}) is not None
+                for sign_in in sign_ins
+            )
+
+        return await self._database.read(work)

@@ -5,7 +5,7 @@ true ones.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
@@ -132,7 +132,7 @@ class ApprovalRow(NamedTuple):
     inspection: Inspection | None = None
     suggestions: tuple[Suggestion, ...] = ()
     unseen: str | None = None
-    """What it said had changed unseen, as JSON; None where no code of the workspace would run."""
+    """Unseen changes it named, as JSON; None where no code of the workspace would run."""
     grant_id: str | None = None
     decided_from: AnsweredFrom | None = None
     tool_ids: tuple[str, ...] = ()
@@ -235,11 +235,11 @@ class ExecutionRow(NamedTuple):
 
     @property
     def queued(self) -> bool:
-        """Whether it waits in its client's queue."""
+        """True while it waits in its client's queue."""
         return self.status is ExecutionStatus.EXECUTING and self.started_at is None
 
     def to_response(self) -> ToolResponse:
-        """What the agent that asked is told."""
+        """The answer to the agent that called."""
         return ToolResponse(
             tool_id=self.id,
             tool_name=self.tool_name,
@@ -266,7 +266,7 @@ class ExecutionRow(NamedTuple):
 
     @property
     def hint(self) -> str | None:
-        """What to do about a call the gate did not let through."""
+        """Advice for a call the gate refused."""
         if self.error_type not in (ErrorType.INVALID, ErrorType.REFUSED):
             return None
         findings = json.loads(self.findings)
@@ -365,17 +365,12 @@ def _only(row: Row, kind: type[Any]) -> dict[str, Any]:
 _APPROVAL_COLUMNS = tuple(name for name in ApprovalRow._fields if name != "tool_ids")
 
 
-def as_values(row: Any) -> dict[str, Any]:
-    """A row's fields by name, without copying what they hold."""
-    return row._asdict()
-
-
 def columns(kind: type[Any], prefix: str = "") -> str:
     """The columns a row of this kind is read from."""
     names = (name for name in kind._fields if name != "tool_ids")
     return ", ".join(f"{prefix}{name}" for name in names)
 
 
-def placeholders(values: Mapping[str, Any]) -> str:
+def placeholders(values: Collection[str]) -> str:
     """`(a, b) VALUES (:a, :b)`; the names are our own column names, never input."""
     return f"({', '.join(values)}) VALUES ({', '.join(':' + name for name in values)})"

@@ -2,21 +2,25 @@
 
 A worker holds a run by a lease and a fence. The fence rises with every claim, and every write names it: a worker that
 was paused and lost its lease changes nothing any more. Runs of one session go in order, one at a time.
+
+A run parks when a call of its stays open for long: its history is kept already, so nothing but rows remains of it. The
+transaction that ends its last open call makes it ready again (`transitions.end`).
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import ChatError, ChatText, RunChanged, RunUsage
-from byleave.protocol.states import RunState
+from byleave.protocol.states import AgentMode, RunState
+from byleave.protocol.wire import later
 
 from .chat import add_message, load_session
 from .database import Database, Transaction
-from .endings import call_off_run
+from .executions import cancel_run_calls
 from .ledger import Ledger
-from .parking import RUNS_TOPIC, park
 from .records import ExecutionRow, RunRow, columns, run_row
-from .transitions import later
+from .transitions import OPEN_CALLS, RUNS_TOPIC
 
 RUN_COLUMNS = columns(RunRow)
 # A history is as large as what the agent read, and no list tells it.
@@ -39,8 +43,18 @@ _READY = (
 
 
 def run_topic(run_id: str) -> str:
-    """Where news of one run is told."""
+    """The topic for news of one run."""
     return f"run:{run_id}"
+
+
+class RunTimes(NamedTuple):
+    """A run without its conversation."""
+
+    id: str
+    project_id: str
+    session_id: str
+    mode: AgentMode
+    created_at: str
 
 
 class Runs:
@@ -124,17 +138,17 @@ class Runs:
         """A piece of the agent's text, as it streams."""
 
         def work(transaction: Transaction) -> None:
-            _still_mine(transaction, run)
+            check_claim(transaction, run.id, run.fence)
             with Ledger(transaction, run.project_id) as ledger:
                 ledger.event(ChatText(timestamp=transaction.now, session_id=run.session_id, run_id=run.id, text=text))
 
         await self._database.write(work)
 
     async def tell_usage(self, run: RunRow, *, requests: int, input_tokens: int, output_tokens: int) -> None:
-        """What the run has used of its model so far."""
+        """Tell what the run has used of its model so far."""
 
         def work(transaction: Transaction) -> None:
-            _still_mine(transaction, run)
+            check_claim(transaction, run.id, run.fence)
             with Ledger(transaction, run.project_id) as ledger:
                 ledger.event(
                     RunUsage(
@@ -174,7 +188,7 @@ class Runs:
 
         def work(transaction: Transaction) -> None:
             _end(transaction, run, RunState.FAILED, history=history, error=error)
-            call_off_run(transaction, run.id, "server:run_failed")
+            cancel_run_calls(transaction, run.id, "server:run_failed")
             with Ledger(transaction, run.project_id) as ledger:
                 ledger.event(
                     ChatError(
@@ -194,9 +208,18 @@ class Runs:
         """Let go of a run until what it waits for has ended; READY when it has already."""
 
         def work(transaction: Transaction) -> RunState:
-            state = park(transaction, run.id, run.fence)
-            if state is None:
+            row = transaction.one(
+                f"UPDATE runs SET state = CASE WHEN {OPEN_CALLS} THEN 'WAITING' ELSE 'READY' END, owner = NULL, "  # noqa: S608 - made of our own words alone
+                "lease_until = NULL, attempts = 0, updated_at = :now WHERE id = :id AND fence = :fence "
+                "AND state = 'RUNNING' RETURNING state",
+                {"now": transaction.now, "id": run.id, "fence": run.fence},
+            )
+            if row is None:
                 raise fenced()
+            state = RunState[row["state"]]
+            with Ledger(transaction, run.project_id) as ledger:
+                ledger.event(_changed(transaction, run, state))
+            transaction.hint(RUNS_TOPIC)
             return state
 
         return await self._database.write(work)
@@ -230,12 +253,26 @@ class Runs:
                 ledger.audit("run_cancelled", f"user:{user_id}", run=run.id, session=run.session_id)
             transaction.hint(run_topic(run_id))
             transaction.hint(RUNS_TOPIC)
-            return call_off_run(transaction, run_id, f"user:{user_id}", connected)
+            return cancel_run_calls(transaction, run_id, f"user:{user_id}", connected)
 
         return await self._database.write(work)
 
     async def get(self, run_id: str, *, user_id: str) -> RunRow:
         return await self._database.read(lambda transaction: _own(transaction, run_id, user_id))
+
+    async def times(self, run_id: str) -> RunTimes | None:
+        """A run without its conversation, or None."""
+
+        def work(transaction: Transaction) -> RunTimes | None:
+            row = transaction.one(
+                "SELECT id, project_id, session_id, mode, created_at FROM runs WHERE id = :id", {"id": run_id}
+            )
+            if row is None:
+                return None
+            mode = AgentMode(row["mode"])
+            return RunTimes(row["id"], row["project_id"], row["session_id"], mode, row["created_at"])
+
+        return await self._database.read(work)
 
     async def of_session(self, user_id: str, session_id: str, limit: int) -> list[RunRow]:
         """A session's newest runs, newest first, without their histories."""
@@ -252,7 +289,7 @@ class Runs:
         return await self._database.read(work)
 
     async def earlier_history(self, run: RunRow) -> str | None:
-        """What the session's last run with a history left behind, for the next one to go on from."""
+        """The newest earlier history of the session, for the next run to go on from."""
 
         def work(transaction: Transaction) -> str | None:
             row = transaction.one(
@@ -269,10 +306,10 @@ def fenced() -> ConflictError:
     return ConflictError("Another worker has this run now, or it was stopped.", state="fenced")
 
 
-def _still_mine(transaction: Transaction, run: RunRow) -> None:
+def check_claim(transaction: Transaction, run_id: str | None, fence: int) -> None:
+    """Raise ConflictError when a worker's run was stopped or taken over."""
     mine = transaction.one(
-        "SELECT 1 FROM runs WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
-        {"id": run.id, "fence": run.fence},
+        "SELECT 1 FROM runs WHERE id = :id AND fence = :fence AND state = 'RUNNING'", {"id": run_id, "fence": fence}
     )
     if mine is None:
         raise fenced()

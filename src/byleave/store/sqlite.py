@@ -25,12 +25,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from byleave.protocol.errors import ConfigurationError
-from byleave.protocol.wire import timestamp
+from byleave.protocol.wire import now
 
 from .database import Hint, Row, Transaction
 
@@ -39,7 +38,7 @@ Result = TypeVar("Result")
 LOG_BYTES = 8 * 1024 * 1024
 """A log longer than this is moved into the database file."""
 FLUSHES_BETWEEN_LOOKS = 100
-"""How often the log's length is looked at."""
+"""Flushes between two looks at the log's length."""
 
 
 class Worker:
@@ -173,27 +172,14 @@ MAX_BATCH = 64
 """Most units in one transaction: bounds how long the loop is busy with them."""
 
 
-def database_clock() -> str:
-    """SQLite has no server, so its clock is the machine's; taken once per transaction."""
-    return timestamp(datetime.now(UTC))
-
-
 class SqliteTransaction:
     """A transaction on one connection; see `database.Transaction`."""
 
     def __init__(self, connection: sqlite3.Connection, now: str, seal_keys: tuple[bytes, ...] = ()) -> None:
         self._connection = connection
-        self._now = now
-        self._seal_keys = seal_keys
+        self.now = now
+        self.seal_keys = seal_keys
         self.hints: list[Hint] = []
-
-    @property
-    def now(self) -> str:
-        return self._now
-
-    @property
-    def seal_keys(self) -> tuple[bytes, ...]:
-        return self._seal_keys
 
     def one(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Row | None:
         return self._connection.execute(sql, parameters or {}).fetchone()
@@ -241,7 +227,7 @@ class SqliteDatabase:
         *,
         durability: Literal["full", "normal"] = "full",
         on_commit: Callable[[Hint], None] = lambda hint: None,
-        clock: Callable[[], str] = database_clock,
+        clock: Callable[[], str] = now,
         prepare: Callable[[], None] = lambda: None,
         read_only: bool = False,
         seal_keys: tuple[bytes, ...] = (),
@@ -273,7 +259,7 @@ class SqliteDatabase:
         self._heavy: asyncio.Future[Any] | None = None
         self._closed = False
         self.failure: OSError | None = None
-        """Why nothing is written any more."""
+        """The failed flush after which nothing is written any more."""
 
     async def write(
         self, work: Callable[[Transaction], Result], *, relaxed: bool = False, heavy: bool = False

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from byleave.protocol.errors import ConfigurationError
+from byleave.protocol.wire import now
 from byleave.settings import ServerSettings
 
 from .approvals import Approvals
@@ -14,14 +15,13 @@ from .audit import Audit
 from .chat import Chat
 from .database import Database, Hint
 from .executions import Executions
-from .feed import Feed
 from .grants import Grants
-from .ledger import adopt, reseal
-from .machines import Machines
+from .ledger import Feed, adopt, reseal
+from .machines import Machines, SignIns
 from .migrations import bring_up_to_date, check_up_to_date
 from .runs import Runs
-from .sign_ins import SignIns
-from .sqlite import SqliteDatabase, SqliteTransaction, database_clock
+from .sqlite import SqliteDatabase, SqliteTransaction
+from .transitions import Waits
 from .undos import Undos
 
 SQLITE_PREFIX = "sqlite:///"
@@ -33,12 +33,9 @@ class Store:
 
     def __init__(self, database: Database, settings: ServerSettings) -> None:
         self.database = database
-        waits = {
-            "client_wait_seconds": settings.client_wait_seconds,
-            "result_grace_seconds": settings.result_grace_seconds,
-        }
-        self.executions = Executions(database, **waits, queue_wait_seconds=settings.queue_wait_seconds)
-        self.approvals = Approvals(database, **waits)
+        self.waits = Waits(settings.client_wait_seconds, settings.result_grace_seconds, settings.queue_wait_seconds)
+        self.executions = Executions(database, self.waits)
+        self.approvals = Approvals(database)
         self.grants = Grants(database)
         self.machines = Machines(database)
         self.chat = Chat(database)
@@ -55,7 +52,7 @@ class Store:
         *,
         seal_keys: tuple[bytes, ...],
         on_commit: Callable[[Hint], None] = lambda hint: None,
-        clock: Callable[[], str] = database_clock,
+        clock: Callable[[], str] = now,
     ) -> "Store":
         """Open the database the settings name, bringing its tables up to date first.
 
@@ -115,7 +112,7 @@ def sqlite_path(url: str) -> Path:
 
 @contextmanager
 def _told_in_words(path: Path) -> Generator[None]:
-    """What SQLite says of a record that cannot be opened, for who starts the server."""
+    """Turn SQLite's error about a record into a ConfigurationError with a hint."""
     try:
         yield
     except sqlite3.Error as error:

@@ -1,76 +1,233 @@
 """The one way an execution changes state: compare-and-set, with its event and its audit link.
 
 `advance` refuses any edge the state machine does not have, and any change of a row that is no longer what the
-caller saw. The functions below it are the edges with a meaning: they run inside the caller's transaction.
+caller saw. The functions below it are the edges with a meaning. Each runs inside the caller's transaction and decides
+nothing: which edge to take, and why, is for `byleave.calls` to say.
 """
 
 import json
 from collections.abc import Mapping
-from datetime import timedelta
+from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from byleave.protocol.errors import ConflictError
 from byleave.protocol.events import (
+    ExecutionCancelSignal,
     ExecutionSignal,
     InspectionRequested,
     ResultAcknowledged,
+    RunChanged,
     ToolFinished,
     ToolQueued,
+    ToolStarted,
     preview,
 )
 from byleave.protocol.executions import MAX_ERROR_CHARACTERS
-from byleave.protocol.states import ErrorType, ExecutionStatus, may_become
-from byleave.protocol.wire import JsonObject, moment, timestamp
+from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, RiskLevel, RunState, may_become
+from byleave.protocol.wire import later, milliseconds_between
 from byleave.telemetry import carry
 
 from .database import Transaction
-from .ledger import NOT_COVERED, Ledger
-from .parking import wake
-from .records import ExecutionRow, columns, execution_row
+from .ledger import NOT_COVERED, Ledger, inspected_params
+from .records import ExecutionRow, columns, execution_row, placeholders
 
 EXECUTION_COLUMNS = columns(ExecutionRow)
 COVERED_COLUMNS = ", ".join(name for name in ExecutionRow._fields if name not in NOT_COVERED["tool_executions"])
+INSERT_EXECUTION = f"INSERT INTO tool_executions {placeholders(ExecutionRow._fields)}"
 OPEN = "status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"
 """Word for word the condition of the indexes of what is open: SQLite uses them for nothing else."""
+OPEN_CALLS = f"EXISTS (SELECT 1 FROM tool_executions WHERE run_id = runs.id AND {OPEN})"  # noqa: S608 - our own words
+"""True for a run with a call that has not ended."""
+DEADLINES_TOPIC = "deadlines"
+"""Told (with the time) when a deadline was set, so that whoever sleeps until the next one can look again."""
+RUNS_TOPIC = "runs"
+"""Told when a run may be claimed."""
 
 
 def execution_topic(execution_id: str) -> str:
-    """Where news of one execution is told."""
+    """The topic for news of one execution."""
     return f"execution:{execution_id}"
 
 
-DEADLINES_TOPIC = "deadlines"
-"""Told (with the time) when a deadline was set, so that whoever sleeps until the next one can look again."""
+class Waits(NamedTuple):
+    """Seconds that executions may wait, from the settings."""
+
+    client: float
+    """For a client to come."""
+    result_grace: float
+    """For a result, beyond the call's own time limit."""
+    queue: float
+    """In a client's queue."""
 
 
-def later(now: str, seconds: float) -> str:
-    """A timestamp some seconds after another."""
-    return timestamp(moment(now) + timedelta(seconds=seconds))
+@dataclass(frozen=True, slots=True)
+class NewExecution:
+    """A call as the gate left it."""
+
+    id: str
+    user_id: str
+    project_id: str
+    session_id: str
+    run_id: str | None
+    agent_id: str | None
+    mode: AgentMode
+    tool_name: str
+    tool_params: str
+    true_params: str | None
+    digest: str
+    risk_level: RiskLevel
+    findings: str
+    network: bool
+    timeout_seconds: int
+    repeatable: bool
+    """The id was derived from the call, so it may be there already."""
+    fence: int | None
+    """The claim under which a run's worker makes this call; a worker that lost the run begins nothing."""
+    changes_nothing: bool
+    """Running it leaves no trace on the machine."""
 
 
-def advance(
-    transaction: Transaction, ledger: Ledger, before: ExecutionRow, after: ExecutionStatus, changes: dict[str, Any]
+def insert(
+    ledger: Ledger,
+    new: NewExecution,
+    status: ExecutionStatus,
+    *,
+    error: str | None = None,
+    error_type: ErrorType | None = None,
+    approved_by: str | None = None,
+    client_id: str | None = None,
+    deadline: str | None = None,
 ) -> ExecutionRow:
+    """Insert a call in the first state it reaches, with the event and the audit link of its beginning."""
+    now = ledger.now
+    row = ExecutionRow(
+        id=new.id,
+        user_id=new.user_id,
+        project_id=new.project_id,
+        session_id=new.session_id,
+        run_id=new.run_id,
+        agent_id=new.agent_id,
+        mode=new.mode,
+        tool_name=new.tool_name,
+        tool_params=new.tool_params,
+        true_params=None if error_type else new.true_params,
+        digest=new.digest,
+        request_digest=None,
+        bound=None,
+        risk_level=new.risk_level,
+        findings=new.findings,
+        network=new.network,
+        timeout_seconds=new.timeout_seconds,
+        approval_id=None,
+        client_id=client_id,
+        result=None,
+        result_hash=None,
+        requires_approval=status is ExecutionStatus.AWAITING_APPROVAL,
+        approved_by=approved_by,
+        status=status,
+        error=error[:MAX_ERROR_CHARACTERS] if error else None,
+        error_type=error_type,
+        execution_time_ms=None,
+        deadline=deadline,
+        output_seq=0,
+        cancel_requested=False,
+        created_at=now,
+        approved_at=now if approved_by else None,
+        started_at=now if status is ExecutionStatus.EXECUTING else None,
+        completed_at=now if error_type else None,
+    )
+    values = row._asdict() | {"status": status.name}
+    ledger.transaction.change(INSERT_EXECUTION, values)
+    if deadline is not None:
+        ledger.transaction.hint(DEADLINES_TOPIC, deadline)
+    ledger.kept("tool_executions", values)
+    ledger.event(
+        ToolStarted(
+            timestamp=now,
+            tool_id=row.id,
+            tool_name=row.tool_name,
+            tool_params=json.loads(row.tool_params),
+            risk_level=row.risk_level,
+            session_id=row.session_id,
+            run_id=row.run_id,
+            approved_by=row.approved_by,
+        )
+    )
+    ledger.audit(
+        "requested",
+        f"agent:{row.agent_id or 'chat'}",
+        execution_id=row.id,
+        tool=row.tool_name,
+        digest=row.digest,
+        risk=row.risk_level.value,
+        status=status.value,
+        session=row.session_id,
+        approved_by=row.approved_by,
+        client=client_id,
+        error_type=row.error_type.value if row.error_type else None,
+    )
+    return row
+
+
+def insert_refused(ledger: Ledger, new: NewExecution, error: str, error_type: ErrorType) -> ExecutionRow:
+    """PENDING → FAILED in one insert."""
+    row = insert(ledger, new, ExecutionStatus.FAILED, error=error, error_type=error_type)
+    announce_end(ledger, row, acknowledge=False)
+    ledger.transaction.hint(execution_topic(row.id), row)
+    return row
+
+
+def insert_approved(
+    ledger: Ledger, new: NewExecution, approved_by: str, client_id: str | None, waits: Waits
+) -> ExecutionRow:
+    """PENDING → APPROVED (→ EXECUTING) in one insert: nobody could see the states between, and this is the hot path."""
+    if client_id is None:
+        deadline = later(ledger.now, waits.client)
+        return insert(ledger, new, ExecutionStatus.APPROVED, approved_by=approved_by, deadline=deadline)
+    deadline = later(ledger.now, new.timeout_seconds + waits.result_grace)
+    row = insert(
+        ledger, new, ExecutionStatus.EXECUTING, approved_by=approved_by, client_id=client_id, deadline=deadline
+    )
+    signal(ledger, row)
+    return row
+
+
+def insert_for_inspection(ledger: Ledger, new: NewExecution, client_id: str | None, waits: Waits) -> ExecutionRow:
+    """→ PENDING, until the client that will execute has looked."""
+    deadline = later(ledger.now, waits.client)
+    row = insert(ledger, new, ExecutionStatus.PENDING, client_id=client_id, deadline=deadline)
+    if client_id is not None:
+        request_inspection(ledger, row, client_id)
+    return row
+
+
+def advance(ledger: Ledger, before: ExecutionRow, after: ExecutionStatus, changes: Mapping[str, Any]) -> ExecutionRow:
     """Move one execution along an edge of the state machine, or raise ConflictError."""
+    transaction, topic = ledger.transaction, execution_topic(before.id)
     if not may_become(before.status, after):
         raise ConflictError(f"An execution that is {before.status} cannot become {after}.", state=before.status.value)
-    assignments = ", ".join(f"{name} = :{name}" for name in changes)
     ledger.changing("tool_executions", before.id, COVERED_COLUMNS)
     row = transaction.one(
-        f"UPDATE tool_executions SET status = :after{', ' + assignments if assignments else ''} "  # noqa: S608 - column names are ours
-        f"WHERE id = :id AND status = :before RETURNING {EXECUTION_COLUMNS}",
-        {**changes, "after": after.name, "id": before.id, "before": before.status.name},
+        _update(("status", *changes), "id = :id AND status = :before"),
+        {**changes, "status": after.name, "id": before.id, "before": before.status.name},
     )
     if row is None:
         current = load_execution(transaction, before.id)
         raise ConflictError(
             "Somebody else changed this execution first.", state=current.status.value if current else "unknown"
         )
-    ledger.kept("tool_executions", row)
     changed = execution_row(row)
-    transaction.hint(execution_topic(changed.id), changed)
+    transaction.hint(topic, changed)
+    ledger.kept("tool_executions", row)
     return changed
+
+
+@lru_cache
+def _update(names: tuple[str, ...], where: str) -> str:
+    assignments = ", ".join(f"{name} = :{name}" for name in names)
+    return f"UPDATE tool_executions SET {assignments} WHERE {where} RETURNING {EXECUTION_COLUMNS}"  # noqa: S608 - column names are ours
 
 
 def load_execution(transaction: Transaction, execution_id: str) -> ExecutionRow | None:
@@ -81,16 +238,10 @@ def load_execution(transaction: Transaction, execution_id: str) -> ExecutionRow 
     return execution_row(row) if row else None
 
 
-def set_columns(
-    transaction: Transaction, ledger: Ledger, execution: ExecutionRow, changes: dict[str, Any]
-) -> ExecutionRow:
+def set_columns(ledger: Ledger, execution: ExecutionRow, changes: dict[str, Any]) -> ExecutionRow:
     """Change an execution in the state it is in."""
-    assignments = ", ".join(f"{name} = :{name}" for name in changes)
     ledger.changing("tool_executions", execution.id, COVERED_COLUMNS)
-    row = transaction.one(
-        f"UPDATE tool_executions SET {assignments} WHERE id = :id RETURNING {EXECUTION_COLUMNS}",  # noqa: S608 - column names are ours
-        {**changes, "id": execution.id},
-    )
+    row = ledger.transaction.one(_update(tuple(changes), "id = :id"), {**changes, "id": execution.id})
     if row is None:
         raise LookupError(f"execution {execution.id!r} is gone")
     ledger.kept("tool_executions", row)
@@ -98,6 +249,7 @@ def set_columns(
 
 
 def with_status(transaction: Transaction, project_id: str, status: ExecutionStatus) -> list[ExecutionRow]:
+    """A project's open executions in one state, oldest first."""
     rows = transaction.all(
         f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE project_id = :project_id AND {OPEN} "  # noqa: S608 - column names are ours
         "AND status = :status ORDER BY approved_at, created_at, id",
@@ -107,77 +259,65 @@ def with_status(transaction: Transaction, project_id: str, status: ExecutionStat
 
 
 def approve(
-    transaction: Transaction,
     ledger: Ledger,
     execution: ExecutionRow,
     *,
     approved_by: str,
-    client_wait_seconds: float,
+    client_id: str | None,
+    waits: Waits,
     changes: Mapping[str, Any] = MappingProxyType({}),
 ) -> ExecutionRow:
-    """→ APPROVED: it may run as soon as a client is there."""
-    now = transaction.now
-    deadline = later(now, client_wait_seconds)
-    transaction.hint(DEADLINES_TOPIC, deadline)
-    return advance(
-        transaction,
+    """→ APPROVED, and with a client → EXECUTING: else it runs as soon as one is there."""
+    now = ledger.now
+    deadline = later(now, waits.client)
+    ledger.transaction.hint(DEADLINES_TOPIC, deadline)
+    approved = advance(
         ledger,
         execution,
         ExecutionStatus.APPROVED,
         {**changes, "approved_by": approved_by, "approved_at": now, "deadline": deadline},
     )
+    return approved if client_id is None else dispatch(ledger, approved, client_id=client_id, waits=waits)
 
 
-def dispatch(
-    transaction: Transaction, ledger: Ledger, execution: ExecutionRow, *, client_id: str, grace_seconds: float
-) -> ExecutionRow:
+def dispatch(ledger: Ledger, execution: ExecutionRow, *, client_id: str, waits: Waits) -> ExecutionRow:
     """APPROVED → EXECUTING: the signal goes to this one client."""
-    now = transaction.now
-    running = advance(
-        transaction,
-        ledger,
-        execution,
-        ExecutionStatus.EXECUTING,
-        {
-            "client_id": client_id,
-            "started_at": now,
-            "deadline": later(now, execution.timeout_seconds + grace_seconds),
-        },
-    )
-    signal(ledger, running, now)
+    deadline = later(ledger.now, execution.timeout_seconds + waits.result_grace)
+    changes = {"client_id": client_id, "started_at": ledger.now, "deadline": deadline}
+    running = advance(ledger, execution, ExecutionStatus.EXECUTING, changes)
+    signal(ledger, running)
     ledger.audit("dispatched", f"client:{client_id}", execution_id=running.id, digest=running.digest)
-    transaction.hint(DEADLINES_TOPIC, running.deadline)
+    ledger.transaction.hint(DEADLINES_TOPIC, deadline)
     return running
 
 
-def queue(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, *, lease_seconds: float) -> None:
+def queue(ledger: Ledger, execution: ExecutionRow, waits: Waits) -> None:
     """A call that was signalled waits in its client's queue: its time has not begun."""
-    deadline = later(transaction.now, lease_seconds)
-    set_columns(transaction, ledger, execution, {"started_at": None, "deadline": deadline})
-    transaction.hint(DEADLINES_TOPIC, deadline)
+    deadline = later(ledger.now, waits.client)
+    set_columns(ledger, execution, {"started_at": None, "deadline": deadline})
+    ledger.transaction.hint(DEADLINES_TOPIC, deadline)
     if not execution.queued:
-        _tell_queued(ledger, execution, transaction.now, waits=True)
+        _tell_queued(ledger, execution, waits=True)
 
 
-def start(transaction: Transaction, ledger: Ledger, execution: ExecutionRow, *, grace_seconds: float) -> ExecutionRow:
+def start(ledger: Ledger, execution: ExecutionRow, waits: Waits) -> ExecutionRow:
     """The client begins with a call that was queued: its time begins."""
-    now = transaction.now
-    deadline = later(now, execution.timeout_seconds + grace_seconds)
-    started = set_columns(transaction, ledger, execution, {"started_at": now, "deadline": deadline})
-    transaction.hint(DEADLINES_TOPIC, deadline)
-    _tell_queued(ledger, execution, now, waits=False)
+    deadline = later(ledger.now, execution.timeout_seconds + waits.result_grace)
+    started = set_columns(ledger, execution, {"started_at": ledger.now, "deadline": deadline})
+    ledger.transaction.hint(DEADLINES_TOPIC, deadline)
+    _tell_queued(ledger, execution, waits=False)
     return started
 
 
-def _tell_queued(ledger: Ledger, execution: ExecutionRow, now: str, *, waits: bool) -> None:
-    ledger.event(ToolQueued(timestamp=now, tool_id=execution.id, waits=waits, session_id=execution.session_id))
+def _tell_queued(ledger: Ledger, execution: ExecutionRow, *, waits: bool) -> None:
+    ledger.event(ToolQueued(timestamp=ledger.now, tool_id=execution.id, waits=waits, session_id=execution.session_id))
 
 
-def signal(ledger: Ledger, execution: ExecutionRow, now: str) -> None:
+def signal(ledger: Ledger, execution: ExecutionRow) -> None:
     """Tell the client to act. The parameters travel with it but are kept only in the execution's row."""
     ledger.event(
         ExecutionSignal(
-            timestamp=now,
+            timestamp=ledger.now,
             tool_id=execution.id,
             tool_name=execution.tool_name,
             tool_params=json.loads(execution.true_params or "{}"),
@@ -188,7 +328,7 @@ def signal(ledger: Ledger, execution: ExecutionRow, now: str) -> None:
             bound=json.loads(execution.bound) if execution.bound else {},
             mode=execution.mode,
             network=execution.network,
-            deadline=execution.deadline or now,
+            deadline=execution.deadline or ledger.now,
             client_id=execution.client_id or "",
             session_id=execution.session_id,
             traceparent=carry(execution.id, execution.run_id),
@@ -199,19 +339,28 @@ def signal(ledger: Ledger, execution: ExecutionRow, now: str) -> None:
     )
 
 
-def looked_at(tool_name: str, params: JsonObject) -> JsonObject:
-    """What a look needs of a call: of a write not the content, which travels once, when it may be written."""
-    return {**params, "content": ""} if tool_name == "write_file" else params
+def signal_cancel(ledger: Ledger, execution: ExecutionRow) -> None:
+    """Tell the client to stop."""
+    ledger.event(
+        ExecutionCancelSignal(
+            timestamp=ledger.now,
+            tool_id=execution.id,
+            client_id=execution.client_id or "",
+            session_id=execution.session_id,
+        ),
+        target=execution.client_id,
+        ref=execution.id,
+    )
 
 
-def request_inspection(ledger: Ledger, execution: ExecutionRow, client_id: str, now: str) -> None:
+def request_inspection(ledger: Ledger, execution: ExecutionRow, client_id: str) -> None:
     """Ask the client that will execute what the call would run or replace."""
     ledger.event(
         InspectionRequested(
-            timestamp=now,
+            timestamp=ledger.now,
             tool_id=execution.id,
             tool_name=execution.tool_name,
-            tool_params=looked_at(execution.tool_name, json.loads(execution.true_params or "{}")),
+            tool_params=inspected_params(execution.tool_name, json.loads(execution.true_params or "{}")),
             client_id=client_id,
             session_id=execution.session_id,
         ),
@@ -222,7 +371,6 @@ def request_inspection(ledger: Ledger, execution: ExecutionRow, client_id: str, 
 
 
 def end(
-    transaction: Transaction,
     ledger: Ledger,
     execution: ExecutionRow,
     after: ExecutionStatus,
@@ -235,9 +383,8 @@ def end(
     duration_ms: int | None = None,
 ) -> ExecutionRow:
     """→ COMPLETED, FAILED, REJECTED or TIMEOUT. The true parameters are dropped: nobody needs them any more."""
-    now = transaction.now
+    now = ledger.now
     ended = advance(
-        transaction,
         ledger,
         execution,
         after,
@@ -253,7 +400,7 @@ def end(
             "true_params": None,
         },
     )
-    announce_end(ledger, ended, now, acknowledge=execution.status is ExecutionStatus.EXECUTING)
+    announce_end(ledger, ended, acknowledge=execution.status is ExecutionStatus.EXECUTING)
     ledger.audit(
         after.value,
         actor,
@@ -263,27 +410,53 @@ def end(
         result_hash=result_hash,
     )
     if ended.run_id is not None:
-        wake(transaction, ledger, ended.run_id)
+        _wake_run(ledger, ended.run_id)
     return ended
 
 
+def end_late(
+    ledger: Ledger,
+    execution: ExecutionRow,
+    told: str,
+    result: str | None,
+    result_hash: str,
+    duration_ms: int | None,
+) -> ExecutionRow:
+    """Keep a report on an execution that has ended without it; the end stands."""
+    took = execution.execution_time_ms if duration_ms is None else work_ms(execution, ledger.now, duration_ms)
+    late = set_columns(
+        ledger,
+        execution,
+        {
+            "result": result,
+            "result_hash": result_hash,
+            "error": told[:MAX_ERROR_CHARACTERS],
+            "started_at": execution.started_at,
+            "execution_time_ms": took,
+        },
+    )
+    announce_end(ledger, late, acknowledge=True)
+    ledger.audit("reported_late", f"client:{execution.client_id}", execution_id=late.id, result_hash=result_hash)
+    return late
+
+
 def work_ms(execution: ExecutionRow, now: str, duration_ms: int | None) -> int | None:
-    """How long the work took: as its client says, within what is possible, else since it was begun."""
+    """The time the work took: as its client says, within what is possible, else since it began."""
     since = execution.started_at if duration_ms is None else execution.approved_at
-    elapsed = round((moment(now) - moment(since)).total_seconds() * 1000) if since else None
+    elapsed = milliseconds_between(since, now) if since else None
     return elapsed if duration_ms is None or elapsed is None else min(duration_ms, elapsed)
 
 
-def announce_end(ledger: Ledger, ended: ExecutionRow, now: str, *, acknowledge: bool) -> None:
-    """The events of an end: for the client whose result it was, and for everybody who watches."""
+def announce_end(ledger: Ledger, ended: ExecutionRow, *, acknowledge: bool) -> None:
+    """Tell the client whose result it was, and everybody who watches."""
+    result, shortened = preview(ended.result)
     if acknowledge:
         ledger.event(
-            ResultAcknowledged(timestamp=now, tool_id=ended.id, status=ended.status, session_id=ended.session_id)
+            ResultAcknowledged(timestamp=ledger.now, tool_id=ended.id, status=ended.status, session_id=ended.session_id)
         )
-    result, shortened = preview(ended.result)
     ledger.event(
         ToolFinished(
-            timestamp=now,
+            timestamp=ledger.now,
             tool_id=ended.id,
             tool_name=ended.tool_name,
             status=ended.status,
@@ -297,3 +470,20 @@ def announce_end(ledger: Ledger, ended: ExecutionRow, now: str, *, acknowledge: 
             approved_by=ended.approved_by,
         )
     )
+
+
+def _wake_run(ledger: Ledger, run_id: str) -> None:
+    """WAITING → READY when no call of the run is open any more.
+
+    It happens in the transaction that ends the last one, wherever that is and after however many restarts.
+    """
+    row = ledger.transaction.one(
+        f"UPDATE runs SET state = 'READY', updated_at = :now WHERE id = :id AND state = 'WAITING' "  # noqa: S608 - made of our own words alone
+        f"AND NOT {OPEN_CALLS} RETURNING session_id",
+        {"now": ledger.now, "id": run_id},
+    )
+    if row is not None:
+        ledger.event(
+            RunChanged(timestamp=ledger.now, session_id=row["session_id"], run_id=run_id, state=RunState.READY)
+        )
+        ledger.transaction.hint(RUNS_TOPIC)

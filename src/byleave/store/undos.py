@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from byleave.protocol.errors import NotFound
 from byleave.protocol.events import ToolUndone, UndoRequested
+from byleave.protocol.wire import later
 
-from . import transitions
 from .database import Database, Transaction
 from .ledger import Ledger
 from .records import ExecutionRow
@@ -51,7 +51,7 @@ class Undos:
                         session_id=execution.session_id,
                         plan=plan,
                         partial=partial,
-                        deadline=transitions.later(transaction.now, seconds),
+                        deadline=later(transaction.now, seconds),
                         keep_off=keep_off,
                     ),
                     target=client_id,
@@ -114,7 +114,7 @@ class Undos:
 
 
 def _links(transaction: Transaction, execution: ExecutionRow, request_id: str) -> set[str]:
-    """What the chain says of one request."""
+    """Actions the chain has recorded of one request."""
     rows = transaction.all(
         "SELECT action, detail FROM audit WHERE project_id = :project_id AND execution_id = :id "
         "AND seq > (SELECT audit_seq FROM feeds WHERE project_id = :project_id) - :look_back "

@@ -13,6 +13,8 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
+from byleave.calls.approvals import Refusal, foresee_answer
+from byleave.calls.grants import Asked
 from byleave.calls.machines import Machine
 from byleave.gate import Gate, Judgement, describe, mask_text, mask_value, safe_text, shown_params
 from byleave.gate.policy.explain import Decider, decider
@@ -31,9 +33,7 @@ from byleave.server.routing import PEOPLE, JsonAnswer, Route, parts_of, principa
 from byleave.server.services import Services
 from byleave.settings import ServerSettings
 from byleave.store import SessionRow
-from byleave.store.answers import foreseen
-from byleave.store.calls import Refusal
-from byleave.store.grants import Asked, GrantRow
+from byleave.store.grants import GrantRow
 
 UNSEEN = "unseen"
 """Stands for the digest of a file that no machine was asked about."""
@@ -145,7 +145,7 @@ async def _in_session(
         bound=bound,
     )
     digest = call_digest(name, params, session.project_id, bound)
-    match await foreseen(parts.store.database, session, digest, asked):
+    match await foresee_answer(parts.store, session, digest, asked):
         case Refusal() as refusal:
             return Outcome(CheckDecision.REFUSED, refusal.error, "session.refused", None)
         case GrantRow() as grant:

@@ -41,8 +41,7 @@ from byleave.server.bodies import read_body, read_query, read_union
 from byleave.server.problems import WrongForm
 from byleave.server.routing import ANY_SCOPE, EXECUTE, JsonAnswer, Route, parts_of, principal_of
 from byleave.store import ExecutionRow
-from byleave.store.executions import given_to_another
-from byleave.store.history import HistoryFilter
+from byleave.store.executions import HistoryFilter, given_to_another
 
 REPORT: "TypeAdapter[CompletedReport | FailedReport]" = TypeAdapter(ResultReport)
 CURSOR = re.compile(r"[0-9TZ:.-]{24}~[A-Za-z0-9_.-]{1,64}")

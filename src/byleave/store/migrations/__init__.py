@@ -1,12 +1,10 @@
-"""Bringing a database's tables up to date. Runs at every start; a no-op when nothing is new.
+"""Creating a record's tables, and migrating those of an older record. Runs at every start; mostly a no-op.
 
-A new file gets the newest tables at once, from `newest.sql`, which `make schema` writes from what the migrations make.
-Only an older database is migrated, by Alembic, in one transaction: a start that is killed, or runs out of disk, leaves
-the record as it was. Alembic is loaded for that alone: with SQLAlchemy below it, it would take as long as everything
-else at a start.
+`schema.sql` is the schema: a new file is made from it. Only an older database is migrated, by Alembic, in one
+transaction: a start that is killed, or runs out of disk, leaves the record as it was. Alembic is imported for that
+alone: with SQLAlchemy below it, it would take as long as everything else at a start.
 """
 
-import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -15,11 +13,12 @@ from typing import Any
 
 from byleave.protocol.errors import ConfigurationError
 
-NEWEST = Path(__file__).parent / "newest.sql"
+HERE = Path(__file__).parent
+SCHEMA = HERE.parent / "schema.sql"
 COVERED_SINCE = "0007"
 """From this revision on the audit chain covers rows."""
-_REVISION = re.compile(r"INSERT INTO \"?alembic_version\"? VALUES\('(\w+)'\)")
-_KNOWN = frozenset(path.name[:4] for path in NEWEST.parent.glob("versions/[0-9]*.py"))
+REVISIONS = sorted(path.name[:4] for path in HERE.glob("versions/[0-9]*.py"))
+NEWEST = REVISIONS[-1]
 
 
 def bring_up_to_date(path: Path, adopt: Callable[[sqlite3.Connection], None] = lambda connection: None) -> None:
@@ -27,15 +26,15 @@ def bring_up_to_date(path: Path, adopt: Callable[[sqlite3.Connection], None] = l
 
     `adopt` takes the rows of a record from before the chain covered them into it, along with the migration.
     """
-    newest = NEWEST.read_text(encoding="utf-8")
     stored = stored_revision(path)
     if stored is None:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             # One transaction: half of it is never there.
-            connection.executescript(newest.removesuffix("COMMIT;\n"))
+            connection.executescript(f"BEGIN; {SCHEMA.read_text(encoding='utf-8')}")
+            connection.execute("INSERT INTO alembic_version VALUES (?)", (NEWEST,))
             adopt(connection)
             connection.execute("COMMIT")
-    elif stored != revision_in(newest):
+    elif stored != NEWEST:
         upgrade(f"sqlite:///{path}", finish=adopt if stored < COVERED_SINCE else None)
 
 
@@ -53,7 +52,7 @@ def stored_revision(path: Path) -> str | None:
             hint="Point BYLEAVE_DATABASE_URL at a new file, or leave it out.",
         )
     revision = str(rows[0][0])
-    if revision not in _KNOWN:
+    if revision not in REVISIONS:
         raise ConfigurationError(
             f"The record {str(path)!r} was written by a newer Byleave (its tables are {revision!r}).",
             hint="Install that version again, or put back the backup from before the upgrade.",
@@ -63,17 +62,11 @@ def stored_revision(path: Path) -> str | None:
 
 def check_up_to_date(path: Path) -> None:
     """Refuse a record that this version could only read after migrating it."""
-    if stored_revision(path) != revision_in(NEWEST.read_text(encoding="utf-8")):
+    if stored_revision(path) != NEWEST:
         raise ConfigurationError(
             f"The record {str(path)!r} was written by an older Byleave.",
             hint="Start the server once: it brings the record up to date.",
         )
-
-
-def revision_in(script: str) -> str | None:
-    """The revision a script of tables leaves behind."""
-    found = _REVISION.search(script)
-    return found.group(1) if found else None
 
 
 def upgrade(url: str, revision: str = "head", *, finish: Callable[[sqlite3.Connection], None] | None = None) -> None:
@@ -86,7 +79,7 @@ def upgrade(url: str, revision: str = "head", *, finish: Callable[[sqlite3.Conne
 
     engine = create_engine(url, poolclass=NullPool)
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.set_main_option("script_location", str(HERE).replace("%", "%%"))
 
     # Left to itself, pysqlite begins a transaction at the first INSERT only: every CREATE and ALTER before it would be
     # committed on its own, and a start that is killed between two of them could never be finished.
@@ -108,9 +101,3 @@ def upgrade(url: str, revision: str = "head", *, finish: Callable[[sqlite3.Conne
         raise (error.orig if isinstance(error.orig, sqlite3.Error) else error) from error
     finally:
         engine.dispose()
-
-
-def script_of(path: Path) -> str:
-    """The tables of an SQLite file as the script that makes them: what `newest.sql` holds."""
-    with closing(sqlite3.connect(path)) as connection:
-        return "\n".join(connection.iterdump()) + "\n"

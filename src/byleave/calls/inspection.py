@@ -1,40 +1,56 @@
-"""How a question is put: what a person reads, how long there is to answer, and which rules an answer could save.
+"""Inspections: what a call would run or replace, as the client that will execute it sees it, and the question of it.
 
-Everything shown is made from the stored parameters and from what the machine that will act saw of its files; nothing
-of it is the agent's own words. This module asks nobody and decides nothing.
+The execution is PENDING meanwhile. What the client saw becomes part of what is approved: the digest covers it.
+Everything a person is shown is made from the stored parameters and from what that machine saw of its files; nothing of
+it is the agent's own words.
 """
 
+import asyncio
 import json
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 
 from byleave.gate import Judgement, check_path, cover_inert, describe, mask_text, mask_value, safe_text, shown_params
 from byleave.gate.commands.scripts import UNKNOWN
 from byleave.gate.policy.grants import suggest
 from byleave.gate.policy.rules import call_of
 from byleave.gate.text.changes import MISSING, NOT_LOOKED
+from byleave.protocol.approvals import call_digest, plain_json
+from byleave.protocol.errors import NotFound
 from byleave.protocol.grants import Suggestion
 from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
-from byleave.protocol.states import RiskLevel
+from byleave.protocol.states import ErrorType, ExecutionStatus, RiskLevel
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
 from byleave.protocol.wire import JsonObject, moment
 from byleave.settings import ServerSettings
-from byleave.store import ExecutionRow
-from byleave.store.questions import Question
-from byleave.store.unreviewed_code import ANY_FILE, runs_code
+from byleave.store import ExecutionRow, Store, transitions
+from byleave.store.approvals import Question
+from byleave.store.database import Transaction
+from byleave.store.executions import HEAVY_CHARACTERS
+from byleave.store.ledger import Ledger
+from byleave.store.transitions import Waits
 
+from .approvals import Clearance, Refusal, ask, standing_answer
+from .machines import Machine
+from .unreviewed_code import MOST_NAMED, runs_code
+
+LONG_CHARACTERS = 16 * 1024
+"""A call or a text longer than this is described beside the event loop."""
 SHOWN_DIGITS = 12
-MOST_NAMED = 20
 MAX_NOTE = 400
 NOT_READ = "A rule denies reading it."
 MAX_TOLD_TEXT = 4096
 """The text of a file that would be replaced is told with the question up to this; else it is kept beside it."""
 
 
-def unlooked(judgement: Judgement) -> Judgement:
-    """The judgement of a call on a machine whose client does not look: what it would run nobody has seen, so a person
-    is asked each time and told so. Where not even the files can be told, it is refused."""
+def without_inspection(judgement: Judgement) -> Judgement:
+    """The judgement of a call whose client does not inspect: nobody has seen what it would run.
+
+    A person is asked each time and told so. Where not even the files can be told, it is refused.
+    """
     verdict = judgement.verdict
     if verdict.refused or not verdict.runs:
         return judgement
@@ -52,14 +68,14 @@ def unlooked(judgement: Judgement) -> Judgement:
 def question_for(
     tool_name: str, params: JsonObject, verdict: Verdict, settings: ServerSettings, *, workspace: str | None
 ) -> Question:
-    """The question about a call that runs no file of the workspace, or where no machine can look."""
+    """The question about a call that runs no file of the workspace, or that no client can inspect."""
     lines = [describe(tool_name, params, verdict), *([NOT_LOOKED] if tool_name == "write_file" else [])]
     return Question(
         description="\n".join(lines),
         tool_params=shown_params(tool_name, params, cover_inert),
         timeout_seconds=_seconds(verdict.risk_level, settings),
         suggestions=_suggestions(tool_name, params, verdict, {}, workspace),
-        along=_along(tool_name, params, workspace),
+        runs_code=runs_code(call_of(tool_name, params, None, workspace)),
     )
 
 
@@ -98,26 +114,131 @@ def question_after_inspection(
         suggestions=_suggestions(row.tool_name, params, verdict, inspection.bound, workspace),
         inspection=Inspection(files=files) if files else None,
         replaced=replaced,
-        along=_along(row.tool_name, params, workspace),
+        runs_code=runs_code(call_of(row.tool_name, params, None, workspace)),
     )
 
 
-def readable(inspection: Inspection, may_read: Callable[[str], bool]) -> Inspection:
-    """What a machine saw, without the text of a file that would be replaced and that rules here deny every reader.
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """The question that follows an inspection, or that is asked without one."""
+
+    question: Question
+    verdict: Verdict
+    """Of the machine that looked: it is what counts."""
+    digest: str
+    """Of the call and the files it is bound to."""
+
+
+async def assess_inspection(
+    store: Store, machine: Machine, row: ExecutionRow, inspection: Inspection, settings: ServerSettings
+) -> Inspected | Refusal:
+    """Turn what a client saw into a question, or a refusal when nobody can be asked."""
+    params = json.loads(row.true_params or "{}")
+    # Judged once more: it may have been begun before this machine, or its owner's newest rules, were known.
+    verdict = machine.judge(row.tool_name, params).verdict
+    problem = inspection.problem or _problem_with(row.tool_name, inspection, verdict)
+    if problem is not None:
+        return Refusal(mask_text(problem), ErrorType.REFUSED if verdict.refused else ErrorType.TOOL_ERROR)
+    inspection = _readable(inspection, machine)
+    make = partial(
+        question_after_inspection,
+        row,
+        verdict,
+        inspection,
+        settings,
+        workspace=machine.workspace,
+        written=await store.executions.last_writes(row.project_id, inspection.bound),
+        now=datetime.now(UTC),
+    )
+    size = len(row.true_params or "") + sum(len(file.text or "") for file in inspection.files)
+    question = await asyncio.to_thread(make) if size > LONG_CHARACTERS else make()
+    return Inspected(question, verdict, call_digest(row.tool_name, params, row.project_id, inspection.bound))
+
+
+async def resolve_inspection(
+    store: Store, row: ExecutionRow, outcome: Inspected | Refusal, *, client_id: str | None
+) -> ExecutionRow:
+    """PENDING → the question, or the answer that holds in its place; FAILED when nobody can be asked.
+
+    One that comes twice, or after the call has gone on, changes nothing.
+    """
+
+    def work(transaction: Transaction) -> ExecutionRow:
+        execution = transitions.load_execution(transaction, row.id)
+        if execution is None:
+            raise NotFound(f"No execution {row.id!r}.")
+        if execution.status is not ExecutionStatus.PENDING:
+            return execution
+        with Ledger(transaction, execution.project_id) as ledger:
+            if isinstance(outcome, Inspected):
+                return _ask_after_inspection(ledger, execution, outcome, client_id, store.waits)
+            return _fail(ledger, execution, f"client:{execution.client_id}", outcome)
+
+    size = len(row.true_params or "")
+    if isinstance(outcome, Inspected):
+        files = outcome.question.inspection.files if outcome.question.inspection else []
+        size += len(outcome.question.replaced or "") + sum(len(file.text or "") for file in files)
+    return await store.database.write(work, heavy=size > HEAVY_CHARACTERS)
+
+
+def _ask_after_inspection(
+    ledger: Ledger, execution: ExecutionRow, outcome: Inspected, client_id: str | None, waits: Waits
+) -> ExecutionRow:
+    question, verdict, digest = outcome.question, outcome.verdict, outcome.digest
+    bound = question.inspection.bound if question.inspection else {}
+    risk, findings = verdict.risk_level, plain_json(verdict.findings)
+    changes = {"risk_level": risk.value, "findings": findings, "network": verdict.network}
+    if question.inspection is not None:
+        changes |= {"digest": digest, "request_digest": execution.digest, "bound": plain_json(bound)}
+        actor = f"client:{execution.client_id}"
+        ledger.audit("inspected", actor, execution_id=execution.id, digest=digest, bound=bound)
+    execution = execution._replace(risk_level=risk, findings=findings, network=verdict.network)
+    # Of a script another content is another call; a write is the same one whatever it would replace.
+    same = execution.digest if execution.tool_name == "write_file" else digest
+    match standing_answer(ledger, execution, same, bound):
+        case Refusal() as refusal:
+            return _fail(ledger, execution, "server", refusal)
+        case Clearance(by):
+            return transitions.approve(
+                ledger, execution, approved_by=by, client_id=client_id, waits=waits, changes=changes
+            )
+        case None:
+            changes |= {"requires_approval": True, "client_id": None}
+            row = transitions.advance(ledger, execution, ExecutionStatus.AWAITING_APPROVAL, changes)
+            asked = ask(ledger, row, question)
+            ledger.transaction.hint(transitions.execution_topic(asked.id), asked)  # now with the approval's id
+            return asked
+
+
+def _fail(ledger: Ledger, execution: ExecutionRow, actor: str, refusal: Refusal) -> ExecutionRow:
+    return transitions.end(
+        ledger,
+        execution,
+        ExecutionStatus.FAILED,
+        actor=actor,
+        error=refusal.error,
+        error_type=refusal.error_type,
+    )
+
+
+def _readable(inspection: Inspection, machine: Machine) -> Inspection:
+    """The inspection without the text of a file that would be replaced and that rules here deny every reader.
 
     The machine leaves out what its owner denies; the organisation's rules it does not know.
     """
     files = [
         file
-        if file.role is SeenRole.RUNS or file.text is None or may_read(file.path)
+        if file.role is SeenRole.RUNS
+        or file.text is None
+        or not machine.judge("read_file", {"path": file.path}).verdict.refused
         else file.model_copy(update={"text": None, "shortened": True, "note": NOT_READ})
         for file in inspection.files
     ]
     return inspection.model_copy(update={"files": files})
 
 
-def problem_with_look(tool_name: str, inspection: Inspection, verdict: Verdict) -> str | None:
-    """Why nobody can be asked about what a machine saw; None when somebody can."""
+def _problem_with(tool_name: str, inspection: Inspection, verdict: Verdict) -> str | None:
+    """The reason why nobody can be asked about an inspection; None when somebody can."""
     if verdict.refused:
         return verdict.message
     roles = [file.role for file in inspection.files]
@@ -186,22 +307,6 @@ def _age(file: SeenFile, written_at: str | None, now: datetime) -> str:
     if file.modified_at is not None:
         return f"last changed {ago(now, moment(file.modified_at))} ago"
     return "of unknown age"
-
-
-def _along(tool_name: str, params: JsonObject, workspace: str | None) -> Callable[[Sequence[str]], str] | None:
-    """How to name what may run along, where code of the workspace would run."""
-    return _unseen if runs_code(call_of(tool_name, params, None, workspace)) else None
-
-
-def _unseen(paths: Sequence[str]) -> str:
-    """What could run along and was not shown to anybody."""
-    named = [f"'{safe_text(path)}'" for path in paths if path != ANY_FILE]
-    if len(named) < len(paths):
-        named.append("files a command brought in")
-    more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-    return (
-        f"Changed without asking you since you last looked, and may run along: {', '.join(named[:MOST_NAMED])}{more}."
-    )
 
 
 def ago(now: datetime, then: datetime) -> str:

@@ -1,0 +1,234 @@
+"""Deadlines: when an execution expires and as what, who watches for it, and how a waiter hears of an end.
+
+Progress never depends on a waiting coroutine: decisions, results and deadlines move the rows, and whoever waits is
+merely told. What is heard is a hint and may get lost, so waiters and the sweeper also look at the store from time to
+time.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import structlog
+
+from byleave.bus import Bus
+from byleave.protocol.errors import ConfigurationError
+from byleave.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus
+from byleave.protocol.wire import later, moment, timestamp
+from byleave.store import STORAGE_ERRORS, ExecutionRow, Store, transitions
+from byleave.store.approvals import close_pending, overdue_approvals, time_out
+from byleave.store.database import Transaction
+from byleave.store.executions import next_deadline, overdue_executions
+from byleave.store.ledger import Ledger
+from byleave.store.transitions import DEADLINES_TOPIC, Waits, execution_topic
+
+log = structlog.stdlib.get_logger(__name__)
+
+LOOK_AGAIN_SECONDS = 2.0
+"""How often a waiter looks for itself, in case a hint got lost."""
+LONGEST_NAP_SECONDS = 30.0
+NEVER = "9999-12-31T00:00:00.000Z"
+GIVEN_UP = (ErrorType.INTERRUPTED, ErrorType.EXECUTION_TIMEOUT, ErrorType.CANCELLED)
+
+
+class Ending(NamedTuple):
+    """The end of an execution that nobody reported."""
+
+    status: ExecutionStatus
+    error_type: ErrorType
+    error: str
+    stop_client: bool = False
+    """Its client is here and may still be at it."""
+
+
+async def expire(
+    store: Store, connected: frozenset[str], spared: frozenset[str] | None = frozenset()
+) -> tuple[list[ExecutionRow], str | None]:
+    """End everything past its deadline by the database's clock; also says when the next one is due.
+
+    A call that waits in the queue of a client that is here waits on, up to a bound. `spared`: clients whose executions
+    are left to them yet, as they may be about to report; None: all clients.
+    """
+
+    def work(transaction: Transaction) -> tuple[list[ExecutionRow], str | None]:
+        ended: list[ExecutionRow] = []
+        for execution in overdue_executions(transaction, spared):
+            with Ledger(transaction, execution.project_id) as ledger:
+                if execution.client_id in connected and _may_wait_on(execution, transaction.now, store.waits):
+                    transitions.queue(ledger, execution, store.waits)
+                else:
+                    ended.append(_expire(ledger, execution, connected))
+        for approval in overdue_approvals(transaction):  # those that stand alone
+            with Ledger(transaction, approval.project_id) as ledger:
+                time_out(ledger, approval)
+        return ended, next_deadline(transaction, spared)
+
+    return await store.database.write(work)
+
+
+def _may_wait_on(execution: ExecutionRow, now: str, waits: Waits) -> bool:
+    since = execution.approved_at or execution.created_at
+    return execution.queued and later(since, waits.queue) > now
+
+
+def _expire(ledger: Ledger, execution: ExecutionRow, connected: frozenset[str]) -> ExecutionRow:
+    ending = ending_of(execution, is_connected=execution.client_id in connected)
+    if ending.status is ExecutionStatus.TIMEOUT and execution.approval_id:
+        close_pending(ledger, execution.approval_id, ApprovalStatus.TIMEOUT)
+    if ending.stop_client:
+        transitions.signal_cancel(ledger, execution)
+    return transitions.end(
+        ledger, execution, ending.status, actor="server:deadline", error=ending.error, error_type=ending.error_type
+    )
+
+
+def ending_of(execution: ExecutionRow, *, is_connected: bool) -> Ending:
+    """The end of an execution whose deadline has passed, by its state and whether its client is here."""
+    failed = ExecutionStatus.FAILED
+    match execution.status:
+        case ExecutionStatus.AWAITING_APPROVAL:
+            return Ending(ExecutionStatus.TIMEOUT, ErrorType.APPROVAL_TIMEOUT, "Approval timeout")
+        case ExecutionStatus.PENDING if is_connected:
+            does = "replace" if execution.tool_name == "write_file" else "run"
+            error = f"The client did not say in time what this would {does}, so nobody could be asked."
+            return Ending(failed, ErrorType.NO_CLIENT, error)
+        case ExecutionStatus.PENDING | ExecutionStatus.APPROVED:
+            error = "No client was connected to run this. Start one with `byleave connect`."
+            return Ending(failed, ErrorType.NO_CLIENT, error)
+        case _ if is_connected and execution.queued:
+            error = "It waited too long on the machine for others to end and was never begun; nothing was run."
+            return Ending(failed, ErrorType.EXECUTION_TIMEOUT, error, stop_client=True)
+        case _ if is_connected:
+            error = "The client did not report a result in time."
+            return Ending(failed, ErrorType.EXECUTION_TIMEOUT, error, stop_client=True)
+        case _:
+            error = (
+                "The client went away while this was running; it may or may not have had its effect. "
+                "It was not run again."
+            )
+            return Ending(failed, ErrorType.INTERRUPTED, error)
+
+
+def was_given_up(execution: ExecutionRow) -> bool:
+    """True if it ended without a report of the client that ran it."""
+    # By the client it was signalled to, not by when it began: one that waited there may have begun during an outage.
+    signalled = execution.client_id is not None and execution.approved_at is not None
+    return signalled and execution.error_type in GIVEN_UP and execution.result_hash is None
+
+
+class Sweeper:
+    """Calls `sweep` when a deadline passes; those that passed while nobody was here at once."""
+
+    def __init__(self, store: Store, bus: Bus, sweep: Callable[[], Awaitable[tuple[str | None, float]]]) -> None:
+        """`sweep` gives the next deadline, and the longest time until it wants to be called again."""
+        self._store = store
+        self._bus = bus
+        self._sweep = sweep
+        self._due = asyncio.Event()
+        self._looks_at = ""
+        """The time of its next look; '' while it looks."""
+        self._earliest = NEVER
+        """The earliest deadline set since it last began to look."""
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._stop_listening = self._bus.listen(DEADLINES_TOPIC, self._deadline_set)
+        self._task = asyncio.create_task(self._run(), name="byleave-deadlines")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._stop_listening()
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    def wake(self) -> None:
+        """Sweep now."""
+        self._due.set()
+
+    def _deadline_set(self, fact: object | None) -> None:
+        if isinstance(fact, str):
+            self._earliest = min(fact, self._earliest)
+        if not isinstance(fact, str) or fact < self._looks_at:
+            self._due.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._due.clear()
+            self._looks_at, self._earliest, nap = "", NEVER, 1.0
+            try:
+                upcoming, nap = await self._sweep()
+                due = moment(min(upcoming or NEVER, self._earliest))
+                nap = min(max((due - datetime.now(UTC)).total_seconds(), 0.02), nap)
+            except Exception as error:  # a loop that dies at the first database error would stop all deadlines
+                log.exception("deadlines could not be checked")
+                if isinstance(error, STORAGE_ERRORS):
+                    for execution_id in await self._store.executions.overdue():
+                        self._bus.publish(execution_topic(execution_id), error)
+            self._looks_at = timestamp(datetime.now(UTC) + timedelta(seconds=nap))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(nap):
+                    await self._due.wait()
+
+
+class Watch:
+    """Hears of one execution's moves that somebody waits for: to its question, and to its end."""
+
+    def __init__(self, store: Store, bus: Bus, execution_id: str) -> None:
+        self._store = store
+        self._row: ExecutionRow | None = None
+        self._failure: Exception | None = None
+        """The storage error that kept its end from being recorded."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._stop = bus.listen(execution_topic(execution_id), self._hear)
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    async def follow(
+        self, row: ExecutionRow, timeout_seconds: float | None, *, until_asked: bool = False
+    ) -> ExecutionRow:
+        """Wait for the end, or with `until_asked` for the question; with a timeout, return it as it then stands."""
+        loop = asyncio.get_running_loop()
+        give_up = None if timeout_seconds is None else loop.time() + timeout_seconds
+        while not (row.status.ended or (until_asked and row.status is ExecutionStatus.AWAITING_APPROVAL)):
+            nap = LOOK_AGAIN_SECONDS if give_up is None else min(LOOK_AGAIN_SECONDS, give_up - loop.time())
+            if nap <= 0:
+                break
+            row = await self._moved(nap) or await self._store.executions.load(row.id) or row
+            if until_asked and self._failure is not None and not row.status.ended:
+                raise ConfigurationError(
+                    "This call went on, but how it ended cannot be recorded: the server's disk is full or failing.",
+                    hint="Free disk space on the server; the client reports again. Then ask with the same "
+                    "idempotency_key, or look at `GET /my/tools/history`.",
+                ) from self._failure
+        return row
+
+    def _hear(self, fact: object | None) -> None:
+        if isinstance(fact, ExecutionRow):
+            if not (fact.status.ended or fact.status is ExecutionStatus.AWAITING_APPROVAL):
+                return
+            self._row = fact
+        if isinstance(fact, Exception):
+            self._failure = fact
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _moved(self, nap: float) -> ExecutionRow | None:
+        """The row as it was last told, or None after the nap or a hint that says nothing."""
+        if self._row is None:
+            loop = asyncio.get_running_loop()
+            waiter = self._waiter = loop.create_future()
+            alarm = loop.call_later(nap, lambda: waiter.done() or waiter.set_result(None))
+            try:
+                await waiter
+            finally:
+                alarm.cancel()
+        row, self._row = self._row, None
+        return row

@@ -1,0 +1,241 @@
+"""Grants: which one covers a call, which ones a person may give, and what a rule would have covered.
+
+Whether a rule covers a call is the gate's to say. `use_grant` runs inside the transaction that lets the call run, so a
+grant for three uses lets three of twenty parallel calls run. A grant ends with its session's last hour, never later.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from byleave.gate import describe
+from byleave.gate.policy.grants import covers, covers_everything, may_be_granted, problem_with, text_of, widest_of
+from byleave.gate.policy.rules import Call, call_of
+from byleave.protocol.errors import CallerError, ConflictError
+from byleave.protocol.grants import (
+    DEFAULT_EVERYTHING_SECONDS,
+    DEFAULT_GRANT_SECONDS,
+    EVERYTHING_WARNING,
+    GrantPreview,
+    GrantRule,
+    GrantTerms,
+    PastCall,
+)
+from byleave.protocol.states import ApprovalScope, ErrorType, RiskLevel
+from byleave.protocol.verdicts import Finding, VerdictLevel, verdict_of
+from byleave.store import ApprovalRow, ExecutionRow, SessionRow, Store
+from byleave.store.chat import workspace_of
+from byleave.store.database import Transaction
+from byleave.store.executions import HistoryFilter
+from byleave.store.grants import GrantRow, NewGrant, active_grants, count_active, count_use, has_runs, save_grant
+from byleave.store.ledger import Ledger
+from byleave.store.transitions import NewExecution
+
+from .unreviewed_code import changes_code, is_running_granted_code, runs_code, unreviewed_changes
+
+MAX_ACTIVE = 200
+"""Most grants a session may have: each call that would ask is held against all of them."""
+PREVIEWED_CALLS = 200
+PREVIEW_EXAMPLES = 5
+EVERYTHING = "Everything in this session, except what always asks."
+
+
+class GrantProblem(CallerError):
+    """A grant that may not be saved, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call as grants see it, taken apart once for all of them."""
+
+    call: Call
+    user_id: str
+    project_id: str
+    level: VerdictLevel
+    always_asks: bool
+    network: bool
+    bound: Mapping[str, str]
+
+
+def asked_of(
+    call: NewExecution | ExecutionRow, bound: Mapping[str, str], workspace: str | None, *, recorded: bool = False
+) -> Asked | None:
+    """A call taken apart; None for one that no grant is about. `recorded`: by the record's masked parameters."""
+    params = call.tool_params if recorded else call.true_params
+    if params is None or call.risk_level is RiskLevel.LOW:
+        return None
+    return Asked(
+        call=call_of(call.tool_name, json.loads(params), None, workspace),
+        user_id=call.user_id,
+        project_id=call.project_id,
+        level=VerdictLevel(call.risk_level.value),
+        always_asks=any(finding["always_asks"] for finding in json.loads(call.findings)),
+        network=call.network,
+        bound=bound,
+    )
+
+
+# Using one
+
+
+def use_grant(
+    ledger: Ledger, call: NewExecution | ExecutionRow, bound: Mapping[str, str] | None = None
+) -> GrantRow | None:
+    """The grant of the session that covers this call, with the use counted; None when a person must be asked."""
+    transaction, in_chat = ledger.transaction, call.run_id is not None
+    agent_id = None if in_chat else call.agent_id
+    grants = active_grants(transaction, call.session_id, call.user_id, in_chat=in_chat, agent_id=agent_id)
+    if not grants:
+        return None
+    bound = _bound_of(call) if bound is None else bound
+    asked = asked_of(call, bound, workspace_of(transaction, call.project_id))
+    grant = None if asked is None else _covering(transaction, grants, asked)
+    return None if grant is None else count_use(ledger, grant, call.id)
+
+
+def would_use(transaction: Transaction, session: SessionRow, asked: Asked) -> GrantRow | None:
+    """The grant that would cover a call of this session's agent now. Nothing is counted."""
+    in_chat = has_runs(transaction, session.id)
+    return _covering(transaction, active_grants(transaction, session.id, session.user_id, in_chat=in_chat), asked)
+
+
+def _covering(transaction: Transaction, grants: list[GrantRow], asked: Asked) -> GrantRow | None:
+    for grant in grants:
+        if _rule_covers(grant.rule, asked) and (grant.rule is None or _all_is_seen(transaction, grant.rule, asked)):
+            return grant
+    return None
+
+
+def _all_is_seen(transaction: Transaction, rule: GrantRule, asked: Asked) -> bool:
+    """True if no code would run that nobody saw: not by this call, and not by one that runs now beside it.
+
+    Code that nobody has seen is not run by a class: the next call that runs code of the workspace asks, names what
+    changed, and a yes to it counts as having seen that.
+    """
+    if changes_code(asked.call) and is_running_granted_code(transaction, asked.user_id, asked.project_id):
+        return False
+    if not runs_code(asked.call):
+        return True
+    changed = unreviewed_changes(transaction, asked.user_id, asked.project_id)
+    return not changed or _rule_covers(rule, asked, unseen=changed)
+
+
+def _rule_covers(rule: GrantRule | None, asked: Asked, *, unseen: Collection[str] = ()) -> bool:
+    """True if a rule (None: everything) covers a call."""
+    if rule is None:
+        return covers_everything(level=asked.level, always_asks=asked.always_asks)
+    return rule.tool == asked.call.tool and covers(
+        rule,
+        asked.call,
+        level=asked.level,
+        always_asks=asked.always_asks,
+        network=asked.network,
+        bound=asked.bound,
+        unseen=unseen,
+    )
+
+
+def _bound_of(call: NewExecution | ExecutionRow) -> dict[str, str]:
+    """The files a call's approval is bound to."""
+    text = call.bound if isinstance(call, ExecutionRow) else None
+    return json.loads(text) if text else {}
+
+
+# Giving one
+
+
+async def checked_grant(store: Store, pending: ApprovalRow, scope: ApprovalScope, terms: GrantTerms) -> NewGrant | None:
+    """The grant an answer asks for, or GrantProblem; None for an answer to this call alone."""
+    match scope:
+        case ApprovalScope.ONCE:
+            if terms != GrantTerms():
+                raise GrantProblem("An answer to this call alone takes no terms.", hint="Leave `terms` out.")
+            return None
+        case ApprovalScope.SESSION:
+            if not terms.warned:
+                raise GrantProblem(EVERYTHING_WARNING, hint="Show this warning, then send `warned: true`.")
+            if terms.rule is not None:
+                raise GrantProblem("Everything in the session has no rule.", hint="Use the scope `class`.")
+            seconds = terms.expires_in_seconds or DEFAULT_EVERYTHING_SECONDS
+            return NewGrant(scope, None, EVERYTHING, seconds, terms.max_uses)
+        case ApprovalScope.CLASS:
+            project = await store.chat.project(pending.project_id)
+            rule = _checked_rule(pending, terms.rule, project.workspace if project else None)
+            seconds = terms.expires_in_seconds or DEFAULT_GRANT_SECONDS
+            return NewGrant(scope, rule, text_of(rule), seconds, terms.max_uses)
+
+
+def _checked_rule(pending: ApprovalRow, rule: GrantRule | None, workspace: str | None) -> GrantRule:
+    try:
+        call = call_of(pending.tool_name, pending.tool_params, None, workspace)
+    except (KeyError, TypeError):  # a question that stands alone may be about anything
+        call = None
+    level, always_asks = VerdictLevel(pending.risk_level.value), any(found.always_asks for found in pending.findings)
+    medium = level is VerdictLevel.MEDIUM
+    if not (medium if call is None else may_be_granted(call, level=level, always_asks=always_asks)):
+        raise GrantProblem("This call asks every time: no class of calls like it can be allowed.")
+    if rule is None:
+        raise GrantProblem("Allowing a class of calls needs its rule.", hint="Send one of `suggestions`.")
+    problem = problem_with(rule)
+    if problem is not None:
+        raise GrantProblem(problem, hint="Narrow it, or take one of `suggestions`.")
+    bound = pending.inspection.bound if pending.inspection else {}
+    # By the parameters as shown: a rule that only fits what was masked is none a person could have read.
+    if (
+        call is None
+        or rule.tool != pending.tool_name
+        or not covers(rule, call, level=level, always_asks=False, network=pending.network, bound=bound)
+    ):
+        raise GrantProblem("This rule does not cover the call you are answering.")
+    return rule
+
+
+def save_with_answer(
+    ledger: Ledger, approval: ApprovalRow, waiting: list[ExecutionRow], grant: NewGrant, created_by: str
+) -> GrantRow:
+    """Save a grant in the transaction of its answer, or raise ConflictError."""
+    if approval.session_id is None:
+        raise ConflictError("This question belongs to no session, so its answer cannot cover one.", state="pending")
+    if count_active(ledger.transaction, approval.session_id) >= MAX_ACTIVE:
+        raise ConflictError(
+            f"This session has {MAX_ACTIVE} grants already.", state="full", hint="Revoke some with `byleave grants`."
+        )
+    in_chat = any(execution.run_id is not None for execution in waiting)
+    return save_grant(ledger, grant, approval, approval.session_id, created_by=created_by, in_chat=in_chat)
+
+
+async def preview_grant(store: Store, user_id: str, project_id: str, rule: GrantRule) -> GrantPreview:
+    """The user's last calls in a project that a rule would have covered, also those they refused."""
+    rows, _, _ = await store.executions.page(
+        HistoryFilter(user_id=user_id, project_id=project_id, limit=PREVIEWED_CALLS, counted=False)
+    )
+    project = await store.chat.project(project_id)
+    workspace = project.workspace if project else None
+    asked = ((row, asked_of(row, _bound_of(row), workspace, recorded=True)) for row in rows)
+    hits = [row for row, one in asked if one is not None and _rule_covers(rule, one)]
+    refused = [row for row in hits if row.error_type is ErrorType.REJECTED]
+    calls = "1 call" if len(rows) == 1 else f"{len(rows)} calls"
+    among = f", among them {len(refused)} you refused" if refused else ""
+    return GrantPreview(
+        rule=rule,
+        text=text_of(rule),
+        widest=widest_of(rule),
+        problem=problem_with(rule),
+        looked_at=len(rows),
+        covered=len(hits),
+        refused=[_past(row) for row in refused[:PREVIEW_EXAMPLES]],
+        examples=[_past(row) for row in hits[:PREVIEW_EXAMPLES]],
+        sentence=f"It would have covered {len(hits)} of your last {calls}{among}.",
+    )
+
+
+def _past(row: ExecutionRow) -> PastCall:
+    params = json.loads(row.tool_params)
+    verdict = verdict_of([Finding(level=VerdictLevel.LOW, reason="", rule="history")])
+    return PastCall(
+        tool_id=row.id,
+        description=describe(row.tool_name, params, verdict).partition("\n")[0],
+        risk_level=row.risk_level,
+        status=row.status,
+        created_at=row.created_at,
+    )

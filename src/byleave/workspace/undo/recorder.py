@@ -22,7 +22,7 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from byleave.protocol.wire import now
 from byleave.workspace.files.writing import Replacing
 from byleave.workspace.paths import PathValidator, visible
 
-from .entries import Entry, Index, changes_json, read_entries, read_tree, sweep, write_tree
+from .entries import Entry, Index, sweep
 from .snapshots import (
     Change,
     State,
@@ -43,7 +43,6 @@ from .snapshots import (
     merged,
     same,
     state_of,
-    to_json,
 )
 from .store import NoRoom, ObjectStore, hold
 
@@ -61,7 +60,7 @@ class WatchedTree:
         self._max_files, self._call_bytes = max_files, call_bytes
         self._tree = Tree()
         self._saved = Tree()
-        self._saved_as: str | None = None
+        self._saved_as: int | None = None
         self.looked = False
         """False: what is known comes from an earlier client, and only saves reading."""
 
@@ -148,21 +147,18 @@ class WatchedTree:
         finally:
             os.close(fd)
 
-    def save(self, index: Index, in_use: Iterable[str | None]) -> tuple[str, dict[str, State | None]]:
-        """What the next reader needs after a crash: the name of a tree, and what differs since."""
+    def save(self, index: Index) -> tuple[int, dict[str, State | None]]:
+        """What the next reader needs after a crash: the number of a tree, and what differs since."""
         base, states = self._saved.states, self._tree.states
         since: dict[str, State | None] = {path: state for path, state in states.items() if base.get(path) is not state}
         since.update((path, None) for path in base if path not in states)
-        name, same_view = self._saved_as, self._saved.unseen == self._tree.unseen
+        number, same_view = self._saved_as, self._saved.unseen == self._tree.unseen
         # Another client's sweep takes it for an old one.
-        if name is None or len(since) > _MANY or not same_view or not (index.directory / name).exists():
-            fresh = f"tree-{secrets.token_hex(8)}"
-            write_tree(index.directory / fresh, self._tree)
-            if name is not None and name not in in_use:
-                (index.directory / name).unlink(missing_ok=True)
+        if number is None or len(since) > _MANY or not same_view or not index.has_tree(number):
+            number = index.save_tree(self._tree)
             self._saved, since = Tree(dict(states), self._tree.truncated, set(self._tree.unseen)), {}
-            self._saved_as = name = fresh
-        return name, since
+            self._saved_as = number
+        return number, since
 
 
 def _is_kept(store: ObjectStore, state: State) -> bool:
@@ -194,21 +190,14 @@ _INDEX_SHARE = 20
 """A list may take one part in so many of the store before it is swept."""
 BUSY = "An undo is under way in this workspace; nothing was run."
 INTERRUPTED = "The client stopped while this ran; what others changed until it was looked at again is among it."
-UNKNOWN = "What it changed is not known: the client stopped while it ran."
 INSIDE = "Byleave's own directory lies in the workspace; set BYLEAVE_HOME to one outside"
 
 
 @dataclass(slots=True)
-class Running:
+class Running(Entry):
     """A command that runs now."""
 
-    id: str
-    ends: contextlib.ExitStack
-    changes: dict[str, Change] = field(default_factory=dict[str, Change])
-    together: set[str] = field(default_factory=set[str])
-    tree: str | None = None
-    notes: list[str] = field(default_factory=list[str])
-    """What a person should know of it: what was not watched, what cannot be brought back."""
+    ends: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
 
 @dataclass(slots=True)
@@ -265,6 +254,7 @@ class UndoRecorder:
             self.index = Index.of(store, self._paths.root)
             with contextlib.ExitStack() as ends:
                 ends.callback(store.close)
+                ends.callback(self.index.close)
                 ends.enter_context(hold(self.index.directory / self._owner, fcntl.LOCK_EX, patient=False))
                 with (
                     hold(self.index.lock, fcntl.LOCK_SH, patient=True, busy=BUSY),
@@ -292,12 +282,11 @@ class UndoRecorder:
 
     def _recover(self, store: ObjectStore) -> None:
         """Finish what a crash left open, and take the digests of the last run."""
-        newest = max(self.index.trees(), key=lambda path: path.stat().st_mtime_ns, default=None)
-        self._finish(store, read_entries(self.index))
+        self._finish(store, self.index.entries())
         for left in self.index.directory.glob("owner-*"):
             self._is_alive(left.name)  # removes it where not
-        if not self._watch.looked and newest is not None:
-            self._watch.begin_with(read_tree(newest) or Tree(), looked=False)
+        if not self._watch.looked:
+            self._watch.begin_with(self.index.read_tree() or Tree(), looked=False)
 
     def _finish(self, store: ObjectStore, entries: list[Entry]) -> None:
         """Where several commands ran when the client died, each gets what changed until the next began."""
@@ -307,17 +296,18 @@ class UndoRecorder:
             if entry.done:
                 self._replay(entry, seen)
             elif entry.owner is not None and not self._is_alive(entry.owner):
-                known = read_tree(self.index.directory / (entry.tree or ""), entry.since)
+                known = self.index.read_tree(entry.tree or 0, entry.since)
                 if known is None:
-                    self._write_end(store, Running(entry.id, self._ends, notes=[UNKNOWN]))
+                    self.index.remove(entry.id)  # what it changed is not known
                     continue
                 if last is not None:
-                    changes = changes_between(seen, known.states)
-                    self._write_end(store, Running(last.id, self._ends, changes, notes=[INTERRUPTED]))
+                    last.changes, last.notes = changes_between(seen, known.states), [INTERRUPTED]
+                    self._put_ended(store, last)
                 last, seen = entry, known
         if last is not None:
             self._watch.begin_with(seen, looked=True)
-            self._write_end(store, Running(last.id, self._ends, self._watch.look(store), notes=[INTERRUPTED]))
+            last.changes, last.notes = self._watch.look(store), [INTERRUPTED]
+            self._put_ended(store, last)
 
     def _replay(self, entry: Entry, seen: Tree) -> None:
         """What other calls did since is theirs, unless a write was killed before it came to it."""
@@ -402,9 +392,10 @@ class UndoRecorder:
             write.change = {**made, replacing.real: (before, after)}
             self._learn(write.change)
             self._store.sync()
-            notes = [write.warning] if write.warning is not None else []
-            line = {"step": "write", "id": write.id, "tool_name": "write_file", "summary": write.summary, "at": now()}
-            self.index.append({**line, "changes": changes_json(write.change), "notes": notes})
+            entry = Entry(write.id, "write_file", write.summary, now(), write.change)
+            if write.warning is not None:
+                entry.notes.append(write.warning)
+            self.index.put(entry)
             write.recorded = True
         except OSError as error:
             write.warning = _not_kept(error)
@@ -443,7 +434,7 @@ class UndoRecorder:
             return
         self._learn({path: (after, before) for path, (before, after) in write.change.items()})
         with contextlib.suppress(OSError):
-            self.index.append({"step": "void", "id": write.id})
+            self.index.remove(write.id)
 
     # A command
 
@@ -455,14 +446,13 @@ class UndoRecorder:
             with self._lock:
                 store, index = self._open()
                 self._attribute(self._watch.look(store))
-                tree, since = self._watch.save(index, [running.tree for running in self._running.values()])
-                running = Running(tool_id, ends, tree=tree)
-                line = {"step": "begin", "id": tool_id, "tool_name": tool_name, "summary": summary, "at": now()}
-                known = [[path, to_json(state)] for path, state in since.items()]
-                index.append({**line, "owner": self._owner, "tree": tree, "since": known}, sync=False)
-                running.together.update(self._running)
+                running = Running(tool_id, tool_name, summary, now(), done=False, owner=self._owner, ends=ends)
+                running.tree, since = self._watch.save(index)
+                running.since = list(since.items())
+                index.put(running, sync=False)
+                running.together.extend(self._running)
                 for other in self._running.values():
-                    other.together.add(tool_id)
+                    other.together.append(tool_id)
                 self._running[tool_id] = running
         except BaseException:
             ends.close()
@@ -479,16 +469,19 @@ class UndoRecorder:
             del self._running[running.id]
             store, _ = self._open()
             self._take_over(running, self._watch.look(store))
-            self._write_end(store, running)
+            self._put_ended(store, running)
         self._sweep_if_full()
         return running.changes
 
-    def _write_end(self, store: ObjectStore, running: Running) -> None:
-        running.notes += self._notes(store, running.changes)
-        line = {"step": "end", "id": running.id, "changes": changes_json(running.changes), "notes": running.notes}
-        if running.changes:
+    def _put_ended(self, store: ObjectStore, entry: Entry) -> None:
+        """Write down what a command changed; one that changed nothing is forgotten."""
+        entry.notes += self._notes(store, entry.changes)
+        entry.done, entry.tree, entry.since = True, None, []
+        if entry.changes:
             store.sync()
-        self.index.append({**line, "together": sorted(running.together)}, sync=bool(running.changes))
+            self.index.put(entry)
+        else:
+            self.index.remove(entry.id, sync=False)
 
     def _notes(self, store: ObjectStore, changes: dict[str, Change]) -> list[str]:
         """What was not seen, and what cannot be brought back."""
@@ -521,19 +514,15 @@ class UndoRecorder:
 
     def _sweep_if_full(self) -> None:
         store = self._store
-        if store is None or (store.room_for(self._max_bytes // 10) and not self._is_long(self.index)):
+        if store is None or (
+            store.room_for(self._max_bytes // 10) and self.index.size <= self._max_bytes // _INDEX_SHARE
+        ):
             return
         with self._lock:
             if time.monotonic() - self._swept > _SWEEP_SECONDS and sweep(
                 store, days=self._days, max_bytes=self._max_bytes
             ):
                 self._swept = time.monotonic()
-
-    def _is_long(self, index: Index) -> bool:
-        try:
-            return index.path.stat().st_size > self._max_bytes // _INDEX_SHARE
-        except OSError:
-            return False
 
 
 def _not_kept(error: OSError) -> str:

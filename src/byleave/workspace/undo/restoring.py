@@ -41,7 +41,7 @@ from byleave.protocol.wire import new_id, now
 from byleave.workspace.files.drafts import PASSING, Unexpected, new_name, place, swap, take_attributes_of, take_away
 from byleave.workspace.paths import PathValidator, path_error, visible
 
-from .entries import Entry, Index, changes_json, read_entries
+from .entries import Entry, Index
 from .recorder import CALL_BYTES, INSIDE, why_not_kept
 from .snapshots import CLOSED, Change, State, look, same, state_of
 from .store import ObjectStore, hold
@@ -284,10 +284,11 @@ class UndoHistory:
 
     def close(self) -> None:
         self._store.close()
+        self._index.close()
 
     def entries(self) -> list[Entry]:
         """What calls changed here, oldest first."""
-        return [entry for entry in read_entries(self._index) if entry.changes or not entry.done]
+        return [entry for entry in self._index.entries() if entry.changes or not entry.done]
 
     def entry(self, tool_id: str | None) -> Entry:
         """The entry of a call; without an id the last call that can be undone."""
@@ -417,11 +418,9 @@ class UndoHistory:
         first = {path: pair[0] for one in reversed(begun) for path, pair in one.changes.items()}
         changes.update({step.path: (first.get(step.path, step.now), step.target) for step in plan.steps})
         summary = f"undo of {plan.entry.id}: {plan.entry.summary}"
-        undo = Entry(new_id("undo"), "undo", summary, now(), changes, undoes=plan.entry.id)
-        line = {"step": "undo", "id": undo.id, "undoes": plan.entry.id, "summary": summary, "at": undo.at}
+        undo = Entry(new_id("undo"), "undo", summary, now(), changes, undoes=plan.entry.id, done=False)
         self._store.sync()
-        told = [{"step": "void", "id": one.id} for one in begun]
-        self._index.append({**line, "changes": changes_json(changes)}, *told)
+        self._index.put(undo, without=[one.id for one in begun])
         if begun:
             self._clean(plan)
         self._loosen(plan)
@@ -440,12 +439,13 @@ class UndoHistory:
                 with acting(step.path):
                     self._set_mode(step.path, step.target.mode)
         self._settle_names(plan)
-        self._index.append({"step": "undone", "id": undo.id})
+        undo.done = True
+        self._index.put(undo)
         return undo
 
     def _begun(self, entry: Entry) -> list[Entry]:
         """Undos of it that were interrupted."""
-        return [one for one in read_entries(self._index) if one.undoes == entry.id and not one.done]
+        return [one for one in self._index.entries() if one.undoes == entry.id and not one.done]
 
     def _already_back(self, begun: list[Entry]) -> dict[str, Change]:
         """What undos of the same call did before they were interrupted."""

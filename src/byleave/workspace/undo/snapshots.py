@@ -120,10 +120,6 @@ def is_settled(state: State, read_at_ns: int) -> bool:
     return max(state.stamp[1], state.stamp[3]) + _TICK_NS < read_at_ns
 
 
-def to_json(state: State | None) -> list[Any] | None:
-    return None if state is None else [state[0], state[1], [*state[2]], [*state[3]], *state[4:]]
-
-
 def from_json(value: Any) -> State | None:
     """A state as it was written; raises ValueError or TypeError where it is none."""
     if value is None:

@@ -42,8 +42,8 @@ from byleave.workspace.files.drafts import PASSING, Unexpected, new_name, place,
 from byleave.workspace.paths import PathValidator, path_error, visible
 
 from .entries import Entry, Index
-from .recorder import CALL_BYTES, INSIDE, why_not_kept
-from .snapshots import CLOSED, Change, State, look, same, state_of
+from .recorder import CALL_BYTES, INSIDE
+from .snapshots import CLOSED, Change, State, look, same, state_of, why_not_kept
 from .store import ObjectStore, hold
 
 BATCH = 2000

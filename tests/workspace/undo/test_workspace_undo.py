@@ -1980,6 +1980,22 @@ def test_many_small_bundles_become_one(settings: ClientSettings) -> None:
     assert {store.read(digest) for digest in digests} == {str(number).encode() for number in range(12)}
 
 
+def test_a_content_that_a_killed_sweep_left_twice_is_known_when_one_goes(settings: ClientSettings) -> None:
+    store = ObjectStore(settings.home, max_bytes=10**9)
+    kept = store.put(b"the user's work")
+    store.close()
+    (first,) = (settings.home / "undo" / "bundles").iterdir()
+    other = ObjectStore(settings.home, max_bytes=10**9)
+    second = shutil.copy(first, f"{first}2")  # written anew, and killed before the first was removed
+    other.refresh()
+    first.unlink()
+    other.refresh()
+    assert other.read(kept) == b"the user's work"
+    os.unlink(second)
+    other.refresh()
+    assert not other.has(kept)
+
+
 def test_a_sweep_on_a_full_disk_loses_nothing(settings: ClientSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     store = ObjectStore(settings.home, max_bytes=10**9)
     kept = store.put(b"the user's work")

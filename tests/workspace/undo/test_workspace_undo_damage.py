@@ -141,10 +141,14 @@ async def test_a_row_that_makes_no_sense_is_passed_over(
 ) -> None:
     await changed_by_a_command(place, settings)
     with contextlib.closing(sqlite3.connect(index_of(settings), isolation_level=None)) as database:
-        database.execute("INSERT INTO entries (id, value) VALUES ('exec_9', ?)", (value,))
+        database.execute("INSERT INTO entries (id, value) VALUES (CAST(x'ff' AS TEXT), CAST(? AS TEXT))", (value,))
     paths = PathValidator(place.root)
     history = UndoHistory(paths, settings.home)
     assert [entry.id for entry in history.entries()] == ["exec_1"]
+    assert sweep(ObjectStore(settings.home, max_bytes=10**9), days=1, max_bytes=10**9), "and goes with the next sweep"
+    assert [entry.id for entry in history.entries()] == ["exec_1"]
+    with contextlib.closing(sqlite3.connect(index_of(settings))) as database:
+        assert database.execute("SELECT count(*) FROM entries").fetchone() == (1,)
     history.close()
     paths.close()
 

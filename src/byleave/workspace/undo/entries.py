@@ -85,7 +85,7 @@ def _to_json(entry: Entry) -> str:
     return json.dumps({name: getattr(entry, name) for name in _FIELDS}, separators=(",", ":"))
 
 
-def _from_json(text: str) -> Entry:
+def _from_json(text: bytes) -> Entry:
     value: Any = json.loads(text)
     changes: dict[str, Change] = {}
     for path, (before, after) in value["changes"].items():
@@ -140,7 +140,8 @@ class Index:
         with self._transaction("DEFERRED") as database:
             present = {row for (row,) in database.execute("SELECT row FROM entries")}
             self._rows = {row: entry for row, entry in self._rows.items() if row in present}
-            new = "SELECT row, value FROM entries WHERE row > ? ORDER BY row"
+            # As bytes: one damaged character must not hide the other rows.
+            new = "SELECT row, CAST(value AS BLOB) FROM entries WHERE row > ? ORDER BY row"
             for row, value in database.execute(new, (self._last_row,)):
                 self._last_row = row
                 with contextlib.suppress(*_NONSENSE):
@@ -190,13 +191,14 @@ class Index:
             return None
 
     def keep_only(self, entries: Iterable[Entry], oldest_ns: int) -> None:
-        """Remove all other entries, trees that no open entry needs, and old files of other versions."""
+        """Remove all other entries that were read, trees that no open entry needs, and old files of other versions."""
         kept = {entry.id for entry in entries}
         trees = {entry.tree for entry in entries if not entry.done}
         if self.path.exists():
             with self._transaction("IMMEDIATE") as database:
-                ids = database.execute("SELECT id FROM entries").fetchall()
-                database.executemany("DELETE FROM entries WHERE id = ?", [one for one in ids if one[0] not in kept])
+                rows = database.execute("SELECT row FROM entries WHERE row <= ?", (self._last_row,)).fetchall()
+                gone = [(row,) for (row,) in rows if row not in self._rows or self._rows[row].id not in kept]
+                database.executemany("DELETE FROM entries WHERE row = ?", gone)
                 unused = database.execute(
                     "SELECT saved_ns FROM trees WHERE saved_ns < max(?, (SELECT max(saved_ns) FROM trees))",
                     (oldest_ns,),

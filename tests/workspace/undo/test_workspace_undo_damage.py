@@ -164,11 +164,11 @@ def garbage(index: Path) -> None:
 
 def torn(index: Path) -> None:
     """Everything after the header is lost, as a bad disk may leave it."""
-    index.write_bytes(index.read_bytes()[:4096] + b"\xaa" * (index.stat().st_size - 4096))
+    index.write_bytes(index.read_bytes()[:1024] + b"\xaa" * (index.stat().st_size - 1024))
 
 
 def shortened(index: Path) -> None:
-    os.truncate(index, 4096)
+    os.truncate(index, 1024)
 
 
 @pytest.mark.parametrize("spoil", [garbage, torn, shortened])

@@ -35,8 +35,10 @@ _FULL = 0.9
 _CHANGE_BYTES = 300
 """Approximate size of one change in the file."""
 _WAIT_SECONDS = 30.0
-# WAL: one sync a commit, and readers do not wait. AUTOINCREMENT: a row's number is never used again.
+# WAL: one sync a commit, and readers do not wait. Small pages: an entry is small, and a commit writes three of them.
+# AUTOINCREMENT: a row's number is never used again.
 _SCHEMA = """
+PRAGMA page_size = 1024;
 PRAGMA auto_vacuum = INCREMENTAL;
 PRAGMA journal_mode = WAL;
 BEGIN;
@@ -110,6 +112,7 @@ class Index:
         self._opening = directory / "opening"
         self._database: sqlite3.Connection | None = None
         self._inode = 0
+        self._syncs: bool | None = None
         self._rows: dict[int, Entry] = {}
         self._last_row = 0
 
@@ -153,7 +156,8 @@ class Index:
         """Write an entry as the newest, and remove others. `sync`: it is on the disk when this returns."""
         with self._transaction("IMMEDIATE", sync=sync) as database:
             database.execute("INSERT OR REPLACE INTO entries (id, value) VALUES (?, ?)", (entry.id, _to_json(entry)))
-            database.executemany("DELETE FROM entries WHERE id = ?", [(one,) for one in without])
+            for one in without:
+                database.execute("DELETE FROM entries WHERE id = ?", (one,))
 
     def remove(self, tool_id: str, *, sync: bool = True) -> None:
         with self._transaction("IMMEDIATE", sync=sync) as database:
@@ -220,7 +224,9 @@ class Index:
     ) -> Generator[sqlite3.Connection]:
         try:
             database = self._open()
-            database.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
+            if sync is not self._syncs:
+                database.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
+                self._syncs = sync
             with database:
                 database.execute(f"BEGIN {kind}")
                 yield database
@@ -268,7 +274,7 @@ class Index:
     def close(self) -> None:
         if self._database is not None:
             self._database.close()
-            self._database, self._rows, self._last_row = None, {}, 0
+            self._database, self._syncs, self._rows, self._last_row = None, None, {}, 0
 
 
 def _place(store: ObjectStore, root: Path) -> Path:

@@ -295,7 +295,7 @@ def test_a_store_that_cannot_be_read_is_told(byleave: Any, workspace: Path) -> N
 
 def test_what_a_stopped_client_left_is_passed_over_where_it_cannot_be_written(byleave: Any, workspace: Path) -> None:
     call(byleave, workspace, "write_file", path="a.txt", content="new")
-    index = next(byleave.home.glob("undo/workspaces/*/index.jsonl"))
+    index = next(byleave.home.glob("undo/workspaces/*/index.db"))
     (index.parent / "recovery").unlink()
     (index.parent / "recovery").mkdir()
     done = byleave.here("undo", "--list", "--workspace", str(workspace))

@@ -21,7 +21,7 @@ from byleave.protocol.events import UndoRequested
 from byleave.protocol.policies import Layer
 from byleave.protocol.wire import now, timestamp
 from byleave.settings import ClientSettings
-from byleave.workspace import PathValidator, UndoDesk, UndoHistory, UndoRefused, Workspace
+from byleave.workspace import Entry, PathValidator, UndoDesk, UndoHistory, UndoRefused, Workspace
 from byleave.workspace.undo import desk as undo_plans
 
 pytestmark = pytest.mark.promise("L8-undo")
@@ -313,8 +313,8 @@ async def test_what_the_owner_denies_is_neither_written_nor_shown(
         carry_out(desk, plan.plan)
     # As an undo that was interrupted leaves it: names for the time between are cleared away, but not there.
     assert desk._history is not None
-    begun = {"step": "undo", "id": "undo_x", "undoes": "exec_1", "summary": "", "at": now(), "changes": []}
-    desk._history._index.append(begun)
+    begun = Entry("undo_x", "undo", "", now(), undoes="exec_1", done=False)
+    desk._history._index.put(begun)
     between = f".byleave-{'0' * 16}.undo"
     for directory in (root, root / "private"):
         (directory / between).write_text("")
@@ -713,9 +713,9 @@ async def test_undo_that_a_kill_interrupted_or_prevented_is_told_as_that(
     UndoIntents(tmp_path / "client").keep("r1", "exec_1", digest)
     await made(desk, reports, UndoIntents(tmp_path / "client")).resend()
     UndoIntents(tmp_path / "client").keep("r2", "exec_1", digest)
-    begun = {"step": "undo", "id": "undo_x", "undoes": "exec_1", "summary": "", "at": now(), "changes": []}
+    begun = Entry("undo_x", "undo", "", now(), undoes="exec_1", done=False)
     assert desk._history is not None
-    desk._history._index.append(begun)
+    desk._history._index.put(begun)
     await made(desk, reports, UndoIntents(tmp_path / "client")).resend()
     assert [report.done for report in reports.got] == [False, False]
     assert [report.problem for report in reports.got] == [

@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import ctypes
 import errno
+import gc
 import json
 import os
 import random
 import shutil
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -29,13 +31,12 @@ from byleave.workspace.commands.effects import runs_later
 from byleave.workspace.files import drafts as swapping
 from byleave.workspace.files.writing import write_beneath
 from byleave.workspace.sandbox.stand_ins import StandIns
-from byleave.workspace.undo import recorder as undo_module
 from byleave.workspace.undo import restoring
 from byleave.workspace.undo import restoring as settling
 from byleave.workspace.undo import restoring as undo_steps
 from byleave.workspace.undo import store as undo_store
-from byleave.workspace.undo.entries import Index, read_entries, sweep
-from byleave.workspace.undo.snapshots import Tree, TreeScan, carried_over, changes_between
+from byleave.workspace.undo.entries import Entry, Index, sweep
+from byleave.workspace.undo.snapshots import Change, Tree, TreeScan, carried_over, changes_between
 from byleave.workspace.undo.store import ObjectStore
 
 pytestmark = pytest.mark.promise("L8-undo")
@@ -44,7 +45,9 @@ pytestmark = pytest.mark.promise("L8-undo")
 @pytest.fixture
 def history(place: Any, settings: ClientSettings) -> Iterator[UndoHistory]:
     paths = PathValidator(place.root)
-    yield UndoHistory(paths, settings.home)
+    history = UndoHistory(paths, settings.home)
+    yield history
+    history.close()
     paths.close()
 
 
@@ -59,6 +62,12 @@ async def python(workspace: Workspace, tool_id: str, code: str, **more: Any) -> 
     result = await workspace.run("execute_command", params, record_as=tool_id)
     assert isinstance(result, ExecuteCommandResult)
     return result
+
+
+def change_index(home: Path, statement: str) -> None:
+    index = next((home / "undo" / "workspaces").glob("*/index.db"))
+    with contextlib.closing(sqlite3.connect(index, isolation_level=None)) as database:
+        database.execute(statement)
 
 
 def undo(history: UndoHistory, tool_id: str | None = None) -> str:
@@ -567,14 +576,12 @@ async def test_the_store_stays_within_its_size_and_keeps_the_newest(place: Any, 
     paths.close()
 
 
-async def test_a_torn_line_and_a_spoiled_object_do_no_harm(
+async def test_an_odd_row_and_a_spoiled_object_do_no_harm(
     place: Any, workspace: Workspace, history: UndoHistory, settings: ClientSettings
 ) -> None:
     place.file("a.txt", "old")
     await write(workspace, "exec_1", "a.txt", "new")
-    index = next((settings.home / "undo" / "workspaces").glob("*/index.jsonl"))
-    with index.open("ab") as file:
-        file.write(b'{"step":"write","id":"exec_2","tool_na')
+    change_index(settings.home, """INSERT INTO entries (id, value) VALUES ('exec_2', '{"id":"exec_2","tool_na')""")
     await write(workspace, "exec_3", "b.txt", "b")
     assert [entry.id for entry in history.entries()] == ["exec_1", "exec_3"]
     undo(history, "exec_3")
@@ -656,6 +663,43 @@ def test_a_kill_in_the_middle_leaves_a_store_that_leads_all_the_way_back(place: 
     assert {name: what for name, what in after.items() if what[0] != "directory"} == before
     recorder.close()
     paths.close()
+
+
+PUTTING = """
+import itertools, sys
+from pathlib import Path
+from byleave.workspace.undo.entries import Entry, Index
+index = Index(Path(sys.argv[1]))
+for number in itertools.count():
+    index.put(Entry(f"{sys.argv[2]}_{number}", "write_file", "x" * 3000, "2026-01-01T00:00:00Z"))
+    print(f"{sys.argv[2]}_{number}", flush=True)
+"""
+
+
+def test_what_two_clients_put_at_once_survives_their_kill(tmp_path: Path) -> None:
+    told: list[str] = []
+    for turn in range(2):
+        clients = [
+            subprocess.Popen(
+                [sys.executable, "-c", PUTTING, str(tmp_path / "w"), f"c{turn}{number}"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for number in range(2)
+        ]
+        for client in clients:
+            assert client.stdout is not None
+            told += [client.stdout.readline().strip() for _ in range(150)]
+        for client in clients:
+            client.send_signal(signal.SIGKILL)
+        for client in clients:
+            rest = client.communicate()[0].split("\n")
+            told += rest[:-1]  # the last line may be torn
+    index = Index(tmp_path / "w")
+    found = [entry.id for entry in index.entries()]
+    index.close()
+    assert len(found) == len(set(found))
+    assert set(told) <= set(found)
 
 
 def _end_what_runs_in(root: Path) -> None:
@@ -965,7 +1009,7 @@ async def test_a_record_that_cannot_be_finished_is_told(
     place: Any, workspace: Workspace, history: UndoHistory, settings: ClientSettings
 ) -> None:
     await write(workspace, "exec_1", "a.txt", "new")
-    index = next((settings.home / "undo" / "workspaces").glob("*/index.jsonl"))
+    index = next((settings.home / "undo" / "workspaces").glob("*/index.db"))
 
     def spoil(*_: Any) -> None:
         index.rename(index.with_name("aside"))
@@ -986,8 +1030,7 @@ def test_an_entry_whose_tree_is_lost_says_that_nothing_is_known(place: Any, sett
     recorder = UndoRecorder(paths, settings.home)
     recorder.begin("exec_1", "execute_command", "x").ends.close()
     recorder.close()
-    for kept in (settings.home / "undo" / "workspaces").glob("*/tree-*"):
-        kept.write_bytes(b"torn")
+    change_index(settings.home, "UPDATE trees SET value = x'00'")
     history = UndoHistory(paths, settings.home)
     with pytest.raises(CallerError, match="still runs"):
         history.entry("exec_1")
@@ -1392,10 +1435,10 @@ def test_a_content_that_two_entries_need_outlives_the_first(settings: ClientSett
     shared, single = store.put(b"shared" * 100), store.put(b"single" * 100)
     index = Index(settings.home / "undo" / "workspaces" / "w")
     for key, at, digests in (("old", "2020-01-01T00:00:00Z", (shared, single)), ("new", now(), (shared,))):
-        line = {"step": "write", "id": key, "tool_name": "write_file", "summary": "", "at": at, "notes": []}
-        state = ["file", 0o644, [0, 0], [1, 1, 1, 1]]
-        changes = [[f"{number}.txt", [*state, digest, None, False], None] for number, digest in enumerate(digests)]
-        index.append({**line, "changes": changes})
+        states = [State("file", 0o644, (0, 0), (1, 1, 1, 1), digest) for digest in digests]
+        changes: dict[str, Change] = {f"{number}.txt": (state, None) for number, state in enumerate(states)}
+        index.put(Entry(key, "write_file", "", at, changes))
+    index.close()
     assert sweep(store, days=1, max_bytes=10**9)
     assert (store.has(shared), store.has(single)) == (True, False)
     assert store.read(shared) == b"shared" * 100
@@ -1416,7 +1459,7 @@ def test_the_newest_entry_stays_however_large_it_is(place: Any, settings: Client
 
 
 def test_a_list_that_cannot_be_read_stops_no_call(place: Any, settings: ClientSettings) -> None:
-    (settings.home / "undo" / "workspaces" / "another" / "index.jsonl").mkdir(parents=True)
+    (settings.home / "undo" / "workspaces" / "another" / "index.db").mkdir(parents=True)
     paths = PathValidator(place.root)
     recorder = UndoRecorder(paths, settings.home)
     for number in range(2):  # a failed sweep must not spoil the second call either
@@ -1436,7 +1479,7 @@ def test_a_full_disk_at_the_first_call_stops_no_later_call(
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(undo_module, "read_entries", full)
+    monkeypatch.setattr(Index, "entries", full)
     with pytest.raises(OSError, match="No space"):
         recorder.begin("exec_1", "execute_command", "x")
     monkeypatch.undo()
@@ -1834,17 +1877,43 @@ async def test_an_undo_that_meets_an_error_says_that_it_stopped_in_the_middle(
     assert tree(place.root) == before
 
 
-def test_a_list_that_was_written_anew_is_read_anew(settings: ClientSettings, tmp_path: Path) -> None:
+def test_entries_that_another_client_put_and_removed_are_seen(tmp_path: Path) -> None:
     index, other = Index(tmp_path / "w"), Index(tmp_path / "w")
-    line = {"step": "write", "tool_name": "write_file", "summary": "", "at": now(), "notes": [], "changes": []}
-    index.append({**line, "id": "e1"}, {**line, "id": "e2"})
-    assert [entry.id for entry in read_entries(other)] == ["e1", "e2"]
-    for _ in range(3):  # the number of the first file's inode may come again
-        index.rewrite([{**line, "id": "e2"}, {**line, "id": "e3"}])
-    index.append({**line, "id": "e4"})
-    assert [entry.id for entry in read_entries(other)] == ["e2", "e3", "e4"]
-    index.append({**line, "id": "e5"})
-    assert [entry.id for entry in read_entries(other)] == ["e2", "e3", "e4", "e5"]
+
+    def put(*ids: str, done: bool = True) -> None:
+        for key in ids:
+            index.put(Entry(key, "write_file", "", now(), done=done))
+
+    def seen() -> list[tuple[str, bool]]:
+        return [(entry.id, entry.done) for entry in other.entries()]
+
+    assert seen() == []
+    assert not index.path.exists(), "looking makes no file"
+    put("e1", "e2")
+    put("e3", done=False)
+    assert seen() == [("e1", True), ("e2", True), ("e3", False)]
+    put("e4", "e3")
+    assert seen() == [("e1", True), ("e2", True), ("e4", True), ("e3", True)], "in the order in which they ended"
+    index.remove("e3")
+    put("e5")
+    index.keep_only([entry for entry in index.entries() if entry.id != "e1"], 0)
+    assert seen() == [("e2", True), ("e4", True), ("e5", True)]
+    index.close()
+    other.close()
+
+
+def test_a_tree_goes_with_a_sweep_unless_an_open_call_needs_it(tmp_path: Path) -> None:
+    index = Index(tmp_path / "w")
+    trees = [index.save_tree(Tree({name: State("directory", 0o755, (0, 0), (1, 1, 1, 1))})) for name in "abc"]
+    running = Entry("e1", "execute_command", "", now(), done=False, tree=trees[0], since=[("a", None)])
+    index.put(running)
+    index.keep_only(index.entries(), 0)
+    assert [index.has_tree(tree) for tree in trees] == [True, False, True]
+    assert index.read_tree(trees[0], running.since) == Tree()
+    assert list((index.read_tree() or Tree()).states) == ["c"]
+    index.keep_only([], time.time_ns())
+    assert [index.has_tree(tree) for tree in trees] == [False] * 3
+    index.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -1911,6 +1980,22 @@ def test_many_small_bundles_become_one(settings: ClientSettings) -> None:
     assert {store.read(digest) for digest in digests} == {str(number).encode() for number in range(12)}
 
 
+def test_a_content_that_a_killed_sweep_left_twice_is_known_when_one_goes(settings: ClientSettings) -> None:
+    store = ObjectStore(settings.home, max_bytes=10**9)
+    kept = store.put(b"the user's work")
+    store.close()
+    (first,) = (settings.home / "undo" / "bundles").iterdir()
+    other = ObjectStore(settings.home, max_bytes=10**9)
+    second = shutil.copy(first, f"{first}2")  # written anew, and killed before the first was removed
+    other.refresh()
+    first.unlink()
+    other.refresh()
+    assert other.read(kept) == b"the user's work"
+    os.unlink(second)
+    other.refresh()
+    assert not other.has(kept)
+
+
 def test_a_sweep_on_a_full_disk_loses_nothing(settings: ClientSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     store = ObjectStore(settings.home, max_bytes=10**9)
     kept = store.put(b"the user's work")
@@ -1921,6 +2006,7 @@ def test_a_sweep_on_a_full_disk_loses_nothing(settings: ClientSettings, monkeypa
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    gc.collect()  # else what earlier tests left open is closed in between
     opened = len(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patch:
         patch.setattr(undo_store, "_write_all", full)

@@ -1,16 +1,11 @@
-"""The search where ripgrep has no walls to run in: a process of its own, so that it can be limited and killed.
+"""The search without ripgrep: a process of its own, so that it can be limited and killed.
 
-Reads one JSON object from the descriptor it is given (see `search`), walks by directory descriptors from the one it
-inherited, and answers in ripgrep's own form, so that one reader serves both. Globs, ignore rules and expressions mean
-what they mean to ripgrep; an expression that would mean something else here is refused. An expression may still take
-for ever; that is why nobody runs this inside the client. It follows no link out, and imports `globs` and no more.
-
-Globs and .gitignore rules as ripgrep reads them, for the search that does without it.
-
-`*` and `?` stop at a slash, `**` does not, `{a,b}` is either; the last rule of a file that fits decides, and the
-deepest file with an opinion. Everything is done on bytes, because names are bytes. Where git and ripgrep differ,
-ripgrep is followed: both searches must give the same answer. However many stars an agent writes, a name is compared in
-time proportional to both: the client does it too. Nothing here reads a file.
+Reads one JSON object from the descriptor it is given (see `executor`), walks by directory descriptors from the one it
+inherited, and answers in ripgrep's own form, so that one reader serves both. Globs, .gitignore rules and expressions
+mean what they mean to ripgrep, also where git differs; an expression that would mean something else here is refused.
+Names are bytes. However many stars a glob has, a name is compared in time proportional to both: the client does it too.
+An expression may still take for ever, so nobody runs this inside the client. It follows no link out and imports the
+standard library alone.
 """
 
 import ctypes

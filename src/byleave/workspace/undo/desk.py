@@ -1,15 +1,10 @@
-"""Undoing for somebody who is not at this machine: the plan as the protocol says it, and carrying out exactly that one.
+"""The undo desk: plans and carries out undos for a person elsewhere, and puts plans into words.
 
 `UndoDesk.look` shows what an undo would do, with texts masked and bounded; `carry_out` plans again while no call runs
-(`UndoHistory.alone`), and acts only when its digest is the one that was shown and nothing stands against it. What the
-owner's or the organisation's rules deny is never written: it counts as lost, and is not shown. Blocking, one at a time,
-for a thread beside the loop. It never reaches outside the workspace: every step is `UndoHistory`'s.
-
-An undo in words: what becomes of a path, why nothing is undone, what of a file can be shown.
-
-Shared by `byleave undo` and by the plan a client gives the server (`undo_plans`), so that both say the same of the same
-plan. It looks at plans and at what a history kept, opens no file of a workspace and decides nothing about one. Names
-are escaped where they cannot be seen; contents are not masked here.
+and acts only when the plan's digest is the one that was shown and nothing stands against it. Paths that the owner's or
+the organisation's rules deny are never written: they count as lost, and are not shown. Blocking, one at a time, for a
+thread beside the loop; every step in the workspace is `UndoHistory`'s. `byleave undo` uses the same words, so both say
+the same of the same plan; names are escaped where they cannot be seen.
 """
 
 import contextlib
@@ -40,101 +35,12 @@ MAX_NAMED = 10
 SECRET = "not shown: it may hold secrets"  # noqa: S105 - a remark, not a secret
 NO_TEXT = "not shown: large, or no text"
 CHANGED = "Something changed while you decided; nothing was undone."
-_GIT_STAYS = "git's own state (commits, branches, what is staged) is left as it is."
-
-
-@contextlib.contextmanager
-def readable(home: Path) -> Generator[None]:
-    """What the disk says against reading what was kept, in words."""
-    try:
-        yield
-    except OSError as error:
-        raise ToolFailure(
-            f"What calls changed here cannot be read: {error.strerror}.", hint=f"look at {home / 'undo'}"
-        ) from error
-
-
-def change_kind(before: State | None, after: State | None) -> ChangeKind:
-    """What happens to a path that goes from one state to another."""
-    if before is None:
-        return ChangeKind.CREATE
-    return ChangeKind.DELETE if after is None else ChangeKind.CHANGE
-
-
-def mode_words(step: Step) -> str:
-    """What becomes of a path's mode; empty where it stays."""
-    if step.now is None or step.target is None or step.now.mode == step.target.mode or step.target.kind == "link":
-        return ""
-    return f"mode {step.now.mode:o} becomes {step.target.mode:o}"
-
-
-def same_content(step: Step) -> bool:
-    """Whether a file keeps its content: only its mode goes back."""
-    return step.now is not None and step.target is not None and step.now.digest == step.target.digest
-
-
-def why_not(plan: Plan, *, partial: bool) -> str | None:
-    """Why a plan is not carried out, or None. `partial`: what was not kept may stay as it is."""
-    if plan.conflicts:
-        return f"Changed since this call: {named(plan.conflicts)}. So nothing was undone."
-    if plan.lost and not partial:
-        return f"This cannot be brought back: {reasons(plan.lost)}. So nothing was undone."
-    return None
-
-
-def plan_notes(plan: Plan) -> list[str]:
-    """What a person should know before anything is undone."""
-    notes = [*plan.entry.notes]
-    if plan.left:
-        notes.append(f"Left where it is: {reasons(plan.left)}.")
-    if plan.entry.summary.split(" ")[0] == "git":
-        # It keeps a state that no undo touches.
-        notes.append(_GIT_STAYS)
-    return notes
-
-
-def holds_texts(step: Step) -> bool:
-    """Whether there may be two texts to compare: of files, and of those whose content changes."""
-    states = [state for state in (step.now, step.target) if state is not None]
-    return all(state.kind == "file" for state in states) and not same_content(step)
-
-
-def texts_of(history: UndoHistory, step: Step, most: int) -> tuple[str | None, str | None] | None:
-    """A file's texts now and as it would be, None where there is no file; None for both where one cannot be shown."""
-    now, target = (text_in(history.content(state), most) for state in (step.now, step.target))
-    if (now is None and step.now is not None) or (target is None and step.target is not None):
-        return None
-    return now, target
-
-
-def named(names: Iterable[str]) -> str:
-    """A few names, and how many more."""
-    names = list(names)
-    listed = ", ".join(visible(name) for name in names[:MAX_NAMED])
-    return f"{listed} and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else listed
-
-
-def reasons(paths: Mapping[str, str]) -> str:
-    """A few paths with why, and how many more."""
-    return named(f"{path} ({why})" for path, why in paths.items())
-
-
-def text_in(content: bytes | None, most: int) -> str | None:
-    """A file's text; None where it was not kept, is larger than `most` bytes, or is no text."""
-    if content is None or len(content) > most or b"\0" in content:
-        return None
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-
-
 MAX_PLAN_TEXT = 2 * 1024 * 1024
 """Most characters of all texts in one plan."""
 TEXT_SECONDS = 2.0
 """Texts that are not ready by then are not shown."""
 PATIENCE_SECONDS = 3.0
-"""How long the end of a call that runs is waited for: a write is over soon, a command need not be."""
+"""How long to wait for a running call to end: a write is over soon, a command need not be."""
 _PAUSE = 0.05
 _MAX_TOLD = 1000
 _MAX_PATH = 4096
@@ -147,24 +53,111 @@ _TOO_MUCH = "not shown: there is too much in all"
 _MASKED = "it differs only in what is masked here"
 _NOTHING: Mapping[str, Sequence[str]] = MappingProxyType({})
 _PARTIAL = "Undoing the rest must be asked for."
+_GIT_STAYS = "git's own state (commits, branches, what is staged) is left as it is."
+
+
+@contextlib.contextmanager
+def readable(home: Path) -> Generator[None]:
+    """Turn an error of the disk into one that names the undo store."""
+    try:
+        yield
+    except OSError as error:
+        raise ToolFailure(
+            f"What calls changed here cannot be read: {error.strerror}.", hint=f"look at {home / 'undo'}"
+        ) from error
+
+
+def change_kind(before: State | None, after: State | None) -> ChangeKind:
+    """Return what happens to a path that goes from one state to another."""
+    if before is None:
+        return ChangeKind.CREATE
+    return ChangeKind.DELETE if after is None else ChangeKind.CHANGE
+
+
+def mode_words(step: Step) -> str:
+    """Say how a path's mode changes; empty where it does not."""
+    if step.now is None or step.target is None or step.now.mode == step.target.mode or step.target.kind == "link":
+        return ""
+    return f"mode {step.now.mode:o} becomes {step.target.mode:o}"
+
+
+def same_content(step: Step) -> bool:
+    """Whether a file keeps its content: only its mode goes back."""
+    return step.now is not None and step.target is not None and step.now.digest == step.target.digest
+
+
+def why_not(plan: Plan, *, partial: bool) -> str | None:
+    """Say why a plan is not carried out, or None. `partial`: what was not kept may stay as it is."""
+    if plan.conflicts:
+        return f"Changed since this call: {named(plan.conflicts)}. So nothing was undone."
+    if plan.lost and not partial:
+        return f"This cannot be brought back: {reasons(plan.lost)}. So nothing was undone."
+    return None
+
+
+def plan_notes(plan: Plan) -> list[str]:
+    """Return what a person should know before an undo."""
+    notes = [*plan.entry.notes]
+    if plan.left:
+        notes.append(f"Left where it is: {reasons(plan.left)}.")
+    if plan.entry.summary.split(" ")[0] == "git":
+        # It keeps a state that no undo touches.
+        notes.append(_GIT_STAYS)
+    return notes
+
+
+def holds_texts(step: Step) -> bool:
+    """Whether a step changes the content of a file, so that texts can be compared."""
+    states = [state for state in (step.now, step.target) if state is not None]
+    return all(state.kind == "file" for state in states) and not same_content(step)
+
+
+def texts_of(history: UndoHistory, step: Step, most: int) -> tuple[str | None, str | None] | None:
+    """Return a file's text now and after (None: no file); None where one cannot be shown."""
+    now, target = (text_in(history.content(state), most) for state in (step.now, step.target))
+    if (now is None and step.now is not None) or (target is None and step.target is not None):
+        return None
+    return now, target
+
+
+def named(names: Iterable[str]) -> str:
+    """List a few names, and how many more."""
+    names = list(names)
+    listed = ", ".join(visible(name) for name in names[:MAX_NAMED])
+    return f"{listed} and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else listed
+
+
+def reasons(paths: Mapping[str, str]) -> str:
+    """List a few paths with their reasons, and how many more."""
+    return named(f"{path} ({why})" for path, why in paths.items())
+
+
+def text_in(content: bytes | None, most: int) -> str | None:
+    """Decode a text; None where it was not kept, is larger than `most` bytes, or is no text."""
+    if content is None or len(content) > most or b"\0" in content:
+        return None
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
 
 Forbids = Callable[[str, str], bool]
 """Whether the owner's rules deny a path to a tool."""
 
-
 KeepOff = Mapping[str, Sequence[str]]
-"""Paths that the organisation's rules deny, by tool, as whoever asks says them."""
+"""Paths that the organisation's rules deny, by tool; they come with the request."""
 
 
 class _Rules:
-    """The rules one undo is held against."""
+    """The rules that apply to one undo."""
 
     def __init__(self, own: Forbids, keep_off: KeepOff) -> None:
         self._own = own
         self._theirs = {tool: Denials(globs) for tool, globs in keep_off.items()}
 
     def denying(self, path: str, *tools: str) -> str | None:
-        """Whose rules deny a path to one of these tools; None where nobody's do."""
+        """Say whose rules deny a path to one of these tools, or None."""
         if any(self._own(path, tool) for tool in tools):
             return "this machine's"
         if any(tool in self._theirs and self._theirs[tool].forbid(path) for tool in tools):
@@ -173,7 +166,7 @@ class _Rules:
 
 
 class UndoRefused(CallerError):
-    """A plan that is not carried out; it is told with the reason."""
+    """A plan that is not carried out, with the reason."""
 
     def __init__(self, message: str, plan: UndoPlan, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -192,7 +185,7 @@ class UndoDesk:
         self._lock = threading.Lock()
 
     def look(self, tool_id: str, keep_off: KeepOff = _NOTHING) -> UndoPlan:
-        """What undoing a call would do now. Raises where that cannot be said, as while a call runs."""
+        """Return what undoing a call would do now. Raises where that cannot be said, as while a call runs."""
         rules = _Rules(self._forbids, keep_off)
         with self._lock:
             history = self._open()
@@ -202,7 +195,7 @@ class UndoDesk:
     def carry_out(
         self, tool_id: str, digest: str, *, partial: bool, wanted: Callable[[], bool], keep_off: KeepOff = _NOTHING
     ) -> tuple[UndoPlan, str | None]:
-        """Undo a call as it was shown; what was done, and the id under which it can be taken back (None: nothing was).
+        """Undo a call as it was shown; return the plan, and the id of the undo (None: nothing was done).
 
         `wanted` is asked right before the first step: what nobody waits for any more is not done.
         """
@@ -223,7 +216,7 @@ class UndoDesk:
         return told, done.id if done.changes else None
 
     def changes(self) -> UndoList:
-        """The files that calls changed and nobody took back, and the undos that can be brought back; newest first."""
+        """List files that calls changed, and undos that can be undone; newest first."""
         with self._lock:
             entries = self._open().entries()
         begun = {one.undoes for one in entries if one.undoes is not None and not one.done}
@@ -245,7 +238,7 @@ class UndoDesk:
         return UndoList(changes=changed[:MAX_LISTED_CHANGES], undone=undone[:MAX_LISTED_CHANGES])
 
     def before(self, tool_id: str, path: str) -> TextBefore:
-        """What a file of `changes` held before a call changed it."""
+        """Return what a file of `changes` held before a call changed it."""
         with self._lock:
             history = self._open()
             entries = (one.changes for one in history.entries() if one.id == tool_id)
@@ -262,7 +255,7 @@ class UndoDesk:
         return TextBefore(text=text, shown=text is not None)
 
     def outcome(self, tool_id: str, since: str) -> tuple[str, int, bool] | None:
-        """The last undo of a call that was begun since a moment: its id, how many paths, whether it was finished."""
+        """Return the last undo of a call since a moment: its id, how many paths, whether it finished."""
         with self._lock:
             found = [one for one in self._open().entries() if one.undoes == tool_id and one.at >= since]
         return (found[-1].id, len(found[-1].changes), found[-1].done) if found else None
@@ -274,7 +267,7 @@ class UndoDesk:
                 self._history = None
 
     def _open(self) -> UndoHistory:
-        """Opened at the first use, and kept: what was read of the store need not be read again."""
+        """Open the history at the first use, and keep it: the store need not be read again."""
         with readable(self._home):
             self._recorder.recover()
             if self._history is None:
@@ -283,7 +276,7 @@ class UndoDesk:
 
 
 def _plan(history: UndoHistory, tool_id: str, rules: _Rules) -> Plan:
-    """The plan, without what the rules keep every tool's hands off."""
+    """Plan an undo without the paths that the rules deny."""
     entry = history.entry(tool_id)
     plan = history.plan(entry)
     # Putting back is writing; and what is denied to the call's own tool is not touched in its name either.
@@ -305,7 +298,7 @@ def _plan(history: UndoHistory, tool_id: str, rules: _Rules) -> Plan:
 
 
 def _told(plan: Plan, shown: Callable[[Step, int], ShownChange] | None = None) -> UndoPlan:
-    """A plan as the protocol says it; `shown` adds the texts of a path, as many characters as there is room for."""
+    """Convert a plan to the protocol's; `shown` adds the texts of a path, as far as there is room."""
     entry, room = plan.entry, MAX_PLAN_TEXT
     until = time.monotonic() + TEXT_SECONDS
     files: list[ShownChange] = []
@@ -329,7 +322,7 @@ def _told(plan: Plan, shown: Callable[[Step, int], ShownChange] | None = None) -
 
 
 def _shown(history: UndoHistory, step: Step, room: int, rules: _Rules) -> ShownChange:
-    """One path with its texts, or with why they are not there."""
+    """Describe one path with its texts, or say why they are not shown."""
     outlined = _outlined(step)
     if not holds_texts(step):
         return outlined
@@ -369,7 +362,7 @@ def _alone(history: UndoHistory) -> Generator[None]:
 
 
 def plan_digest(plan: Plan) -> str:
-    """A digest of all that a plan would do and leave: the same only while every path is what it was."""
+    """Hash all that a plan would do and leave; it changes when any path does."""
     value = {
         "id": plan.entry.id,
         "steps": sorted([step.path, _key(step.now), _key(step.target)] for step in plan.steps),
@@ -381,7 +374,7 @@ def plan_digest(plan: Plan) -> str:
 
 
 def _key(state: State | None) -> list[Any]:
-    """What a person would call another state: not when it was touched, but what it is."""
+    """Return what makes two states differ for a person: not times, but what it is."""
     if state is None:
         return []
     known = state.digest or (list(state.stamp) if state.kind == "file" else "")
@@ -395,13 +388,13 @@ def _touched(plan: Plan) -> Iterable[str]:
 
 
 def _outlined(step: Step) -> ShownChange:
-    """One path without its texts."""
+    """Describe one path without its texts."""
     kind = change_kind(step.now, step.target)
     return ShownChange(path=_path(step.path), kind=kind, note=_told_words(_kind_words(step)) or None)
 
 
 def _kind_words(step: Step) -> str:
-    """What else there is to say of a path that is no file, or whose mode changes."""
+    """Describe a path that is no file, or whose mode changes."""
     states = [state for state in (step.now, step.target) if state is not None]
     words = [_thing(state) for state in states] if any(state.kind != "file" for state in states) else []
     said = " becomes ".join(dict.fromkeys(words))

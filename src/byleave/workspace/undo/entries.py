@@ -1,124 +1,55 @@
-"""What calls changed, read back: the entries of one workspace's list, which of them are undone, and which have gone.
+"""Entries: what calls changed in one workspace, in an SQLite file.
 
-An entry is one call (or one undo) with each path it changed, before and after. What is written about a call comes in
-lines: a write says before it acts what it will leave, a command says that it begins and later what it changed, and an
-undo counts once it is done. The list grows line by line, and a line that a crash tore is passed over. `sweep` forgets
-entries that are too old or too large, never the newest, and the contents nobody needs then.
+An entry is one call (or one undo) with each path it changed, before and after. A write is put here before it acts, a
+command when it begins and again when it ends, an undo before its first step and again after its last. Putting an entry
+again gives it a new row, so rows stand in the order in which calls ended. The file also keeps the trees that commands
+began with. Two clients may use one file. A damaged one is set aside and reported as OSError: no call stops for it.
+`sweep` removes entries that are too old or too large, never the newest, and the contents that no entry needs.
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import secrets
+import sqlite3
+import time
+import weakref
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal
 
 from byleave.protocol.errors import ToolFailure
 from byleave.protocol.wire import timestamp
 
-from .snapshots import Change, Tree, from_json, to_json
-from .store import ObjectStore, hold, write_whole
+from .snapshots import Change, Tree, from_json
+from .store import ObjectStore, hold
 
 _FULL = 0.9
 """A sweep leaves some room, so that the next call does not sweep again."""
-_LIST = "index.jsonl"
-_FIRST_LINE = 200
 _CHANGE_BYTES = 300
-"""About what one change takes in the list."""
-
-
-class Index:
-    """What calls changed in one workspace, line by line, oldest first."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path = directory / _LIST
-        self.lock = directory / "lock"
-        """Shared by calls that run, held alone by an undo."""
-        self.recovery = directory / "recovery"
-        """Held by the one who finishes what a crash left open."""
-        self._seen: tuple[int, bytes] | None = None
-        self._read = 0
-        self.entries: dict[str, Entry] = {}
-        """What was read of it so far, by `read_entries`."""
-
-    @classmethod
-    def of(cls, store: ObjectStore, root: Path) -> "Index":
-        """The list of one workspace."""
-        return cls(_place(store, root))
-
-    @staticmethod
-    def is_kept(store: ObjectStore, root: Path) -> bool:
-        """Whether calls of a workspace are listed."""
-        return (_place(store, root) / _LIST).exists()
-
-    def trees(self) -> list[Path]:
-        """What the workspace was when commands began."""
-        return list(self.directory.glob("tree-*"))
-
-    def append(self, *lines: dict[str, Any], sync: bool = True) -> None:
-        """Write lines, all on the disk when this returns."""
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self.path, flags, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            size = os.fstat(descriptor).st_size
-            torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            rest = memoryview((b"\n" if torn else b"") + b"".join(_line(line) for line in lines))
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-            if sync:
-                os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def new_lines(self) -> tuple[list[dict[str, Any]], bool]:
-        """The lines that were added since the last time, and whether these are all: the list was written anew."""
-        try:
-            with self.path.open("rb") as file:
-                # An inode's number is soon another's: a list that was written anew is told by its first line too.
-                seen = (os.fstat(file.fileno()).st_ino, file.readline(_FIRST_LINE))
-                again = seen != self._seen
-                if again:
-                    self._seen, self._read = seen, 0
-                file.seek(self._read)
-                # A line without an end is being written, or was torn: the next one begins after it.
-                whole = file.read().rpartition(b"\n")[0]
-        except FileNotFoundError:
-            self._seen, self._read = None, 0
-            return [], True
-        self._read += len(whole) + 1 if whole else 0
-        return _lines(whole), again
-
-    def rewrite(self, lines: Iterable[dict[str, Any]]) -> None:
-        """Write the list anew, whole or not at all. The caller holds the store alone."""
-        first = {"step": "list", "id": secrets.token_hex(8)}
-        write_whole(self.path, b"".join(_line(line) for line in (first, *lines)))
-
-
-def _place(store: ObjectStore, root: Path) -> Path:
-    return store.directory / "workspaces" / hashlib.sha256(os.fsencode(root)).hexdigest()[:24]
-
-
-def _lines(content: bytes) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for line in content.splitlines():
-        with contextlib.suppress(ValueError, RecursionError):
-            value: Any = json.loads(line)
-            if isinstance(value, dict):
-                found.append(cast("dict[str, Any]", value))
-    return found
-
-
-def _line(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+"""Approximate size of one change in the file."""
+_WAIT_SECONDS = 30.0
+# WAL: one sync a commit, and readers do not wait. Small pages: an entry is small, and a commit writes three of them.
+# AUTOINCREMENT: a row's number is never used again.
+_SCHEMA = """
+PRAGMA page_size = 1024;
+PRAGMA auto_vacuum = INCREMENTAL;
+PRAGMA journal_mode = WAL;
+BEGIN;
+CREATE TABLE entries (row INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, value TEXT NOT NULL);
+CREATE TABLE trees (saved_ns INTEGER PRIMARY KEY, value BLOB NOT NULL);
+PRAGMA user_version = 1;
+COMMIT;
+"""
+_BESIDE = ("-wal", "-shm")
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_NONSENSE = (KeyError, ValueError, TypeError, AttributeError, IndexError, RecursionError)
 
 
 @dataclass(slots=True)
@@ -137,120 +68,233 @@ class Entry:
     undoes: str | None = None
     done: bool = True
     """False: it has begun, and nothing more is known."""
-    undone_by: str | None = None
     owner: str | None = None
-    tree: str | None = None
+    """The client that runs it."""
+    tree: int | None = None
     since: list[Any] = field(default_factory=list[Any])
-    """What was known of the workspace when it began: a saved tree, and what differed since."""
+    """The workspace when it began: a saved tree, and what differed since."""
+    undone_by: str | None = None
 
     @property
     def undoable(self) -> bool:
         return self.done and bool(self.changes) and self.undone_by is None
 
 
-def changes_json(changes: Mapping[str, Change]) -> list[Any]:
-    return [[path, to_json(before), to_json(after)] for path, (before, after) in changes.items()]
+_FIELDS = [name for name in Entry.__slots__ if name != "undone_by"]
 
 
-def _changes(value: Any) -> dict[str, Change]:
-    found: dict[str, Change] = {}
-    for path, before, after in value:
+def _to_json(entry: Entry) -> str:
+    return json.dumps({name: getattr(entry, name) for name in _FIELDS}, separators=(",", ":"))
+
+
+def _from_json(text: bytes) -> Entry:
+    value: Any = json.loads(text)
+    changes: dict[str, Change] = {}
+    for path, (before, after) in value["changes"].items():
         parts = path.split("/")
         if ".." in parts or "" in parts:
             raise ValueError(path)
-        found[path] = (from_json(before), from_json(after))
-    return found
+        changes[path] = (from_json(before), from_json(after))
+    return Entry(**value | {"changes": changes})
 
 
-def read_entries(index: Index) -> list[Entry]:
-    """All entries in the order in which they ended; lines that make no sense are passed over."""
-    lines, again = index.new_lines()
-    entries = index.entries = {} if again else index.entries
-    for line in lines:
-        with contextlib.suppress(KeyError, ValueError, TypeError, AttributeError, IndexError):
-            _take(entries, line)
-    for entry in entries.values():
+class Index:
+    """The entries and trees of one workspace. Every method raises OSError as the disk does."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path = directory / "index.db"
+        self.lock = directory / "lock"
+        """Shared by calls that run, held alone by an undo."""
+        self.recovery = directory / "recovery"
+        """Held by the one who finishes what a crash left open."""
+        self._opening = directory / "opening"
+        self._database: sqlite3.Connection | None = None
+        self._inode = 0
+        self._syncs: bool | None = None
+        self._rows: dict[int, Entry] = {}
+        self._last_row = 0
+
+    @classmethod
+    def of(cls, store: ObjectStore, root: Path) -> "Index":
+        """The index of one workspace."""
+        return cls(_place(store, root))
+
+    @staticmethod
+    def is_kept(store: ObjectStore, root: Path) -> bool:
+        """Whether calls of a workspace were recorded."""
+        return (_place(store, root) / "index.db").exists()
+
+    @property
+    def size(self) -> int:
+        """Bytes on the disk."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
+
+    # Entries
+
+    def entries(self) -> list[Entry]:
+        """Return all entries in the order in which they ended; rows that make no sense are skipped."""
+        if not self.path.exists():
+            return []
+        with self._transaction("DEFERRED") as database:
+            present = {row for (row,) in database.execute("SELECT row FROM entries")}
+            self._rows = {row: entry for row, entry in self._rows.items() if row in present}
+            # As bytes: one damaged character must not hide the other rows.
+            new = "SELECT row, CAST(value AS BLOB) FROM entries WHERE row > ? ORDER BY row"
+            for row, value in database.execute(new, (self._last_row,)):
+                self._last_row = row
+                with contextlib.suppress(*_NONSENSE):
+                    self._rows[row] = _from_json(value)
+        _mark_undone(self._rows.values())
+        return list(self._rows.values())
+
+    def put(self, entry: Entry, *, without: Iterable[str] = (), sync: bool = True) -> None:
+        """Write an entry as the newest, and remove others. `sync`: it is on the disk when this returns."""
+        with self._transaction("IMMEDIATE", sync=sync) as database:
+            database.execute("INSERT OR REPLACE INTO entries (id, value) VALUES (?, ?)", (entry.id, _to_json(entry)))
+            for one in without:
+                database.execute("DELETE FROM entries WHERE id = ?", (one,))
+
+    def remove(self, tool_id: str, *, sync: bool = True) -> None:
+        with self._transaction("IMMEDIATE", sync=sync) as database:
+            database.execute("DELETE FROM entries WHERE id = ?", (tool_id,))
+
+    # Trees: the workspace when a command began, for recovery after a crash, and a cache of digests
+
+    def save_tree(self, tree: Tree) -> int:
+        """Save a tree and return its number, a time in ns. Not synced: after a power cut the files are read again."""
+        value = {"truncated": tree.truncated, "unseen": sorted(tree.unseen), "states": tree.states}
+        packed = zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 1)
+        number = time.time_ns()
+        with self._transaction("IMMEDIATE") as database:
+            database.execute("INSERT INTO trees (saved_ns, value) VALUES (?, ?)", (number, packed))
+        return number
+
+    def has_tree(self, number: int) -> bool:
+        with self._transaction("DEFERRED") as database:
+            return database.execute("SELECT 1 FROM trees WHERE saved_ns = ?", (number,)).fetchone() is not None
+
+    def read_tree(self, number: int | None = None, since: Iterable[Any] = ()) -> Tree | None:
+        """Return a tree (the newest without a number) with what differed `since`; None where it cannot be read."""
+        if not self.path.exists():
+            return None
+        with self._transaction("DEFERRED") as database:
+            found = database.execute(
+                "SELECT value FROM trees WHERE saved_ns = coalesce(?, (SELECT max(saved_ns) FROM trees))", (number,)
+            ).fetchone()
+        try:
+            value: Any = json.loads(zlib.decompress(found[0]))
+            read = {path: from_json(state) for path, state in (*value["states"].items(), *since)}
+            states = {path: state for path, state in read.items() if state is not None}
+            return Tree(states, bool(value["truncated"]), set(value["unseen"]))
+        except (*_NONSENSE, zlib.error):
+            return None
+
+    def keep_only(self, entries: Iterable[Entry], oldest_ns: int) -> None:
+        """Remove all other entries that were read, trees that no open entry needs, and old files of other versions."""
+        kept = {entry.id for entry in entries}
+        trees = {entry.tree for entry in entries if not entry.done}
+        if self.path.exists():
+            with self._transaction("IMMEDIATE") as database:
+                rows = database.execute("SELECT row FROM entries WHERE row <= ?", (self._last_row,)).fetchall()
+                gone = [(row,) for (row,) in rows if row not in self._rows or self._rows[row].id not in kept]
+                database.executemany("DELETE FROM entries WHERE row = ?", gone)
+                unused = database.execute(
+                    "SELECT saved_ns FROM trees WHERE saved_ns < max(?, (SELECT max(saved_ns) FROM trees))",
+                    (oldest_ns,),
+                ).fetchall()
+                database.executemany(
+                    "DELETE FROM trees WHERE saved_ns = ?", [one for one in unused if one[0] not in trees]
+                )
+                database.execute("PRAGMA incremental_vacuum").fetchall()
+        for pattern in ("damaged-*", "index.jsonl", "tree-*"):
+            for path in self.directory.glob(pattern):
+                if path.stat().st_mtime_ns < oldest_ns:
+                    path.unlink(missing_ok=True)
+
+    # The file
+
+    @contextlib.contextmanager
+    def _transaction(
+        self, kind: Literal["DEFERRED", "IMMEDIATE"], *, sync: bool = False
+    ) -> Generator[sqlite3.Connection]:
+        try:
+            database = self._open()
+            if sync is not self._syncs:
+                database.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
+                self._syncs = sync
+            with database:
+                database.execute(f"BEGIN {kind}")
+                yield database
+        except sqlite3.Error as error:
+            raise self._failure(error) from error
+
+    def _open(self) -> sqlite3.Connection:
+        """Connect, again where the file is another one by now: who found it damaged has set it aside."""
+        if self._database is not None and self._is_same_file():
+            return self._database
+        self.close()
+        with hold(self._opening, fcntl.LOCK_EX, patient=True):
+            if not self.path.exists():
+                for end in _BESIDE:  # the log of another file must not be replayed into this one
+                    self.path.with_name(self.path.name + end).unlink(missing_ok=True)
+                # Not opened: closing it would release the locks of this process's other connections.
+                os.mknod(self.path, 0o600)
+            database = sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
+            self._database, self._inode = database, self.path.stat().st_ino
+            weakref.finalize(self, database.close)
+            if database.execute("PRAGMA user_version").fetchone() == (0,):
+                database.executescript(_SCHEMA)
+        return database
+
+    def _is_same_file(self) -> bool:
+        try:
+            return self.path.stat().st_ino == self._inode
+        except OSError:
+            return False
+
+    def _failure(self, error: sqlite3.Error) -> OSError:
+        """Return the error to raise; set a damaged file aside, so that the next call has a new one."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code not in _DAMAGED:
+            return OSError(errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO, str(error))
+        aside = f"damaged-{secrets.token_hex(8)}"
+        with hold(self._opening, fcntl.LOCK_EX, patient=True):
+            if self._is_same_file():
+                for end in (*_BESIDE, ""):
+                    with contextlib.suppress(FileNotFoundError):
+                        self.path.with_name(self.path.name + end).rename(self.directory / (aside + end))
+        self.close()
+        return OSError(errno.EIO, f"the record of earlier calls was damaged ({error}); it was renamed to {aside!r}")
+
+    def close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database, self._syncs, self._rows, self._last_row = None, None, {}, 0
+
+
+def _place(store: ObjectStore, root: Path) -> Path:
+    return store.directory / "workspaces" / hashlib.sha256(os.fsencode(root)).hexdigest()[:24]
+
+
+def _mark_undone(entries: Iterable[Entry]) -> None:
+    by_id = {entry.id: entry for entry in entries}
+    for entry in by_id.values():
         entry.undone_by = None
-    for entry in entries.values():
-        if entry.undoes in entries and entry.done:
-            entries[entry.undoes].undone_by = entry.id
+    for entry in by_id.values():
+        if entry.undoes in by_id and entry.done:
+            by_id[entry.undoes].undone_by = entry.id
     # An undo that was itself undone does not count.
-    for entry in reversed(entries.values()):
-        if entry.undone_by is not None and entries[entry.undone_by].undone_by is not None:
+    for entry in reversed(by_id.values()):
+        if entry.undone_by is not None and by_id[entry.undone_by].undone_by is not None:
             entry.undone_by = None
-    return list(entries.values())
 
 
-def _take(entries: dict[str, Entry], line: dict[str, Any]) -> None:
-    key: str = line["id"]
-    match line["step"]:
-        case "write":
-            entries[key] = Entry(key, line["tool_name"], line["summary"], line["at"], _changes(line["changes"]))
-            entries[key].notes = list(line["notes"])
-        case "void":
-            entries.pop(key, None)
-        case "begin":
-            entries[key] = Entry(key, line["tool_name"], line["summary"], line["at"], done=False)
-            entries[key].owner, entries[key].tree, entries[key].since = line["owner"], line["tree"], line["since"]
-        case "end":
-            # Told in the order in which calls ended: that way back is free of conflicts.
-            entry = entries[key] = entries.pop(key)
-            entry.changes, entry.notes = _changes(line["changes"]), list(line["notes"])
-            entry.together, entry.done, entry.since = list(line["together"]), True, []
-        case "undo":
-            entries[key] = Entry(key, "undo", line["summary"], line["at"], _changes(line["changes"]))
-            entries[key].undoes, entries[key].done = line["undoes"], False
-        case "undone":
-            entries[key].done = True
-        case _:
-            pass
-
-
-def entry_lines(entry: Entry) -> list[dict[str, Any]]:
-    """An entry as lines, for a list that is written anew."""
-    known = {"id": entry.id, "tool_name": entry.tool_name, "summary": entry.summary, "at": entry.at}
-    changes = changes_json(entry.changes)
-    if entry.undoes is not None:
-        line = {"step": "undo", **known, "undoes": entry.undoes, "changes": changes}
-        return [line, {"step": "undone", "id": entry.id}] if entry.done else [line]
-    if entry.owner is None:
-        return [{"step": "write", **known, "changes": changes, "notes": entry.notes}]
-    line = {"step": "begin", **known, "owner": entry.owner, "tree": entry.tree, "since": entry.since}
-    end = {
-        "step": "end",
-        "id": entry.id,
-        "changes": changes,
-        "notes": entry.notes,
-        "together": entry.together,
-    }
-    return [{**line, "since": []}, end] if entry.done else [line]
-
-
-# What a tree was when a command began: the memory that a crash leaves, and a cache of digests
-
-
-def write_tree(path: Path, tree: Tree) -> None:
-    value = {
-        "truncated": tree.truncated,
-        "unseen": sorted(tree.unseen),
-        "states": [[name, to_json(state)] for name, state in tree.states.items()],
-    }
-    # Not synced: after a power cut it may be missing, and then the files are read again.
-    write_whole(path, zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 1), sync=False)
-
-
-def read_tree(path: Path, since: Iterable[Any] = ()) -> Tree | None:
-    """The tree with what differed `since`, or None when it cannot be read."""
-    try:
-        value: Any = json.loads(zlib.decompress(path.read_bytes()))
-        read = {name: from_json(state) for name, state in (*value["states"], *since)}
-        states = {name: state for name, state in read.items() if state is not None}
-        return Tree(states, bool(value["truncated"]), set(value["unseen"]))
-    except (OSError, ValueError, TypeError, KeyError, IndexError, RecursionError, zlib.error):
-        return None
-
-
-# Forgetting
+# Sweeping
 
 
 def digests(changes: Mapping[str, Change]) -> set[str]:
@@ -258,29 +302,31 @@ def digests(changes: Mapping[str, Change]) -> set[str]:
 
 
 def sweep(store: ObjectStore, *, days: float, max_bytes: int) -> bool:
-    """Forget what is too old, or the oldest where there is too much. False: nothing could be forgotten now."""
+    """Remove what is too old, or the oldest where there is too much. False: nothing could be removed now."""
     try:
-        with hold(store.lock, fcntl.LOCK_EX, patient=False):
-            _sweep(store, timestamp(datetime.now(UTC) - timedelta(days=days)), int(max_bytes * _FULL))
+        with hold(store.lock, fcntl.LOCK_EX, patient=False), contextlib.ExitStack() as ends:
+            indexes = [Index(path) for path in (store.directory / "workspaces").iterdir() if path.is_dir()]
+            for index in indexes:
+                ends.callback(index.close)
+            _sweep(store, indexes, datetime.now(UTC) - timedelta(days=days), int(max_bytes * _FULL))
     except (ToolFailure, OSError):
-        return False  # in use, a full disk, or a list that cannot be read: what is there stays
+        return False  # in use, a full disk, or an index that cannot be read: what is there stays
     return True
 
 
-def _sweep(store: ObjectStore, oldest: str, max_bytes: int) -> None:
+def _sweep(store: ObjectStore, indexes: list[Index], oldest: datetime, max_bytes: int) -> None:
     store.refresh()
-    indexes = [Index(path) for path in (store.directory / "workspaces").iterdir() if path.is_dir()]
-    entries = [(entry, index) for index in indexes for entry in read_entries(index)]
-    kept = _newest_that_fit(store, [pair for pair in entries if _matters(pair[0], oldest)], max_bytes)
+    entries = [(entry, index) for index in indexes for entry in index.entries() if entry.at >= timestamp(oldest)]
+    kept = _newest_that_fit(store, entries, max_bytes)
     for index in indexes:
-        mine = [entry for entry, where in kept if where is index]
-        if mine or index.entries:
-            index.rewrite(line for entry in mine for line in entry_lines(entry))
-        _sweep_trees(index, mine, oldest)
+        index.keep_only([entry for entry, where in kept if where is index], int(oldest.timestamp() * 1e9))
     needed = set[str]().union(*(digests(entry.changes) for entry, _ in kept))
-    needed.update(*(_open_needs(index, entry) for entry, index in kept if not entry.done))
+    # A call that a crash left open may have changed everything.
+    needed.update(*(_tree_digests(index.read_tree(entry.tree, entry.since)) for entry, index in kept if entry.tree))
     room = max_bytes - sum(store.size_of(digest) for digest in needed)
-    for digest in sorted(_seen(indexes) - needed, key=store.size_of):
+    # The next command may change any file that was seen last.
+    seen = set[str]().union(*(_tree_digests(index.read_tree()) for index in indexes))
+    for digest in sorted(seen - needed, key=store.size_of):
         room -= store.size_of(digest)
         if room < 0:
             break
@@ -288,20 +334,10 @@ def _sweep(store: ObjectStore, oldest: str, max_bytes: int) -> None:
     store.sweep(needed)
 
 
-def _open_needs(index: Index, entry: Entry) -> set[str]:
-    """What a call that a crash left open may have changed: everything."""
-    tree = read_tree(index.directory / entry.tree, entry.since) if entry.tree else None
-    return _tree_digests(tree)
-
-
-def _matters(entry: Entry, oldest: str) -> bool:
-    return entry.at >= oldest and (bool(entry.changes) or not entry.done or entry.undoes is not None)
-
-
 def _newest_that_fit(
     store: ObjectStore, entries: list[tuple[Entry, Index]], max_bytes: int
 ) -> list[tuple[Entry, Index]]:
-    """As many of the newest as there is room for, and always the newest, in the order in which they were given."""
+    """Return as many of the newest as there is room for, always the newest, in the order given."""
     kept: set[int] = set()
     counted: set[str] = set()
     room = max_bytes
@@ -313,20 +349,6 @@ def _newest_that_fit(
         counted |= new
         kept.add(id(entry))
     return [pair for pair in entries if id(pair[0]) in kept]
-
-
-def _sweep_trees(index: Index, entries: Iterable[Entry], oldest: str) -> None:
-    needed = {entry.tree for entry in entries if not entry.done}
-    trees = sorted(index.trees(), key=lambda path: path.stat().st_mtime_ns)
-    for path in trees:
-        written = timestamp(datetime.fromtimestamp(path.stat().st_mtime, UTC))
-        if path.name not in needed and (path is not trees[-1] or written < oldest):
-            path.unlink(missing_ok=True)
-
-
-def _seen(indexes: Iterable[Index]) -> set[str]:
-    """Contents of the files as they were last seen: the next command may change any of them."""
-    return set[str]().union(*(_tree_digests(read_tree(path)) for index in indexes for path in index.trees()))
 
 
 def _tree_digests(tree: Tree | None) -> set[str]:

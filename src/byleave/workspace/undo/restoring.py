@@ -1,26 +1,12 @@
-"""Undoing one call: every path it changed back to what it was, or nothing at all.
+"""Undoing one call: a plan of steps, and every path back to what it was, or nothing at all.
 
-`UndoHistory.plan` compares each path with what the call left; where one was changed since, or what was there was not
-kept, it says so and touches nothing. Then it goes back: each step in a directory that was opened without following a
-link, each file written beside and swapped in, so that one somebody saves at that moment is not lost (`swapping`). It
-removes only what the call made, and only after its content is kept: an undo can be undone. A directory goes only when
-it is empty; `.git` is never entered. The undo is written down before its first step and confirmed after its last, and
-one that was interrupted can be repeated: what is already as it was is passed over.
-
-The steps of an undo: what a plan holds, and what is told from the states of a path alone.
-
-Pure: nothing here opens a file or looks at a disk. What acts on the steps is `restoring`.
-
-How an undo comes to a stop, in words a person can act on.
-
-Before its first step nothing has happened, and that is said; after it some paths may be back and others not, and that
-is said too, whatever was in the way. Nothing here touches a file.
-
-Getting many files onto the disk together, before any of them takes its name.
-
-A sync for each of thousands of files takes longer than anybody waits. `BatchFsync` takes what was written and syncs all
-of it at once: each by itself where there are few, the file system where there are many and the system can do that.
-What was added is on the disk when the block ends, or the block raises. Nothing here gives a file the name it will have.
+`UndoHistory.plan` compares each path with what the call left; where one was changed since, or its old content was not
+kept, it says so and touches nothing. `apply` carries the plan out: each step in a directory that was opened without
+following a link, each file written beside its place, synced and swapped in, so that one somebody saves at that moment
+is not lost (`files.drafts`). It removes only what the call made, and only after its content is kept: an undo can be
+undone. A directory goes only when it is empty; `.git` is never entered. The undo is recorded before its first step and
+confirmed after its last; an interrupted one can be repeated and skips what is already back. Its errors say whether
+anything happened.
 """
 
 import contextlib
@@ -41,14 +27,24 @@ from byleave.protocol.wire import new_id, now
 from byleave.workspace.files.drafts import PASSING, Unexpected, new_name, place, swap, take_attributes_of, take_away
 from byleave.workspace.paths import PathValidator, path_error, visible
 
-from .entries import Entry, Index, changes_json, read_entries
-from .recorder import CALL_BYTES, INSIDE, why_not_kept
-from .snapshots import CLOSED, Change, State, look, same, state_of
+from .entries import Entry, Index
+from .recorder import CALL_BYTES, INSIDE
+from .snapshots import CLOSED, Change, State, look, same, state_of, why_not_kept
 from .store import ObjectStore, hold
 
 BATCH = 2000
 BATCH_BYTES = 64 * 1024 * 1024
-"""Files that are written before one sync for all of them: they lie there twice until then."""
+"""Files that are written before one sync for all of them: they take room twice until then."""
+FEW = 16
+"""Up to so many are synced one by one: that does not wait for what others wrote to the disk."""
+_AGAIN = "what is already as it was is passed over."
+_BUSY = "A call or another undo runs in this workspace right now, so this one did not begin."
+_MAX_OBJECT = 1 << 40
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+_DIRECTORY = os.O_PATH | os.O_DIRECTORY
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +67,7 @@ class Plan:
     lost: dict[str, str] = field(default_factory=dict[str, str])
     """Paths that cannot be brought back, and why."""
     left: dict[str, str] = field(default_factory=dict[str, str])
-    """What the call made and an undo leaves, and why: directories that nobody looked into, pipes, sockets."""
+    """Paths that the call made and an undo leaves, and why: unscanned directories, pipes, sockets."""
 
 
 def path_of(step: Step) -> str:
@@ -79,7 +75,7 @@ def path_of(step: Step) -> str:
 
 
 def replaced(step: Step) -> State | None:
-    """What is there now and is of the same kind as what takes its place; another kind was removed before."""
+    """Return what a step replaces; None where another kind was removed before."""
     return step.now if step.now is not None and step.target is not None and step.now.kind == step.target.kind else None
 
 
@@ -92,7 +88,7 @@ def is_content(step: Step) -> bool:
 
 
 def batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
-    """In order, as many together as may lie beside their places at a time."""
+    """Split steps, in order, into batches that are written before one sync."""
     batch: list[Step] = []
     size = 0
     for step in sorted(steps, key=path_of):
@@ -107,7 +103,7 @@ def batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
 
 
 def why_left(before: State | None, after: State | None) -> str | None:
-    """Why an undo does not touch a path at all, or None."""
+    """Say why an undo does not touch a path at all, or None."""
     if any(state is not None and state.kind == "git" for state in (before, after)):
         return "git's own state is left alone"
     if before is None and after is not None and after.kind in ("closed", "other"):
@@ -120,7 +116,7 @@ def is_too_large(current: State | None) -> bool:
 
 
 def is_behind_link(path: str, changes: Mapping[str, Change]) -> bool:
-    """Whether above a path a link took a directory's place, or the other way round: behind a link is nothing of it."""
+    """Whether a parent changed between directory and link: behind a link is nothing of the path."""
     while path := path.rpartition("/")[0]:
         if {state.kind for state in changes.get(path, ()) if state is not None} == {"directory", "link"}:
             return True
@@ -128,7 +124,7 @@ def is_behind_link(path: str, changes: Mapping[str, Change]) -> bool:
 
 
 def half_way(current: State | None, before: State | None, after: State | None, *, tried: bool) -> bool:
-    """Whether a path is as an interrupted undo leaves it. `tried`: one began, was to change it, and did not end."""
+    """Whether a path is as an interrupted undo leaves it. `tried`: such an undo had it among its steps."""
     if before is not None and after is not None and before.kind != after.kind:
         return tried and _between_kinds(current, before, after)
     if current is None or current.kind != "directory":
@@ -141,7 +137,7 @@ def half_way(current: State | None, before: State | None, after: State | None, *
 
 
 def _between_kinds(current: State | None, before: State, after: State) -> bool:
-    """What took its place is gone, or about to go; or the directory is there again and not yet done."""
+    """Whether a path is missing, or a directory whose mode is not yet back."""
     if current is None:
         return True
     if current.kind != "directory":
@@ -149,12 +145,8 @@ def _between_kinds(current: State | None, before: State, after: State) -> bool:
     return current.mode == (0o700 if before.kind == "directory" else after.mode | 0o700)
 
 
-_AGAIN = "what is already as it was is passed over."
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
 def refuse_full(error: OSError, store: Path) -> None:
-    """What is there now could not be kept. Raises ToolFailure where the disk is full; no file changed for that."""
+    """Raise ToolFailure if the disk is full, before any file is changed."""
     if error.errno in _FULL:
         raise ToolFailure(
             "There is no room on the disk to keep what is there now, so nothing is undone.",
@@ -164,7 +156,7 @@ def refuse_full(error: OSError, store: Path) -> None:
 
 @contextlib.contextmanager
 def acting(path: str) -> Generator[None]:
-    """One step. Turns a change that was noticed, and what the kernel says, into an error about `path`."""
+    """Carry out one step; turn its errors into one about `path`."""
     try:
         yield
     except (Unexpected, FileNotFoundError, FileExistsError, NotADirectoryError) as error:
@@ -174,7 +166,7 @@ def acting(path: str) -> Generator[None]:
 
 
 def stopped(error: ByleaveError) -> ToolFailure:
-    """Something else than a change is in the way: where it stopped, and that it stopped in the middle."""
+    """Add to an error that the undo stopped in the middle, and what to do."""
     hint = "Undo again when that is mended" if error.hint is None else f"{error.hint} Then undo again"
     return ToolFailure(
         f"{error.message} The undo stopped there; other paths may be back already.", hint=f"{hint}: {_AGAIN}"
@@ -188,19 +180,13 @@ def changed(path: str) -> ToolFailure:
     )
 
 
-FEW = 16
-"""Up to so many are synced one by one: that does not wait for what others wrote to the disk."""
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
 class BatchFsync:
-    """Open files and directories whose content is on the disk when the block ends."""
+    """Sync many files when the block ends: one by one if few, else their file systems."""
 
     def __init__(self) -> None:
         self._first: list[int] = []
         self._devices: dict[int, int] = {}
-        """By file system, one of them that is open."""
+        """One open file of each file system."""
         self._count = 0
 
     def add(self, fd: int) -> None:
@@ -237,7 +223,7 @@ def _sync_file_system(fd: int) -> None:
 
 
 def write_draft(dir_fd: int, name: str, state: State, data: bytes, settling: BatchFsync) -> str:
-    """A file beside the one it will replace, with its content, mode and owner; its name for the time between."""
+    """Write a file beside the one it will replace, with mode and owner; return its temporary name."""
     draft = new_name()
     fd = os.open(draft, _CREATE, 0o600, dir_fd=dir_fd)
     try:
@@ -257,7 +243,7 @@ def write_draft(dir_fd: int, name: str, state: State, data: bytes, settling: Bat
 
 
 def give(name: str | int, state: State, dir_fd: int | None = None) -> None:
-    """To its old owner; only root may give files away."""
+    """Set the old owner; only root may give files away."""
     with contextlib.suppress(PermissionError):
         if isinstance(name, int):
             os.fchown(name, *state.owner)
@@ -265,14 +251,8 @@ def give(name: str | int, state: State, dir_fd: int | None = None) -> None:
             os.chown(name, *state.owner, dir_fd=dir_fd, follow_symlinks=False)
 
 
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
-_DIRECTORY = os.O_PATH | os.O_DIRECTORY
-_MAX_OBJECT = 1 << 40
-_BUSY = "A call or another undo runs in this workspace right now, so this one did not begin."
-
-
 class UndoHistory:
-    """What was recorded for one workspace, and the way back. Needs no server and no client."""
+    """The recorded calls of one workspace, and how to undo them. Needs no server and no client."""
 
     def __init__(self, paths: PathValidator, home: Path) -> None:
         self._paths = paths
@@ -284,13 +264,14 @@ class UndoHistory:
 
     def close(self) -> None:
         self._store.close()
+        self._index.close()
 
     def entries(self) -> list[Entry]:
-        """What calls changed here, oldest first."""
-        return [entry for entry in read_entries(self._index) if entry.changes or not entry.done]
+        """Return what calls changed here, oldest first."""
+        return [entry for entry in self._index.entries() if entry.changes or not entry.done]
 
     def entry(self, tool_id: str | None) -> Entry:
-        """The entry of a call; without an id the last call that can be undone."""
+        """Return the entry of a call; without an id that of the last call that can be undone."""
         entries = self.entries()
         if tool_id is None:
             last = next((one for one in reversed(entries) if one.undoable and one.undoes is None), None)
@@ -312,7 +293,7 @@ class UndoHistory:
         return found
 
     def above(self) -> Path | None:
-        """The nearest directory above this one in which calls worked."""
+        """Return the nearest parent directory in which calls were recorded."""
         return next((path for path in self._paths.root.parents if Index.is_kept(self._store, path)), None)
 
     def _nothing(self, entries: list[Entry]) -> NotFound:
@@ -326,19 +307,19 @@ class UndoHistory:
         return NotFound(f"{told}.", hint=elsewhere)
 
     def content(self, state: State | None) -> bytes | None:
-        """What a file held; None where that was not kept, or it was no file."""
+        """Return what a file held; None where it was not kept, or was no file."""
         return None if state is None or state.digest is None else self._store.read(state.digest)
 
     @contextlib.contextmanager
     def reading(self) -> Generator[None]:
-        """While contents are read: what was kept since is there, and nothing is swept away."""
+        """Keep sweeps out while contents are read, and see what others kept since."""
         with hold(self._store.lock, fcntl.LOCK_SH, patient=True):
             self._store.refresh()
             yield
 
     @contextlib.contextmanager
     def alone(self) -> Generator[None]:
-        """While no call runs here, and none begins. Raises ToolFailure where one runs."""
+        """Keep calls out. Raises ToolFailure where one runs."""
         with (
             hold(self._index.lock, fcntl.LOCK_EX, patient=False, busy=_BUSY),
             self.reading(),
@@ -348,7 +329,7 @@ class UndoHistory:
     # Looking before acting
 
     def plan(self, entry: Entry) -> Plan:
-        """Compare everything, change nothing. Keeps what is there now, so that an undo can be undone."""
+        """Compare every path and change none; keep what is there now, so that an undo can be undone."""
         plan = Plan(entry)
         tried = {path for one in self._begun(entry) for path in one.changes}
         for path, (before, after) in entry.changes.items():
@@ -411,17 +392,15 @@ class UndoHistory:
     # Acting
 
     def apply(self, plan: Plan) -> Entry:
-        """Go back. The caller is `alone`. Raises where something changed since the plan was made."""
+        """Carry a plan out. The caller is `alone`. Raises where something changed since the plan was made."""
         begun = self._begun(plan.entry)
         changes = self._already_back(begun)
         first = {path: pair[0] for one in reversed(begun) for path, pair in one.changes.items()}
         changes.update({step.path: (first.get(step.path, step.now), step.target) for step in plan.steps})
         summary = f"undo of {plan.entry.id}: {plan.entry.summary}"
-        undo = Entry(new_id("undo"), "undo", summary, now(), changes, undoes=plan.entry.id)
-        line = {"step": "undo", "id": undo.id, "undoes": plan.entry.id, "summary": summary, "at": undo.at}
+        undo = Entry(new_id("undo"), "undo", summary, now(), changes, undoes=plan.entry.id, done=False)
         self._store.sync()
-        told = [{"step": "void", "id": one.id} for one in begun]
-        self._index.append({**line, "changes": changes_json(changes)}, *told)
+        self._index.put(undo, without=[one.id for one in begun])
         if begun:
             self._clean(plan)
         self._loosen(plan)
@@ -440,15 +419,16 @@ class UndoHistory:
                 with acting(step.path):
                     self._set_mode(step.path, step.target.mode)
         self._settle_names(plan)
-        self._index.append({"step": "undone", "id": undo.id})
+        undo.done = True
+        self._index.put(undo)
         return undo
 
     def _begun(self, entry: Entry) -> list[Entry]:
-        """Undos of it that were interrupted."""
-        return [one for one in read_entries(self._index) if one.undoes == entry.id and not one.done]
+        """Return its interrupted undos."""
+        return [one for one in self._index.entries() if one.undoes == entry.id and not one.done]
 
     def _already_back(self, begun: list[Entry]) -> dict[str, Change]:
-        """What undos of the same call did before they were interrupted."""
+        """Return what interrupted undos of the same call did."""
         done: dict[str, Change] = {}
         for entry in begun:
             for path, (before, after) in entry.changes.items():
@@ -458,7 +438,7 @@ class UndoHistory:
         return done
 
     def _clean(self, plan: Plan) -> None:
-        """Remove what an interrupted undo left between two steps: its content is kept."""
+        """Remove temporary files of an interrupted undo, after keeping their content."""
         for parent in {path.rpartition("/")[0] or "." for path in plan.entry.changes}:
             with contextlib.suppress(OSError):
                 fd = self._paths.open_exact(parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -472,7 +452,7 @@ class UndoHistory:
                     os.close(fd)
 
     def _loosen(self, plan: Plan) -> None:
-        """A directory the call closed must be open while its inside is put back."""
+        """Make directories writable while their content is restored."""
         for step in sorted(plan.steps, key=path_of):
             if step.now is not None and step.now.kind == "directory":
                 stays = step.target if step.target is not None and step.target.kind == "directory" else step.now
@@ -525,7 +505,7 @@ class UndoHistory:
                     raise changed(step.path) from error
 
     def _put_back(self, step: Step, target: State) -> None:
-        """A directory, a link, or the mode of a file that keeps its content."""
+        """Restore a directory, a link, or the mode of a file that keeps its content."""
         was = replaced(step)
         with self._parent(step.path) as (dir_fd, name):
             if target.kind == "directory":
@@ -541,7 +521,7 @@ class UndoHistory:
                 self._set_file_mode(dir_fd, name, was, target.mode, step.path)
 
     def _put_files(self, steps: list[Step]) -> None:
-        """Each written beside its place, then all of them onto the disk, then each moved in: old or new, never torn."""
+        """Write each file beside its place, sync all, then move each in: old or new, never torn."""
         drafts: deque[tuple[Step, str]] = deque()
         try:
             with BatchFsync() as settling:
@@ -564,7 +544,7 @@ class UndoHistory:
         return write_draft(dir_fd, name, step.target, data, settling)
 
     def _settle_names(self, plan: Plan) -> None:
-        """What was renamed and removed is on the disk before it is confirmed."""
+        """Sync the directories before the undo is confirmed."""
         with BatchFsync() as settling:
             for parent in {step.path.rpartition("/")[0] or "." for step in plan.steps}:
                 with contextlib.suppress(OSError):  # gone with what was in it, or not ours to read
@@ -595,7 +575,7 @@ class UndoHistory:
             os.close(fd)
 
     def _set_mode(self, path: str, mode: int) -> None:
-        """Of a directory."""
+        """Set the mode of a directory."""
         try:
             fd = self._paths.open_exact(path, _DIRECTORY)
         except OSError as error:

@@ -1,15 +1,16 @@
-"""What the workspace's tree is at one moment: each path's kind, mode and content, found without following a link.
+"""The workspace's tree at one moment: each path's kind, mode and content, found without following a link.
 
-A `TreeScan` walks by directory descriptors and looks at names only; contents are read by whoever keeps them
-(`watching`), and only where a file's stamp is not the one it had when it was last read. Of `.git` only what decides
-which programs git runs is looked at; directories that tools fill and can fill again (`node_modules`) are not looked
-into, that they are there is seen.
-What could not be seen is said: nothing here takes "not seen" for "not there". It writes nothing.
+`TreeScan` walks by directory descriptors and reads names only. `WatchedTree` remembers the last scan, says what changed
+since, and keeps contents in the undo store, reading a file only where its stamp is new. Of `.git` only what decides
+which programs git runs is scanned; directories that tools fill and can fill again (`node_modules`) are not entered.
+"Not seen" is never taken for "not there": what could not be seen is said. Nothing here writes into the workspace.
 """
 
 import contextlib
+import errno
 import os
 import stat
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from byleave.workspace.files.drafts import PASSING
 from byleave.workspace.paths import PathValidator
 from byleave.workspace.sandbox.protection import PROTECTED
 from byleave.workspace.sandbox.stand_ins import STAMP_NS
+
+from .store import NoRoom, ObjectStore
 
 Kind = Literal["file", "link", "directory", "closed", "git", "other"]
 """`closed`: a directory that is not looked into. `git`: a file of a repository that decides what git runs."""
@@ -57,6 +60,10 @@ _HOOKS = frozenset(
         *("p4-changelist", "p4-prepare-changelist", "p4-post-changelist", "p4-pre-submit"),
     }
 )
+_MANY = 300
+"""Up to so many differences are written beside a saved tree; with more it is saved again."""
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
 # The kernel's clock for files ticks more coarsely than ours: a file read this soon after its last change may be
 # changed once more without a new stamp.
@@ -64,7 +71,7 @@ _TICK_NS = 20_000_000
 
 
 class State(NamedTuple):
-    """What one path is."""
+    """The state of one path."""
 
     kind: Kind
     mode: int
@@ -74,7 +81,7 @@ class State(NamedTuple):
     digest: str | None = None
     """SHA-256 of a file's content; None where it was not kept."""
     target: str | None = None
-    """What a link says."""
+    """Target of a link."""
     settled: bool = False
     """Whether an equal stamp proves an equal content."""
 
@@ -84,7 +91,7 @@ Change = tuple[State | None, State | None]
 
 
 def same(one: State | None, other: State | None) -> bool:
-    """Whether two states are the same to whoever looks at the path."""
+    """Whether two states look the same to a user."""
     if one is None or other is None:
         return one is other
     if one.kind != other.kind:
@@ -103,7 +110,7 @@ def same(one: State | None, other: State | None) -> bool:
 
 
 def state_of(info: os.stat_result, *, target: str | None = None) -> State:
-    """What a stat says of a path; a file's content is not known from it."""
+    """Convert a stat result; it has no digest of the content."""
     kind: Kind
     if stat.S_ISREG(info.st_mode):
         kind = "file"
@@ -115,17 +122,13 @@ def state_of(info: os.stat_result, *, target: str | None = None) -> State:
     return State(kind, stat.S_IMODE(info.st_mode), (info.st_uid, info.st_gid), stamp, None, target)
 
 
-def is_settled(state: State, read_at_ns: int) -> bool:
+def _is_settled(state: State, read_at_ns: int) -> bool:
     """Whether a file that was read at this time cannot have changed since without another stamp."""
     return max(state.stamp[1], state.stamp[3]) + _TICK_NS < read_at_ns
 
 
-def to_json(state: State | None) -> list[Any] | None:
-    return None if state is None else [state[0], state[1], [*state[2]], [*state[3]], *state[4:]]
-
-
 def from_json(value: Any) -> State | None:
-    """A state as it was written; raises ValueError or TypeError where it is none."""
+    """Read a state that was written as JSON. Raises ValueError or TypeError where it is none."""
     if value is None:
         return None
     kind, mode, owner, stamp, digest, target, settled = value
@@ -136,7 +139,7 @@ def from_json(value: Any) -> State | None:
 
 @dataclass(slots=True)
 class Tree:
-    """What a scan saw."""
+    """The result of a scan."""
 
     states: dict[str, State] = field(default_factory=dict[str, State])
     truncated: bool = False
@@ -146,12 +149,12 @@ class Tree:
 
 
 class TreeScan:
-    """One walk through the workspace, the upper levels first: where there is too much, the deepest are left out."""
+    """One scan of the workspace, upper levels first: where there is too much, the deepest are left out."""
 
     def __init__(self, paths: PathValidator, known: Mapping[str, State], *, max_files: int) -> None:
         self._paths = paths
         self._known = known
-        """What was seen before: a path with an equal stamp is taken from there, with what is known of its content."""
+        """The last scan: a path with an equal stamp is taken from it, with its digest."""
         self._max_files = max_files
         self._tree = Tree()
 
@@ -186,13 +189,13 @@ class TreeScan:
         return tree
 
     def _was_stand_in(self, directory: str) -> bool:
-        """Of what is gone since it was named: one that is known may be away for a moment only, if it has no stamp."""
+        """Whether a directory that is gone was put there by the sandbox; a known one may be away for a moment."""
         return directory in PROTECTED and (
             directory not in self._known or self._tree.states[directory].stamp[1] == STAMP_NS
         )
 
     def _read(self, fd: int, directory: str) -> list[str]:
-        """Take what lies in a directory, and tell which directories do."""
+        """Record the entries of a directory; return the subdirectories."""
         prefix = f"{directory}/" if directory else ""
         directories: list[str] = []
         room = min(MAX_NAMES, self._max_files - len(self._tree.states))
@@ -217,13 +220,13 @@ class TreeScan:
         return directories
 
     def _is_ours(self, name: str, path: str) -> bool:
-        """Whether a name is none of the workspace's content: a repository's, or the client's own."""
+        """Whether a name belongs to git or to the client, not to the workspace's content."""
         if path == ".git":
             self._read_git(path)
         return path in _ALWAYS_OURS or PASSING.fullmatch(name) is not None
 
     def _read_git(self, path: str) -> None:
-        """Of a repository's own files look at those that decide what git runs; nothing else, and never its content."""
+        """Record the files that decide what git runs, never their content."""
         for name in _GIT_RUNS:  # asked for by name: among any number of others they are not missed
             with contextlib.suppress(OSError):
                 self._take_git(path, name)
@@ -269,7 +272,7 @@ def _link_text(dir_fd: int, name: str, info: os.stat_result) -> str | None:
 
 
 def look(paths: PathValidator, path: str) -> State | None:
-    """What one path is now, without its content; None where there is nothing. Raises OSError where it cannot tell."""
+    """Return the state of one path without its content; None if missing. Raises OSError where it cannot tell."""
     parent, _, name = path.rpartition("/")
     try:
         dir_fd = paths.open_exact(parent or ".", os.O_PATH | os.O_DIRECTORY)
@@ -285,7 +288,7 @@ def look(paths: PathValidator, path: str) -> State | None:
 
 
 def _is_told(path: str, states: Mapping[str, State], unseen: set[str]) -> bool:
-    """Whether it is known of a path that is not among `states` that there was nothing."""
+    """Whether a path that is not in `states` is known to be missing, not just unseen."""
     while True:
         path = path.rpartition("/")[0]
         if path in unseen:
@@ -295,7 +298,7 @@ def _is_told(path: str, states: Mapping[str, State], unseen: set[str]) -> bool:
 
 
 def carried_over(paths: PathValidator, before: Mapping[str, State], tree: Tree) -> dict[str, State]:
-    """Paths that a scan did not see and that may be there all the same: they stay as they were known."""
+    """Return known paths that a scan did not see and that may still be there."""
     kept: dict[str, State] = {}
     if not tree.unseen:
         return kept
@@ -311,7 +314,7 @@ def carried_over(paths: PathValidator, before: Mapping[str, State], tree: Tree) 
 
 
 def changes_between(before: Tree, after: Mapping[str, State]) -> dict[str, Change]:
-    """What differs. Where the first look did not see, nothing counts as new."""
+    """Return what differs. Where the first scan could not see, nothing counts as new."""
     changes: dict[str, Change] = {}
     for path, old in before.states.items():
         new = after.get(path)
@@ -324,7 +327,7 @@ def changes_between(before: Tree, after: Mapping[str, State]) -> dict[str, Chang
 
 
 def merged(earlier: dict[str, Change], later: Mapping[str, Change]) -> dict[str, Change]:
-    """Two steps as one."""
+    """Add later changes to earlier ones; what is back to its first state is dropped."""
     for path, (old, new) in later.items():
         first = earlier[path][0] if path in earlier else old
         if same(first, new):
@@ -332,3 +335,115 @@ def merged(earlier: dict[str, Change], later: Mapping[str, Change]) -> dict[str,
         else:
             earlier[path] = (first, new)
     return earlier
+
+
+class WatchedTree:
+    """A workspace's tree as it was last seen; contents of new files go to the store."""
+
+    def __init__(self, paths: PathValidator, *, max_files: int, call_bytes: int) -> None:
+        self._paths = paths
+        self._max_files, self._call_bytes = max_files, call_bytes
+        self.tree = Tree()
+        self._saved = Tree()
+        self.looked = False
+        """False: the tree comes from an earlier client, and only saves reading."""
+
+    def learn(self, path: str, state: State | None) -> None:
+        """Count a state as seen."""
+        if state is None:
+            self.tree.states.pop(path, None)
+        else:
+            self.tree.states[path] = state
+
+    def begin_with(self, tree: Tree, *, looked: bool) -> None:
+        """Start from the tree of an earlier client."""
+        self.tree, self.looked = tree, looked
+
+    def look(self, store: ObjectStore) -> dict[str, Change]:
+        """Scan and return what changed since the last look; keep new contents. Raises OSError as the disk does."""
+        known = self.tree
+        tree = self.glance(known)
+        fresh = [path for path, state in tree.states.items() if state.kind == "file" and not _is_kept(store, state)]
+        self._capture(store, tree.states, fresh)
+        changes = changes_between(known, tree.states) if self.looked else {}
+        self.tree, self.looked = tree, True
+        return changes
+
+    def glance(self, known: Tree) -> Tree:
+        """Scan by stamps alone. Raises OSError when the workspace itself cannot be read."""
+        tree = TreeScan(self._paths, known.states, max_files=self._max_files).run()
+        for path, state in carried_over(self._paths, known.states, tree).items():
+            tree.states[path] = self._current(path, state)
+        return tree
+
+    def _current(self, path: str, state: State) -> State:
+        """Look at one path that a scan passed over: a flood of names must not hide what else was changed."""
+        try:
+            found = look(self._paths, path)
+        except OSError:
+            return state
+        if found is None or (found.stamp, found.mode) == (state.stamp, state.mode):
+            return state
+        if state.kind == "closed" and found.kind == "directory":
+            return state
+        return found._replace(kind="git", target=None) if state.kind == "git" else found
+
+    def _capture(self, store: ObjectStore, states: dict[str, State], fresh: list[str]) -> None:
+        """Keep contents, small files first, as far as there is room."""
+        fresh.sort(key=lambda path: states[path].stamp[0])
+        room = self._call_bytes
+        for path in fresh:
+            size = states[path].stamp[0]
+            if size > room or not store.room_for(size):
+                return
+            try:
+                states[path] = self._read(store, path)
+                room -= size
+            except OSError as error:
+                if error.errno in _DISK_FULL:
+                    return
+                # gone, not permitted, or swapped for something else
+
+    def _read(self, store: ObjectStore, path: str) -> State:
+        fd = self._paths.open_exact(path, _READ)
+        try:
+            began = time.time_ns()
+            before = os.fstat(fd)
+            if not stat.S_ISREG(before.st_mode):
+                raise NoRoom(errno.EINVAL, "it is no file")
+            digest = store.put_file(fd, max_bytes=self._call_bytes, size=before.st_size)
+            state = state_of(os.fstat(fd))
+            steady = state_of(before).stamp == state.stamp
+            return state._replace(digest=digest, settled=steady and _is_settled(state, began))
+        finally:
+            os.close(fd)
+
+    def since_saved(self) -> dict[str, State | None] | None:
+        """Return what differs from the tree saved last; None when it should be saved again."""
+        base, states = self._saved.states, self.tree.states
+        since: dict[str, State | None] = {path: state for path, state in states.items() if base.get(path) is not state}
+        since.update((path, None) for path in base if path not in states)
+        return None if len(since) > _MANY or self._saved.unseen != self.tree.unseen else since
+
+    def mark_saved(self) -> None:
+        self._saved = Tree(dict(self.tree.states), self.tree.truncated, set(self.tree.unseen))
+
+
+def _is_kept(store: ObjectStore, state: State) -> bool:
+    """Whether a file's content is kept, and an equal stamp means that it is still this one."""
+    return state.settled and state.digest is not None and store.has(state.digest)
+
+
+def why_not_kept(before: State | None, store: ObjectStore) -> str | None:
+    """Say why a path cannot be restored, or None."""
+    if before is None or before.kind in ("directory", "link"):
+        return None
+    if before.kind == "git":
+        return "git's own files are not kept"
+    if before.kind == "closed":
+        return "what lies in such a directory is not kept"
+    if before.kind == "other":
+        return "it is neither a file, a directory nor a link"
+    if before.digest is None:
+        return "its old content was not kept: too large, not readable, or no room"
+    return None if store.has(before.digest) else "its old content has expired"

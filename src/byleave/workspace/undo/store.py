@@ -1,10 +1,10 @@
-"""Where what was there before is kept: contents by their SHA-256, many to a file.
+"""The object store of undo: contents by their SHA-256, many to a file.
 
-Everything lies in the client's home, outside the workspace, for its owner's eyes alone. Each process appends to a
-bundle of its own, since a file for each content would cost a thousand times as much; a record that was torn by a crash
-is passed over, and what a power cut may have spoiled is compared once. Contents are read back against their digest.
-Locks: `hold` keeps a sweep from removing what a call relies on, and an undo from meeting a call that runs. This module
-knows no workspace's files and restores nothing.
+It lies in the client's home, outside the workspace, for its owner alone. Each process appends to a bundle of its own,
+since a file for each content would cost a thousand times as much, and SQLite three times. A bundle is never rewritten
+in place: a sweep copies what is needed into a new one. Records torn by a crash are skipped; after a power cut they are
+compared once, and contents are compared with their digest when read. `hold` keeps a sweep from removing what a call
+relies on, and an undo from meeting a call that runs. This module knows no workspace's files and restores nothing.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ class NoRoom(OSError):
 
 @contextlib.contextmanager
 def hold(path: Path, kind: int, *, patient: bool, busy: str = "") -> Generator[None]:
-    """Hold a lock file. Raises ToolFailure saying `busy` when somebody else does, at once or after some patience."""
+    """Hold a lock file. Raises ToolFailure with `busy` when somebody else does, `patient` after a while."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         deadline = time.monotonic() + (_WAIT_SECONDS if patient else 0)
@@ -84,7 +84,7 @@ class _Bundle:
         return place
 
     def take_back(self) -> None:
-        """Remove what was begun after the last whole record."""
+        """Cut off a record that was begun and not finished."""
         with contextlib.suppress(OSError):
             os.ftruncate(self.fd, self.end)
 
@@ -108,13 +108,11 @@ class ObjectStore:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.chmod(self.directory, 0o700)
         self.lock = self.directory / "lock"
-        self._generation = self.directory / "generation"
         self._boot = _boot()
         self._known: dict[str, _Place] = {}
         self._ends: dict[str, int] = {}
         """How far each bundle has been read."""
         self._own: _Bundle | None = None
-        self._seen_generation: bytes | None = None
         self.refresh()
 
     @property
@@ -124,19 +122,19 @@ class ObjectStore:
 
     def refresh(self) -> None:
         """Learn what is there: all of it after somebody swept, else what others added."""
-        try:
-            generation = self._generation.read_bytes()
-        except FileNotFoundError:
-            generation = b""
-        if generation != self._seen_generation:
-            self._seen_generation = generation
+        sizes: dict[str, int] = {}
+        for entry in os.scandir(self._bundles):
+            with contextlib.suppress(FileNotFoundError):
+                if entry.is_file(follow_symlinks=False):
+                    sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
+        if not self._ends.keys() <= sizes.keys():
             self._known, self._ends = {}, {}
             self.close()  # our own bundle may have been swept away
-        for entry in os.scandir(self._bundles):
-            if (self._own is None or entry.name != self._own.name) and entry.is_file(follow_symlinks=False):
+        for name, size in sizes.items():
+            if self._own is None or name != self._own.name:
                 # Gone meanwhile, or written by another user (a client that ran as root): it counts as not kept.
                 with contextlib.suppress(FileNotFoundError, PermissionError):
-                    self._learn(entry.name, entry.stat(follow_symlinks=False).st_size)
+                    self._learn(name, size)
 
     def _learn(self, name: str, size: int) -> None:
         at = self._ends.get(name, 0)
@@ -160,7 +158,7 @@ class ObjectStore:
         return digest in self._known
 
     def put(self, data: bytes) -> str:
-        """Keep some bytes; on the disk after `sync`. Raises NoRoom, or OSError as the disk does."""
+        """Keep bytes; they are on the disk after `sync`. Raises NoRoom, or OSError as the disk does."""
         digest = hashlib.sha256(data)
         name = digest.hexdigest()
         if name not in self._known:
@@ -170,7 +168,7 @@ class ObjectStore:
         return name
 
     def put_file(self, source: int, *, max_bytes: int, size: int | None = None) -> str:
-        """Keep what an open file holds. Raises NoRoom when it is larger than `max_bytes`."""
+        """Keep the content of an open file. Raises NoRoom when it is larger than `max_bytes`."""
         if size is None:
             size = os.fstat(source).st_size
         if size <= _CHUNK:
@@ -224,7 +222,7 @@ class ObjectStore:
             self._own = None
 
     def read(self, digest: str) -> bytes | None:
-        """The bytes, when they are there and still what they were."""
+        """Return the bytes; None where they are missing or damaged."""
         place = self._known.get(digest)
         if place is None:
             return None
@@ -239,7 +237,7 @@ class ObjectStore:
         return data if hashlib.sha256(data).hexdigest() == digest else None
 
     def sweep(self, wanted: set[str]) -> None:
-        """Remove all but these. The caller holds the store alone."""
+        """Remove all other contents. The caller holds `lock` alone."""
         self.close()
         live: dict[str, list[str]] = {}
         for digest, place in self._known.items():
@@ -253,16 +251,9 @@ class ObjectStore:
         again.update(small if len(small) > _MANY_BUNDLES else ())
         if again:
             self._write_anew([digest for name in again for digest in live.get(name, ())])
-            self._new_generation()  # before as well: whoever knows a bundle must not rely on it after a kill here
             for name in again:
                 (self._bundles / name).unlink(missing_ok=True)
-        for draft in self.directory.rglob("draft-*"):
-            draft.unlink(missing_ok=True)
-        self._new_generation()
         self.refresh()
-
-    def _new_generation(self) -> None:
-        write_whole(self._generation, secrets.token_bytes(16), sync=False)
 
     def _write_anew(self, digests: list[str]) -> None:
         bundle: _Bundle | None = None
@@ -284,7 +275,7 @@ class ObjectStore:
                 bundle.close()
 
     def room_for(self, size: int) -> bool:
-        """Whether so many bytes more may be kept."""
+        """Whether `size` more bytes may be kept."""
         return self.size + size <= self._max_bytes
 
     def size_of(self, digest: str) -> int:
@@ -293,7 +284,7 @@ class ObjectStore:
 
 
 def _records(fd: int, at: int, size: int, *, check: bool) -> tuple[list[tuple[str, int, int]], int]:
-    """The records of a bundle from a place on, and where the whole ones end. `check`: mark those that were spoiled."""
+    """Read the records from `at` on; return them and their end. `check`: mark damaged ones."""
     found: list[tuple[str, int, int]] = []
     while at + _HEAD.size <= size:
         head = os.pread(fd, _HEAD.size, at)
@@ -313,25 +304,11 @@ def _records(fd: int, at: int, size: int, *, check: bool) -> tuple[list[tuple[st
 
 
 def _boot() -> str:
-    """Which run of the machine this is: what lies in its memory is lost with it."""
+    """Identify this boot: what was not synced in another one may be lost."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").replace("-", "")[:12]
     except OSError:
         return "unknown"
-
-
-def write_whole(path: Path, content: bytes, *, sync: bool = True) -> None:
-    """A private file, whole or not at all."""
-    draft = path.with_name(f"draft-{secrets.token_hex(8)}")
-    descriptor = os.open(draft, _CREATE, 0o600)
-    try:
-        _write_all(descriptor, content, 0)
-        if sync:
-            os.fsync(descriptor)
-        os.rename(draft, path)
-    finally:
-        os.close(descriptor)
-        draft.unlink(missing_ok=True)
 
 
 def _write_all(descriptor: int, data: bytes, at: int) -> None:
@@ -342,7 +319,7 @@ def _write_all(descriptor: int, data: bytes, at: int) -> None:
 
 
 def _pread(source: int, size: int, at: int) -> bytes:
-    """Up to so many bytes from a place."""
+    """Read up to `size` bytes, also where the kernel gives fewer at a time."""
     first = os.pread(source, size, at)
     if len(first) == size or not first:
         return first

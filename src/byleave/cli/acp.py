@@ -99,7 +99,7 @@ class Directories:
         try:
             connection = connect_client(settings, project_id, workspace)
         except AlreadyServed:
-            log.info("a client serves this directory already", workspace=str(workspace))
+            log.info("a client already serves this directory", workspace=str(workspace))
             return
         await self._ends.enter_async_context(connection)
         running = asyncio.create_task(connection.run(), name="byleave-client")

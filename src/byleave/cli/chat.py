@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from byleave.client import ApprovalDesk, ServerApi
 from byleave.client.outbox import pause
-from byleave.client.questions import let_by
+from byleave.client.questions import approved_by_text
 from byleave.protocol.chat import MessageBody
 from byleave.protocol.errors import ByleaveError, CallerError, NotFound, UnreachableError
 from byleave.protocol.events import (
@@ -217,7 +217,7 @@ class Conversation:
                 self._unasked.difference_update(event.tool_ids)
             case ToolFinished(status=ExecutionStatus.COMPLETED) if event.tool_id in self._unasked:
                 self._unasked.discard(event.tool_id)
-                by = let_by(event.approved_by, user_id=None, grants=self._grants)
+                by = approved_by_text(event.approved_by, user_id=None, grants=self._grants)
                 if by is not None:
                     self._transcript.allowed(event.tool_id, by)
             case _:

@@ -271,7 +271,7 @@ async def _server(settings: ClientSettings) -> AsyncGenerator[Check]:
 async def _reached(api: ServerApi, *, named: bool) -> AsyncGenerator[Check]:
     limit = aiohttp.ClientTimeout(total=_SERVER_SECONDS)
     try:
-        health = await api.pinned(URL(f"{api.server_url}/healthz"))
+        health = await api.resolved(URL(f"{api.server_url}/healthz"))
         async with api.session.get(health, timeout=limit, allow_redirects=False) as answer:
             status, date = answer.status, answer.headers.get("Date")
     except ByleaveError as error:

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from byleave.client import ServerApi
-from byleave.client.questions import let_by
+from byleave.client.questions import approved_by_text
 from byleave.protocol.errors import NotFound
 from byleave.protocol.executions import Execution
 from byleave.protocol.states import ExecutionStatus, RiskLevel
@@ -58,7 +58,7 @@ def execution_line(execution: Execution, grants: Mapping[str, str]) -> Text:
     line = Text(f"{wall_time(execution.created_at)}  {execution.status.value:<17} ")
     line.append(f"{risk:<6}", RISK_STYLES[risk])
     line.append(f"  {shortened(call_summary(execution.tool_name, execution.tool_params))}")
-    by = let_by(execution.approved_by, user_id=execution.user_id, grants=grants)
+    by = approved_by_text(execution.approved_by, user_id=execution.user_id, grants=grants)
     if by is not None:
         line.append(f"  {by}")
     line.append(f"  {execution.tool_id}", "dim")

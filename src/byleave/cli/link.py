@@ -28,7 +28,7 @@ async def print_link(*, server_url: str | None, editor: bool, as_json: bool) -> 
     async with place.api() as api:
         link = await api.sign_in_link()
         # Where the server was proven: `localhost` may be another number to a browser, where another user listens.
-        base = await api.pinned(URL(api.server_url))
+        base = await api.resolved(URL(api.server_url))
     url = str(base).rstrip("/") + link.path
     in_editor = EDITOR + quote(url, safe="")
     if as_json:

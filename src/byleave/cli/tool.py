@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from byleave.client.local_calls import run_here, told
+from byleave.client.local_calls import failure_result, run_here
 from byleave.protocol.errors import ByleaveError
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandStopped, Workspace, unfinished
@@ -34,7 +34,7 @@ def run_tool(tool_name: str, text: str, directory: Path) -> ExitCode:
         work = _run(tool_name, read_object(text), existing_directory(directory), settings)
         result = run_short(_stoppable(work))
     except ByleaveError as error:
-        result = told(error)
+        result = failure_result(error)
     put_json(result)
     return ExitCode.OK if result["success"] else ExitCode.FAILED
 

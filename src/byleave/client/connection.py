@@ -1,8 +1,8 @@
-"""The client's life: connect to the feed, hand events to the handler, connect again when the stream breaks.
+"""The client's connection: read the feed, pass events to the handler, reconnect when it breaks.
 
-Each time it connects, this machine's rules are declared, what could not be delivered is sent, and the questions that
-wait are taken from the server's list. A token that is not accepted, a missing scope or an unknown project end it with a
-clear error: trying again would not help. Everything else is tried again, with growing pauses.
+On each connection it declares this machine's rules, sends undelivered results, and takes the pending questions from
+the server's list. A rejected token, a missing scope or an unknown project ends it with a clear error, because a retry
+would not help. Everything else is retried, with growing pauses.
 """
 
 import asyncio
@@ -42,15 +42,15 @@ from .undo import Undoer, UndoIntents
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 15.0
 GOOD_SECONDS = 5.0
-"""A connection that lasted so long, or brought an event, was a good one: the pauses start small again."""
+"""A connection that lasted this long, or brought an event, was good: the pauses start small again."""
 
 OnEvent = Callable[[int, FeedEvent], None]
 OnConnection = Callable[[UnreachableError | None], None]
-"""Told when the feed is open (None), and why it is not each time it could not be opened or broke off."""
+"""Called with None when the feed opens, and with the error when it could not be opened or broke."""
 
 
 class ClientConnection:
-    """One workspace, connected to one project of a server."""
+    """A workspace connected to a project of a server."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ClientConnection:
         self.api = api
         self.handler = handler
         self.rules = rules
-        """The rules of this machine, as they were read when it started."""
+        """This machine's rules, as read at the start."""
         self.connected = asyncio.Event()
         """Set while the feed is open."""
         self.undoer = Undoer(
@@ -98,7 +98,7 @@ class ClientConnection:
 
     @property
     def unsent(self) -> int:
-        """Results that the server does not have yet."""
+        """Results that the server has not received."""
         return len(self._journal.unsent)
 
     async def __aenter__(self) -> Self:
@@ -110,7 +110,7 @@ class ClientConnection:
         await self.close()
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises what trying again cannot mend."""
+        """Serve until cancelled. Raise errors that a retry cannot fix."""
         isolation = await asyncio.to_thread(lambda: self.workspace.isolation)
         self._preparing = asyncio.create_task(asyncio.to_thread(self.workspace.prepare))
         loop = asyncio.get_running_loop()
@@ -129,11 +129,11 @@ class ClientConnection:
                 self._failures = 0
             seconds = pause(self._failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
             self._failures += 1
-            log.debug("connecting again", seconds=round(seconds, 2))
+            log.debug("reconnecting", seconds=round(seconds, 2))
             await asyncio.sleep(seconds)
 
     async def close(self) -> None:
-        """End everything that runs for this connection, in order."""
+        """Stop everything that runs for this connection, in order."""
         self.connected.clear()
         await self._end_catching_up()
         await self.undoer.close()
@@ -170,13 +170,13 @@ class ClientConnection:
                     self._on_event(number, event)
 
     async def _declare(self) -> None:
-        """Each time, also when there are no rules: what this machine declared before must not go on."""
+        """Declare the rules on each connection, even if there are none: earlier declarations must not persist."""
         declaration = PolicyDeclaration(client_id=self.client_id, layers=self.rules.texts, unable=self.workspace.unable)
         try:
             await self.api.declare_policy(self.project_id, declaration)
         except NotFound:
             # An unknown project fails the same way right after, on the feed.
-            log.warning("the server takes no rules of a machine; they hold here all the same")
+            log.warning("the server accepts no machine rules; they still apply here")
 
     def _dispatch(self, event: FeedEvent) -> None:
         match event:
@@ -198,7 +198,7 @@ class ClientConnection:
                 pass
 
     async def _catch_up(self) -> None:
-        """Deliver what was kept, and learn what waits for an answer."""
+        """Deliver unsent results, and fetch the pending questions."""
         try:
             await self.handler.outbox.resend()
             self.handler.approvals.resend()
@@ -217,7 +217,7 @@ class ClientConnection:
             self._catching_up = None
 
     def _bad_frame(self, frame: Frame) -> None:
-        """A signal we cannot read is still somebody's call: it must not wait for its deadline to fail."""
+        """Fail a signal that cannot be read at once, instead of at its deadline: it is still somebody's call."""
         if frame.event != "tool.execution_signal":
             return
         try:
@@ -245,7 +245,7 @@ def connect_client(
     on_undone: Callable[[UndoPlan, str], None] | None = None,
     observer: ExecutionObserver | None = None,
 ) -> ClientConnection:
-    """Put a client together from settings. Call it inside a running loop, and close what it gives."""
+    """Build a client from settings. Call it inside a running loop, and close the result."""
     token = settings.token.get_secret_value() if settings.token is not None else load_token(settings.home)
     if not token:
         raise ConfigurationError("There is no token.", hint=f"set BYLEAVE_TOKEN, or {TOKEN_HINT}")

@@ -29,8 +29,9 @@ def own_session_id(user_id: str, project_id: str, agent_id: str) -> str:
 
 
 def key_scope(user_id: str, project_id: str, session_id: str) -> str:
-    """Return the scope in which a key is unique: the session, or the project for an agent's own session. A renewed
-    token begins another session, and its keys must still match.
+    """Return the scope in which a key is unique: the session, or the project for an agent's own session.
+
+    A renewed token begins another session, and its keys must still match.
     """
     return f"{user_id}/{project_id}" if session_id.startswith(OWN_SESSION) else session_id
 

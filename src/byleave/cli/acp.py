@@ -1,8 +1,8 @@
-r"""`byleave acp`: the agent of an editor that speaks ACP, on stdin and stdout.
+"""`byleave acp`: the agent of an editor that speaks ACP, on stdin and stdout.
 
-Each directory the editor opens gets its own project, and a client that executes there, in this process, unless one
-serves it already. The editor's user is the person who decides, so the token must be a person's. Which chat session is
-behind which of the editor's is kept in the state directory. Nothing but the protocol goes to stdout.
+Each directory the editor opens gets its own project and, unless one already serves it, a client in this process. The
+editor's user decides, so the token must be a person's. The state directory maps editor sessions to chat sessions.
+Nothing but the protocol goes to stdout.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ async def serve_acp(*, server_url: str | None, project_id: str | None, agent: st
     """Serve until the editor closes stdin, or until stopped."""
     place = find_place(server_url)
     async with place.api() as api, Directories(api, place, project_id) as directories:
-        await api.list_projects()  # a wrong address or token is said at once
+        await api.list_projects()  # fail at once on a wrong address or token
         editor_agent = EditorAgent(api, directories.open, SessionMemory(place.home), agent=agent)
         serving = asyncio.create_task(serve_stdio(editor_agent))
         with on_stop(lambda: _stop(serving)):
@@ -52,7 +52,7 @@ async def serve_acp(*, server_url: str | None, project_id: str | None, agent: st
 
 
 class Directories:
-    """The directories that the editor has opened, each with its project and a client that executes there."""
+    """Directories opened by the editor, each with its project and client."""
 
     def __init__(self, api: ServerApi, place: KnownServer, project_id: str | None) -> None:
         self._api = api
@@ -69,7 +69,7 @@ class Directories:
         await self._ends.aclose()
 
     async def open(self, directory: Path) -> str:
-        """The project of a directory, once a client executes there."""
+        """Return the project of a directory, once a client executes there."""
         async with self._opening:
             workspace = existing_directory(directory)
             if workspace not in self._opened:
@@ -108,7 +108,7 @@ class Directories:
 
 
 async def _connected(connection: ClientConnection, running: "asyncio.Task[None]") -> None:
-    """Wait until the client is there; raises what keeps it from being so."""
+    """Wait until the client is connected; raise what prevents it."""
     waiting = asyncio.create_task(connection.connected.wait())
     try:
         await asyncio.wait({waiting, running}, return_when=asyncio.FIRST_COMPLETED)
@@ -124,7 +124,7 @@ async def _end(task: "asyncio.Task[Any]") -> None:
 
 
 class SessionMemory(MutableMapping[str, str]):
-    """Which chat session is behind an editor's; kept in a file, for convenience only."""
+    """Maps editor sessions to chat sessions; kept in a file, for convenience only."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / "acp.json"

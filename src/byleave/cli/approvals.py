@@ -1,6 +1,6 @@
-r"""`byleave approvals`: what waits for a decision, shown and decided from the shell.
+"""`byleave approvals`: list, show and decide approvals from the shell.
 
-A decision is bound to what was shown: the digest of the question goes with the answer.
+A decision is bound to what was shown: the digest of the question is sent with the answer.
 """
 
 import logging
@@ -24,7 +24,7 @@ app = new_app()
 
 
 async def list_approvals(*, server_url: str | None, as_json: bool) -> None:
-    """What waits for a decision."""
+    """List the pending approvals."""
     async with find_place(server_url).api() as api:
         waiting = await api.approvals()
     if as_json:
@@ -51,7 +51,7 @@ def _approval_lines(request: ApprovalRequest) -> list[Text]:
 
 
 async def show_approval(approval_id: str, *, server_url: str | None, as_json: bool) -> None:
-    """All of what waits: the whole call, and what is known of what it would run."""
+    """Show the whole call, and the known files it would run."""
     async with find_place(server_url).api() as api:
         request = await _waiting(api, approval_id)
         whole = await api.whole_call(approval_id)

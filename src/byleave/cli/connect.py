@@ -1,8 +1,8 @@
-r"""`byleave connect`: this machine, connected to a project of a server.
+"""`byleave connect`: this machine, connected to a project of a server.
 
-Asks on a terminal; without one it executes quietly what others approved, and logs to stderr. A server that cannot be
-reached at the start is an error (exit code 3), unless `--wait` says to keep trying; once connected, it connects again
-by itself for as long as it runs. With `--stdio` an editor drives it (`client.engine`).
+It asks on a terminal; without one it quietly executes what others approved, and logs to stderr. A server that is
+unreachable at the start is an error (exit code 3), unless `--wait` is given; later it reconnects by itself. With
+`--stdio` an editor drives it (`client.engine`).
 """
 
 import asyncio
@@ -46,13 +46,13 @@ async def stay_connected(
             task.cancel()
         await asyncio.gather(serving, stopping, return_exceptions=True)
     if failed:
-        serving.result()  # raises what ended it
+        serving.result()  # raises the error that ended it
     say("Stopped.")
     return ExitCode.OK
 
 
 async def serve_editor() -> ExitCode:
-    """Be the engine of the editor that started this process, until it goes away."""
+    """Be the engine of the editor that started this process, until it disconnects."""
     async with own_channel() as channel:
         engine = Engine(channel, partial(read_settings, ClientSettings))
         with on_stop(engine.stop):
@@ -80,7 +80,7 @@ async def _stay(settings: ClientSettings, project_id: str, workspace: Path, *, a
 async def _first_contact(
     api: ServerApi, place: KnownServer, project_id: str | None, workspace: Path, *, wait: bool
 ) -> str:
-    """Find the project, which also shows whether the server is there and takes the token."""
+    """Find the project, and so check that the server is there and accepts the token."""
     failures = 0
     while True:
         try:
@@ -96,7 +96,7 @@ async def _first_contact(
         except RefusedError:
             if project_id is None:
                 raise
-            return project_id  # a token that may only execute need not be able to look around
+            return project_id  # a token that may only execute cannot list projects
         except UnreachableError as error:
             if not wait:
                 raise

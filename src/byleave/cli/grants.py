@@ -1,4 +1,4 @@
-r"""`byleave grants`: what was allowed beyond one call, taken back, or tried out before it is given.
+"""`byleave grants`: list, revoke and preview grants.
 
 All of it asks the server. Nothing is granted here: a grant is only ever given with the answer to a question.
 """
@@ -25,7 +25,7 @@ app = new_app()
 
 
 async def list_grants(*, all_of_them: bool, server_url: str | None, as_json: bool) -> None:
-    """Grants, newest first."""
+    """List grants, newest first."""
     async with find_place(server_url).api() as api:
         found = await api.grants({"all": "true"} if all_of_them else None)
     if as_json:
@@ -72,7 +72,7 @@ def _when(time: str) -> str:
 
 
 async def revoke_grants(grant_id: str | None, *, server_url: str | None, as_json: bool) -> None:
-    """Take one back, or all that are in force."""
+    """Revoke one grant, or all active ones."""
     revoked: list[Grant] = []
     async with find_place(server_url).api() as api:
         ids = [grant.id for grant in (await api.grants()).grants] if grant_id is None else [grant_id]
@@ -94,7 +94,7 @@ async def revoke_grants(grant_id: str | None, *, server_url: str | None, as_json
 
 
 async def preview_rule(text: str, *, project_id: str | None, server_url: str | None, as_json: bool) -> None:
-    """Hold a rule against the record."""
+    """Preview a rule on past calls."""
     try:
         rule = GrantRule.model_validate_json(text)
     except ValidationError as error:

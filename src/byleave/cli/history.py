@@ -1,4 +1,4 @@
-r"""`byleave history`: what was called, also what was refused, newest first."""
+"""`byleave history`: past calls, refused ones included, newest first."""
 
 import logging
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ app = new_app()
 
 
 async def list_history(filters: Mapping[str, str | int | None], *, server_url: str | None, as_json: bool) -> None:
-    """Executions, newest first."""
+    """List executions, newest first."""
     project_id = filters.get("project_id")
     async with find_place(server_url).api() as api:
         try:
@@ -46,14 +46,14 @@ async def list_history(filters: Mapping[str, str | int | None], *, server_url: s
 
 
 async def _grant_texts(api: ServerApi, executions: list[Execution]) -> dict[str, str]:
-    """What the grants say that let these run."""
+    """Return the texts of the grants that let these run."""
     if not any((execution.approved_by or "").startswith("grant:") for execution in executions):
         return {}
     return {grant.id: grant.text for grant in (await api.grants({"all": "true"})).grants}
 
 
 def execution_line(execution: Execution, grants: Mapping[str, str]) -> Text:
-    """One execution: what and when, how it ended, what it changed, and what a person should know of that."""
+    """Format one execution: call, time, outcome, changed files, warnings."""
     risk = execution.risk_level.value
     line = Text(f"{wall_time(execution.created_at)}  {execution.status.value:<17} ")
     line.append(f"{risk:<6}", RISK_STYLES[risk])

@@ -1,7 +1,7 @@
-r"""`byleave mcp`: the tools of a project for an MCP host, on stdin and stdout.
+"""`byleave mcp`: the tools of a project for an MCP host, on stdin and stdout.
 
-Nothing but the protocol goes to stdout. The server is asked once before anything is served, so that a wrong address,
-token or project is said at once. It holds no approval: who approves does so elsewhere.
+Nothing but the protocol goes to stdout. The server is asked once before serving, so that a wrong address, token or
+project fails at once. It holds no approval: people approve elsewhere.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ async def serve_mcp(*, server_url: str | None, project_id: str | None, tools: li
 
 
 async def _check(client: Client, place: KnownServer, project_id: str | None) -> str:
-    """The project, known to be there."""
+    """Return the project id, after checking that it exists."""
     if project_id is None:
         return (await project_to_watch(client.api, place, Path.cwd())).project_id
     try:

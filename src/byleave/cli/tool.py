@@ -1,7 +1,7 @@
-r"""`byleave tool`: one tool, here and now, as the client would run it.
+"""`byleave tool`: one tool, run now as the client would run it.
 
-The owner's gate judges first and its REFUSE holds; nobody is asked, because the person typed it. Then the workspace's
-own bounds and its sandbox hold. Whatever happens, stdout gets one JSON object with `success`.
+The owner's gate judges first and its REFUSE holds; nobody is asked, because the person typed it. The workspace's
+limits and its sandbox apply. Whatever happens, stdout gets one JSON object with `success`.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ app = new_app()
 
 
 def run_tool(tool_name: str, text: str, directory: Path) -> ExitCode:
-    """Run it and print the result."""
+    """Run the tool and print the result."""
     settings = read_settings(ClientSettings)
     try:
         work = _run(tool_name, read_object(text), existing_directory(directory), settings)
@@ -40,7 +40,7 @@ def run_tool(tool_name: str, text: str, directory: Path) -> ExitCode:
 
 
 async def _stoppable(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """Let SIGTERM, and a terminal that is closed, end it in order: nothing that it started or put there may be left."""
+    """Let SIGTERM or a closed terminal stop it in order: no process or file it made may be left behind."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     stopped = False
 
@@ -52,7 +52,7 @@ async def _stoppable(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any
 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup: it is to be outlived
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup: keep running
                 loop.add_signal_handler(number, stop)
     try:
         return await work

@@ -9,7 +9,7 @@ export type AgentMode = "sandbox" | "full";
  */
 export type AgentMode1 = "sandbox" | "full";
 /**
- * How often an agent must ask.
+ * Approval mode of an agent: how often it must ask.
  */
 export type AgentMode2 = "sandbox" | "full";
 /**
@@ -46,7 +46,7 @@ export type ApprovalScope1 = "once" | "class" | "session";
 export type ChangeKind = "create" | "change" | "delete";
 export type CheckDecision = "runs" | "asks" | "refused";
 /**
- * How often an agent must ask.
+ * Approval mode of an agent: how often it must ask.
  */
 export type AgentMode3 = "sandbox" | "full";
 /**

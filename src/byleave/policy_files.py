@@ -185,7 +185,7 @@ def load_policy(settings: ClientSettings, workspace: str | Path) -> LoadedPolicy
                 f"There is no policy file {str(path)!r}.",
                 hint=f"correct BYLEAVE_{layer.value.upper()}_POLICY or leave it out",
             )
-        if text is not None and _lies_in(path or usual[layer], root):
+        if text is not None and _is_inside(path or usual[layer], root):
             raise PolicyError(
                 f"The policy file {text.source!r} lies in the workspace, where an agent could change it.",
                 hint="move it, or choose a workspace that does not hold it",
@@ -232,16 +232,16 @@ def read_project_policy(root: str) -> bytes | None:
 
 def is_trusted(home: Path, root: str, data: bytes) -> bool:
     """Return True if the owner trusted exactly this content for this workspace."""
-    if _lies_in(home, root):
+    if _is_inside(home, root):
         return False  # an agent could have written it
     return _trusted(home).get(root) == hashlib.sha256(data).hexdigest()
 
 
 def trust(home: Path, root: str, data: bytes) -> None:
     """Let this content loosen rules in this workspace."""
-    if _lies_in(home, root):
+    if _is_inside(home, root):
         raise ConfigurationError(
-            f"What you trust cannot be kept in {str(home)!r}: it lies in the workspace, open to agents.",
+            f"Trust cannot be kept in {str(home)!r}: it lies in the workspace, open to agents.",
             hint="set BYLEAVE_HOME to a directory outside",
         )
     _keep(home, {**_trusted(home), root: hashlib.sha256(data).hexdigest()})
@@ -256,7 +256,7 @@ def revoke_trust(home: Path, root: str) -> bool:
     return True
 
 
-def _lies_in(path: Path, root: str) -> bool:
+def _is_inside(path: Path, root: str) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
 
@@ -294,5 +294,5 @@ def _keep(home: Path, known: dict[str, str]) -> None:
         draft.replace(home / "trusted.json")
     except OSError as error:
         raise ConfigurationError(
-            f"What you trust cannot be kept in {str(home)!r}: {error.strerror}.", hint="set BYLEAVE_HOME to another"
+            f"Trust cannot be kept in {str(home)!r}: {error.strerror}.", hint="set BYLEAVE_HOME to another"
         ) from error

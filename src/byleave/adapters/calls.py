@@ -156,8 +156,8 @@ def read_arguments(arguments: str | bytes | bytearray | None) -> JsonObject:
 def call_key(scope: str, call_id: str | None, tool_name: str, params: Mapping[str, Any]) -> str | None:
     """Return the key of a call: the same for the same call of the same conversation.
 
-    It includes the parameters, because models number their calls anew: another call with an old number must never get
-    the older result. They are canonical, because a database may reorder the keys of a stored conversation.
+    It includes the parameters, because models restart their call numbers: another call with an old number must never
+    get the older result. They are canonical, because a database may reorder the keys of a stored conversation.
     """
     if not call_id:
         return None

@@ -90,22 +90,22 @@ class _Line:
 
     def _word(self) -> str:
         text, begin = self._text, self._at
-        said: list[str] = []
+        characters: list[str] = []
         while self._at < len(text) and text[self._at] not in " \t":
             character = text[self._at]
             if character == "\n" and not text[self._at :].strip():
                 break
             if character == "'":
-                said.append(self._single())
+                characters.append(self._single())
             elif character == '"':
-                said.append(self._double())
+                characters.append(self._double())
             elif character == "\\":
-                said.append(self._escaped())
+                characters.append(self._escaped())
             else:
                 self._refuse(character, first=self._at == begin)
-                said.append(character)
+                characters.append(character)
                 self._at += 1
-        return "".join(said)
+        return "".join(characters)
 
     def _refuse(self, character: str, *, first: bool) -> None:
         if character in _OPERATORS:
@@ -122,25 +122,25 @@ class _Line:
         end = self._text.find("'", self._at + 1)
         if end < 0:
             raise NotPlain("The command cannot be read: a quotation has no end.")
-        said = self._text[self._at + 1 : end]
+        characters = self._text[self._at + 1 : end]
         self._at = end + 1
-        return said
+        return characters
 
     def _double(self) -> str:
         text = self._text
-        said: list[str] = []
+        characters: list[str] = []
         self._at += 1
         while self._at < len(text):
             character = text[self._at]
             if character == '"':
                 self._at += 1
-                return "".join(said)
+                return "".join(characters)
             if character == "`" or _QUOTED.match(text, self._at):
                 raise _needs_shell("no variables, and no output of other commands")
             if character == "\\" and text[self._at + 1 : self._at + 2] in ("$", "`", '"', "\\"):
                 self._at += 1
                 character = text[self._at]
-            said.append(character)
+            characters.append(character)
             self._at += 1
         raise NotPlain("The command cannot be read: a quotation has no end.")
 

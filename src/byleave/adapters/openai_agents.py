@@ -38,7 +38,7 @@ def byleave_tools(
 
 def _tool(caller: ToolCaller, spec: ToolSpec, scope: str | None, *, interrupt: bool) -> FunctionTool:
     def key_of(call_id: str, params: Mapping[str, Any]) -> str | None:
-        # Without a scope, the tools serve many conversations. Models number their calls anew in each, and nothing
+        # Without a scope, the tools serve many conversations. Models restart their call numbers in each, and nothing
         # outlives the run: every call is a new one.
         return None if scope is None else call_key(scope, call_id, spec.name, params)
 

@@ -108,12 +108,12 @@ class ByleaveToolset(ForwardingToolset[Any]):
     async def forward(self, name: str, params: JsonObject, ctx: RunContext[Any]) -> ToolResponse:
         # A saved conversation keeps its id, so a call repeated after resuming is the same call.
         place = ctx.conversation_id or ctx.run_id
-        key = call_key(f"{place}{_earlier(ctx)}", ctx.tool_call_id, name, params) if place else None
+        key = call_key(f"{place}{_reuse_suffix(ctx)}", ctx.tool_call_id, name, params) if place else None
         return await self._caller.execute(name, params, key=key)
 
 
-def _earlier(ctx: RunContext[Any]) -> str:
-    """Count reuses of a call id: models number their calls anew, and the same id again is another call."""
+def _reuse_suffix(ctx: RunContext[Any]) -> str:
+    """Count reuses of a call id: models restart their numbers, and the same id again is another call."""
     answers = sum(
         any(isinstance(part, ToolCallPart) and part.tool_call_id == ctx.tool_call_id for part in message.parts)
         for message in ctx.messages

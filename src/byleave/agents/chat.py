@@ -100,11 +100,11 @@ def describe_mode(mode: AgentMode) -> str:
     return _MODES[mode]
 
 
-GATHER_SECONDS = 0.08
-MUCH_CHARACTERS = 500
+FLUSH_SECONDS = 0.08
+FLUSH_CHARACTERS = 500
 
 
-class Speech:
+class TextStream:
     """Streams the text of one model response to the feed, batched into few commits.
 
     `add` never waits: a task writes the pending text every 80 ms, or sooner if there is much. Order is kept, and
@@ -116,10 +116,10 @@ class Speech:
         self._run = run
         self._pending: list[str] = []
         self._length = 0
-        self._hurry = asyncio.Event()
+        self._flush = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> "Speech":
+    async def __aenter__(self) -> "TextStream":
         return self
 
     async def __aexit__(
@@ -136,24 +136,24 @@ class Speech:
             return
         self._pending.append(text)
         self._length += len(text)
-        if self._length >= MUCH_CHARACTERS:
-            self._hurry.set()
+        if self._length >= FLUSH_CHARACTERS:
+            self._flush.set()
         if self._writer is None or self._writer.done():
             self._raise_failure()
-            self._writer = asyncio.create_task(self._write(), name=f"byleave-speech-{self._run.id}")
+            self._writer = asyncio.create_task(self._write(), name=f"byleave-text-{self._run.id}")
 
     async def finish(self) -> None:
         """Wait until all text is written."""
-        self._hurry.set()
+        self._flush.set()
         if self._writer is not None:
             await self._writer
 
     async def _write(self) -> None:
         while self._pending:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GATHER_SECONDS):
-                    await self._hurry.wait()
-            self._hurry.clear()
+                async with asyncio.timeout(FLUSH_SECONDS):
+                    await self._flush.wait()
+            self._flush.clear()
             text = whole_characters("".join(self._pending))
             self._pending.clear()
             self._length = 0
@@ -298,9 +298,9 @@ class ChatAgent:
     ) -> None:
         if not kept:
             messages = agent_run.all_messages()
-            wanted = len(node.model_response.tool_calls)
-            if wanted > MOST_CALLS:
-                raise TooManyCalls(wanted, MOST_CALLS)
+            calls = len(node.model_response.tool_calls)
+            if calls > MOST_CALLS:
+                raise TooManyCalls(calls, MOST_CALLS)
             history.settle_calls(node.model_response, messages)
             await self._store.runs.checkpoint(run.id, run.fence, history.dump(messages))
         await self._toolset.record_unknown(node.model_response.tool_calls, calling)
@@ -325,7 +325,7 @@ class ChatAgent:
         async with self._slots:
             began = time.monotonic()
             try:
-                async with asyncio.timeout(min(self._model_seconds, remaining)), Speech(self._store, run) as speech:
+                async with asyncio.timeout(min(self._model_seconds, remaining)), TextStream(self._store, run) as stream:
                     characters = 0
                     async with node.stream(agent_run.ctx) as events:
                         async for event in events:
@@ -334,9 +334,9 @@ class ChatAgent:
                                 raise EndlessAnswer
                             text = _text(event)
                             if text:
-                                speech.add(between + text)
+                                stream.add(between + text)
                                 between, progress.streamed = "", True
-                    await speech.finish()
+                    await stream.finish()
             except TimeoutError:
                 if remaining <= self._model_seconds:
                     raise self._limits.too_slow() from None

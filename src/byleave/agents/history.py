@@ -182,8 +182,8 @@ def ends_in_silence(messages: Sequence[ModelMessage]) -> bool:
 def settle_calls(response: ModelResponse, messages: Sequence[ModelMessage]) -> None:
     """Normalize a response's calls: known tool names, and ids unique in the conversation.
 
-    An execution's id is made from the call's id. A model that numbers its calls anew in every response would otherwise
-    get the result of an older call.
+    An execution's id is made from the call's id. A model that restarts its call numbers in every response would
+    otherwise get the result of an older call.
     """
     taken = {
         part.tool_call_id

@@ -112,13 +112,13 @@ class RunLimits:
 
 def pause_before_retry(error: ModelAPIError, tries: int) -> float | None:
     """Return the seconds to wait before a retry; None if it would not help or there were enough."""
-    if tries >= RETRIES or not _passing(error):
+    if tries >= RETRIES or not _is_transient(error):
         return None
     backoff = min(FIRST_PAUSE_SECONDS * 2**tries, LONGEST_PAUSE_SECONDS) * random.uniform(0.75, 1.25)  # noqa: S311
     return backoff if error.retry_after is None else max(error.retry_after, 0.0)
 
 
-def _passing(error: ModelAPIError) -> bool:
+def _is_transient(error: ModelAPIError) -> bool:
     """Return True if the error may pass."""
     match error:
         case ModelQuotaExceededError():

@@ -309,8 +309,8 @@ def help_text(unclear: str | None) -> str:
     """Return the help, with the phrase that was not understood."""
     if not unclear:
         return HELP
-    shown = clip(" ".join(unclear.split()), 120).replace("`", "'")
-    return f"I did not understand `{shown}`, so I did nothing.\n\n{HELP}"
+    phrase = clip(" ".join(unclear.split()), 120).replace("`", "'")
+    return f"I did not understand `{phrase}`, so I did nothing.\n\n{HELP}"
 
 
 def answer(outcomes: list[Outcome], remaining: int) -> str:

@@ -26,7 +26,7 @@ from byleave.settings import ClientSettings
 
 from .loop import on_stop, run_long
 from .options import ExitCode, Server, Verbose, log_from, new_app
-from .places import KnownServer, find_place, known_directory, own_project, remember_project, unknown_project
+from .places import KnownServer, find_server, known_directory, own_project, remember_project, unknown_project
 from .preferences import existing_directory, read_settings
 
 app = new_app()
@@ -39,10 +39,10 @@ MOST_REMEMBERED = 1000
 
 async def serve_acp(*, server_url: str | None, project_id: str | None, agent: str | None) -> ExitCode:
     """Serve until the editor closes stdin, or until stopped."""
-    place = find_place(server_url)
-    async with place.api() as api, Directories(api, place, project_id) as directories:
+    server = find_server(server_url)
+    async with server.api() as api, Directories(api, server, project_id) as directories:
         await api.list_projects()  # fail at once on a wrong address or token
-        editor_agent = EditorAgent(api, directories.open, SessionMemory(place.home), agent=agent)
+        editor_agent = EditorAgent(api, directories.open, SessionMemory(server.home), agent=agent)
         serving = asyncio.create_task(serve_stdio(editor_agent))
         with on_stop(lambda: _stop(serving)):
             await asyncio.wait({serving})
@@ -54,9 +54,9 @@ async def serve_acp(*, server_url: str | None, project_id: str | None, agent: st
 class Directories:
     """Directories opened by the editor, each with its project and client."""
 
-    def __init__(self, api: ServerApi, place: KnownServer, project_id: str | None) -> None:
+    def __init__(self, api: ServerApi, server: KnownServer, project_id: str | None) -> None:
         self._api = api
-        self._place = place
+        self._server = server
         self._project_id = project_id
         self._opened: dict[Path, str] = {}
         self._opening = asyncio.Lock()
@@ -80,8 +80,8 @@ class Directories:
 
     async def _project(self, workspace: Path) -> str:
         if self._project_id is None:
-            return (await own_project(self._api, self._place, workspace)).project_id
-        known = known_directory(self._place, self._project_id)
+            return (await own_project(self._api, self._server, workspace)).project_id
+        known = known_directory(self._server, self._project_id)
         if known is not None and known != workspace:
             raise CallerError(
                 f"The project {self._project_id!r} works in {str(known)!r}, and the editor opened {str(workspace)!r}.",
@@ -91,11 +91,11 @@ class Directories:
             await self._api.available_tools(self._project_id)
         except NotFound as error:
             raise await unknown_project(self._api, self._project_id) from error
-        remember_project(self._place, workspace, self._project_id)
+        remember_project(self._server, workspace, self._project_id)
         return self._project_id
 
     async def _serve(self, project_id: str, workspace: Path) -> None:
-        settings = read_settings(ClientSettings, server_url=self._place.server_url, token=self._place.token)
+        settings = read_settings(ClientSettings, server_url=self._server.server_url, token=self._server.token)
         try:
             connection = connect_client(settings, project_id, workspace)
         except AlreadyServed:

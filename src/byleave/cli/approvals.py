@@ -17,7 +17,7 @@ from byleave.protocol.errors import NotFound
 from byleave.protocol.wire import moment, now
 
 from .options import AsJson, Server, called_alone, log_from, new_app, run
-from .places import find_place
+from .places import find_server
 from .screen import RISK_STYLES, put, put_json, say, shown
 
 app = new_app()
@@ -25,7 +25,7 @@ app = new_app()
 
 async def list_approvals(*, server_url: str | None, as_json: bool) -> None:
     """List the pending approvals."""
-    async with find_place(server_url).api() as api:
+    async with find_server(server_url).api() as api:
         waiting = await api.approvals()
     if as_json:
         put_json(waiting.model_dump(mode="json"))
@@ -52,7 +52,7 @@ def _approval_lines(request: ApprovalRequest) -> list[Text]:
 
 async def show_approval(approval_id: str, *, server_url: str | None, as_json: bool) -> None:
     """Show the whole call, and the known files it would run."""
-    async with find_place(server_url).api() as api:
+    async with find_server(server_url).api() as api:
         request = await _waiting(api, approval_id)
         whole = await api.whole_call(approval_id)
     if as_json:
@@ -65,7 +65,7 @@ async def show_approval(approval_id: str, *, server_url: str | None, as_json: bo
 
 async def decide(approval_id: str, *, approve: bool, reason: str | None, server_url: str | None, as_json: bool) -> None:
     """Answer one question, bound to what was shown."""
-    async with find_place(server_url).api() as api:
+    async with find_server(server_url).api() as api:
         request = await _waiting(api, approval_id)
         if not as_json:
             for line in _approval_lines(request):

@@ -36,7 +36,7 @@ from byleave.settings import ClientSettings
 
 from .loop import on_stop
 from .options import ExitCode, ProjectId, Server, Verbose, log_from, new_app, run
-from .places import find_place, project_to_watch, unknown_project
+from .places import find_server, project_to_watch, unknown_project
 from .preferences import read_settings
 from .screen import complain, say
 from .terminal import Terminal
@@ -100,7 +100,7 @@ class Conversation:
     async def __aenter__(self) -> "Conversation":
         self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._show_events())]
         try:
-            await self._unless_feed_fails(self._open.wait())
+            await self._while_feed_works(self._open.wait())
             if not self._one_session:
                 known = self._desk.pending
                 waiting = (await self._api.approvals()).approvals
@@ -135,7 +135,7 @@ class Conversation:
             accepted = await self._api.post_message(self._project_id, self._body(message))
             self.session_id, self._run_id = accepted.session_id, accepted.run_id
             self._run_is_known.set()
-            return await self._unless_feed_fails(ended)
+            return await self._while_feed_works(ended)
         finally:
             self._run_id = self._ended = None
             self._run_is_known.set()
@@ -231,9 +231,9 @@ class Conversation:
             return False
         return getattr(event, "run_id", None) in (None, self._run_id)
 
-    async def _unless_feed_fails(self, wanted: Awaitable[Result]) -> Result:
+    async def _while_feed_works(self, awaitable: Awaitable[Result]) -> Result:
         """Await something, but raise if the feed has failed, since it can no longer come."""
-        waiting: asyncio.Future[Result] = asyncio.ensure_future(wanted)
+        waiting: asyncio.Future[Result] = asyncio.ensure_future(awaitable)
         everything: set[asyncio.Future[Any]] = {waiting, *self._tasks}
         try:
             await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
@@ -261,10 +261,10 @@ async def talk(
     if message is None and terminal is None:
         complain("There is no terminal to chat on.", "give the message: byleave chat 'list src'")
         return ExitCode.USAGE
-    place = find_place(server_url)
-    async with place.api() as api:
+    server = find_server(server_url)
+    async with server.api() as api:
         if project_id is None:
-            project_id = (await project_to_watch(api, place, Path.cwd())).project_id
+            project_id = (await project_to_watch(api, server, Path.cwd())).project_id
         conversation = Conversation(
             api,
             project_id,
@@ -293,7 +293,7 @@ async def talk(
 async def one_message(conversation: Conversation, message: str) -> ExitCode:
     """Take one turn."""
     with _leaving(conversation) as leave:
-        state = await _unless_left(asyncio.create_task(conversation.turn(message)), leave)
+        state = await _until_left(asyncio.create_task(conversation.turn(message)), leave)
     if state is None:
         return ExitCode.INTERRUPTED
     return ExitCode.OK if state is RunState.DONE else ExitCode.FAILED
@@ -303,9 +303,9 @@ async def converse(conversation: Conversation, terminal: Terminal) -> None:
     """Take turns until the person leaves."""
     say("Type a message and Enter. Ctrl-C cancels what runs, Ctrl-D leaves.")
     with _leaving(conversation) as leave:
-        while (line := await _unless_left(asyncio.create_task(terminal.line()), leave)) is not None:
+        while (line := await _until_left(asyncio.create_task(terminal.line()), leave)) is not None:
             try:
-                state = await _unless_left(asyncio.create_task(conversation.turn(line)), leave)
+                state = await _until_left(asyncio.create_task(conversation.turn(line)), leave)
             except ByleaveError as error:
                 complain(error.message, error.hint)
                 continue
@@ -336,7 +336,7 @@ def _leaving(conversation: Conversation) -> Generator[asyncio.Event]:
                 task.cancel()
 
 
-async def _unless_left(task: "asyncio.Task[Result]", leave: asyncio.Event) -> Result | None:
+async def _until_left(task: "asyncio.Task[Result]", leave: asyncio.Event) -> Result | None:
     """Return the task's result; None if the person left first."""
     leaving = asyncio.create_task(leave.wait())
     try:
@@ -374,5 +374,5 @@ def chat(
       byleave chat
     """
     log_from(logging.ERROR, verbose=verbose)
-    place = {"server_url": server, "project_id": project, "session_id": session}
-    run(talk(message, **place, agent=agent, mode=mode, as_json=as_json))
+    target = {"server_url": server, "project_id": project, "session_id": session}
+    run(talk(message, **target, agent=agent, mode=mode, as_json=as_json))

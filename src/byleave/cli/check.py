@@ -46,7 +46,7 @@ def check_one(tool_name: str, text: str, workspace: Path | None, *, as_json: boo
     loaded = load_policy(settings, root)
     gate = machine_gate(settings, loaded)
     with DryRun(root) as disk:
-        judgement = _judged(gate, disk, tool_name, params, root)
+        judgement = _judge(gate, disk, tool_name, params, root)
     if as_json:
         put_json(_line(judgement.verdict))
         return
@@ -99,7 +99,7 @@ def _root(workspace: Path | None) -> str:
     return os.path.realpath(workspace or Path())
 
 
-def _judged(gate: Gate, disk: DryRun, tool_name: str, params: dict[str, Any], root: str) -> Judgement:
+def _judge(gate: Gate, disk: DryRun, tool_name: str, params: dict[str, Any], root: str) -> Judgement:
     """Return the gate's verdict, or the disk's refusal if the gate lets the call pass."""
     judgement = gate.judge(tool_name, params, workspace=root)
     name, known, verdict = judgement
@@ -125,7 +125,7 @@ def _answer(gate: Gate, disk: DryRun, line: bytes, root: str) -> dict[str, Any]:
         return {"verdict": VerdictLevel.REFUSE.value, "reasons": [error.message]}
     # Passed on as they are, even if missing or of another type: the gate says what is wrong.
     name, params = cast("Any", call.get("tool_name")), cast("Any", call.get("tool_params"))
-    return _line(_judged(gate, disk, name, params, root).verdict)
+    return _line(_judge(gate, disk, name, params, root).verdict)
 
 
 def _line(verdict: Verdict) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def explained(judgement: Judgement, policy: Policy) -> Iterable[Text]:
         yield Text("  always   asks in full mode too, and no grant covers it")
     yield from _given(judgement)
     if verdict.understood is not None:
-        yield from _read_as(verdict.understood)
+        yield from _parsed_lines(verdict.understood)
     if verdict.runs:
         yield Text(f"  runs     the content of {shown(', '.join(verdict.runs))}")
     yield Text(f"  network  {'yes: allowing it lets it use the network' if verdict.network else 'none'}")
@@ -172,7 +172,7 @@ def _given(judgement: Judgement) -> Iterator[Text]:
             yield Text(f"  given    {name}: {_short(text)}")
 
 
-def _read_as(understood: Mapping[str, Any]) -> Iterator[Text]:
+def _parsed_lines(understood: Mapping[str, Any]) -> Iterator[Text]:
     """Yield a line for the command, for each option and for the operands; then the same for its subcommand."""
     reading: Mapping[str, Any] | None = understood
     indent = "  "

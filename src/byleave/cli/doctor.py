@@ -186,7 +186,7 @@ def _state(home: Path) -> Generator[Check]:
     try:
         found = home.stat()
     except FileNotFoundError:
-        yield _to_be_made(home)
+        yield _missing_home(home)
         return
     except OSError as error:
         hint = "set BYLEAVE_HOME to a directory of yours"
@@ -220,7 +220,7 @@ def _is_usable(directory: Path) -> bool:
     return os.access(directory, os.R_OK | os.W_OK | os.X_OK)
 
 
-def _to_be_made(home: Path) -> Check:
+def _missing_home(home: Path) -> Check:
     above = next(parent for parent in home.parents if parent.exists())
     if not _is_usable(above):
         hint = "set BYLEAVE_HOME to a directory of yours"

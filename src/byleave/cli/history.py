@@ -15,7 +15,7 @@ from byleave.protocol.executions import Execution
 from byleave.protocol.states import ExecutionStatus, RiskLevel
 
 from .options import AsJson, Server, log_from, new_app, run
-from .places import find_place, unknown_project
+from .places import find_server, unknown_project
 from .screen import RISK_STYLES, put, put_json, say, shortened, shown, wall_time
 from .transcript import call_summary, changed_files, warnings_of
 from .undo import list_changes
@@ -26,7 +26,7 @@ app = new_app()
 async def list_history(filters: Mapping[str, str | int | None], *, server_url: str | None, as_json: bool) -> None:
     """List executions, newest first."""
     project_id = filters.get("project_id")
-    async with find_place(server_url).api() as api:
+    async with find_server(server_url).api() as api:
         try:
             page = await api.history({name: value for name, value in filters.items() if value is not None})
         except NotFound as error:

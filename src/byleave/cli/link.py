@@ -12,7 +12,7 @@ import typer
 from yarl import URL
 
 from .options import AsJson, Server, log_from, new_app, run
-from .places import find_place
+from .places import find_server
 from .screen import put, put_json, say, shown
 
 app = new_app()
@@ -24,8 +24,8 @@ EDITOR = "vscode://byleave.byleave/signin?link="
 
 async def print_link(*, server_url: str | None, editor: bool, as_json: bool) -> None:
     """Request a link and print it."""
-    place = find_place(server_url)
-    async with place.api() as api:
+    server = find_server(server_url)
+    async with server.api() as api:
         link = await api.sign_in_link()
         # Use the proven address: `localhost` may be another address to a browser, where another user listens.
         base = await api.resolved(URL(api.server_url))

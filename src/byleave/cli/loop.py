@@ -22,14 +22,14 @@ Result = TypeVar("Result")
 def run_short(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a command to its end. Raise KeyboardInterrupt at Ctrl-C."""
 
-    async def awake() -> Result:
+    async def main() -> Result:
         # Python handles a signal only when the main thread runs. One that arrives just before the loop waits, or on
         # another thread, would be missed. Any signal handler gives the loop a wake-up descriptor for all signals.
         if threading.current_thread() is threading.main_thread():
             asyncio.get_running_loop().add_signal_handler(signal.SIGURG, _nothing)
         return await work
 
-    return asyncio.run(awake())
+    return asyncio.run(main())
 
 
 def _nothing() -> None: ...

@@ -49,7 +49,7 @@ class KnownServer:
         return ServerApi(self.server_url, self.token)
 
 
-def find_place(server_url: str | None = None) -> KnownServer:
+def find_server(server_url: str | None = None) -> KnownServer:
     """Return the named server, else the one `byleave up` runs here, else the default."""
     settings = read_settings(ClientSettings, server_url=server_url)
     named = "server_url" in settings.model_fields_set
@@ -114,25 +114,25 @@ def leave_note(home: Path, note: Note) -> Generator[None]:
 # Projects of directories
 
 
-def known_project(place: KnownServer, directory: Path) -> str | None:
+def known_project(server: KnownServer, directory: Path) -> str | None:
     """Return the project this directory had last time."""
-    return _known(place.home).get(f"{place.name} {directory}")
+    return _known(server.home).get(f"{server.name} {directory}")
 
 
-def known_directory(place: KnownServer, project_id: str) -> Path | None:
+def known_directory(server: KnownServer, project_id: str) -> Path | None:
     """Return the directory that had this project last time."""
-    prefix = f"{place.name} "
-    for key, known in reversed(_known(place.home).items()):
+    prefix = f"{server.name} "
+    for key, known in reversed(_known(server.home).items()):
         if known == project_id and key.startswith(prefix):
             return Path(key.removeprefix(prefix))
     return None
 
 
-def remember_project(place: KnownServer, directory: Path, project_id: str) -> None:
+def remember_project(server: KnownServer, directory: Path, project_id: str) -> None:
     """Store a directory's project."""
-    private_directory(place.home)
-    known = {**_known(place.home), f"{place.name} {directory}": project_id}
-    path = place.home / "projects.json"
+    private_directory(server.home)
+    known = {**_known(server.home), f"{server.name} {directory}": project_id}
+    path = server.home / "projects.json"
     draft = path.with_name(f".projects.{os.getpid()}")
     draft.write_text(json.dumps(known, indent=1), encoding="utf-8", errors="surrogateescape")
     draft.replace(path)
@@ -147,28 +147,28 @@ def _known(home: Path) -> dict[str, str]:
     return {str(key): str(item) for key, item in items}
 
 
-async def own_project(api: ServerApi, place: KnownServer, directory: Path) -> Project:
+async def own_project(api: ServerApi, server: KnownServer, directory: Path) -> Project:
     """Return the directory's own project, never another's; create it at the first `byleave up`."""
     projects = (await api.list_projects()).projects
-    return _remembered(projects, place, directory) or await _new_project(api, place, directory)
+    return _remembered(projects, server, directory) or await _new_project(api, server, directory)
 
 
-async def project_to_serve(api: ServerApi, place: KnownServer, directory: Path) -> Project:
+async def project_to_serve(api: ServerApi, server: KnownServer, directory: Path) -> Project:
     """Return the project for `byleave connect`: the directory's, else the user's only one, else a new one."""
     projects = (await api.list_projects()).projects
     if projects:
-        return _remembered(projects, place, directory) or _only(projects)
-    return await _new_project(api, place, directory)
+        return _remembered(projects, server, directory) or _only(projects)
+    return await _new_project(api, server, directory)
 
 
-async def project_to_watch(api: ServerApi, place: KnownServer, directory: Path) -> Project:
+async def project_to_watch(api: ServerApi, server: KnownServer, directory: Path) -> Project:
     """Return the project for `byleave chat`: the directory's, else the user's only one."""
     projects = (await api.list_projects()).projects
     if not projects:
         raise CallerError(
             "You have no project on this server yet.", hint="connect a directory with `byleave connect --workspace DIR`"
         )
-    return _remembered(projects, place, directory) or _only(projects)
+    return _remembered(projects, server, directory) or _only(projects)
 
 
 async def unknown_project(api: ServerApi, project_id: str) -> CallerError:
@@ -185,8 +185,8 @@ def _listed(projects: list[Project]) -> str:
     return f"{listed}, …" if len(projects) > 10 else listed
 
 
-def _remembered(projects: list[Project], place: KnownServer, directory: Path) -> Project | None:
-    known = known_project(place, directory)
+def _remembered(projects: list[Project], server: KnownServer, directory: Path) -> Project | None:
+    known = known_project(server, directory)
     return next((project for project in projects if project.project_id == known), None)
 
 
@@ -198,7 +198,7 @@ def _only(projects: list[Project]) -> Project:
     )
 
 
-async def _new_project(api: ServerApi, place: KnownServer, directory: Path) -> Project:
+async def _new_project(api: ServerApi, server: KnownServer, directory: Path) -> Project:
     project = await api.create_project(directory.name or "workspace")
-    remember_project(place, directory, project.project_id)
+    remember_project(server, directory, project.project_id)
     return project

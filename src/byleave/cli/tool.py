@@ -32,14 +32,14 @@ def run_tool(tool_name: str, text: str, directory: Path) -> ExitCode:
     settings = read_settings(ClientSettings)
     try:
         work = _run(tool_name, read_object(text), existing_directory(directory), settings)
-        result = run_short(_stoppable(work))
+        result = run_short(_run_until_signal(work))
     except ByleaveError as error:
         result = failure_result(error)
     put_json(result)
     return ExitCode.OK if result["success"] else ExitCode.FAILED
 
 
-async def _stoppable(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+async def _run_until_signal(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
     """Let SIGTERM or a closed terminal stop it in order: no process or file it made may be left behind."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     stopped = False

@@ -195,7 +195,7 @@ class ApprovalDesk:
                     return
                 try:
                     decided = await self._decide(waiting)
-                    self._settled(approval_id, decided.status, "you")
+                    self._end_and_say(approval_id, decided.status, "you")
                     self._say_granted(waiting.answer, decided)
                     return
                 except UnreachableError as error:
@@ -208,7 +208,7 @@ class ApprovalDesk:
                     return
                 except CallerError as error:
                     log.error("decision not accepted", approval_id=approval_id, error=error.message)
-                    self._not_taken(waiting, error)
+                    self._handle_refusal(waiting, error)
                     return
                 except ByleaveError as error:
                     log.error("decision refused", approval_id=approval_id, error=error.message)
@@ -219,14 +219,14 @@ class ApprovalDesk:
         finally:
             waiting.posting = False
 
-    def _settled(self, approval_id: str, status: ApprovalStatus, decided_by: str | None) -> None:
+    def _end_and_say(self, approval_id: str, status: ApprovalStatus, decided_by: str | None) -> None:
         self._end(approval_id, status, decided_by)
         self._say(_closing_sentence(status, decided_by))
 
-    def _not_taken(self, waiting: PendingApproval, error: CallerError) -> None:
+    def _handle_refusal(self, waiting: PendingApproval, error: CallerError) -> None:
         """Ask again if the grant may not be saved; any other error ends the question."""
         if waiting.answer is None or waiting.answer.terms is None or isinstance(error, NotFound):
-            self._settled(waiting.event.approval_id, ApprovalStatus.CANCELLED, None)
+            self._end_and_say(waiting.event.approval_id, ApprovalStatus.CANCELLED, None)
             return
         self._say(f"Your answer was not taken: {error}")
         waiting.answer, waiting.asked = None, False

@@ -86,10 +86,10 @@ class ClientConnection:
         self._journal = journal
         self._interactive = interactive
         self._on_event = on_event
-        self._on_connection: OnConnection = on_connection or _unheard
+        self._on_connection: OnConnection = on_connection or _ignore
         self._last_event_id: int | None = None
         self._failures = 0
-        self._catching_up: asyncio.Task[None] | None = None
+        self._catch_up_task: asyncio.Task[None] | None = None
         self._preparing: asyncio.Task[None] | None = None
 
     @property
@@ -135,7 +135,7 @@ class ClientConnection:
     async def close(self) -> None:
         """Stop everything that runs for this connection, in order."""
         self.connected.clear()
-        await self._end_catching_up()
+        await self._cancel_catch_up()
         await self.undoer.close()
         await self.handler.dispose()
         await self.api.close()
@@ -160,8 +160,8 @@ class ClientConnection:
             self.connected.set()
             self._on_connection(None)
             log.info("connected", server=self.api.server_url, project=self.project_id, again=self._failures > 0)
-            await self._end_catching_up()
-            self._catching_up = asyncio.create_task(self._catch_up())
+            await self._cancel_catch_up()
+            self._catch_up_task = asyncio.create_task(self._catch_up())
             async for number, event in stream:
                 self._failures = 0
                 self._dispatch(event)
@@ -210,11 +210,11 @@ class ClientConnection:
         except ByleaveError as error:
             log.warning("could not catch up", error=error.message)
 
-    async def _end_catching_up(self) -> None:
-        if self._catching_up is not None:
-            self._catching_up.cancel()
-            await asyncio.gather(self._catching_up, return_exceptions=True)
-            self._catching_up = None
+    async def _cancel_catch_up(self) -> None:
+        if self._catch_up_task is not None:
+            self._catch_up_task.cancel()
+            await asyncio.gather(self._catch_up_task, return_exceptions=True)
+            self._catch_up_task = None
 
     def _bad_frame(self, frame: Frame) -> None:
         """Fail a signal that cannot be read at once, instead of at its deadline: it is still somebody's call."""
@@ -231,7 +231,7 @@ class ClientConnection:
                 pass
 
 
-def _unheard(_: UnreachableError | None) -> None: ...
+def _ignore(_: UnreachableError | None) -> None: ...
 
 
 def connect_client(

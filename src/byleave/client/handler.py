@@ -367,8 +367,8 @@ class ToolHandler:
             self.outbox.settled(
                 event.tool_id, event.status
             )  # usually the post itself was answered before, and nothing is kept
-        whose = "result acknowledged" if self._journal.knows(event.tool_id) else "another client's result acknowledged"
-        log.info(whose, tool_id=event.tool_id, status=event.status.value)
+        text = "result acknowledged" if self._journal.knows(event.tool_id) else "another client's result acknowledged"
+        log.info(text, tool_id=event.tool_id, status=event.status.value)
         if event.tool_id in self._reported:
             self._reported.remove(event.tool_id)
             self._observer.acknowledged(event)
@@ -429,18 +429,18 @@ class ToolHandler:
         elif not self._active:
             self._idle.set()
 
-    def _cancel(self, tool_id: str, why: str) -> None:
+    def _cancel(self, tool_id: str, reason: str) -> None:
         active = self._active.get(tool_id)
         waiting = self._queue.take(tool_id)
         if active is not None:
-            active.cancelled = why
+            active.cancelled = reason
             # A task that has not begun would end without its report: it checks `cancelled` when it begins.
             if active.running:
                 active.task.cancel()
         elif waiting is not None:
             self._queued_at.pop(tool_id, None)
             self._reports.forget(tool_id)
-            self._fail(tool_id, waiting.tool_name, ExecutionCancelled(why))
+            self._fail(tool_id, waiting.tool_name, ExecutionCancelled(reason))
 
     def _fail(self, tool_id: str, tool_name: str, error: ByleaveError) -> None:
         """Report a call that never ran."""

@@ -111,9 +111,9 @@ class TerminalPrompt:
             raise NoAnswer
         return line
 
-    async def unless_closed(self, question: Question, wanted: Awaitable[Value]) -> Value:
+    async def unless_closed(self, question: Question, awaitable: Awaitable[Value]) -> Value:
         """Await something, but no longer than the question is open."""
-        waiting: asyncio.Future[Value] = asyncio.ensure_future(wanted)
+        waiting: asyncio.Future[Value] = asyncio.ensure_future(awaitable)
         try:
             await asyncio.wait({waiting, question.closed}, return_when=asyncio.FIRST_COMPLETED)
             if question.closed.done():

@@ -161,7 +161,7 @@ class ApprovalScope(StrEnum):
 
 
 class AgentMode(StrEnum):
-    """How often an agent must ask."""
+    """Approval mode of an agent: how often it must ask."""
 
     SANDBOX = "sandbox"
     FULL = "full"

@@ -1,31 +1,31 @@
 /* Generated from byleave.schema.json by `make schema`. Do not edit. */
 
 /**
- * How much it must ask when a message does not say.
+ * Default approval mode of a message.
  */
 export type AgentMode = "sandbox" | "full";
 /**
- * The most a message may choose.
+ * Widest mode a message may choose.
  */
 export type AgentMode1 = "sandbox" | "full";
 /**
- * How much an agent must ask.
+ * Approval mode of an agent: how often it must ask.
  */
 export type AgentMode2 = "sandbox" | "full";
 /**
- * Where a person gave an answer.
+ * Kind of client a person answered from.
  */
 export type AnsweredFrom = "page" | "program";
 /**
- * Where an approval stands.
+ * State of an approval.
  */
 export type ApprovalStatus = "pending" | "approved" | "rejected" | "timeout" | "cancelled";
 /**
- * How far an answer reaches (G8).
+ * Reach of an answer (G8).
  */
 export type ApprovalScope = "once" | "class" | "session";
 /**
- * How much a call could harm. Ordered: `max()` of several is the strictest.
+ * Possible harm of a call. Ordered: `max()` of several is the strictest.
  */
 export type RiskLevel = "LOW" | "MEDIUM" | "HIGH";
 /**
@@ -33,28 +33,28 @@ export type RiskLevel = "LOW" | "MEDIUM" | "HIGH";
  */
 export type VerdictLevel = "LOW" | "MEDIUM" | "HIGH" | "REFUSE";
 /**
- * What the call would do with a file.
+ * Use of a file by the call.
  */
 export type SeenRole = "runs" | "replaces";
 /**
- * How far an answer reaches (G8).
+ * Reach of an answer (G8).
  */
 export type ApprovalScope1 = "once" | "class" | "session";
 /**
- * What happens to a path.
+ * Effect on a path.
  */
 export type ChangeKind = "create" | "change" | "delete";
 export type CheckDecision = "runs" | "asks" | "refused";
 /**
- * How much an agent must ask.
+ * Approval mode of an agent: how often it must ask.
  */
 export type AgentMode3 = "sandbox" | "full";
 /**
- * How an execution ended on the user's machine (C7).
+ * Outcome of an execution on the user's machine (C7).
  */
 export type ClientResultStatus = "success" | "error" | "timeout" | "cancelled";
 /**
- * Why an execution did not complete. Outcomes that share a state differ here.
+ * Reason an execution did not complete. Outcomes that share a state differ here.
  */
 export type ErrorType =
   | "invalid"
@@ -69,15 +69,15 @@ export type ErrorType =
   | "tool_error"
   | "internal";
 /**
- * How far an answer reaches (G8).
+ * Reach of an answer (G8).
  */
 export type ApprovalScope2 = "once" | "class" | "session";
 /**
- * What a token lets its bearer do. An `agent` token never approves, whatever else it carries.
+ * Permission carried by a token. An `agent` token never approves, whatever other scopes it has.
  */
 export type Scope = "chat" | "approve" | "execute" | "agent";
 /**
- * Where an execution stands. Lower case on the wire; the record's tables hold the names.
+ * State of an execution. Lower case on the wire; the record's tables hold the names.
  */
 export type ExecutionStatus =
   "pending" | "awaiting_approval" | "approved" | "executing" | "completed" | "rejected" | "timeout" | "failed";
@@ -103,25 +103,25 @@ export type FeedEvent =
   | ChatError;
 export type GrantStatus = "active" | "revoked" | "expired" | "used_up";
 /**
- * Where an agent's run stands. Lower case on the wire; the record's tables hold the names.
+ * State of an agent's run. Lower case on the wire; the record's tables hold the names.
  */
 export type RunState = "ready" | "running" | "waiting" | "done" | "failed";
 /**
- * Where a rule comes from.
+ * Source of a rule.
  */
 export type Layer = "built-in" | "organisation" | "user" | "device" | "project";
 /**
- * What an agent is told of its call.
+ * State of a call as the agent sees it.
  */
 export type ResponseStatus = "pending" | "awaiting_approval" | "completed" | "rejected" | "timeout" | "failed";
 export type ResultReport = CompletedReport | FailedReport;
 /**
- * What the call would do with a file.
+ * Use of a file by the call.
  */
 export type SeenRole1 = "runs" | "replaces";
 
 /**
- * One of the agents that work on messages.
+ * An agent that works on messages.
  */
 export interface AgentInfo {
   name: string;
@@ -150,7 +150,7 @@ export interface ApprovalDecided {
   scope: ApprovalScope | null;
   grant_id: string | null;
   /**
-   * Where a person answered; null when no person did.
+   * Kind of client the person answered from; null if no person did.
    */
   decided_from: AnsweredFrom | null;
 }
@@ -159,7 +159,7 @@ export interface ApprovalList {
   total_count: number;
 }
 /**
- * The question. What is shown here is what runs: `digest` covers the tool, its true parameters and project.
+ * The question. `digest` covers the tool, its true parameters and project: what is shown is what runs.
  */
 export interface ApprovalRequest {
   id: string;
@@ -168,12 +168,12 @@ export interface ApprovalRequest {
   session_id: string | null;
   agent_id: string | null;
   /**
-   * The executions that wait for it; identical calls join one question.
+   * Executions that wait for the answer; identical calls share one question.
    */
   tool_ids: string[];
   tool_name: string;
   /**
-   * As shown: secrets masked, long text shortened and said so.
+   * Parameters as shown: secrets masked, long text shortened and marked so.
    */
   tool_params: {
     [k: string]: unknown;
@@ -182,19 +182,19 @@ export interface ApprovalRequest {
   risk_level: RiskLevel;
   findings: Finding[];
   /**
-   * Whether approving lets it use the network.
+   * True if approving grants the network.
    */
   network: boolean;
   /**
-   * What would happen, made from the stored parameters, safe to print.
+   * Description of the call, made from the stored parameters, safe to print.
    */
   description: string;
   /**
-   * What would run, as the machine sees it; the digest covers it.
+   * Files that would run, as the machine sees them; the digest covers them.
    */
   inspection: Inspection | null;
   /**
-   * Rules that a yes for a class of calls could save; none for a HIGH call.
+   * Rules that could be saved with a yes; none for a HIGH call.
    */
   suggestions: Suggestion[];
   status: ApprovalStatus;
@@ -212,11 +212,11 @@ export interface ApprovalRequest {
   reason: string | null;
   scope: ApprovalScope | null;
   /**
-   * The grant that was saved with the answer, or that answered.
+   * Grant saved with the answer, or grant that answered.
    */
   grant_id: string | null;
   /**
-   * Where a person answered; null when no person did.
+   * Kind of client the person answered from; null if no person did.
    */
   decided_from: AnsweredFrom | null;
 }
@@ -230,20 +230,20 @@ export interface Finding {
    */
   reason: string;
   /**
-   * Which rule found it: `commands.find.-delete`, `paths.outside`, …
+   * Name of the rule: `commands.find.-delete`, `paths.outside`, …
    */
   rule: string;
   /**
-   * What an agent could do instead.
+   * A safer alternative for the agent.
    */
   instead: string | null;
   /**
-   * Asked about in `full` mode too: secrets, what would run or be trusted later, the catastrophic.
+   * Asks in `full` mode too: secrets, files that run or are trusted later, catastrophic commands.
    */
   always_asks: boolean;
 }
 /**
- * What a client says of the files a call would run or replace.
+ * A client's report on the files a call would run or replace.
  */
 export interface Inspection {
   /**
@@ -343,16 +343,16 @@ export interface Inspection {
         SeenFile
       ];
   /**
-   * Why it could not look; then nothing is known, and the approval says so.
+   * Reason the inspection failed; then nothing is known, and the approval says so.
    */
   problem?: string | null;
 }
 /**
- * One file that a call would use, as it is now.
+ * A file that a call would use, as it is now.
  */
 export interface SeenFile {
   /**
-   * From the workspace.
+   * Workspace-relative.
    */
   path: string;
   role?: SeenRole;
@@ -360,55 +360,55 @@ export interface SeenFile {
   size?: number | null;
   modified_at?: string | null;
   /**
-   * What will run, or its beginning; or all of what will be replaced. Secrets masked.
+   * Content that will run, or its beginning; or all content that will be replaced. Secrets are masked.
    */
   text?: string | null;
   /**
-   * Not all of it is here. Of a long file that would be replaced none is: see `GET /my/approvals/{id}/change`.
+   * The text is incomplete. A long file that would be replaced has none: see `GET /my/approvals/{id}/change`.
    */
   shortened?: boolean;
   /**
-   * Why there is no text: it is binary, too long, or may hold secrets.
+   * Reason there is no text: binary, too long, or may hold secrets.
    */
   note?: string | null;
 }
 /**
- * A rule a person may save with an answer, in words.
+ * A rule that a person may save with an answer, with its description.
  */
 export interface Suggestion {
   rule: GrantRule;
   /**
-   * What it would cover, in one sentence.
+   * The covered calls, in one sentence.
    */
   text: string;
   /**
-   * The most that could run without asking under it.
+   * The widest effect without a question.
    */
   widest: string;
 }
 /**
- * Which calls a grant covers. Fields that are left empty do not narrow it; the tool always does.
+ * Calls that a grant covers. Empty fields do not narrow it; the tool always does.
  */
 export interface GrantRule {
   tool: string;
   /**
-   * With execute_command: the words the line begins with, one for one.
+   * First words of the command line, for execute_command.
    *
    * @maxItems 64
    */
   command?: string[];
   /**
-   * Whether nothing may follow those words.
+   * True if nothing may follow those words.
    */
   exact?: boolean;
   /**
-   * With a file tool: patterns of paths, from the workspace (`src/**`).
+   * Path patterns from the workspace (`src/**`), for a file tool.
    *
    * @maxItems 32
    */
   paths?: string[];
   /**
-   * With a command that runs files: it covers the call only while these have this content (SHA-256).
+   * For a command that runs files: covered only while they have this content (SHA-256).
    */
   files?: {
     [k: string]: string;
@@ -443,36 +443,36 @@ export interface ApprovalRequested {
 }
 export interface ApproveBody {
   /**
-   * Said in so many words: an empty body approves nothing.
+   * Required: an empty body approves nothing.
    */
   decision: "approved";
   scope?: ApprovalScope1;
   /**
-   * With a scope beyond this call: its rule, end and number of uses.
+   * Rule, expiry and number of uses, for a scope wider than this call.
    */
   terms?: GrantTerms | null;
   /**
-   * The digest that was shown; when given it must be the one that waits.
+   * Digest that was shown; if given, it must match the pending one.
    */
   digest?: string | null;
 }
 /**
- * What a person asks for with an answer that reaches further than one call.
+ * Terms of an answer that covers more than one call.
  */
 export interface GrantTerms {
   /**
-   * With scope `class`: the rule as it was shown, perhaps edited.
+   * The rule as shown or edited, for scope `class`.
    */
   rule?: GrantRule | null;
   expires_in_seconds?: number | null;
   max_uses?: number | null;
   /**
-   * With scope `session`: that the warning was shown and accepted.
+   * True if the warning was shown and accepted, for scope `session`.
    */
   warned?: boolean;
 }
 /**
- * What recomputing a project's chain found.
+ * Result of verifying a project's audit chain.
  */
 export interface AuditCheck {
   project_id: string;
@@ -486,7 +486,7 @@ export interface AuditCheck {
   checked_at: string;
 }
 /**
- * One link of a project's audit chain.
+ * An entry of a project's audit chain.
  */
 export interface AuditEntry {
   seq: number;
@@ -511,12 +511,12 @@ export interface AuditPage {
   entries: AuditEntry[];
   total_count: number;
   /**
-   * Pass as `before` to go on; null at the end.
+   * Pass as `before` for the next page; null on the last page.
    */
   next_before: number | null;
 }
 /**
- * When a call that had waited in a client's queue was begun, and when the server gives up on its result.
+ * Start of a call that was queued by the client, and the deadline of its result.
  */
 export interface Begun {
   /**
@@ -539,7 +539,7 @@ export interface Cancelled {
   message: string;
 }
 /**
- * Undo a call as the preview showed it.
+ * Undo a call as previewed.
  */
 export interface CarryOut {
   tool_id: string;
@@ -547,7 +547,7 @@ export interface CarryOut {
   partial?: boolean;
 }
 /**
- * A file that a call changed and nobody took back.
+ * A file that a call changed and that was not restored.
  */
 export interface ChangedFile {
   tool_id: string;
@@ -599,22 +599,22 @@ export interface ChatText {
   text: string;
 }
 /**
- * What the gate says of a call, and why. Nothing ran, and nothing was recorded.
+ * Decision of the gate on a call, with reasons. Nothing ran, and nothing was recorded.
  */
 export interface CheckAnswer {
   verdict: VerdictLevel;
   decision: CheckDecision;
   /**
-   * What decides, in one sentence: the level, a rule of a layer, a grant, the mode.
+   * The deciding reason in one sentence: the level, a rule of a layer, a grant, the mode.
    */
   because: string;
   findings: Finding[];
   /**
-   * The strictest finding's rule, or what lets it run without a question (`grant:…`, `rule:…`, `mode:full`).
+   * Rule of the strictest finding, or what waives the question (`grant:…`, `rule:…`, `mode:full`).
    */
   decided_by: string;
   /**
-   * Where that rule was written: a layer and its file; null when no rule decided.
+   * Layer and file of that rule; null if no rule decided.
    */
   layer: string | null;
   always_asks: boolean;
@@ -624,22 +624,22 @@ export interface CheckAnswer {
    */
   runs: string[];
   /**
-   * What a person would be asked; null for what is refused.
+   * Question for a person; null for a refused call.
    */
   description: string | null;
   /**
-   * How a command's arguments were read.
+   * Parsed arguments of a command.
    */
   understood: {
     [k: string]: unknown;
   } | null;
   /**
-   * How long there would be to answer; null when it does not ask.
+   * Time to answer; null if it does not ask.
    */
   timeout_seconds: number | null;
 }
 /**
- * What would happen if an agent made this call?
+ * A hypothetical call of an agent, to be checked.
  */
 export interface CheckBody {
   tool_name: string;
@@ -647,13 +647,13 @@ export interface CheckBody {
     [k: string]: unknown;
   };
   /**
-   * Also look at the grants of this session.
+   * Also apply the grants of this session.
    */
   session_id?: string | null;
   mode?: AgentMode3;
 }
 /**
- * How an execution ended on the user's machine (C7), kept in the client's history.
+ * Outcome of an execution on the user's machine (C7), kept in the client's history.
  */
 export interface ClientResult {
   tool_id: string;
@@ -671,7 +671,7 @@ export interface ClientResult {
   timestamp: string;
 }
 /**
- * A client's result.
+ * Result reported by a client.
  */
 export interface CompletedReport {
   status: "completed";
@@ -703,7 +703,7 @@ export interface ConnectWorkspace {
   settings?: WorkspaceSettings;
 }
 /**
- * What a person set in the editor; what is left out is as in the terminal.
+ * Settings of the editor; missing ones default as in the terminal.
  */
 export interface WorkspaceSettings {
   command_timeout_seconds?: number | null;
@@ -722,28 +722,28 @@ export interface WorkspaceSettings {
   search_allow_private?: boolean | null;
 }
 /**
- * How the client that executes stands with the server.
+ * State of the connection to the server.
  */
 export interface ConnectionChanged {
   /**
-   * `lost` is tried again by itself; `ended` is not.
+   * `lost` is retried automatically; `ended` is not.
    */
   state: "connected" | "lost" | "ended";
   message: string | null;
   hint: string | null;
   /**
-   * It ended because the token is no longer taken.
+   * True if it ended because the token is no longer accepted.
    */
   signed_out: boolean;
 }
 /**
- * How a question ended: answered, out of time (`timeout`), or withdrawn (`cancelled`).
+ * Outcome of a question: answered, expired (`timeout`) or withdrawn (`cancelled`).
  */
 export interface Decision {
   approval_id: string;
   status: ApprovalStatus;
   /**
-   * `person:alice`, `grant:…`; null when nobody answered.
+   * `person:alice`, `grant:…`; null if nobody answered.
    */
   decided_by: string | null;
   decided_from: AnsweredFrom | null;
@@ -752,11 +752,11 @@ export interface Decision {
    */
   decided_at: string;
   /**
-   * What the person said with a no.
+   * Reason the person gave for a no.
    */
   reason: string | null;
   /**
-   * With a yes: how far it reaches.
+   * Reach of a yes.
    */
   scope: ApprovalScope | null;
   grant_id: string | null;
@@ -768,12 +768,12 @@ export interface DecisionAnswer {
   message: string;
   grant_id: string | null;
   /**
-   * Executions that waited and were let go by the same answer.
+   * Other waiting executions that the same answer released.
    */
   released: string[];
 }
 /**
- * The engine as it stands: facts for a log or a report, without secrets.
+ * State of the engine for a log or a bug report, without secrets.
  */
 export interface Diagnosis {
   version: string;
@@ -787,13 +787,13 @@ export interface Diagnosis {
   running: string[];
   queued: string[];
   /**
-   * Results that the server does not have yet.
+   * Results that the server has not received.
    */
   unsent: number;
   history: ClientResult[];
 }
 /**
- * What holds the commands that run here.
+ * Isolation of the commands that run here.
  */
 export interface IsolationFound {
   isolated: boolean;
@@ -811,7 +811,7 @@ export interface DirectoryEntry {
   modified: string;
 }
 /**
- * The code of a one-time link, to be exchanged for a token.
+ * Code of a one-time link, to be exchanged for a token.
  */
 export interface ExchangeBody {
   code: string;
@@ -824,7 +824,7 @@ export interface ExchangeLink {
   code: string;
 }
 /**
- * A program's own token.
+ * Token of a program.
  */
 export interface ExchangedToken {
   token: string;
@@ -847,7 +847,7 @@ export interface ExecuteCommandParams {
   timeout?: number;
 }
 /**
- * What a command printed. One that ran to its end is a success, whatever its exit code.
+ * Output of a command. A command that ran to its end is a success, whatever its exit code.
  */
 export interface ExecuteCommandResult {
   success: boolean;
@@ -855,7 +855,7 @@ export interface ExecuteCommandResult {
   stdout: string;
   stderr: string;
   /**
-   * None when it was ended by us.
+   * None if we ended it.
    */
   exit_code: number | null;
   /**
@@ -863,32 +863,32 @@ export interface ExecuteCommandResult {
    */
   execution_time: number;
   /**
-   * Whether output was left out of the middle.
+   * True if output was left out of the middle.
    */
   truncated: boolean;
   /**
-   * Which isolation was really applied.
+   * Isolation that was in fact applied.
    */
   isolation: {
     [k: string]: unknown;
   };
   /**
-   * Files that differ after it, the first 200.
+   * The first 200 files that differ afterwards.
    *
    * @maxItems 200
    */
   changed: FileChange[];
   /**
-   * How many files differ after it.
+   * Number of files that differ afterwards.
    */
   changed_count: number;
   /**
-   * What a person should know: a file it changed runs later, or what it changed could not be seen.
+   * Notes for a person: a changed file runs later, or changes could not be detected.
    */
   warnings: string[];
 }
 /**
- * One file that a command left different.
+ * A file changed by a command.
  */
 export interface FileChange {
   path: string;
@@ -899,7 +899,7 @@ export interface FileChange {
  */
 export interface ExecuteRequest {
   /**
-   * May be left out where `session_id` tells it.
+   * Optional if `session_id` is given.
    */
   project_id?: string | null;
   tool_name: string;
@@ -907,26 +907,25 @@ export interface ExecuteRequest {
     [k: string]: unknown;
   };
   /**
-   * Left out: the agent's own session in the project.
+   * Defaults to the agent's own session in the project.
    */
   session_id?: string | null;
   /**
-   * How much to ask, never wider than the token allows; left out: as the token says.
+   * Approval mode, never wider than the token allows; defaults to the token's mode.
    */
   mode?: AgentMode2 | null;
   /**
-   * Not used any more: an agent is called what its token says.
+   * Ignored: the token names the agent.
    */
   agent_id?: string | null;
   /**
-   * The same key in the same session names the same call: a repeated request never runs twice. Without a session_id
-   * that holds in the whole project, whichever of the agent's tokens it comes with. Agents of other names have keys of
-   * their own.
+   * Same key in the same session means same call: a repeated request never runs twice. Without a session_id the key
+   * is unique in the whole project, for all tokens of the agent. Agents of other names have keys of their own.
    */
   idempotency_key?: string | null;
 }
 /**
- * The record of one call (D). Parameters and result have their secrets masked.
+ * Record of one call (D). Secrets in parameters and result are masked.
  */
 export interface Execution {
   tool_id: string;
@@ -950,19 +949,19 @@ export interface Execution {
   requires_approval: boolean;
   reasons: string[];
   /**
-   * Who or what let it run: `risk:LOW`, `person:alice`, `mode:full`, `grant:…`, `rule:…`.
+   * Person or rule that let it run: `risk:LOW`, `person:alice`, `mode:full`, `grant:…`, `rule:…`.
    */
   approved_by: string | null;
   /**
-   * How its question ended: by whom, where and when it was allowed or denied, or that nobody answered in time; null
-   * when nobody was asked, or the question still waits.
+   * Outcome of its question: who answered, where and when, or that nobody did in time; null if nobody was asked or
+   * the question is open.
    */
   decision: Decision | null;
   status: ExecutionStatus;
   error: string | null;
   error_type: ErrorType | null;
   /**
-   * The work alone, without what it waited for.
+   * Time of the work alone, without waiting.
    */
   execution_time_ms: number | null;
   /**
@@ -971,7 +970,7 @@ export interface Execution {
   created_at: string;
   approved_at: string | null;
   /**
-   * When the client began with it; null before that, also while it waits in the client's queue.
+   * Time the client began; null before that, also while the call is in the client's queue.
    */
   started_at: string | null;
   completed_at: string | null;
@@ -994,7 +993,7 @@ export interface ExecutionCancelSignal {
   session_id: string;
 }
 /**
- * A piece of what a command prints, with secrets masked.
+ * Output of a running command, with secrets masked.
  */
 export interface ExecutionOutput {
   tool_id: string;
@@ -1005,7 +1004,7 @@ export interface ExecutionPage {
   executions: Execution[];
   total_count: number;
   /**
-   * Pass as `cursor` to go on; null at the end.
+   * Pass as `cursor` for the next page; null on the last page.
    */
   next_cursor: string | null;
 }
@@ -1024,7 +1023,7 @@ export interface ExecutionSignal {
     [k: string]: unknown;
   };
   /**
-   * What was approved; the client computes it again and refuses a difference.
+   * Digest of the approved call; the client computes it again and refuses a difference.
    */
   digest: string;
   risk_level: RiskLevel;
@@ -1034,7 +1033,7 @@ export interface ExecutionSignal {
    */
   approved_by: string;
   /**
-   * Files the approval is bound to, with the digests of what was shown.
+   * Files the approval is bound to, with the digests that were shown.
    */
   bound: {
     [k: string]: string;
@@ -1048,7 +1047,7 @@ export interface ExecutionSignal {
   client_id: string;
   session_id: string;
   /**
-   * Where the client's spans hang, when the server traces; it decides nothing.
+   * Parent of the client's spans if the server traces; decides nothing.
    */
   traceparent: string | null;
 }
@@ -1059,7 +1058,7 @@ export interface ExecutionStarted {
   tool_id: string;
   tool_name: string;
   /**
-   * With secrets masked.
+   * Secrets are masked.
    */
   tool_params: {
     [k: string]: unknown;
@@ -1071,14 +1070,14 @@ export interface ExecutionStarted {
   timestamp: string;
 }
 /**
- * A client's failure.
+ * Failure reported by a client.
  */
 export interface FailedReport {
   status: "failed";
   error: string;
   error_type?: ErrorType | null;
   /**
-   * What there is all the same, such as the output of a command that timed out.
+   * Partial result, such as the output of a command that timed out.
    */
   result?: {
     [k: string]: unknown;
@@ -1087,14 +1086,14 @@ export interface FailedReport {
   timestamp?: string | null;
 }
 /**
- * A stream ended. `status` when the server refused it, 0 when it could not be reached or broke off.
+ * End of a stream. `status` is the server's refusal, or 0 if it was unreachable or the connection broke.
  */
 export interface FeedClosed {
   feed: number;
   status: number;
 }
 /**
- * The client that will execute is asked to look at what the call would run.
+ * Asks the executing client to inspect the files that the call would run.
  */
 export interface InspectionRequested {
   /**
@@ -1114,7 +1113,7 @@ export interface InspectionRequested {
   session_id: string;
 }
 /**
- * The client that executed a call is asked what undoing it would do, or to do it.
+ * Asks the client that executed a call to preview or carry out its undo.
  */
 export interface UndoRequested {
   /**
@@ -1127,7 +1126,7 @@ export interface UndoRequested {
   client_id: string;
   session_id: string;
   /**
-   * The plan to carry out; null: only say what it would be.
+   * Plan to carry out; null for a preview.
    */
   plan: string | null;
   partial: boolean;
@@ -1136,14 +1135,14 @@ export interface UndoRequested {
    */
   deadline: string;
   /**
-   * Paths that the server's own rules deny, by tool; the machine adds its owner's.
+   * Paths denied by the server's rules, by tool; the machine adds its owner's.
    */
   keep_off: {
     [k: string]: string[];
   };
 }
 /**
- * What a call did to files was taken back.
+ * The file changes of a call were undone.
  */
 export interface ToolUndone {
   /**
@@ -1158,7 +1157,7 @@ export interface ToolUndone {
   session_id: string;
 }
 /**
- * A client connected or left; this is who is here now.
+ * A client connected or left; lists all that are connected.
  */
 export interface MachinesChanged {
   /**
@@ -1169,26 +1168,26 @@ export interface MachinesChanged {
   machines: Machine[];
 }
 /**
- * A client that is connected now.
+ * A connected client.
  */
 export interface Machine {
   client_id: string;
   workspace: string | null;
   /**
-   * What holds its commands: `bwrap`, `landlock`, …; `none`; null when it did not say.
+   * Isolation of its commands: `bwrap`, `landlock`, …; `none`; null if it did not say.
    */
   isolation: string | null;
   /**
-   * Whether the next call would run there.
+   * True if the next call would run there.
    */
   next: boolean;
   /**
-   * The editor it runs in; null for one without, or when it did not say.
+   * Editor it runs in; null if none, or if it did not say.
    */
   editor: "vscode" | null;
 }
 /**
- * A grant was given, used up, or taken back.
+ * A grant was given, used up or revoked.
  */
 export interface GrantChanged {
   /**
@@ -1208,13 +1207,13 @@ export interface Grant {
   session_id: string;
   scope: ApprovalScope;
   /**
-   * None: everything in the session.
+   * None covers everything in the session.
    */
   rule: GrantRule | null;
   text: string;
   status: GrantStatus;
   /**
-   * The question it was given with.
+   * Question that was answered with it.
    */
   approval_id: string | null;
   uses: number;
@@ -1256,12 +1255,12 @@ export interface ToolStarted {
   session_id: string;
   run_id: string | null;
   /**
-   * What let it run without a question: `risk:LOW`, `mode:full`, `grant:…`, `rule:…`; null when it asks.
+   * Reason it ran without a question: `risk:LOW`, `mode:full`, `grant:…`, `rule:…`; null if it asks.
    */
   approved_by: string | null;
 }
 /**
- * A call waits on the machine for others to end, or has waited and begins now.
+ * A call waits in the machine's queue, or leaves it and begins.
  */
 export interface ToolQueued {
   /**
@@ -1316,7 +1315,7 @@ export interface RunChanged {
   state: RunState;
 }
 /**
- * What a run has used of its model so far.
+ * Model usage of a run so far.
  */
 export interface RunUsage {
   /**
@@ -1327,14 +1326,14 @@ export interface RunUsage {
   session_id: string;
   run_id: string;
   /**
-   * Answers of the model.
+   * Number of model responses.
    */
   requests: number;
   input_tokens: number;
   output_tokens: number;
 }
 /**
- * One event of a stream.
+ * An event of a stream.
  */
 export interface FeedFrame {
   feed: number;
@@ -1343,13 +1342,13 @@ export interface FeedFrame {
   data: string;
 }
 /**
- * One stream by its number.
+ * Number of a stream.
  */
 export interface FeedRef {
   feed: number;
 }
 /**
- * A file as a call found it.
+ * A file as it was before a call.
  */
 export interface FileBefore {
   tool_id: string;
@@ -1360,20 +1359,20 @@ export interface GrantList {
   total_count: number;
 }
 /**
- * A rule, held against the calls that were made.
+ * A rule applied to past calls.
  */
 export interface GrantPreview {
   rule: GrantRule;
   text: string;
   widest: string;
   /**
-   * Why it may not be saved; null when it may.
+   * Reason the rule may not be saved; null if it may.
    */
   problem: string | null;
   looked_at: number;
   covered: number;
   /**
-   * Calls it would have covered that a person refused.
+   * Covered calls that a person had refused.
    */
   refused: PastCall[];
   examples: PastCall[];
@@ -1383,7 +1382,7 @@ export interface GrantPreview {
   sentence: string;
 }
 /**
- * A call of the record, as a preview names it.
+ * A recorded call, as listed in a preview.
  */
 export interface PastCall {
   tool_id: string;
@@ -1396,26 +1395,26 @@ export interface PastCall {
   created_at: string;
 }
 /**
- * What would this rule have covered?
+ * Request to preview a rule on past calls.
  */
 export interface GrantPreviewBody {
   rule: GrantRule;
 }
 /**
- * The first request: who starts the engine, and which protocol it speaks.
+ * First request: the editor, and its protocol version.
  */
 export interface Initialize {
   protocol: number;
   editor?: string;
 }
 /**
- * The engine that answers.
+ * Answer of the engine.
  */
 export interface Initialized {
   protocol: number;
   version: string;
   /**
-   * Where it keeps its state; `byleave undo` in a terminal sees the same.
+   * Directory of its state; `byleave undo` in a terminal uses the same.
    */
   home: string;
 }
@@ -1437,19 +1436,19 @@ export interface ListDirectoryResult {
   success: boolean;
   error: string | null;
   /**
-   * The first 1000.
+   * The first 1000 entries.
    */
   files: DirectoryEntry[];
   /**
-   * How many there are.
+   * Number of entries.
    */
   total_count: number;
   /**
-   * Whether there are more than `files` holds.
+   * True if there are more entries than `files` holds.
    */
   truncated: boolean;
   /**
-   * There may be more than `total_count`: counting them all would take too long, or they lie too deep.
+   * There may be more than `total_count`: counting them takes too long, or they are too deep.
    */
   at_least: boolean;
 }
@@ -1458,17 +1457,17 @@ export interface MachineList {
   total_count: number;
 }
 /**
- * Who is asking, and what the server is.
+ * The requesting user, and the server.
  */
 export interface Me {
   user_id: string;
   scopes: Scope[];
   /**
-   * The server's.
+   * Version of the server.
    */
   version: string;
   /**
-   * Whether an agent works on messages here.
+   * True if an agent works on messages here.
    */
   chat: boolean;
 }
@@ -1491,40 +1490,40 @@ export interface MessageAccepted {
 export interface MessageBody {
   content: string;
   /**
-   * Leave it out to open a new session.
+   * Omit to open a new session.
    */
   session_id?: string | null;
   /**
-   * How much the agent must ask in this run; left out: the agent's own mode. Never wider than the agent's widest.
+   * Approval mode of this run; defaults to the agent's mode, never wider than its widest.
    */
   mode?: AgentMode2 | null;
   /**
-   * Which of the project's agents works on it; left out: `chat`.
+   * Agent of the project that works on the message; defaults to `chat`.
    */
   agent?: string | null;
   /**
-   * The sender's own name for this message. Sent again under the same key, it is answered as it was the first time,
-   * and neither kept nor worked on twice; another message under the same key is a conflict.
+   * Idempotency key of the sender. A repeated message gets the first answer and is neither stored nor worked on
+   * twice; another message with the same key is a conflict.
    */
   client_key?: string | null;
 }
 export interface MessageList {
   messages: Message[];
   /**
-   * How many are here.
+   * Number of messages returned.
    */
   total_count: number;
   /**
-   * Whether there are older ones; `before` with the first message's id gets them.
+   * True if there are older messages; pass the first message's id as `before` to get them.
    */
   more: boolean;
 }
 /**
- * No parameters, or no answer but that it is done.
+ * Empty parameters, or an empty result.
  */
 export interface Nothing {}
 /**
- * Open one stream of events; its frames follow as notifications under the number the editor chose.
+ * Open an event stream. Its frames follow as notifications, under a number the editor chose.
  */
 export interface OpenFeed {
   feed: number;
@@ -1532,7 +1531,7 @@ export interface OpenFeed {
   last_event_id?: string | null;
 }
 /**
- * Output of a command while it runs.
+ * Output of a running command.
  */
 export interface OutputChunk {
   stream: "stdout" | "stderr";
@@ -1543,7 +1542,7 @@ export interface OutputChunk {
   sequence: number;
 }
 /**
- * What a client says of its machine's rules.
+ * A client's declaration of its machine's rules.
  */
 export interface PolicyDeclaration {
   client_id: string;
@@ -1561,7 +1560,7 @@ export interface PolicyDeclaration {
     | [PolicyText, PolicyText, PolicyText, PolicyText, PolicyText, PolicyText, PolicyText]
     | [PolicyText, PolicyText, PolicyText, PolicyText, PolicyText, PolicyText, PolicyText, PolicyText];
   /**
-   * Tools that cannot work on this machine, and why: their calls are refused before anybody is asked.
+   * Tools that cannot work on this machine, with the reason: their calls are refused before anybody is asked.
    */
   unable?: {
     /**
@@ -1572,17 +1571,17 @@ export interface PolicyDeclaration {
   };
 }
 /**
- * One layer as it was written.
+ * Text of one layer.
  */
 export interface PolicyText {
   layer: Layer;
   /**
-   * Where it was read, for people: a file's name.
+   * Name of the file, for people.
    */
   source: string;
   text: string;
   /**
-   * A project's file may loosen only after the owner trusts it; what tightens counts anyway.
+   * A project's file may loosen rules only after the owner trusts it; it may always tighten them.
    */
   trusted?: boolean;
 }
@@ -1597,19 +1596,19 @@ export interface Problem {
   title: string;
   status: number;
   /**
-   * What happened, as a sentence.
+   * A sentence about what happened.
    */
   detail: string;
   /**
-   * What to do about it.
+   * The next step for the reader.
    */
   hint: string | null;
   /**
-   * With a conflict: what already holds.
+   * Current state, for a conflict.
    */
   state: string | null;
   /**
-   * With a wrong form: what is wrong, field by field.
+   * Errors by field, for an invalid body.
    */
   errors:
     | {
@@ -1628,7 +1627,7 @@ export interface Project {
 export interface ProjectBody {
   name: string;
   /**
-   * Only where the user has no project yet; else the answer is their oldest. Two who ask at once get the same one.
+   * Create only if the user has no project; otherwise return the oldest. Concurrent requests get the same one.
    */
   if_none?: boolean;
 }
@@ -1637,7 +1636,7 @@ export interface ProjectList {
   total_count: number;
 }
 /**
- * Are you the server that signed this token? The token's signature stays with the one who asks.
+ * Challenge to a server: did you sign this token? The token's signature stays with the sender.
  */
 export interface ProofBody {
   /**
@@ -1645,12 +1644,12 @@ export interface ProofBody {
    */
   claims: string;
   /**
-   * Random, and new each time.
+   * Random, new for each request.
    */
   challenge: string;
 }
 /**
- * Calls that a client was signalled and has not begun: others come first.
+ * Calls in a client's queue: signalled, but not begun.
  */
 export interface QueueReport {
   /**
@@ -1659,7 +1658,7 @@ export interface QueueReport {
   tool_ids: string[];
 }
 /**
- * Its result: always `success`, and `error` on failure.
+ * Result of the tool: always with `success`, and with `error` on failure.
  */
 export interface RanTool {
   result: {
@@ -1699,18 +1698,18 @@ export interface ReadFileResult {
 export interface RejectBody {
   decision?: "rejected";
   /**
-   * Told to the agent.
+   * Passed on to the agent.
    */
   reason?: string | null;
 }
 /**
- * A path of the workspace, as somebody wrote it.
+ * A path of the workspace, as written by a person or agent.
  */
 export interface ResolvePath {
   path: string;
 }
 /**
- * Its real place, if it is one that a tool may read.
+ * Real path, if a tool may read it.
  */
 export interface ResolvedPath {
   valid: boolean;
@@ -1718,7 +1717,7 @@ export interface ResolvedPath {
   real_path: string | null;
 }
 /**
- * The server's answer to a report.
+ * Server's answer to a report.
  */
 export interface ResultAck {
   success: boolean;
@@ -1727,7 +1726,7 @@ export interface ResultAck {
   message: string;
 }
 /**
- * One file of rules that judges a project's calls.
+ * A file of rules that applies to a project's calls.
  */
 export interface RuleLayer {
   layer: Layer;
@@ -1735,7 +1734,7 @@ export interface RuleLayer {
   text: string;
   trusted: boolean;
   /**
-   * The machine that declared it; null for the server's own.
+   * Machine that declared it; null for the server's own.
    */
   client_id: string | null;
 }
@@ -1766,12 +1765,12 @@ export interface RunList {
    */
   runs: Run[];
   /**
-   * How many are here.
+   * Number of runs returned.
    */
   total_count: number;
 }
 /**
- * Run one tool here and now, as `byleave tool` does: no question, but the gate, the bounds and the sandbox hold.
+ * Run one tool now, as `byleave tool` does: without a question, but with the gate, the limits and the sandbox.
  */
 export interface RunTool {
   tool_name: string;
@@ -1810,11 +1809,11 @@ export interface SearchFilesResult {
   error: string | null;
   matches: SearchMatch[];
   /**
-   * How many are here.
+   * Number of matches returned.
    */
   total_count: number;
   /**
-   * Whether there are more: the search ends with the last that is asked for.
+   * True if there are more: the search stops at `max_results`.
    */
   truncated: boolean;
 }
@@ -1844,7 +1843,7 @@ export interface WebHit {
   snippet: string;
 }
 /**
- * What the server answered. Status 421: what answers did not prove that it is the server, so it got no token.
+ * Answer of the server. Status 421: the other side did not prove that it is the server, so it got no token.
  */
 export interface ServerAnswer {
   status: number;
@@ -1852,27 +1851,27 @@ export interface ServerAnswer {
     [k: string]: unknown;
   } | null;
   /**
-   * The server's clock in milliseconds since 1970.
+   * Server time in milliseconds since 1970.
    */
   server_time: number | null;
 }
 /**
- * What only the one who can sign that token can say.
+ * Proof that only the signer of that token can give.
  */
 export interface ServerProof {
   /**
-   * The address this server was reached at, as it sees it itself.
+   * Address this server was reached at, as it sees it.
    */
   host: string;
   port: number;
   /**
-   * HMAC-SHA256, in hex, over `byleave server proof 1`, the challenge, the host and the port, each on a line of its
-   * own; the key is the token's signature.
+   * HMAC-SHA256, in hex, over `byleave server proof 1`, the challenge, the host and the port, each on its own line;
+   * the key is the token's signature.
    */
   proof: string;
 }
 /**
- * One request to the server with the token.
+ * A request to the server, with the token.
  */
 export interface ServerRequest {
   method: "GET" | "POST";
@@ -1895,36 +1894,36 @@ export interface SessionList {
   total_count: number;
 }
 /**
- * One path, before and after.
+ * A path before and after.
  */
 export interface ShownChange {
   path: string;
   kind: ChangeKind;
   /**
-   * The text as it is now; null where there is none to show.
+   * Current text; null if there is none to show.
    */
   before?: string | null;
   /**
-   * The text as it would be; null where there is none to show.
+   * Resulting text; null if there is none to show.
    */
   after?: string | null;
   /**
-   * Why a text is not shown (too large, no text, may hold secrets), or what else changes (a mode, a link).
+   * Reason a text is not shown (too large, binary, may hold secrets), or a further change (a mode, a link).
    */
   note?: string | null;
 }
 /**
- * A link that signs a browser in, once.
+ * A one-time link that signs a browser in.
  */
 export interface SignInLink {
   /**
-   * From the server's address: `/signin?code=…`.
+   * Relative to the server's address: `/signin?code=…`.
    */
   path: string;
   expires_in_seconds: number;
 }
 /**
- * What it held: `text` is null where there was no file, or where `shown` is false and it cannot be shown.
+ * Its content. `text` is null if there was no file, or if `shown` is false and it cannot be shown.
  */
 export interface TextBefore {
   text: string | null;
@@ -1935,7 +1934,7 @@ export interface ToolCatalogue {
   total_count: number;
 }
 /**
- * A tool as the catalogue shows it.
+ * Catalogue entry of a tool, as the API shows it.
  */
 export interface ToolInfo {
   name: string;
@@ -1951,7 +1950,7 @@ export interface ToolInfo {
   timeout_seconds: number;
 }
 /**
- * What `execute_tool` returns and `POST /my/tools/execute` answers.
+ * Response of `execute_tool` and of `POST /my/tools/execute`.
  */
 export interface ToolResponse {
   tool_id: string;
@@ -1964,24 +1963,24 @@ export interface ToolResponse {
   approval_id: string | null;
   error_type: ErrorType | null;
   /**
-   * What the agent could do instead of what was refused.
+   * An alternative to a refused call, for the agent.
    */
   hint: string | null;
 }
 /**
- * What every result carries.
+ * Fields common to all results.
  */
 export interface ToolResult {
   success: boolean;
   error: string | null;
 }
 /**
- * How an undo ended, or that it goes on.
+ * Outcome of an undo, or that it is still in progress.
  */
 export interface UndoAnswer {
   tool_id: string;
   /**
-   * `undoing`: the machine has begun and is not done yet; `tool.undone` on the feed says when it is.
+   * `undoing`: the machine is not done yet; `tool.undone` on the feed reports the end.
    */
   state: "done" | "undoing";
   undo_id: string | null;
@@ -1989,7 +1988,7 @@ export interface UndoAnswer {
   message: string;
 }
 /**
- * Carry an undo out.
+ * Request to carry an undo out.
  */
 export interface UndoBody {
   /**
@@ -1997,19 +1996,19 @@ export interface UndoBody {
    */
   plan: string;
   /**
-   * Also when something is lost: undo the rest.
+   * Undo the rest even if some files are lost.
    */
   partial?: boolean;
 }
 /**
- * What agents changed in the workspace, newest first.
+ * Changes by agents in the workspace, newest first.
  */
 export interface UndoList {
   changes: ChangedFile[];
   undone: UndoneCall[];
 }
 /**
- * A call that was undone and can be brought back.
+ * An undone call that can be redone.
  */
 export interface UndoneCall {
   undo_id: string;
@@ -2020,12 +2019,12 @@ export interface UndoneCall {
   at: string;
 }
 /**
- * What an undo would do, as the machine that ran the call sees it now.
+ * Preview of an undo, from the machine that ran the call.
  */
 export interface UndoPlan {
   tool_id: string;
   /**
-   * A digest of all of it; carrying it out needs the same one.
+   * Digest of the plan; required to carry it out.
    */
   plan: string;
   /**
@@ -2033,17 +2032,17 @@ export interface UndoPlan {
    */
   files: ShownChange[];
   /**
-   * More than `files` has when there are too many to show.
+   * Larger than `files` if there are too many to show.
    */
   total_files: number;
   /**
-   * Changed since the call: nothing can be undone while there is one.
+   * Files changed since the call; nothing can be undone while there are any.
    *
    * @maxItems 200
    */
   conflicts?: string[];
   /**
-   * What was not kept and cannot be brought back, with why; undoing the rest must be asked for.
+   * Files that were not kept and cannot be restored, with the reason; undoing the rest must be requested.
    */
   lost?: {
     [k: string]: string;
@@ -2057,47 +2056,47 @@ export interface UndoPlan {
    */
   notes?: string[];
   /**
-   * Calls that ran at the same time; some of this may be their doing.
+   * Calls that ran at the same time; some changes may be theirs.
    *
    * @maxItems 50
    */
   together?: string[];
 }
 /**
- * What a client answers to `tool.undo_request`.
+ * A client's answer to `tool.undo_request`.
  */
 export interface UndoReport {
   request_id: string;
   /**
-   * What it would do, or did.
+   * The plan, or the result.
    */
   plan?: UndoPlan | null;
   /**
-   * When it was carried out and changed something: under this name it can be taken back.
+   * Id to redo it by; set if it was carried out and changed something.
    */
   undo_id?: string | null;
   done?: boolean;
   /**
-   * It was begun and takes long: another report follows.
+   * The undo has begun and takes long: another report follows.
    */
   begun?: boolean;
   /**
-   * Why not.
+   * Reason it was not done.
    */
   problem?: string | null;
 }
 /**
- * How an undo ended.
+ * Outcome of an undo.
  */
 export interface Undone {
   message: string;
   /**
-   * Under this id it can be brought back; null where nothing changed.
+   * Id to redo it by; null if nothing changed.
    */
   undo_id: string | null;
 }
 /**
- * A call was undone here because somebody asked for it on the page or in the chat.
+ * A call was undone here by a request from the page or the chat.
  */
 export interface UndoneElsewhere {
   tool_id: string;
@@ -2105,7 +2104,7 @@ export interface UndoneElsewhere {
   paths: string[];
 }
 /**
- * The server, and the token for it, that requests and connections use from now on.
+ * Server and token of all further requests and connections.
  */
 export interface UseServer {
   server_url: string;
@@ -2121,40 +2120,40 @@ export interface Verdict {
    */
   findings: Finding[];
   /**
-   * Whether what would run needs the network; an approval then grants it.
+   * True if the call needs the network; an approval then grants it.
    */
   network: boolean;
   /**
-   * With REFUSE: `invalid` for a malformed call, `refused` for a well-formed one that may not run.
+   * For REFUSE: `invalid` for a malformed call, `refused` for a well-formed one that may not run.
    */
   error_type: ErrorType | null;
   /**
-   * How the arguments were read, for `byleave check`.
+   * Parsed arguments, for `byleave check`.
    */
   understood: {
     [k: string]: unknown;
   } | null;
   /**
-   * The rule that waives the question this level alone would ask; never set where something else asks.
+   * Rule that waives the question of this level; never set if something else asks.
    */
   waived_by: string | null;
   /**
-   * Files of the workspace whose content would run: an approval shows them and is bound to them.
+   * Workspace files whose content would run. An approval shows them and is bound to them.
    */
   runs: string[];
 }
 /**
- * All of what waits for a decision, where the question shows a part.
+ * The complete call of a question that shows only a part.
  */
 export interface WholeCall {
   approval_id: string;
   /**
-   * The whole call, secrets masked, safe to print.
+   * The complete call, secrets masked, safe to print.
    */
   text: string;
 }
 /**
- * The client that executes now.
+ * The client that now executes.
  */
 export interface WorkspaceConnected {
   client_id: string;
@@ -2163,12 +2162,12 @@ export interface WorkspaceConnected {
    */
   workspace: string;
   /**
-   * The owner's rules that hold here, in a sentence.
+   * The owner's rules in effect, in a sentence.
    */
   rules: string | null;
 }
 /**
- * What a person set in the editor; what is left out is as in the terminal.
+ * Settings of the editor; missing ones default as in the terminal.
  */
 export interface WorkspaceSettings1 {
   command_timeout_seconds?: number | null;
@@ -2187,17 +2186,17 @@ export interface WorkspaceSettings1 {
   search_allow_private?: boolean | null;
 }
 /**
- * What the write that waits for a decision would do (`GET /my/approvals/{approval_id}/change`).
+ * Effect of the write that waits for a decision (`GET /my/approvals/{approval_id}/change`).
  */
 export interface WriteChange {
   approval_id: string;
   /**
-   * The approval's: the difference belongs to exactly this question.
+   * The approval's digest: the diff belongs to exactly this question.
    */
   digest: string;
   change: ShownChange;
   /**
-   * What the machine read; another content when it runs is drift, and refused. Null: no machine has looked.
+   * Content read by the machine; other content at run time is drift, and refused. Null if no machine has looked.
    */
   before_sha256: string | null;
   before_size: number | null;
@@ -2226,7 +2225,7 @@ export interface WriteFileResult {
    */
   size: number;
   /**
-   * What a person should know, such as that it cannot be undone.
+   * Notes for a person, for example that the write cannot be undone.
    */
   warnings: string[];
 }

@@ -1,10 +1,10 @@
-"""Policy files: the organisation's, which the server reads, and the layers of a machine, which its client reads.
+"""Policy files: the organisation's, read by the server, and a machine's layers, read by its client.
 
-A file that somebody else could have written is no rule of its owner's, so it is refused; so is one that cannot be read
-or understood. There is no way to go on without it: a broken policy stops the program that needs it. A project's file
-comes with a repository, so it is opened without following a link, tightens at once, and loosens only while its content
-is what the owner trusted: the trust is kept beside the client's state, never in the workspace, and ends with any change
-of the file. Where a workspace holds Byleave's own files (its state, keys and rules), a layer of its own denies them.
+A file that somebody else could have written is refused; so is one that cannot be read or parsed. A broken policy stops
+the program that needs it: nothing runs without its rules. A project's file comes with a repository, so it is opened
+without following a link. It tightens at once, and loosens only while its content is what the owner trusted; that trust
+is kept with the client's state, never in the workspace. If a workspace holds Byleave's own files (state, keys, rules),
+a layer of its own denies them.
 """
 
 import contextlib
@@ -43,13 +43,13 @@ MAX_SOURCE_CHARACTERS = 400
 
 
 def load_organisation(path: Path) -> LayerPolicy:
-    """The organisation's rules; the server reads them when it starts."""
+    """Return the organisation's rules; the server reads them at its start."""
     text = organisation_text(path)
     return parse_policy(text.text, text.layer, source=text.source)
 
 
 def organisation_text(path: Path) -> PolicyText:
-    """The organisation's rules as they are written."""
+    """Return the text of the organisation's rules."""
     text = read_policy_file(path, Layer.ORGANISATION)
     if text is None:
         raise PolicyError(f"There is no policy file {str(path)!r}.", hint="correct BYLEAVE_POLICY or leave it out")
@@ -57,7 +57,7 @@ def organisation_text(path: Path) -> PolicyText:
 
 
 def read_policy_file(path: Path, layer: Layer) -> PolicyText | None:
-    """The text of a file that its owner alone can change; None when there is no such file."""
+    """Return a file that only its owner can change; None if there is no such file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -81,7 +81,7 @@ def read_policy_file(path: Path, layer: Layer) -> PolicyText | None:
 
 
 def policy_bytes(descriptor: int, name: str) -> bytes:
-    """What an open policy file holds."""
+    """Read an open policy file."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise PolicyError(f"The policy file {name!r} is not a regular file.", hint="replace it by one")
     with os.fdopen(os.dup(descriptor), "rb") as file:
@@ -92,43 +92,43 @@ def policy_bytes(descriptor: int, name: str) -> bytes:
 
 
 def policy_text(data: bytes, layer: Layer, name: str, *, trusted: bool = True) -> PolicyText:
-    """One layer as it travels to the server."""
+    """Return one layer as sent to the server."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         raise PolicyError(f"The policy file {name!r} is not UTF-8 text.") from None
-    shown = name.encode("utf-8", "replace").decode()
-    source = shown if len(shown) <= MAX_SOURCE_CHARACTERS else f"…{shown[1 - MAX_SOURCE_CHARACTERS :]}"
+    source = name.encode("utf-8", "replace").decode()
+    source = source if len(source) <= MAX_SOURCE_CHARACTERS else f"…{source[1 - MAX_SOURCE_CHARACTERS :]}"
     return PolicyText(layer=layer, source=source, text=text, trusted=trusted)
 
 
-# The layers of a machine
+# Layers of a machine
 
 
 @dataclass(frozen=True)
 class LoadedPolicy:
-    """The rules in force, and their text as the server gets it."""
+    """Rules in force, and their text for the server."""
 
     policy: Policy
     texts: list[PolicyText]
     notes: list[str]
-    """What a person should know: what is held back, and why."""
+    """Notes for a person: rules held back, and why."""
 
     @property
     def summary(self) -> str | None:
-        """One line about the layers in force; None when there are none."""
+        """Describe the layers in force in one line; None if there are none."""
         parts = [_counted(layer) for layer in self.policy.layers]
         return f"rules: {', '.join(parts)}" if parts else None
 
 
 def _counted(layer: LayerPolicy) -> str:
-    held = len(layer.held_back)
-    told = f" ({held} held back: run `byleave trust`)" if held else ""
-    return f"{layer.layer.value} {len(layer.in_force)}{told}"
+    held_back = len(layer.held_back)
+    note = f" ({held_back} held back: run `byleave trust`)" if held_back else ""
+    return f"{layer.layer.value} {len(layer.in_force)}{note}"
 
 
 def user_policy_path(settings: ClientSettings) -> Path:
-    """Where the user's own rules are."""
+    """Return the path of the user's own rules."""
     return settings.user_policy or _user_directory() / "policy.toml"
 
 
@@ -137,14 +137,14 @@ def _user_directory() -> Path:
 
 
 def own_directories(settings: ClientSettings) -> tuple[Path, ...]:
-    """Directories that are Byleave's alone: its state, also that of clients with another home, and its rules."""
+    """Return Byleave's own directories: its state, also of clients with another home, and its rules."""
     return (settings.home, default_home(), _user_directory(), DEVICE_POLICY.parent)
 
 
 def own_layer(settings: ClientSettings, workspace: str | Path) -> LayerPolicy | None:
-    """Denies Byleave's own files in a workspace to every tool; None where there are none.
+    """Return a layer that denies Byleave's own files in a workspace to every tool, or None.
 
-    Whether they exist or not: an agent that could make them would write its own rules, or trust itself.
+    It covers files that do not exist yet: an agent that could create them would write its own rules, or trust itself.
     """
     root = os.path.realpath(workspace)
     files = (settings.user_policy, settings.device_policy, os.environ.get("BYLEAVE_CONFIG"))
@@ -166,14 +166,14 @@ def own_layer(settings: ClientSettings, workspace: str | Path) -> LayerPolicy | 
 
 
 def _own_rule(number: int, relative: str) -> Rule:
-    # Spelled as patterns are compared, so that the names fit whatever they hold.
+    # Normalized as patterns are compared, so that the names match whatever they hold.
     pattern = Pattern(paths=(f"/{'/'.join(names_of(relative))}",))
     because = "These are Byleave's own files: its state, its keys and your rules."
     return Rule(Layer.BUILT_IN, number, Action.DENY, pattern, f"deny in {relative}", because)
 
 
 def load_policy(settings: ClientSettings, workspace: str | Path) -> LoadedPolicy:
-    """Read every layer of this machine for a workspace. Raises PolicyError for a file that cannot be used."""
+    """Read all layers of this machine for a workspace. Raise PolicyError for an unusable file."""
     root = os.path.realpath(workspace)
     named = ((Layer.DEVICE, settings.device_policy), (Layer.USER, settings.user_policy))
     usual = {Layer.DEVICE: DEVICE_POLICY, Layer.USER: user_policy_path(settings)}
@@ -185,7 +185,7 @@ def load_policy(settings: ClientSettings, workspace: str | Path) -> LoadedPolicy
                 f"There is no policy file {str(path)!r}.",
                 hint=f"correct BYLEAVE_{layer.value.upper()}_POLICY or leave it out",
             )
-        if text is not None and _lies_in(path or usual[layer], root):
+        if text is not None and _is_inside(path or usual[layer], root):
             raise PolicyError(
                 f"The policy file {text.source!r} lies in the workspace, where an agent could change it.",
                 hint="move it, or choose a workspace that does not hold it",
@@ -204,13 +204,13 @@ def load_policy(settings: ClientSettings, workspace: str | Path) -> LoadedPolicy
 
 
 def machine_gate(settings: ClientSettings, loaded: LoadedPolicy) -> Gate:
-    """The gate with this machine's own rules."""
+    """Return the gate with this machine's rules."""
     commands = DEFAULT_COMMANDS if settings.allowed_commands is None else frozenset(settings.allowed_commands)
     return Gate(GateRules(allowed_commands=commands, policy=loaded.policy))
 
 
 def read_project_policy(root: str) -> bytes | None:
-    """The project's file as it lies there; None when there is none."""
+    """Read the project's file; None if there is none."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
     try:
         with contextlib.ExitStack() as ends:
@@ -231,24 +231,24 @@ def read_project_policy(root: str) -> bytes | None:
 
 
 def is_trusted(home: Path, root: str, data: bytes) -> bool:
-    """Whether the owner trusted exactly this content for this workspace."""
-    if _lies_in(home, root):
+    """Return True if the owner trusted exactly this content for this workspace."""
+    if _is_inside(home, root):
         return False  # an agent could have written it
     return _trusted(home).get(root) == hashlib.sha256(data).hexdigest()
 
 
 def trust(home: Path, root: str, data: bytes) -> None:
-    """Let this content loosen, in this workspace."""
-    if _lies_in(home, root):
+    """Let this content loosen rules in this workspace."""
+    if _is_inside(home, root):
         raise ConfigurationError(
-            f"What you trust cannot be kept in {str(home)!r}: it lies in the workspace, open to agents.",
+            f"Trust cannot be kept in {str(home)!r}: it lies in the workspace, open to agents.",
             hint="set BYLEAVE_HOME to a directory outside",
         )
     _keep(home, {**_trusted(home), root: hashlib.sha256(data).hexdigest()})
 
 
 def revoke_trust(home: Path, root: str) -> bool:
-    """Take it back; False when there was none."""
+    """Revoke the trust; return False if there was none."""
     known = _trusted(home)
     if known.pop(root, None) is None:
         return False
@@ -256,12 +256,12 @@ def revoke_trust(home: Path, root: str) -> bool:
     return True
 
 
-def _lies_in(path: Path, root: str) -> bool:
+def _is_inside(path: Path, root: str) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
 
 def _trusted(home: Path) -> dict[str, str]:
-    """What was trusted; nothing where the list is missing, broken or could be another's."""
+    """Return the trusted digests; none if the list is missing, broken or another's."""
     try:
         descriptor = os.open(home / "trusted.json", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -294,5 +294,5 @@ def _keep(home: Path, known: dict[str, str]) -> None:
         draft.replace(home / "trusted.json")
     except OSError as error:
         raise ConfigurationError(
-            f"What you trust cannot be kept in {str(home)!r}: {error.strerror}.", hint="set BYLEAVE_HOME to another"
+            f"Trust cannot be kept in {str(home)!r}: {error.strerror}.", hint="set BYLEAVE_HOME to another"
         ) from error

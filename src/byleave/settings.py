@@ -1,7 +1,7 @@
 """Settings of the server and of the client: every number a person may change, with its default.
 
-Read from `BYLEAVE_*` variables, or from the TOML file named by `BYLEAVE_CONFIG`. Secrets are `SecretStr` so that
-they never reach a log. Nothing here opens anything but that file.
+Read from `BYLEAVE_*` variables, or from the TOML file named by `BYLEAVE_CONFIG`. Secrets are `SecretStr`, so that they
+never reach a log. Nothing here opens any other file.
 """
 
 import re
@@ -25,11 +25,11 @@ _ORIGIN = re.compile(
 _SWITCH = {"true": "otlp", "1": "otlp", "false": "off", "0": "off"}
 
 SandboxName = Literal["auto", "bwrap", "landlock", "seatbelt", "none"]
-"""What holds commands; `auto`: the strongest that works."""
+"""Backend that isolates commands; `auto` is the strongest that works."""
 
 
 def default_home() -> Path:
-    """Where state lives unless `BYLEAVE_HOME` says otherwise."""
+    """Return the default state directory; `BYLEAVE_HOME` overrides it."""
     return Path(platformdirs.user_data_dir("byleave", appauthor=False))
 
 
@@ -66,7 +66,7 @@ class _Settings(BaseSettings):
 
 
 def _origin(text: str) -> str:
-    """An origin as browsers write it; anything that could be more than one page's origin is refused."""
+    """Normalize an origin as browsers write it; refuse anything that could be more than one page's origin."""
     found = _ORIGIN.fullmatch(text.lower().removesuffix("/"))
     if found is None:
         raise ValueError(f"{text!r} is not an origin; write it as https://HOST or https://HOST:PORT")
@@ -76,7 +76,7 @@ def _origin(text: str) -> str:
 
 
 class ServerSettings(_Settings):
-    """What `byleave serve` reads."""
+    """Settings of `byleave serve`."""
 
     database_url: str | None = Field(
         default=None, description="Where the record lives; left out: SQLite in the state directory."
@@ -159,7 +159,7 @@ class ServerSettings(_Settings):
 
 
 class ClientSettings(_Settings):
-    """What the client on the user's machine reads (C6)."""
+    """Settings of the client on the user's machine (C6)."""
 
     server_url: str = Field(default=f"http://127.0.0.1:{DEFAULT_PORT}", description="Where the server is.")
     token: SecretStr | None = Field(default=None, description="The user's token.")

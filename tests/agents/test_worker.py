@@ -12,7 +12,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from byleave.agents import ChatAgent, RunWorker, offline_model
-from byleave.agents.chat import MUCH_CHARACTERS, Speech
+from byleave.agents.chat import FLUSH_CHARACTERS, TextStream
 from byleave.agents.history import dump
 from byleave.agents.worker import MAX_ATTEMPTS
 from byleave.protocol.errors import ConfigurationError
@@ -92,7 +92,7 @@ async def test_user_stops_a_run_while_the_model_speaks(room: Room) -> None:
 
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Piece]:
         try:
-            yield "a" * MUCH_CHARACTERS
+            yield "a" * FLUSH_CHARACTERS
             speaking.set()
             await asyncio.Event().wait()
         finally:
@@ -287,7 +287,7 @@ async def test_text_that_cannot_be_written_is_an_error_and_not_silence(room: Roo
         raise OSError("disk full")
 
     room.desk.store.runs.say = broken  # type: ignore[method-assign]
-    async with Speech(room.desk.store, run) as speech:
+    async with TextStream(room.desk.store, run) as speech:
         speech.add("")
         speech.add("x")
         with pytest.raises(OSError, match="disk full"):

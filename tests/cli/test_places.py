@@ -9,7 +9,7 @@ from byleave.cli.places import (
     UP,
     KnownServer,
     Note,
-    find_place,
+    find_server,
     known_project,
     leave_note,
     remember_project,
@@ -49,18 +49,18 @@ def test_note_that_others_could_write_or_nobody_can_read_is_not_believed(home: P
 def test_named_server_goes_before_the_one_that_is_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_token(home, "kept.to.ken")
     with leave_note(home, NOTE):
-        assert find_place() == KnownServer("http://127.0.0.1:1", "up.to.ken", home, UP)
-        named = find_place("http://127.0.0.1:2")
+        assert find_server() == KnownServer("http://127.0.0.1:1", "up.to.ken", home, UP)
+        named = find_server("http://127.0.0.1:2")
         assert (named.server_url, named.token) == ("http://127.0.0.1:2", "kept.to.ken"), "its token goes nowhere else"
         monkeypatch.setenv("BYLEAVE_TOKEN", "given.to.ken")
-        assert (find_place().server_url, find_place().token) == ("http://127.0.0.1:1", "given.to.ken")
+        assert (find_server().server_url, find_server().token) == ("http://127.0.0.1:1", "given.to.ken")
         monkeypatch.setenv("BYLEAVE_SERVER_URL", "http://127.0.0.1:3")
-        assert find_place() == KnownServer("http://127.0.0.1:3", "given.to.ken", home, "http://127.0.0.1:3")
+        assert find_server() == KnownServer("http://127.0.0.1:3", "given.to.ken", home, "http://127.0.0.1:3")
 
 
 def test_without_a_token_it_is_said_how_to_get_one(home: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"There is no token for http://127\.0\.0\.1:8477, and") as caught:
-        find_place()
+        find_server()
     assert "byleave token" in (caught.value.hint or "")
 
 

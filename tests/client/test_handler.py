@@ -545,7 +545,7 @@ async def test_what_waits_is_told_until_the_server_knows_and_again_when_it_forgo
     await link.until(lambda: link.queued == ["exec_2", "exec_3", "exec_3"])
     busy.handle_tool_cancel_signal(cancel("exec_2"))
     assert (await link.report("exec_2"))["error_type"] == "cancelled"
-    assert busy._reports._told == {"exec_3": True}
+    assert busy._reports._confirmed == {"exec_3": True}
 
 
 async def test_what_waits_for_a_moment_costs_no_request(make_handler: Any, link: Any, signal: Any) -> None:

@@ -59,11 +59,11 @@ def test_loading_a_server_loads_no_model_no_migrations_and_no_client() -> None:
 def test_the_first_line_of_the_log_brings_what_writes_it() -> None:
     program = """
 import logging, sys
-from byleave.client.log import log, on_every_line
+from byleave.client.log import log, bind_ids
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 log.debug("not wanted")
 assert "structlog" not in sys.modules
-on_every_line(tool_id="exec_1")
+bind_ids(tool_id="exec_1")
 log.info("wanted", answer=42)
 assert "structlog" in sys.modules
 """

@@ -206,7 +206,7 @@ async def test_server_in_a_container_is_known_by_its_port() -> None:
 async def test_name_of_this_machine_leads_to_the_number_that_answers() -> None:
     async with standing(honest) as server, ServerApi(f"http://localhost:{server.port}", TOKEN) as api:
         await api.list_projects()
-        assert (await api.pinned(URL(f"http://localhost:{server.port}/x"))).host == "127.0.0.1"
+        assert (await api.resolved(URL(f"http://localhost:{server.port}/x"))).host == "127.0.0.1"
     six: Answering = lambda body, port: honest(body, port, host="::1")  # noqa: E731 - its name is its type
     async with standing(six, host="::1") as server, ServerApi(f"http://localhost:{server.port}", TOKEN) as api:
         await api.list_projects()
@@ -250,7 +250,7 @@ async def test_any_name_that_leads_to_this_machine_is_proven_and_no_proxy_sees_t
 
 async def test_name_keeps_its_place_where_a_certificate_is_for_it() -> None:
     async with ServerApi("https://localhost:1", TOKEN) as api:
-        assert (await api.pinned(URL("https://localhost:1/x"))).host == "localhost"
+        assert (await api.resolved(URL("https://localhost:1/x"))).host == "localhost"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,15 @@
 
 import pytest
 
-from byleave.client.questions import let_by, read_rule, read_span, read_uses, rule_line, span_words, uses_words
+from byleave.client.questions import (
+    approved_by_text,
+    read_rule,
+    read_span,
+    read_uses,
+    rule_line,
+    span_words,
+    uses_words,
+)
 from byleave.protocol.errors import CallerError
 from byleave.protocol.grants import GrantRule
 
@@ -96,4 +104,4 @@ def test_limits_in_words() -> None:
     ],
 )
 def test_who_let_a_call_go_in_plain_words(actor: str | None, words: str | None) -> None:
-    assert let_by(actor, user_id="alice", grants={"grant_1": "Write below 'src'."}) == words
+    assert approved_by_text(actor, user_id="alice", grants={"grant_1": "Write below 'src'."}) == words

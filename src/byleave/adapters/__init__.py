@@ -1,6 +1,6 @@
-"""Byleave under the agent you already have: its six tools for the frameworks people use.
+"""Adapters: the six tools for the agent frameworks people use.
 
-Each module is for one framework and imports it; import the one you need. All of them take a `ToolCaller`
-(`byleave.Agent`, or `LocalCaller` inside the server) and leave everything to it: a framework's own history, flags and
-approvals are not authority here. That something is approved is known to the server alone.
+Each module is for one framework and imports it. All of them take a `ToolCaller` (`byleave.Agent`, or `LocalCaller`
+inside the server) and leave everything to it: a framework's own history, flags and approvals are not authority. Only
+the server knows what is approved.
 """

@@ -1,22 +1,11 @@
-"""Byleave for ACP: the chat agent inside Zed, JetBrains, Neovim and any other editor that speaks it.
+"""Byleave for ACP: the chat agent inside Zed, JetBrains, Neovim and other editors.
 
     await serve_stdio(EditorAgent(chat, open_project, memory))      # what `byleave acp` does
 
-An editor's session is a chat session of the project that belongs to its directory; a prompt is a message, and what
-happens comes from the feed (`acp_turns`). The editor's user is the person: their answer in the editor's dialog is
-posted with their own token, and the server decides whether it still counts. Nothing is executed here, and no file is
-read but through the editor.
-
-Tool calls in ACP's words: kinds, titles, places, and what came of them.
-
-Only shows what the feed already made safe and short. A path that leaves the session's directory is never named to the
-editor as a place to open or read.
-
-One turn of an editor's session: a message posted, its run followed on the feed, everything told to the editor.
-
-The feed is opened before the message is posted, and gone on with where it broke off. Questions are put in the editor's
-dialog, each in a task of its own: what is decided elsewhere meanwhile counts, and a late answer is told so. The answer
-carries the digest of what was shown. This module decides nothing and never reads a file itself.
+An editor's session is a chat session of its directory's project; a prompt is a message, and `Turn` follows its run on
+the feed. The editor's dialog asks the user; the answer is posted with their own token and the digest that was shown,
+and the server decides whether it still counts. Nothing is executed here, files are only read through the editor, and
+no path outside the session's directory is shown to it.
 """
 
 import asyncio
@@ -112,10 +101,10 @@ KINDS: dict[str, ToolKind] = {
 }
 TITLE_CHARACTERS = 200
 SHOWN_CHARACTERS = 4000
-"""The most of a call's output that is shown with it."""
+"""Limit of a call's output shown with it."""
 DIFF_CHARACTERS = 200_000
 LEFT_OUT = " characters left out …"
-"""What the feed writes into a text that it shortened."""
+"""Mark of a text that the feed shortened."""
 
 
 def begun(event: ToolStarted, directory: Path) -> ToolCallStart:
@@ -133,12 +122,12 @@ def begun(event: ToolStarted, directory: Path) -> ToolCallStart:
 def ended(event: ToolFinished) -> ToolCallProgress:
     done = event.status is ExecutionStatus.COMPLETED
     text = "" if done else (event.error or event.status.value)
-    if done or event.result:  # what a command printed before it was stopped is there all the same
+    if done or event.result:  # also what a command printed before it was stopped
         text = "\n".join(part for part in (text, _result(event.tool_name, event.result or {})) if part)
     return update_tool_call(
         event.tool_id,
         status="completed" if done else "failed",
-        # A write keeps the change that was shown with its question.
+        # A write keeps the diff that was shown with its question.
         content=None if done and event.tool_name == "write_file" else [tool_content(text_block(text))],
         raw_output=event.result,
     )
@@ -160,7 +149,7 @@ def title(tool_name: str, params: Mapping[str, Any]) -> str:
 
 
 def absolute(params: Mapping[str, Any], directory: Path) -> Path | None:
-    """The path of a call as the editor knows it; None for one that is not inside the directory."""
+    """Return the absolute path of a call; None if it is outside the directory."""
     path = params.get("path")
     if not isinstance(path, str):
         return None
@@ -170,7 +159,7 @@ def absolute(params: Mapping[str, Any], directory: Path) -> Path | None:
 
 
 def written(params: Mapping[str, Any], before: str) -> str | None:
-    """What a file would hold after a write; None when not all of it is known."""
+    """Return a file's content after a write; None if it is not fully known."""
     content = params.get("content")
     if not isinstance(content, str) or LEFT_OUT in content:
         return None
@@ -205,7 +194,7 @@ Content = ContentToolCallContent | FileEditToolCallContent | TerminalToolCallCon
 
 
 class Chat(Protocol):
-    """What the bridge needs of a server; the client's `ServerApi` is one."""
+    """The part of a server that the bridge needs; `ServerApi` implements it."""
 
     async def post_message(self, project_id: str, body: MessageBody) -> MessageAccepted: ...
 
@@ -232,7 +221,7 @@ class Feed(Protocol):
 
 @dataclass
 class EditorSession:
-    """Where an editor's session works, and the chat session behind it once there is one."""
+    """Project and directory of an editor's session, and its chat session, if any."""
 
     project_id: str
     directory: Path
@@ -241,34 +230,38 @@ class EditorSession:
 
 @dataclass
 class _Question:
-    """One dialog of the editor."""
+    """A dialog of the editor."""
 
-    asked: ApprovalRequested
+    request: ApprovalRequested
     decided: ApprovalDecided | None = None
     answered: bool = False
-    """Whether the editor's user has answered."""
+    """True once the editor's user has answered."""
 
 
 @dataclass
 class Turn:
-    """Follows one message to the end of its run."""
+    """Follows one message to the end of its run, and updates the editor.
+
+    The feed is opened before the message is posted, and resumed if it breaks. Each question is a task: a decision made
+    elsewhere meanwhile counts, and a late answer is reported as late.
+    """
 
     chat: Chat
     editor: Editor
     editor_session: str
-    place: EditorSession
+    session: EditorSession
     reads_files: bool = False
     agent: str | None = None
     _run_id: str | None = None
     _cancelled: bool = False
     _failed: bool = False
-    _said: str = ""
+    _sent: str = ""
     _output: dict[str, str] = field(default_factory=dict[str, str])
     _questions: dict[str, _Question] = field(default_factory=dict[str, _Question])
     _dialogs: "set[asyncio.Task[None]]" = field(default_factory=set["asyncio.Task[None]"])
 
     async def run(self, message: str) -> StopReason:
-        """Post the message and tell the editor everything until its run has ended."""
+        """Post the message and update the editor until its run has ended."""
         try:
             state = await self._follow(message)
         finally:
@@ -280,25 +273,25 @@ class Turn:
         return "refusal" if self._failed else "cancelled"
 
     async def cancel(self) -> None:
-        """Call off the run, also when it is only just being posted."""
+        """Cancel the run, even if it is just being posted."""
         self._cancelled = True
         if self._run_id is not None:
-            with suppress(ConflictError):  # it has ended by itself
-                await self.chat.cancel_run(self.place.project_id, self._run_id)
+            with suppress(ConflictError):  # it had already ended
+                await self.chat.cancel_run(self.session.project_id, self._run_id)
 
     async def _follow(self, message: str) -> RunState:
         seen: int | None = None
         failures = 0
         while True:
             try:
-                # A feed that broke before it said anything is read from its beginning: nothing may be missed.
+                # A feed that broke before its first event is read from the beginning: nothing may be missed.
                 start = seen if self._run_id is None else seen or 0
-                async with self.chat.stream(self.place.project_id, start) as feed:
+                async with self.chat.stream(self.session.project_id, start) as feed:
                     if self._run_id is None:
                         await self._post(message)
                     async for number, event in feed:
                         failures, seen = 0, number
-                        state = await self._hear(event)
+                        state = await self._handle(event)
                         if state is not None:
                             return state
             except UnreachableError:
@@ -308,22 +301,22 @@ class Turn:
             await asyncio.sleep(min(FIRST_PAUSE_SECONDS * 2**failures, LONGEST_PAUSE_SECONDS))
 
     async def _post(self, message: str) -> None:
-        body = MessageBody(content=message, session_id=self.place.session_id, agent=self.agent)
-        accepted = await self.chat.post_message(self.place.project_id, body)
-        self.place.session_id, self._run_id = accepted.session_id, accepted.run_id
+        body = MessageBody(content=message, session_id=self.session.session_id, agent=self.agent)
+        accepted = await self.chat.post_message(self.session.project_id, body)
+        self.session.session_id, self._run_id = accepted.session_id, accepted.run_id
         if self._cancelled:
             await self.cancel()
 
-    async def _hear(self, event: FeedEvent) -> RunState | None:
-        """Tell the editor of an event of this run; the run's last state when it has ended."""
-        if getattr(event, "session_id", None) != self.place.session_id:
+    async def _handle(self, event: FeedEvent) -> RunState | None:
+        """Update the editor for an event of this run; return the state when the run has ended."""
+        if getattr(event, "session_id", None) != self.session.session_id:
             return None
         if getattr(event, "run_id", None) not in (None, self._run_id):
             return None
         match event:
             case ChatText():
                 await self._say(event.text)
-            case ChatMessage(role="agent") if event.content.strip() not in self._said:
+            case ChatMessage(role="agent") if event.content.strip() not in self._sent:
                 await self._say(event.content)
             case ChatError():
                 self._failed = True
@@ -331,82 +324,85 @@ class Turn:
             case RunChanged(state=RunState.DONE | RunState.FAILED as state):
                 return state
             case _:
-                await self._hear_of_call(event)
+                await self._handle_tool_event(event)
         return None
 
-    async def _hear_of_call(self, event: FeedEvent) -> None:
+    async def _handle_tool_event(self, event: FeedEvent) -> None:
         match event:
             case ToolStarted():
-                await self._tell(begun(event, self.place.directory))
+                await self._update(begun(event, self.session.directory))
             case ToolOutput():
                 self._output[event.tool_id] = tail = output_tail(self._output.get(event.tool_id, ""), event.text)
-                await self._tell(update_tool_call(event.tool_id, content=[tool_content(text_block(tail))]))
+                await self._update(update_tool_call(event.tool_id, content=[tool_content(text_block(tail))]))
             case ApprovalRequested():
                 self._ask(event)
             case ApprovalDecided():
                 await self._decided(event)
             case ToolFinished():
-                await self._tell(ended(event))
+                await self._update(ended(event))
             case _:
                 pass
 
     async def _say(self, text: str) -> None:
-        self._said += text
-        await self._tell(update_agent_message_text(text))
+        self._sent += text
+        await self._update(update_agent_message_text(text))
 
-    async def _tell(self, update: Any) -> None:
+    async def _update(self, update: Any) -> None:
         await self.editor.session_update(self.editor_session, update)
 
     # Questions
 
-    def _ask(self, asked: ApprovalRequested) -> None:
-        if asked.approval_id in self._questions:
+    def _ask(self, request: ApprovalRequested) -> None:
+        if request.approval_id in self._questions:
             return
-        question = self._questions[asked.approval_id] = _Question(asked)
+        question = self._questions[request.approval_id] = _Question(request)
         dialog = asyncio.create_task(self._dialog(question))
         self._dialogs.add(dialog)
         dialog.add_done_callback(self._dialogs.discard)
 
     async def _dialog(self, question: _Question) -> None:
-        asked = question.asked
+        request = question.request
         call = ToolCallUpdate(
-            tool_call_id=asked.tool_id, title=asked.description, status="pending", content=await self._shown(asked)
+            tool_call_id=request.tool_id,
+            title=request.description,
+            status="pending",
+            content=await self._dialog_content(request),
         )
         try:
-            response = await self.editor.request_permission(self.editor_session, call, _options(asked))
+            response = await self.editor.request_permission(self.editor_session, call, _options(request))
             outcome = response.outcome
             if not isinstance(outcome, AllowedOutcome):
-                return  # the dialog was closed without an answer: others may still give one
+                return  # the dialog was closed without an answer: others may still answer
             if question.decided is not None:
-                await self._say(_already(question.decided))
+                await self._say(_late_answer(question.decided))
                 return
             question.answered = True
-            await self._answer(asked, outcome.option_id)
+            await self._answer(request, outcome.option_id)
         except ConflictError as error:
             await self._say(f"\n\nAlready decided ({error.state}): {error.message}\n")
         except ByleaveError as error:
             question.answered = False
             await self._say(f"\n\nThe answer was not taken: {error.message}" + (f" {error.hint}" if error.hint else ""))
         except (RequestError, ConnectionError):
-            return  # an editor without such a dialog: the question waits for who answers elsewhere
+            return  # this editor has no such dialog: the question can be answered elsewhere
 
-    async def _answer(self, asked: ApprovalRequested, option: str) -> None:
-        project_id = self.place.project_id
+    async def _answer(self, request: ApprovalRequested, option: str) -> None:
+        project_id = self.session.project_id
         if option == ALLOW:
             await self.chat.approve(
-                project_id, asked.approval_id, ApproveBody(decision="approved", digest=asked.digest)
+                project_id, request.approval_id, ApproveBody(decision="approved", digest=request.digest)
             )
         elif option.startswith(CLASS):
-            suggestion = asked.suggestions[int(option.removeprefix(CLASS))]
+            suggestion = request.suggestions[int(option.removeprefix(CLASS))]
             body = ApproveBody(
                 decision="approved",
                 scope=ApprovalScope.CLASS,
                 terms=GrantTerms(rule=suggestion.rule),
-                digest=asked.digest,
+                digest=request.digest,
             )
-            await self.chat.approve(project_id, asked.approval_id, body)
+            await self.chat.approve(project_id, request.approval_id, body)
         else:
-            await self.chat.reject(project_id, asked.approval_id, RejectBody())
+            await self.chat.reject(project_id, request.approval_id, RejectBody())
 
     async def _decided(self, event: ApprovalDecided) -> None:
         question = self._questions.get(event.approval_id)
@@ -414,61 +410,61 @@ class Turn:
             question.decided = event
         if event.status is ApprovalStatus.APPROVED:
             for tool_id in event.tool_ids:
-                await self._tell(update_tool_call(tool_id, status="in_progress"))
+                await self._update(update_tool_call(tool_id, status="in_progress"))
         elif question is not None and not question.answered:
-            note = tool_content(text_block(_ended_without(event)))
-            await self._tell(update_tool_call(question.asked.tool_id, status="failed", content=[note]))
+            note = tool_content(text_block(_reason_not_run(event)))
+            await self._update(update_tool_call(question.request.tool_id, status="failed", content=[note]))
 
-    async def _shown(self, asked: ApprovalRequested) -> list[Content]:
-        """What the person sees before they answer."""
-        lines = [asked.description, *(finding.reason for finding in asked.findings)]
+    async def _dialog_content(self, request: ApprovalRequested) -> list[Content]:
+        """Return the content of the dialog."""
+        lines = [request.description, *(finding.reason for finding in request.findings)]
         content: list[Content] = [tool_content(text_block("\n".join(lines)))]
-        if asked.tool_name == "write_file":
-            content.append(await self._change(asked) or tool_content(text_block(await self._whole(asked))))
-        for file in asked.inspection.files if asked.inspection is not None else ():
+        if request.tool_name == "write_file":
+            content.append(await self._change(request) or tool_content(text_block(await self._whole(request))))
+        for file in request.inspection.files if request.inspection is not None else ():
             if file.role is SeenRole.RUNS and file.text is not None:
                 said = f"{safe_text(file.path)}, {'its beginning' if file.shortened else 'as it is now'}:\n"
                 content.append(tool_content(text_block(said + safe_text(file.text, lines=True))))
         return content
 
-    async def _change(self, asked: ApprovalRequested) -> Content | None:
-        """What a write does to its file; None where the editor cannot compare all of it."""
-        path = absolute(asked.tool_params, self.place.directory)
+    async def _change(self, request: ApprovalRequested) -> Content | None:
+        """Return the diff of a write; None if the editor cannot compare all of it."""
+        path = absolute(request.tool_params, self.session.directory)
         if path is None or not self.reads_files:
             return None
         before, known = await self._before(str(path))
-        after = written(asked.tool_params, before or "") if known else None
+        after = written(request.tool_params, before or "") if known else None
         return None if after is None else tool_diff_content(str(path), after, before)
 
-    async def _whole(self, asked: ApprovalRequested) -> str:
-        if int(asked.tool_params.get("content_size", 0)) > DIFF_CHARACTERS:
+    async def _whole(self, request: ApprovalRequested) -> str:
+        if int(request.tool_params.get("content_size", 0)) > DIFF_CHARACTERS:
             return "What would be written is too long to be shown here: see all of it in the chat before you allow it."
         try:
-            return (await self.chat.whole_call(asked.approval_id)).text
+            return (await self.chat.whole_call(request.approval_id)).text
         except ByleaveError as error:
             return f"What would be written cannot be shown here: {error.message}"
 
     async def _before(self, path: str) -> tuple[str | None, bool]:
-        """The file as the editor has it, None for a new one; and whether that is known at all."""
+        """Return the editor's version of a file (None if new), and whether it is known."""
         try:
             return (await self.editor.read_text_file(self.editor_session, path)).content, True
         except RequestError as error:
             return None, error.code == NOT_FOUND
 
 
-def _options(asked: ApprovalRequested) -> list[PermissionOption]:
+def _options(request: ApprovalRequested) -> list[PermissionOption]:
     return [
         PermissionOption(option_id=ALLOW, name="Allow once", kind="allow_once"),
         *(
-            PermissionOption(option_id=f"{CLASS}{place}", name=f"In this session: {one.text}", kind="allow_always")
-            for place, one in enumerate(asked.suggestions[:MOST_SUGGESTIONS])
+            PermissionOption(option_id=f"{CLASS}{number}", name=f"In this session: {one.text}", kind="allow_always")
+            for number, one in enumerate(request.suggestions[:MOST_SUGGESTIONS])
         ),
         PermissionOption(option_id=REJECT, name="Reject", kind="reject_once"),
     ]
 
 
-def _ended_without(decided: ApprovalDecided) -> str:
-    """Why a call was not run that the editor's user did not answer for."""
+def _reason_not_run(decided: ApprovalDecided) -> str:
+    """Say why a call did not run that the editor's user did not answer."""
     match decided.status:
         case ApprovalStatus.TIMEOUT:
             return "nobody answered in time, so nothing was run"
@@ -478,7 +474,7 @@ def _ended_without(decided: ApprovalDecided) -> str:
             return f"{status.value} elsewhere" + (f": {decided.reason}" if decided.reason else "")
 
 
-def _already(decided: ApprovalDecided) -> str:
+def _late_answer(decided: ApprovalDecided) -> str:
     if decided.status is ApprovalStatus.TIMEOUT:
         return "\n\nThe time to answer was over. Your answer came later and changed nothing.\n"
     by = f" by {decided.decided_by}" if decided.decided_by else ""
@@ -486,14 +482,14 @@ def _already(decided: ApprovalDecided) -> str:
 
 
 REFUSED = -32000
-"""The code of errors that say themselves what is wrong."""
+"""Code of errors that explain themselves."""
 OpenProject = Callable[[Path], Awaitable[str]]
-"""Gives the project of a directory, once a client executes there."""
+"""Returns the project of a directory, once a client executes there."""
 Block = TextContentBlock | ImageContentBlock | AudioContentBlock | ResourceContentBlock | EmbeddedResourceContentBlock
 
 
 async def serve_stdio(agent: "EditorAgent") -> None:
-    """Speak ACP on stdin and stdout until the editor closes them. What else is printed meanwhile goes to stderr."""
+    """Speak ACP on stdin and stdout until the editor closes them. Anything else printed goes to stderr."""
     incoming = os.fdopen(os.dup(0), "rb", buffering=0)
     outgoing = os.fdopen(os.dup(1), "wb", buffering=0)
     wire = os.dup(1)
@@ -516,7 +512,7 @@ class EditorAgent:
     def __init__(
         self, chat: Chat, open_project: OpenProject, memory: MutableMapping[str, str], *, agent: str | None = None
     ) -> None:
-        """`memory` keeps which chat session is behind an editor's, so that the editor can open it again later."""
+        """`memory` maps editor sessions to chat sessions, so that the editor can reopen them later."""
         self._chat = chat
         self._open_project = open_project
         self._memory = memory
@@ -592,12 +588,14 @@ class EditorAgent:
         )
 
     async def prompt(self, session_id: str, prompt: list[Block], **kwargs: Any) -> PromptResponse:
-        place = self._places.get(session_id)
-        if place is None:
+        session = self._places.get(session_id)
+        if session is None:
             raise _refused(f"There is no session {session_id!r}.", "start a new one")
         if session_id in self._turns:
             raise _refused("This session is busy.", "wait for the answer, or cancel it")
-        turn = Turn(self._chat, self._connected(), session_id, place, reads_files=self._reads_files, agent=self._agent)
+        turn = Turn(
+            self._chat, self._connected(), session_id, session, reads_files=self._reads_files, agent=self._agent
+        )
         self._turns[session_id] = turn
         try:
             reason = await turn.run(_text(prompt))
@@ -605,8 +603,8 @@ class EditorAgent:
             raise _refused(error.message, error.hint) from error
         finally:
             del self._turns[session_id]
-            if place.session_id is not None:
-                self._memory[session_id] = place.session_id
+            if session.session_id is not None:
+                self._memory[session_id] = session.session_id
         return PromptResponse(stop_reason=reason)
 
     async def cancel(self, session_id: str, **kwargs: Any) -> None:
@@ -631,7 +629,7 @@ def _refused(message: str, hint: str | None) -> RequestError:
 
 
 def _text(prompt: list[Block]) -> str:
-    """The message a prompt makes. What the user points at is named; what they put in is put in."""
+    """Build the message of a prompt: linked resources are named, embedded ones are included."""
     parts: list[str] = []
     for block in prompt:
         match block:

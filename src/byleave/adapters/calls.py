@@ -1,12 +1,9 @@
-"""What every adapter does with a call: read what the model sent, give it a key, and tell how it ended.
+"""Steps common to all adapters: parse the arguments, make a key, and render the response.
 
-The arguments go on as the model sent them: the gate judges them and the record keeps them, no framework's schema in
-between. The key makes a call that a framework repeats (after a restart, a retry, a resumed state) the same call.
-
-What a model is told of a call: the result as text, shortened where it is long, or why there is none.
-
-The text is data for the model and nothing else. A result goes in as JSON text and not as an object, so that no client
-can smuggle in what a framework would take for more. What is shortened says which part it is and how to get the rest.
+Arguments are passed on as the model sent them: the gate judges them and the record keeps them, without a framework's
+schema between. The key makes a repeated call (after a restart, a retry, a resumed state) the same call. The response
+is JSON text, never an object, so that no client can inject something a framework would interpret. A shortened result
+says which part it is and how to get the rest.
 """
 
 import asyncio
@@ -23,17 +20,17 @@ from byleave.protocol.tools import TOOLS, ToolSpec
 from byleave.protocol.wire import JsonObject
 
 MODEL_CHARACTERS = 100_000
-"""The most of one result that a model is shown; the record has the whole."""
+"""Limit of one result shown to a model; the record has the whole."""
 BIG = 256 * 1024
-"""Results larger than this are shortened off the event loop."""
+"""Larger results are shortened off the event loop."""
 _LONGEST_LINE = 10_000
 _SHORTER = ((60_000, 400), (20_000, 150), (6_000, 50), (1_000, 20), (100, 5))
-"""Tried in order until a long result fits: characters of a text, items of a list."""
-_ANYWAY = "Services were left out; ask for less at once."
+"""Tried in order until a result fits: characters of a text, items of a list."""
+_LEFT_OUT = "Parts were left out; ask for less at once."
 
 
 def failure(response: ToolResponse) -> str:
-    """What an agent is told of a call that did not complete: the reason, what to do, and what there is all the same."""
+    """Explain to the agent why a call did not complete: the reason, a hint, and any partial result."""
     lines = [response.error or f"The call ended as {response.status.value}."]
     advice = response.hint or ADVICE.get(response.error_type)
     if advice:
@@ -50,11 +47,11 @@ ADVICE: dict[ErrorType | None, str] = {
     ErrorType.INTERRUPTED: "find out whether it had its effect before you try again",
     ErrorType.CANCELLED: "the user called it off",
 }
-"""What to do where the call itself says nothing. Said to models; to a person it would speak of them as of another."""
+"""Hints for errors without their own. Only for models: they mention the user in the third person."""
 
 
 def shown_to_model(result: JsonObject) -> str:
-    """A result as JSON text. Text, not an object: no client may smuggle in what a framework would take for more."""
+    """Return a result as JSON text, shortened if it is long."""
     if bulk(result) <= MODEL_CHARACTERS and len(text := _dump(result)) <= MODEL_CHARACTERS:
         return text
     for characters, items in _SHORTER:
@@ -65,7 +62,7 @@ def shown_to_model(result: JsonObject) -> str:
 
 
 def bulk(result: JsonObject) -> int:
-    """How large a result is at least, without writing it out."""
+    """Estimate the size of a result without encoding it."""
     return sum(len(cast(str | list[Any], value)) for value in result.values() if isinstance(value, str | list))
 
 
@@ -74,7 +71,7 @@ def _dump(value: Any) -> str:
 
 
 def _part_of(result: JsonObject, characters: int, items: int) -> tuple[JsonObject, str]:
-    """A part of a result, and how to get the rest. The result says by its own shape which tool it is of."""
+    """Shorten a result and say how to get the rest. Its fields tell which tool it is from."""
     content = result.get("content")
     if isinstance(content, str) and result.get("encoding") == "base64":
         part = {**result, "content": ""}
@@ -93,7 +90,7 @@ def _part_of(result: JsonObject, characters: int, items: int) -> tuple[JsonObjec
             "The middle of the output was left out; run it again so that it prints less, or have it write to a file "
             "and read that with start_line and end_line."
         )
-    return shorter, _ANYWAY
+    return shorter, _LEFT_OUT
 
 
 _LISTS = (
@@ -104,24 +101,24 @@ _LISTS = (
 
 
 def _first_lines(result: JsonObject, content: str, characters: int) -> tuple[JsonObject, str]:
-    """The first lines of a file that fit, whole ones, and where to read on."""
+    """Return the first whole lines that fit, and where to read on."""
     first = _number(result.get("start_line")) or 1
     end = content.rfind("\n", 0, characters) + 1
     if end == 0:
-        # One line is longer than all there is room for. Later lines can be read; the rest of this one cannot.
+        # One line exceeds the limit. Later lines can be read; the rest of this one cannot.
         whole = content.find("\n") + 1 or len(content)
         part = content[: min(characters, _LONGEST_LINE)]
         last = first
-        told = f"line {first:,} alone has {whole:,} characters; its first {len(part):,} are here"
+        part_text = f"line {first:,} alone has {whole:,} characters; its first {len(part):,} are here"
         more = whole < len(content)
     else:
         part = content[:end]
         last = first + part.count("\n") - 1
         total = _number(result.get("total_lines"))
-        told = f"lines {first:,}-{last:,}" + (f" of {total:,}" if total else "")
+        part_text = f"lines {first:,}-{last:,}" + (f" of {total:,}" if total else "")
         more = True
     how = f"read on with start_line={last + 1}" if more else "use search_files to find something in it"
-    return {**result, "content": part, "start_line": first, "end_line": last}, f"{told}; {how}."
+    return {**result, "content": part, "start_line": first, "end_line": last}, f"{part_text}; {how}."
 
 
 def _number(value: object) -> int | None:
@@ -142,11 +139,11 @@ def _shorten(value: Any, characters: int, items: int) -> Any:
 
 
 UNREADABLE = "unreadable_arguments"
-"""Under this name goes what a model sent in place of a JSON object; no tool has such a parameter."""
+"""Parameter name for input that is not a JSON object; no tool has it, so the gate refuses it."""
 
 
 def read_arguments(arguments: str | bytes | bytearray | None) -> JsonObject:
-    """The arguments of a call; what is no JSON object is passed on under a name that every tool refuses."""
+    """Parse the arguments of a call; put anything but a JSON object under `UNREADABLE`."""
     try:
         value: Any = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
@@ -157,22 +154,22 @@ def read_arguments(arguments: str | bytes | bytearray | None) -> JsonObject:
 
 
 def call_key(scope: str, call_id: str | None, tool_name: str, params: Mapping[str, Any]) -> str | None:
-    """The key of a call: the same for the same call of the same conversation, whoever repeats it.
+    """Return the key of a call: the same for the same call of the same conversation.
 
-    The parameters are part of it, because models number their calls anew: another call under an old number must never
-    be handed the result of the older one. In one spelling: a database that keeps a conversation may order keys anew.
+    It includes the parameters, because models restart their call numbers: another call with an old number must never
+    get the older result. They are canonical, because a database may reorder the keys of a stored conversation.
     """
     if not call_id:
         return None
     try:
-        told = canonical_json([scope, call_id, tool_name, dict(params)])
+        text = canonical_json([scope, call_id, tool_name, dict(params)])
     except (ValueError, TypeError, RecursionError):
-        return None  # the gate refuses what is no JSON
-    return hashlib.sha256(told.encode("ascii")).hexdigest()
+        return None  # the gate refuses values that are not JSON
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def specs_of(tools: Iterable[str] | None) -> list[ToolSpec]:
-    """The tools to offer; left out, all six."""
+    """Return the specs of the tools to offer; all six by default."""
     names = list(TOOLS) if tools is None else list(tools)
     unknown = [name for name in names if name not in TOOLS]
     if unknown:
@@ -180,13 +177,13 @@ def specs_of(tools: Iterable[str] | None) -> list[ToolSpec]:
     return [TOOLS[name] for name in names]
 
 
-async def told(response: ToolResponse, params: Mapping[str, Any]) -> str:
-    """What the model is told of a call that has ended."""
+async def response_text(response: ToolResponse, params: Mapping[str, Any]) -> str:
+    """Return the text of an ended call for the model."""
     if response.status is not ResponseStatus.COMPLETED:
         if UNREADABLE in params:
             name = response.tool_name
             return f"The arguments of {name} are not a JSON object.\nhint: send one object with its parameters"
         return failure(response)
     result = response.result or {}
-    # A file of 100 MB is not written out as JSON on the event loop.
+    # A file of 100 MB must not be encoded on the event loop.
     return await asyncio.to_thread(shown_to_model, result) if bulk(result) > BIG else shown_to_model(result)

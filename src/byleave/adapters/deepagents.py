@@ -2,15 +2,10 @@
 
     agent = create_deep_agent(model=model, backend=ByleaveBackend(byleave.Agent(url, token, project_id)))
 
-deepagents brings file tools of its own (`ls`, `edit_file`, `glob`, `grep`, …) that work on a backend. This is one:
-every operation is a call of one of the six tools, so none gets around the gate. `/` is the workspace. There is no shell
-on the other side: `execute` takes one command with plain arguments and says so when it gets more.
-
-One command line as a list of words, where there is no shell to make them.
-
-Quotes and backslashes mean what they mean in a POSIX shell. What only a shell could do (pipes, variables, globs, `~`,
-assignments, …) is an error, never handed on as text: a command that got `*.log` as a name would do something else than
-was meant.
+deepagents has its own file tools (`ls`, `edit_file`, `glob`, `grep`, …) on top of a backend. Here every operation is a
+call of one of the six tools, so none bypasses the gate. `/` is the workspace. There is no shell: `execute` takes one
+command with plain arguments. Quotes and backslashes work as in a POSIX shell. Pipes, variables, globs, `~` and the
+like are errors, never passed on as text: a command that got `*.log` as a name would do something else than intended.
 """
 
 import asyncio
@@ -59,11 +54,11 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 
 class NotPlain(ValueError):
-    """The line needs a shell, or has no end; the text says which."""
+    """The line needs a shell, or a quotation has no end."""
 
 
 def plain_words(line: str) -> list[str]:
-    """The words of one command with plain arguments. Raises NotPlain."""
+    """Split a command with plain arguments into words. Raise NotPlain."""
     if _ASSIGNMENT.match(line.lstrip()):
         raise _needs_shell("no variables")
     words = list(_Line(line).words())
@@ -77,7 +72,7 @@ def _needs_shell(what: str) -> NotPlain:
 
 
 class _Line:
-    """Where in the line we are."""
+    """Scanner of a command line."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -89,28 +84,28 @@ class _Line:
             if text[self._at] in " \t":
                 self._at += 1
             elif text[self._at] == "\n" and not text[self._at :].strip():
-                return  # the end of the line, and nothing behind it
+                return  # end of the line, with nothing after it
             else:
                 yield self._word()
 
     def _word(self) -> str:
         text, begin = self._text, self._at
-        said: list[str] = []
+        characters: list[str] = []
         while self._at < len(text) and text[self._at] not in " \t":
             character = text[self._at]
             if character == "\n" and not text[self._at :].strip():
                 break
             if character == "'":
-                said.append(self._single())
+                characters.append(self._single())
             elif character == '"':
-                said.append(self._double())
+                characters.append(self._double())
             elif character == "\\":
-                said.append(self._escaped())
+                characters.append(self._escaped())
             else:
                 self._refuse(character, first=self._at == begin)
-                said.append(character)
+                characters.append(character)
                 self._at += 1
-        return "".join(said)
+        return "".join(characters)
 
     def _refuse(self, character: str, *, first: bool) -> None:
         if character in _OPERATORS:
@@ -127,25 +122,25 @@ class _Line:
         end = self._text.find("'", self._at + 1)
         if end < 0:
             raise NotPlain("The command cannot be read: a quotation has no end.")
-        said = self._text[self._at + 1 : end]
+        characters = self._text[self._at + 1 : end]
         self._at = end + 1
-        return said
+        return characters
 
     def _double(self) -> str:
         text = self._text
-        said: list[str] = []
+        characters: list[str] = []
         self._at += 1
         while self._at < len(text):
             character = text[self._at]
             if character == '"':
                 self._at += 1
-                return "".join(said)
+                return "".join(characters)
             if character == "`" or _QUOTED.match(text, self._at):
                 raise _needs_shell("no variables, and no output of other commands")
             if character == "\\" and text[self._at + 1 : self._at + 2] in ("$", "`", '"', "\\"):
                 self._at += 1
                 character = text[self._at]
-            said.append(character)
+            characters.append(character)
             self._at += 1
         raise NotPlain("The command cannot be read: a quotation has no end.")
 
@@ -159,13 +154,13 @@ class _Line:
 
 _MASKED = "[masked:"
 _BYTE_ORDER_MARK = {"utf-8": "", "utf-8-sig": "\ufeff"}
-"""What a file in an encoding that can be written back begins with, besides its text."""
+"""Byte order mark of each encoding that can be written back."""
 _NOT_RUN = 126
-"""The exit code a shell gives for what it found and could not run."""
+"""A shell's exit code for a file it could not run."""
 
 
 class _Failed(Exception):
-    """A call did not complete; the text is what the model is told."""
+    """A call did not complete; the message is for the model."""
 
 
 class ByleaveBackend(SandboxBackendProtocol):
@@ -185,7 +180,7 @@ class ByleaveBackend(SandboxBackendProtocol):
         except _Failed as error:
             return LsResult(error=str(error))
         if found["truncated"]:
-            # The framework has no word for a list that is not whole, and half a directory would pass for all of it.
+            # The framework cannot mark a list as partial, and half a directory would pass for all of it.
             return LsResult(
                 error=f"{path} has more than {len(found['files']):,} entries, too many to be listed at once.\n"
                 "hint: use glob with a narrower pattern"
@@ -276,10 +271,10 @@ class ByleaveBackend(SandboxBackendProtocol):
             found = await self._call("read_file", {"path": _inside(file_path)})
             text, mark = found["content"], _BYTE_ORDER_MARK.get(found["encoding"])
             if mark is None:
-                # Written back it would be UTF-8 text, and no longer what it was.
+                # It would be written back as UTF-8.
                 return EditResult(error=f"{file_path} is not UTF-8 text ({found['encoding']}), so it cannot be edited.")
             if _MASKED in text:
-                # What is read back has its secrets masked: writing it would put the masks into the file.
+                # Secrets are masked on reading: writing the text back would put the masks into the file.
                 return EditResult(error=f"{file_path} holds a secret that you are not shown, so it cannot be edited.")
             if "\r\n" in text and text.count("\n") == text.count("\r\n"):
                 old_string, new_string = _with_crlf(old_string), _with_crlf(new_string)
@@ -340,7 +335,7 @@ class ByleaveBackend(SandboxBackendProtocol):
         return await self._call("execute_command", params)
 
     async def _call(self, tool_name: str, params: Mapping[str, Any]) -> JsonObject:
-        """The result of a call, or _Failed with what the model is told. Every operation is asked for anew."""
+        """Return the result of a call, or raise _Failed for the model. Calls have no key: each is a new one."""
         response = await self._caller.execute(tool_name, params)
         if response.status is not ResponseStatus.COMPLETED or response.result is None:
             raise _Failed(failure(response))
@@ -348,12 +343,12 @@ class ByleaveBackend(SandboxBackendProtocol):
 
 
 def _inside(path: str | None) -> str:
-    """A path of the framework, where `/` is the workspace, as one of ours."""
+    """Convert a path of the framework, where `/` is the workspace, to ours."""
     return (path or "").strip("/") or "."
 
 
 def _with_crlf(text: str) -> str:
-    """A file whose lines all end in CRLF keeps doing so, whatever a model writes."""
+    """Convert line ends to CRLF: a file with only CRLF keeps them, whatever a model writes."""
     return text.replace("\r\n", "\n").replace("\n", "\r\n")
 
 
@@ -367,7 +362,7 @@ def _info(entry: Mapping[str, Any]) -> FileInfo:
 
 
 def _argv(command: str) -> list[str]:
-    """One command with plain arguments; what only a shell understands is refused, never passed on as text."""
+    """Split one command with plain arguments; refuse shell syntax instead of passing it on as text."""
     try:
         return plain_words(command)
     except NotPlain as error:

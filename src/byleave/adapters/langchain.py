@@ -2,8 +2,8 @@
 
     agent = create_agent(model, tools=byleave_tools(byleave.Agent(url, token, project_id)))
 
-The tools are asynchronous (`ainvoke`, `astream`): a person may take hours. What LangChain's own middleware approves,
-edits or rejects before a call reaches them is its business; here every call goes to the gate, whatever was said before.
+The tools are asynchronous (`ainvoke`, `astream`): a person may take hours. Every call goes to the gate, whatever
+LangChain's own middleware approved, edited or rejected before.
 """
 
 from collections.abc import Iterable
@@ -16,19 +16,19 @@ from byleave.protocol.states import ResponseStatus
 from byleave.protocol.tool_caller import ToolCaller
 from byleave.protocol.tools import ToolSpec
 
-from .calls import UNREADABLE, call_key, specs_of, told
+from .calls import UNREADABLE, call_key, response_text, specs_of
 
 
 def byleave_tools(caller: ToolCaller, *, tools: Iterable[str] | None = None) -> list[BaseTool]:
-    """The tools for an agent. `tools`: which of the six; left out, all."""
+    """Return the tools for an agent; `tools` selects some of the six."""
     return [ByleaveTool.of(caller, spec) for spec in specs_of(tools)]
 
 
 class ByleaveTool(BaseTool):
-    """One tool. A refusal, rejection or failure becomes a tool message with the status `error` and the reason."""
+    """A tool. A refusal, rejection or failure becomes a tool message with status `error` and the reason."""
 
     caller: Any
-    """The ToolCaller; not checked by the framework, which copies its tools."""
+    """The ToolCaller; typed Any because the framework copies its tools."""
 
     @classmethod
     def of(cls, caller: ToolCaller, spec: ToolSpec) -> "ByleaveTool":
@@ -44,20 +44,20 @@ class ByleaveTool(BaseTool):
     def _to_args_and_kwargs(
         self, tool_input: str | dict[str, Any], tool_call_id: str | None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Everything as the model sent it: the gate must see it, and the record must hold it."""
+        """Pass everything on as the model sent it: the gate must see it, and the record must hold it."""
         params = tool_input if isinstance(tool_input, dict) else {UNREADABLE: tool_input}
         return (), {"params": dict(params), "tool_call_id": tool_call_id}
 
     async def _arun(self, params: dict[str, Any], tool_call_id: str | None, config: RunnableConfig) -> str:
         caller: ToolCaller = self.caller
         thread = str(config.get("configurable", {}).get("thread_id", ""))
-        # A graph that is gone on with repeats the step it was in. The same call in a later step is another call, also
-        # where a model gives it the same number.
+        # A resumed graph repeats its last step. The same call in a later step is another call, even with the same call
+        # id.
         step = config.get("metadata", {}).get("langgraph_step", "")
-        # Without a thread nothing outlives this run, so no repetition has to be known again.
+        # Without a thread nothing outlives this run, so no repetition can occur.
         key = call_key(f"{thread}/{step}", tool_call_id, self.name, params) if thread else None
         response = await caller.execute(self.name, params, key=key)
-        message = await told(response, params)
+        message = await response_text(response, params)
         if response.status is ResponseStatus.COMPLETED:
             return message
         raise ToolException(message)

@@ -3,10 +3,10 @@
     await serve_stdio(byleave.Agent(url, token, project_id))     # what `byleave mcp` does
     server = byleave_server(caller)                              # for any other transport
 
-Built on the library's low-level server: the schemas are ours, word for word, and arguments reach the gate as the host
-sent them. While a call waits or runs the host gets progress; when the host cancels it, it is called off. There is no
-elicitation: the host would answer it, perhaps by itself, and only the user's own approval counts. A result is JSON
-text, shortened as for every model, never structured content beside it.
+Built on the library's low-level server: the schemas are ours, and arguments reach the gate as the host sent them. The
+host gets progress while a call waits or runs, and can cancel it. There is no elicitation: the host could answer it by
+itself, and only the user's own approval counts. A result is JSON text, shortened as for every model, never structured
+content.
 """
 
 import asyncio
@@ -41,15 +41,15 @@ from byleave.protocol.states import ApprovalStatus, ResponseStatus
 from byleave.protocol.tool_caller import ToolCaller, has_ended
 from byleave.protocol.tools import MAX_FILE_BYTES, ToolSpec
 
-from .calls import specs_of, told
+from .calls import response_text, specs_of
 
 BEAT_SECONDS = 10.0
-"""How often a host hears that a call still waits: hosts give up on what is silent."""
+"""Interval of progress messages: hosts give up on silent calls."""
 CALL_OFF_SECONDS = 5.0
 LONGEST_LINE = 4 * MAX_FILE_BYTES
-"""One message: a file to write, escaped."""
+"""Limit of one message: a file to write, escaped."""
 MESSAGE_CHARACTERS = 2000
-"""The most of one progress message."""
+"""Limit of one progress message."""
 WAITING = "Waiting for the user's approval."
 RUNNING = "Running on the user's machine."
 INSTRUCTIONS = (
@@ -64,22 +64,22 @@ FindCaller = Callable[[Context], Awaitable[ToolCaller]]
 
 @runtime_checkable
 class StreamingCaller(ToolCaller, Protocol):
-    """A ToolCaller that can also tell what happens to a call, such as `byleave.Agent`."""
+    """A ToolCaller that can also stream the events of a call, such as `byleave.Agent`."""
 
     def follow(self, tool_id: str) -> AsyncGenerator[FeedEvent | ToolResponse]: ...
 
 
 def byleave_server(caller: ToolCaller, *, tools: Iterable[str] | None = None) -> Server[Any]:
-    """An MCP server whose calls all go to one caller. `tools`: which of the six; left out, all."""
+    """Return an MCP server for one caller; `tools` selects some of the six."""
 
-    async def the_one(context: Context) -> ToolCaller:
+    async def same_caller(context: Context) -> ToolCaller:
         return caller
 
-    return byleave_server_for(the_one, tools=tools)
+    return byleave_server_for(same_caller, tools=tools)
 
 
 def byleave_server_for(find: FindCaller, *, tools: Iterable[str] | None = None) -> Server[Any]:
-    """An MCP server that asks for each request who calls: `find` raises a ByleaveError for who may not."""
+    """Return an MCP server that calls `find` for the caller of each request; it raises a ByleaveError to refuse."""
     offered = [_tool(spec) for spec in specs_of(tools)]
     schemas = {tool.name: tool.input_schema for tool in offered}
 
@@ -93,7 +93,7 @@ def byleave_server_for(find: FindCaller, *, tools: Iterable[str] | None = None) 
         except ByleaveError as error:
             hint = f"\nhint: {error.hint}" if error.hint else ""
             return _result(f"{error.message}{hint}", failed=True)
-        return _result(await told(response, arguments), failed=response.status is not ResponseStatus.COMPLETED)
+        return _result(await response_text(response, arguments), failed=response.status is not ResponseStatus.COMPLETED)
 
     return Server(
         "byleave",
@@ -114,7 +114,7 @@ async def serve_stdio(caller: ToolCaller, *, tools: Iterable[str] | None = None)
 
 
 class _Lines:
-    """The lines of stdin, read in the loop: the library's own way is a thread that nothing can stop."""
+    """Lines of stdin, read in the loop: the library uses a thread that nothing can stop."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
@@ -125,7 +125,7 @@ class _Lines:
 
 
 async def _lines_of_stdin() -> "anyio.AsyncFile[str] | None":
-    """None for the library's own way, where stdin is a file or a device: they never keep anybody waiting."""
+    """Return an async reader of stdin; None if it is a file or a device, which never block."""
     mode = os.fstat(sys.stdin.fileno()).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or sys.stdin.isatty()):
         return None
@@ -153,35 +153,35 @@ def _result(text: str, *, failed: bool) -> CallToolResult:
 
 
 class _Progress:
-    """Tells the host how a call goes; a host that did not ask for progress is told nothing."""
+    """Reports progress to the host, if it asked for progress."""
 
     def __init__(self, session: ServerSession) -> None:
         self._session = session
         self._count = 0
-        self._now = RUNNING
+        self._state = RUNNING
 
-    async def tell(self, message: str) -> None:
+    async def report(self, message: str) -> None:
         self._count += 1
         await self._session.report_progress(float(self._count), message=message[:MESSAGE_CHARACTERS])
 
-    async def stands(self, now: str) -> None:
-        """How the call stands now; said again from time to time."""
-        self._now = now
-        await self.tell(now)
+    async def set_state(self, now: str) -> None:
+        """Set the current state; it is repeated from time to time."""
+        self._state = now
+        await self.report(now)
 
-    async def hear(self, event: FeedEvent) -> None:
+    async def handle(self, event: FeedEvent) -> None:
         match event:
             case ApprovalRequested():
-                await self.stands(f"{WAITING} {event.description}")
+                await self.set_state(f"{WAITING} {event.description}")
             case ApprovalDecided(status=ApprovalStatus.APPROVED):
-                await self.stands(RUNNING)
+                await self.set_state(RUNNING)
             case ToolOutput():
-                await self.tell(event.text.rstrip("\n"))
+                await self.report(event.text.rstrip("\n"))
             case _:
                 pass
 
     @asynccontextmanager
-    async def beating(self) -> AsyncGenerator[None]:
+    async def heartbeat(self) -> AsyncGenerator[None]:
         beat = asyncio.create_task(self._beat())
         try:
             yield
@@ -191,33 +191,33 @@ class _Progress:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(BEAT_SECONDS)
-            await self.tell(self._now)
+            await self.report(self._state)
 
 
 async def _call(caller: ToolCaller, name: str, params: dict[str, Any], progress: _Progress) -> ToolResponse:
-    """Have a call executed and wait for its end. Cancelled by the host, it is called off."""
-    async with progress.beating():
+    """Execute a call and wait for its end. Cancel it if the host cancels."""
+    async with progress.heartbeat():
         response = await caller.start(name, params, key=uuid.uuid4().hex)
         if has_ended(response):
             return response
         try:
             if response.status is ResponseStatus.AWAITING_APPROVAL:
-                await progress.stands(WAITING)
+                await progress.set_state(WAITING)
             if isinstance(caller, StreamingCaller):
                 return await _follow(caller, response.tool_id, progress)
             return await caller.wait(response.tool_id)
         except asyncio.CancelledError:
-            # The library cancels everything that is awaited from here on, unless it is shielded its way.
+            # The library cancels everything awaited from here on, unless it is shielded by anyio.
             with anyio.move_on_after(CALL_OFF_SECONDS, shield=True), suppress(ByleaveError):
                 await caller.cancel(response.tool_id)
             raise
 
 
 async def _follow(caller: StreamingCaller, tool_id: str, progress: _Progress) -> ToolResponse:
-    """Tell the host what happens to a call until it has ended."""
-    async with aclosing(caller.follow(tool_id)) as happening:
-        async for item in happening:
+    """Report a call's events to the host until it has ended."""
+    async with aclosing(caller.follow(tool_id)) as events:
+        async for item in events:
             if isinstance(item, ToolResponse):
                 return item
-            await progress.hear(item)
+            await progress.handle(item)
     return await caller.wait(tool_id)

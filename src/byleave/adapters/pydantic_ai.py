@@ -2,9 +2,9 @@
 
     agent = Agent("openai:gpt-5", toolsets=[ByleaveToolset(byleave.Agent(url, token, project_id))])
 
-Nothing is validated or approved here. The framework's own argument check is switched off, because the gate must see
-(and the record must hold) what the model really sent. A refusal, rejection or failure reaches the model as a failed
-call with its reason, never as a result.
+Nothing is validated or approved here. The framework's own argument check is off, because the gate must see (and the
+record must hold) what the model really sent. A refusal, rejection or failure reaches the model as a failed call with
+its reason, never as a result.
 """
 
 from abc import abstractmethod
@@ -21,16 +21,16 @@ from byleave.protocol.states import ErrorType, ResponseStatus
 from byleave.protocol.tool_caller import ToolCaller
 from byleave.protocol.wire import JsonObject
 
-from .calls import MODEL_CHARACTERS, UNREADABLE, call_key, read_arguments, specs_of, told
+from .calls import MODEL_CHARACTERS, UNREADABLE, call_key, read_arguments, response_text, specs_of
 
 RETRIES = 1
-"""How often a model may mend the parameters of a call before they count as a failure."""
+"""Times a model may correct the parameters of a call before it fails."""
 
 Deps = TypeVar("Deps")
 
 
 class Unchecked:
-    """Takes whatever a model sends as arguments and leaves the judgement to the gate."""
+    """Accepts any arguments and leaves the judgement to the gate."""
 
     def validate_json(
         self,
@@ -52,10 +52,10 @@ class Unchecked:
 
 
 class ForwardingToolset(AbstractToolset[Deps]):
-    """Offers the tools and forwards their calls; a subclass says where to."""
+    """Offers the tools and forwards their calls; a subclass implements `forward`."""
 
     def __init__(self, tools: Iterable[str] | None = None) -> None:
-        """`tools`: which of the six; left out, all."""
+        """`tools` selects some of the six."""
         self._tools = {
             spec.name: ToolsetTool(
                 toolset=self,
@@ -63,7 +63,7 @@ class ForwardingToolset(AbstractToolset[Deps]):
                     name=spec.name,
                     description=spec.description,
                     parameters_json_schema=spec.params.model_json_schema(),
-                    # What changes things runs alone and in the model's order; reads run side by side.
+                    # Calls that change something run alone, in the model's order; reads run concurrently.
                     sequential=spec.changes_things,
                     metadata={"risk_level": spec.risk_level.value, "requires_approval": spec.requires_approval},
                 ),
@@ -82,15 +82,15 @@ class ForwardingToolset(AbstractToolset[Deps]):
 
     @abstractmethod
     async def forward(self, name: str, params: JsonObject, ctx: RunContext[Deps]) -> ToolResponse:
-        """Have a call executed, and wait for its end."""
+        """Execute a call and wait for its end."""
         ...
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Deps], tool: ToolsetTool[Deps]
     ) -> str:
-        """The result as JSON text. Raises ToolFailed, or ModelRetry when the parameters can still be mended."""
+        """Return the result as JSON text. Raise ToolFailed, or ModelRetry if the parameters can be corrected."""
         response = await self.forward(name, tool_args, ctx)
-        message = await told(response, tool_args)
+        message = await response_text(response, tool_args)
         if response.status is ResponseStatus.COMPLETED:
             return message
         if response.error_type is ErrorType.INVALID and ctx.retry < RETRIES:
@@ -99,21 +99,21 @@ class ForwardingToolset(AbstractToolset[Deps]):
 
 
 class ByleaveToolset(ForwardingToolset[Any]):
-    """The tools for any agent, whatever its dependencies are."""
+    """The tools for any agent, with any dependencies."""
 
     def __init__(self, caller: ToolCaller, *, tools: Iterable[str] | None = None) -> None:
         super().__init__(tools)
         self._caller = caller
 
     async def forward(self, name: str, params: JsonObject, ctx: RunContext[Any]) -> ToolResponse:
-        # A conversation keeps its id when it is saved and gone on with, so a call that is repeated then is the same.
+        # A saved conversation keeps its id, so a call repeated after resuming is the same call.
         place = ctx.conversation_id or ctx.run_id
-        key = call_key(f"{place}{_earlier(ctx)}", ctx.tool_call_id, name, params) if place else None
+        key = call_key(f"{place}{_reuse_suffix(ctx)}", ctx.tool_call_id, name, params) if place else None
         return await self._caller.execute(name, params, key=key)
 
 
-def _earlier(ctx: RunContext[Any]) -> str:
-    """Which call of its number it is, where a model numbers its calls anew: the same call again is another call."""
+def _reuse_suffix(ctx: RunContext[Any]) -> str:
+    """Count reuses of a call id: models restart their numbers, and the same id again is another call."""
     answers = sum(
         any(isinstance(part, ToolCallPart) and part.tool_call_id == ctx.tool_call_id for part in message.parts)
         for message in ctx.messages

@@ -1,9 +1,8 @@
-"""Agents: what asks for tools.
+"""Agents: the programs that ask for tools.
 
-`RunWorker` takes the chat's runs, `ChatAgent` works on one, `ByleaveToolset` is its only way to act, and the offline
-model lets all of it work without a key. This is the only package that imports pydantic-ai; it is heavy, so the names
-below are brought in when they are asked for, and a worker loads it with its first run. Nothing here decides what a call
-may do.
+`RunWorker` takes the chat's runs, `ChatAgent` works on one, and `ByleaveToolset` is its only way to act. The offline
+model makes all of it work without a key. Only this package imports pydantic-ai, which is heavy: the names below are
+imported on first use, and a worker loads it with its first run. Nothing here decides what a call may do.
 """
 
 import importlib

@@ -1,20 +1,9 @@
-"""The chat agent: takes one run from the user's message to the answer, and survives a crash at any step of it.
+"""The chat agent: takes one run from the user's message to the answer, and survives a crash at any step.
 
-Before the tools of a model response run, the conversation with that response is kept; after they ran, their results
-are. So a run that is taken up again has the same calls with the same ids, the executor finds their executions, and
-nothing runs twice. Every write names the run's fence: a worker that lost the run changes nothing.
-
-A provider that cannot answer just now is asked again a few times; what a run may use up is in `limits`.
-
-What the chat agent is told before anything else: its tools, what asks, what to do after a refusal.
-
-Words for a model, and nothing more: whatever is promised or forbidden here is held by the executor, not by the model's
-good will. A role's own instructions come last and add to these.
-
-The agent's text on its way to the feed: gathered for a moment, so that a long answer is a few commits, not hundreds.
-
-`add` never waits; a task of its own writes what has gathered every 80 ms, or at once when it is much. Nothing is said
-in another order than it was added, and `finish` returns when everything is written.
+Each model response is saved before its tools run, and their results after. A resumed run thus has the same calls with
+the same ids, the executor finds their executions, and nothing runs twice. Every write names the run's fence: a worker
+that lost the run changes nothing. A provider that fails temporarily is retried; `limits` bounds a run. The system
+prompt only informs the model: the executor enforces every rule it mentions.
 """
 
 import asyncio
@@ -100,33 +89,37 @@ _MODES = {
 
 
 def instructions_for(role: Role) -> str:
-    """The system prompt of an agent, without its mode."""
+    """Return the system prompt of an agent, without its mode."""
     tools = "\n".join(f"- {name}: {_TOOLS[name]}" for name in role.tools)
     own = f"\n\n{role.instructions.strip()}" if role.instructions.strip() else ""
     return f"{_BEGINNING}\n{tools or 'You have no tools here; answer from the conversation.'}\n{_REST}{own}"
 
 
-def words_of_mode(mode: AgentMode) -> str:
-    """What the mode means for the agent."""
+def describe_mode(mode: AgentMode) -> str:
+    """Describe the mode to the agent."""
     return _MODES[mode]
 
 
-GATHER_SECONDS = 0.08
-MUCH_CHARACTERS = 500
+FLUSH_SECONDS = 0.08
+FLUSH_CHARACTERS = 500
 
 
-class Speech:
-    """What one model response says."""
+class TextStream:
+    """Streams the text of one model response to the feed, batched into few commits.
+
+    `add` never waits: a task writes the pending text every 80 ms, or sooner if there is much. Order is kept, and
+    `finish` returns when everything is written.
+    """
 
     def __init__(self, store: Store, run: RunRow) -> None:
         self._store = store
         self._run = run
         self._pending: list[str] = []
         self._length = 0
-        self._hurry = asyncio.Event()
+        self._flush = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> "Speech":
+    async def __aenter__(self) -> "TextStream":
         return self
 
     async def __aexit__(
@@ -138,29 +131,29 @@ class Speech:
                 await self._writer
 
     def add(self, text: str) -> None:
-        """Say this, soon."""
+        """Queue text for the feed."""
         if not text:
             return
         self._pending.append(text)
         self._length += len(text)
-        if self._length >= MUCH_CHARACTERS:
-            self._hurry.set()
+        if self._length >= FLUSH_CHARACTERS:
+            self._flush.set()
         if self._writer is None or self._writer.done():
             self._raise_failure()
-            self._writer = asyncio.create_task(self._write(), name=f"byleave-speech-{self._run.id}")
+            self._writer = asyncio.create_task(self._write(), name=f"byleave-text-{self._run.id}")
 
     async def finish(self) -> None:
-        """Wait until all of it is written."""
-        self._hurry.set()
+        """Wait until all text is written."""
+        self._flush.set()
         if self._writer is not None:
             await self._writer
 
     async def _write(self) -> None:
         while self._pending:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GATHER_SECONDS):
-                    await self._hurry.wait()
-            self._hurry.clear()
+                async with asyncio.timeout(FLUSH_SECONDS):
+                    await self._flush.wait()
+            self._flush.clear()
             text = whole_characters("".join(self._pending))
             self._pending.clear()
             self._length = 0
@@ -176,15 +169,15 @@ log = structlog.stdlib.get_logger(__name__)
 MODEL_SECONDS = 300.0
 MODEL_CALLS_AT_ONCE = 8
 MOST_CHARACTERS = 2_000_000
-"""Of one answer, its calls included: more than any model means to say."""
+"""Per answer, including its calls: more than any model means to say."""
 MOST_CALLS = 100
-"""In one answer: a person would be asked as many questions, and a machine given as much to do at once."""
+"""Per answer: each could be a question to a person and work for a machine."""
 UNKNOWN_TOOL_RETRIES = 3
 OUTPUT_RETRIES = 2
 FENCED = "fenced"
-BROKE_OFF = "\n\n*The connection to the model broke off; it is asked again.*\n\n"
+CONNECTION_LOST = "\n\n*The connection to the model broke off; it is asked again.*\n\n"
 
-# The framework greets the terminal on its first run; our output is our own.
+# pydantic-ai prints a banner on its first run.
 pydantic_ai.BANNER_ENABLED = False
 
 
@@ -208,39 +201,39 @@ class ChatAgent:
         self._model_name = model.model_name
         self._limits = limits or RunLimits()
         self._model_seconds = model_seconds
-        # Only talking to a model takes a slot: runs that wait for a person hold up nobody.
+        # Only model requests take a slot: a run that waits for a person blocks nobody.
         self._slots = slots or asyncio.Semaphore(MODEL_CALLS_AT_ONCE)
         self._toolset = ByleaveToolset(executor, agent_id=role.name, tools=role.tools, patience_seconds=park_seconds)
         self._agent = Agent(
             model,
             name=role.name,
             deps_type=Calling,
-            instructions=[instructions_for(role), _tell_mode],
+            instructions=[instructions_for(role), _mode_instruction],
             toolsets=[self._toolset],
             retries={"tools": UNKNOWN_TOOL_RETRIES, "output": OUTPUT_RETRIES},
-            # Asking again is done here, where it counts as work and can be told; an SDK would do it in silence.
+            # Retries are done here, where they count as work and can be reported; an SDK would retry in silence.
             model_settings=None if "max_retries" in model.unsupported_settings else ModelSettings(max_retries=0),
         )
 
     async def work(self, run: RunRow) -> None:
-        """Take a run to its end. Ends quietly when the run is no longer ours."""
-        course = _Course()
+        """Work on a run until its end. Return quietly if the run is no longer ours."""
+        progress = _Progress()
         try:
             try:
-                await self._converse(run, course)
+                await self._converse(run, progress)
             except Parked:
                 state = await self._store.runs.park(run)
                 log.info("run parked", run_id=run.id, state=state.value)
             except ConflictError as error:
                 if error.state != FENCED:
-                    await self._fail(run, error, course)
+                    await self._fail(run, error, progress)
                 raise
-            except Exception as error:  # noqa: BLE001 - the boundary: whatever ends a run is told to the user
-                await self._fail(run, error, course)
+            except Exception as error:  # noqa: BLE001 - the boundary: whatever ends a run is reported to the user
+                await self._fail(run, error, progress)
         except ConflictError:
             log.info("run stopped, or taken over by another worker", run_id=run.id)
 
-    async def _converse(self, run: RunRow, course: "_Course") -> None:
+    async def _converse(self, run: RunRow, progress: "_Progress") -> None:
         if run.history is None:
             prompt, messages = run.prompt, history.remember(await self._store.runs.earlier_history(run))
         else:
@@ -251,29 +244,29 @@ class ChatAgent:
                 return
         while True:
             try:
-                messages = await self._go_on(run, course, prompt, messages)
+                messages = await self._continue(run, progress, prompt, messages)
                 break
             except ModelAPIError as error:
-                await self._wait_to_ask_again(run, course, error)
-                prompt, messages = None, history.unanswered(course.messages)
+                await self._wait_before_retry(run, progress, error)
+                prompt, messages = None, history.unanswered(progress.messages)
         await self._store.runs.finish(run, history=history.dump(messages), answer=history.answer_of(messages))
 
-    async def _go_on(
-        self, run: RunRow, course: "_Course", prompt: str | None, messages: list[ModelMessage]
+    async def _continue(
+        self, run: RunRow, progress: "_Progress", prompt: str | None, messages: list[ModelMessage]
     ) -> list[ModelMessage]:
-        """From where the conversation stands to the answer; all of it."""
+        """Continue the conversation to the answer; return all messages."""
         calling = Calling(run.id, run.session_id, self._role.narrowed(run.mode), run.fence)
         async with self._agent.iter(
             prompt,
             message_history=messages,
             deps=calling,
-            # Our own limits are checked before each step: they outlive a restart, and let an answer through.
+            # Our own limits are checked before each step: they survive a restart, and let a final answer through.
             usage_limits=UsageLimits(request_limit=None),
             conversation_id=run.session_id,
         ) as agent_run:
-            course.agent_run = agent_run
-            # Taken up again, the conversation is kept already, and keeping it once more would not be getting on: a
-            # run that brings its process down at this very step would never be given up.
+            progress.agent_run = agent_run
+            # A resumed conversation is already saved. Saving it again would count as progress, and a run that crashes
+            # its process at this step would never be given up.
             kept = prompt is None
             node = agent_run.next_node
             while not isinstance(node, End):
@@ -282,14 +275,14 @@ class ChatAgent:
                     kept = False
                     began = time.monotonic()
                     following = await agent_run.next(node)
-                    if not calling.asked:  # a step in which a person was asked is their time, not ours
+                    if not calling.asked:  # a step that waited for a person does not count as our time
                         count_seconds(node.model_response, time.monotonic() - began)
                     calling.asked.clear()
                     node = following
                     continue
                 if isinstance(node, ModelRequestNode):
                     with span("byleave.model", place_of_run(run.id), model=self._model_name):
-                        await self._ask_model(run, course, agent_run, node, kept=kept)
+                        await self._ask_model(run, progress, agent_run, node, kept=kept)
                     kept = False
                 node = await agent_run.next(node)
             return agent_run.all_messages()
@@ -305,9 +298,9 @@ class ChatAgent:
     ) -> None:
         if not kept:
             messages = agent_run.all_messages()
-            wanted = len(node.model_response.tool_calls)
-            if wanted > MOST_CALLS:
-                raise TooManyCalls(wanted, MOST_CALLS)
+            calls = len(node.model_response.tool_calls)
+            if calls > MOST_CALLS:
+                raise TooManyCalls(calls, MOST_CALLS)
             history.settle_calls(node.model_response, messages)
             await self._store.runs.checkpoint(run.id, run.fence, history.dump(messages))
         await self._toolset.record_unknown(node.model_response.tool_calls, calling)
@@ -315,7 +308,7 @@ class ChatAgent:
     async def _ask_model(
         self,
         run: RunRow,
-        course: "_Course",
+        progress: "_Progress",
         agent_run: AgentRun[Calling, str],
         node: ModelRequestNode[Calling, str],
         *,
@@ -324,15 +317,15 @@ class ChatAgent:
         messages = agent_run.all_messages()
         if not kept and any(isinstance(part, ToolReturnPart) for part in node.request.parts):
             await self._store.runs.checkpoint(run.id, run.fence, history.dump([*messages, node.request]))
-        remaining = self._limits.seconds - self._limits.check([*messages, node.request]).seconds - course.spent
+        remaining = self._limits.seconds - self._limits.check([*messages, node.request]).seconds - progress.spent
         if remaining <= 0:
             raise self._limits.too_slow()
         between = "\n\n" if history.answer_of(messages) and history.responses_since_prompt(messages) else ""
-        course.said = False
+        progress.streamed = False
         async with self._slots:
             began = time.monotonic()
             try:
-                async with asyncio.timeout(min(self._model_seconds, remaining)), Speech(self._store, run) as speech:
+                async with asyncio.timeout(min(self._model_seconds, remaining)), TextStream(self._store, run) as stream:
                     characters = 0
                     async with node.stream(agent_run.ctx) as events:
                         async for event in events:
@@ -341,49 +334,49 @@ class ChatAgent:
                                 raise EndlessAnswer
                             text = _text(event)
                             if text:
-                                speech.add(between + text)
-                                between, course.said = "", True
-                    await speech.finish()
+                                stream.add(between + text)
+                                between, progress.streamed = "", True
+                    await stream.finish()
             except TimeoutError:
                 if remaining <= self._model_seconds:
                     raise self._limits.too_slow() from None
                 raise
             finally:
-                course.spent += time.monotonic() - began
-        await self._after_answer(run, course, agent_run.all_messages())
+                progress.spent += time.monotonic() - began
+        await self._after_answer(run, progress, agent_run.all_messages())
 
-    async def _after_answer(self, run: RunRow, course: "_Course", messages: list[ModelMessage]) -> None:
+    async def _after_answer(self, run: RunRow, progress: "_Progress", messages: list[ModelMessage]) -> None:
         last = messages[-1]
         if isinstance(last, ModelResponse):
-            history.mend_characters(last)
-            count_seconds(last, course.spent)
-        course.spent, course.tries = 0.0, 0
-        if self._model_name != OFFLINE:  # it has no tokens
+            history.fix_surrogates(last)
+            count_seconds(last, progress.spent)
+        progress.spent, progress.tries = 0.0, 0
+        if self._model_name != OFFLINE:  # the offline model has no tokens
             so_far = used(messages)
             await self._store.runs.tell_usage(
                 run, requests=so_far.steps, input_tokens=so_far.input_tokens, output_tokens=so_far.output_tokens
             )
 
-    async def _wait_to_ask_again(self, run: RunRow, course: "_Course", error: ModelAPIError) -> None:
-        """Wait as long as the provider says, or longer each time. Raises the error when that would not help."""
-        pause = pause_before_retry(error, course.tries)
-        remaining = self._limits.seconds - used(history.unanswered(course.messages)).seconds - course.spent
+    async def _wait_before_retry(self, run: RunRow, progress: "_Progress", error: ModelAPIError) -> None:
+        """Wait as long as the provider says, or longer each time. Raise the error if a retry would not help."""
+        pause = pause_before_retry(error, progress.tries)
+        remaining = self._limits.seconds - used(history.unanswered(progress.messages)).seconds - progress.spent
         if pause is None or pause >= remaining:
             raise error
-        course.tries += 1
-        log.info("the model is asked again", run_id=run.id, tries=course.tries, pause=pause, error=type(error).__name__)
-        if course.said:
-            await self._store.runs.say(run, BROKE_OFF)
+        progress.tries += 1
+        log.info("retrying the model", run_id=run.id, tries=progress.tries, pause=pause, error=type(error).__name__)
+        if progress.streamed:
+            await self._store.runs.say(run, CONNECTION_LOST)
         await asyncio.sleep(pause)
-        course.spent += pause
+        progress.spent += pause
 
-    async def _fail(self, run: RunRow, error: Exception, course: "_Course") -> None:
-        messages = course.messages
+    async def _fail(self, run: RunRow, error: Exception, progress: "_Progress") -> None:
+        messages = progress.messages
         failure = explain(
             error,
             model=self._model_name,
             model_seconds=self._model_seconds,
-            tries=course.tries + 1,
+            tries=progress.tries + 1,
             silent=history.ends_in_silence(messages),
         )
         log.warning("run failed", run_id=run.id, error=failure.error, trace=trace(error) if failure.ours else None)
@@ -393,28 +386,28 @@ class ChatAgent:
 
 
 @dataclass
-class _Course:
-    """How far a run got, and at what cost since the last answer."""
+class _Progress:
+    """Progress of a run, and its cost since the last answer."""
 
     agent_run: AgentRun[Calling, str] | None = None
     tries: int = 0
-    """How often the model was asked again for the answer that is due."""
+    """Retries for the current answer."""
     spent: float = 0.0
-    """Seconds that no answer accounts for yet."""
-    said: bool = False
-    """Whether text of an answer that may break off was told already."""
+    """Seconds not yet attributed to an answer."""
+    streamed: bool = False
+    """True if text of the current answer is already on the feed."""
 
     @property
     def messages(self) -> list[ModelMessage]:
         return self.agent_run.all_messages() if self.agent_run is not None else []
 
 
-def _tell_mode(ctx: RunContext[Calling]) -> str:
-    return words_of_mode(ctx.deps.mode)
+def _mode_instruction(ctx: RunContext[Calling]) -> str:
+    return describe_mode(ctx.deps.mode)
 
 
 def _text(event: object) -> str:
-    """The text an event of the stream adds."""
+    """Return the text that a stream event adds."""
     if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
         return event.part.content
     if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
@@ -423,7 +416,7 @@ def _text(event: object) -> str:
 
 
 def _length(event: object) -> int:
-    """How much an event adds to an answer, whether text, thoughts or arguments."""
+    """Count the characters a stream event adds: text, thoughts or arguments."""
     if isinstance(event, PartStartEvent):
         part = event.part
         if isinstance(part, ToolCallPart):

@@ -1,7 +1,7 @@
-"""Why a run failed, in one sentence a user understands, with what to do about it.
+"""Failures of a run, each as one sentence for the user with a hint.
 
-Everything that can go wrong between us and a model ends here. Texts of providers are shortened and masked: they may
-quote keys, and they are shown in the chat.
+All errors between us and a model end here. Texts of providers are shortened and masked: they may quote keys, and the
+chat shows them.
 """
 
 import traceback
@@ -33,20 +33,20 @@ TRACE_CHARACTERS = 8000
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What the user is told."""
+    """Message to the user."""
 
     error: str
     hint: str | None = None
     ours: bool = False
-    """Whether it is a fault of this server, worth a traceback in its log."""
+    """True for a fault of this server, worth a traceback in its log."""
 
 
 class EndlessAnswer(Exception):
-    """The model did not come to an end."""
+    """The model's answer did not end."""
 
 
 class TooManyCalls(Exception):
-    """The model asked for more at once than anybody could answer."""
+    """The model requested too many calls at once."""
 
     def __init__(self, wanted: int, most: int) -> None:
         super().__init__(wanted, most)
@@ -55,7 +55,7 @@ class TooManyCalls(Exception):
 
 
 def explain(error: Exception, *, model: str, model_seconds: float, tries: int = 1, silent: bool = False) -> Failure:
-    """The sentence and the hint for what ended a run. `silent`: the model's last response was empty."""
+    """Return the message and hint for an error that ended a run. `silent`: the last response was empty."""
     match error:
         case ByleaveError():
             return Failure(error.message, error.hint)
@@ -98,8 +98,10 @@ def explain(error: Exception, *, model: str, model_seconds: float, tries: int = 
 
 
 def trace(error: BaseException) -> str:
-    """Where an error came from, for the log: plain text, because a renderer that prints every local variable of a
-    framework's frames takes seconds, and holds up the server meanwhile."""
+    """Format a traceback for the log, as plain text.
+
+    A renderer that prints the local variables of a framework's frames takes seconds and blocks the server.
+    """
     return whole_characters(mask_text("".join(traceback.format_exception(error))[-TRACE_CHARACTERS:]))
 
 
@@ -133,7 +135,7 @@ def _of_provider(error: ModelAPIError, model: str, tries: int) -> Failure:
 
 
 def _detail(error: Exception) -> str:
-    """The beginning of a message, without secrets and on one line."""
+    """Return the beginning of an error message, masked, on one line."""
     text = " ".join(mask_text(whole_characters(str(error))).split()) or type(error).__name__
     text = text.split(" Consider raising ")[0]  # advice for developers, not for users
     return text if len(text) <= DETAIL_CHARACTERS else text[: DETAIL_CHARACTERS - 1] + "…"

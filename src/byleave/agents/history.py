@@ -1,7 +1,7 @@
-"""A run's conversation as it is kept: pydantic-ai's messages as JSON, and what can be read from them.
+"""A run's conversation: pydantic-ai's messages stored as JSON, and queries on them.
 
-The history is data, never authority: that a message says "approved" means nothing to the executor. It decides only
-where a run goes on, and which ids its tool calls have.
+The history is data, never authority: a message that says "approved" means nothing to the executor. It only decides
+where a run resumes, and the ids of its tool calls.
 """
 
 import hashlib
@@ -39,12 +39,12 @@ def dump(messages: Sequence[ModelMessage]) -> str:
     try:
         return ModelMessagesTypeAdapter.dump_json(kept).decode()
     except PydanticSerializationError:
-        # Half a character somewhere in it. What happened is kept all the same, or the run could not even fail.
-        return json.dumps(_mended(ModelMessagesTypeAdapter.dump_python(kept, mode="json")))
+        # It holds a lone surrogate somewhere. Store it all the same, or the run could not even fail.
+        return json.dumps(_fixed(ModelMessagesTypeAdapter.dump_python(kept, mode="json")))
 
 
 def whole_characters(text: str) -> str:
-    """Text that can be stored and sent: halves of a character are joined where both are there, else replaced."""
+    """Return text that can be encoded: join surrogate pairs, replace lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -52,8 +52,8 @@ def whole_characters(text: str) -> str:
     return text
 
 
-def mend_characters(response: ModelResponse) -> None:
-    """Let nothing in that no database takes and no provider accepts back: a model may send half a character."""
+def fix_surrogates(response: ModelResponse) -> None:
+    """Remove lone surrogates from a response: no database or provider would accept them."""
     for part in response.parts:
         if isinstance(part, TextPart | ThinkingPart):
             part.content = whole_characters(part.content)
@@ -61,22 +61,22 @@ def mend_characters(response: ModelResponse) -> None:
             if type(part) is ToolCallPart:
                 part.tool_name = whole_characters(part.tool_name)
             part.tool_call_id = whole_characters(part.tool_call_id)
-            part.args = _mended(part.args)
+            part.args = _fixed(part.args)
 
 
-def _mended(value: Any) -> Any:
+def _fixed(value: Any) -> Any:
     if isinstance(value, str):
         return whole_characters(value)
     if isinstance(value, dict):
         members = cast("dict[str, Any]", value)
-        return {whole_characters(key): _mended(member) for key, member in members.items()}
+        return {whole_characters(key): _fixed(member) for key, member in members.items()}
     if isinstance(value, list):
-        return [_mended(element) for element in cast("list[Any]", value)]
+        return [_fixed(element) for element in cast("list[Any]", value)]
     return value
 
 
 def load(text: str) -> list[ModelMessage]:
-    """The messages a run left behind, exactly as they were."""
+    """Parse the messages of a run, unchanged."""
     try:
         return ModelMessagesTypeAdapter.validate_json(text)
     except ValidationError as error:
@@ -86,19 +86,19 @@ def load(text: str) -> list[ModelMessage]:
 
 
 def remember(text: str | None) -> list[ModelMessage]:
-    """What earlier runs of a session left behind, made fit for another message: calls that never ended are closed."""
+    """Parse the messages of earlier runs for a new prompt; close calls that never ended."""
     if text is None:
         return []
     try:
         return repair_messages(load(text))
     except ByleaveError:
         # A new message is worth more than an old memory.
-        log.warning("earlier messages cannot be read; going on without them")
+        log.warning("earlier messages unreadable; continuing without them")
         return []
 
 
 def responses_since_prompt(messages: Sequence[ModelMessage]) -> list[ModelResponse]:
-    """What the model said since the user's last message."""
+    """Return the model's responses since the user's last message."""
     found: list[ModelResponse] = []
     for message in messages:
         if isinstance(message, ModelResponse):
@@ -113,12 +113,12 @@ def text_of(response: ModelResponse) -> str:
 
 
 def answer_of(messages: Sequence[ModelMessage]) -> str:
-    """Everything the agent said in this run, as it was streamed."""
+    """Return all text of the agent in this run, as it was streamed."""
     return "\n\n".join(text for response in responses_since_prompt(messages) if (text := text_of(response)))
 
 
 def final_answer(messages: Sequence[ModelMessage]) -> str | None:
-    """The answer, when the last message is one: a response that calls no tool."""
+    """Return the answer if the last message is a response without tool calls."""
     last = messages[-1] if messages else None
     if isinstance(last, ModelResponse) and not last.tool_calls and text_of(last):
         return answer_of(messages)
@@ -126,7 +126,7 @@ def final_answer(messages: Sequence[ModelMessage]) -> str | None:
 
 
 def unanswered(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The conversation up to what the model was last asked, without an answer that broke off."""
+    """Return the conversation up to the last request, without a partial response."""
     kept = list(messages)
     while kept and isinstance(kept[-1], ModelResponse):
         kept.pop()
@@ -135,7 +135,7 @@ def unanswered(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
 
 @dataclass(frozen=True, slots=True)
 class SameFailure:
-    """The call that failed last, and how often in a row it did so with the same arguments."""
+    """The last failed call, and its number of failures in a row with the same arguments."""
 
     tool_name: str = ""
     arguments: str = ""
@@ -143,7 +143,7 @@ class SameFailure:
 
 
 def same_failure(messages: Sequence[ModelMessage]) -> SameFailure:
-    """Whether the model repeats itself: the last failures since the user's last message that are one and the same."""
+    """Count how often the last call failed in a row, since the user's last message."""
     calls: dict[str, ToolCallPart] = {}
     last = SameFailure()
     for message in messages:
@@ -160,13 +160,13 @@ def same_failure(messages: Sequence[ModelMessage]) -> SameFailure:
 def _after(last: SameFailure, call: ToolCallPart, result: ToolReturnPart) -> SameFailure:
     if result.outcome == "success":
         return SameFailure()
-    arguments = _spelled(call.args_as_json_str())
+    arguments = _normalized(call.args_as_json_str())
     same = (call.tool_name, arguments) == (last.tool_name, last.arguments)
     return SameFailure(call.tool_name, arguments, last.times + 1 if same else 1)
 
 
-def _spelled(arguments: str) -> str:
-    """Arguments in one spelling, so that another order of their keys is no other call."""
+def _normalized(arguments: str) -> str:
+    """Normalize arguments, so that another order of keys is the same call."""
     try:
         return json.dumps(json.loads(arguments), sort_keys=True)
     except (ValueError, RecursionError):
@@ -174,16 +174,16 @@ def _spelled(arguments: str) -> str:
 
 
 def ends_in_silence(messages: Sequence[ModelMessage]) -> bool:
-    """Whether the model's last response says nothing and calls nothing."""
+    """Return True if the model's last response has no text and no calls."""
     last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
     return last is not None and not last.tool_calls and not text_of(last).strip()
 
 
 def settle_calls(response: ModelResponse, messages: Sequence[ModelMessage]) -> None:
-    """Make a response's calls fit to be kept: known names, and ids that no other call of the conversation has.
+    """Normalize a response's calls: known tool names, and ids unique in the conversation.
 
-    An execution's id is made from the call's id. A model that numbers its calls anew in every response would otherwise
-    be handed the result of an older call.
+    An execution's id is made from the call's id. A model that restarts its call numbers in every response would
+    otherwise get the result of an older call.
     """
     taken = {
         part.tool_call_id

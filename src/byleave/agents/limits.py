@@ -1,7 +1,7 @@
-"""What one run may use up: steps, working time, tokens, patience with a provider, and the same failure again.
+"""Limits of a run: steps, working time, tokens, retries, and repeated failures.
 
-Everything is read from the conversation as it is kept, so a restart, or a wait of days, neither resets a limit nor uses
-it up. Whoever reaches one gets a plain sentence and the setting that raises it. Nothing here waits or stores.
+Usage is read from the stored conversation, so neither a restart nor a wait of days changes it. The error for an
+exceeded limit names the setting that raises it. Nothing here waits or stores.
 """
 
 import random
@@ -22,17 +22,17 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from . import history
 
 SAME_FAILURES = 5
-"""So often in a row may a model send the same failing call."""
+"""Times in a row a model may send the same failing call."""
 RETRIES = 4
-"""How often a provider that cannot answer just now is asked again, for one answer."""
+"""Retries of a failing provider for one answer."""
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
 SECONDS_KEY = "byleave_seconds"
-"""Where a response keeps how long it and its tools took."""
+"""Metadata key of a response for the seconds it and its tools took."""
 
 
 class LimitReached(Exception):
-    """A run may not go on; says which limit, and how to raise it."""
+    """A run may not continue; names the limit and how to raise it."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class LimitReached(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What a run has used so far."""
+    """Usage of a run so far."""
 
     steps: int
     seconds: float
@@ -55,7 +55,7 @@ class Used:
 
 
 def used(messages: Sequence[ModelMessage]) -> Used:
-    """What went into the answers since the user's last message."""
+    """Sum the usage of all responses since the user's last message."""
     responses = history.responses_since_prompt(messages)
     return Used(
         steps=len(responses),
@@ -66,21 +66,21 @@ def used(messages: Sequence[ModelMessage]) -> Used:
 
 
 def count_seconds(response: ModelResponse, seconds: float) -> None:
-    """Add to what a response took."""
+    """Add to the seconds of a response."""
     metadata = response.metadata or {}
     response.metadata = {**metadata, SECONDS_KEY: round(metadata.get(SECONDS_KEY, 0.0) + seconds, 3)}
 
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """What one run may use."""
+    """Limits of one run."""
 
     steps: int = 50
     seconds: float = 1800.0
     tokens: int = 2_000_000
 
     def check(self, messages: Sequence[ModelMessage]) -> Used:
-        """What was used, when there may be another step. Raises LimitReached."""
+        """Return the usage so far, if another step is allowed. Raise LimitReached otherwise."""
         so_far = used(messages)
         if so_far.steps >= self.steps:
             raise LimitReached(
@@ -111,15 +111,15 @@ class RunLimits:
 
 
 def pause_before_retry(error: ModelAPIError, tries: int) -> float | None:
-    """Seconds to wait before a provider is asked again; None when that would not help, or was done often enough."""
-    if tries >= RETRIES or not _passing(error):
+    """Return the seconds to wait before a retry; None if it would not help or there were enough."""
+    if tries >= RETRIES or not _is_transient(error):
         return None
     backoff = min(FIRST_PAUSE_SECONDS * 2**tries, LONGEST_PAUSE_SECONDS) * random.uniform(0.75, 1.25)  # noqa: S311
     return backoff if error.retry_after is None else max(error.retry_after, 0.0)
 
 
-def _passing(error: ModelAPIError) -> bool:
-    """Whether it may be over soon."""
+def _is_transient(error: ModelAPIError) -> bool:
+    """Return True if the error may pass."""
     match error:
         case ModelQuotaExceededError():
             return False

@@ -1,7 +1,7 @@
-"""LocalCaller: an agent's way to tools when it runs inside the server, without HTTP between.
+"""LocalCaller: tools for an agent that runs inside the server, without HTTP.
 
-The same interface as the SDK's `Agent`, so that one adapter serves both. It adds nothing to what the executor does,
-and holds no approval.
+It has the interface of the SDK's `Agent`, so that one adapter serves both. It adds nothing to the executor and holds
+no approval.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from byleave.store import SessionRow, Store
 
 
 class LocalCaller:
-    """Calls tools in one session through the executor of this server."""
+    """Calls tools in one session through this server's executor."""
 
     def __init__(
         self, executor: ToolExecutor, store: Store, presence: Presence, session: SessionRow, caller: Caller
@@ -47,7 +47,7 @@ class LocalCaller:
             response = await self.start(tool_name, tool_params, key=key)
             return await self.wait(response.tool_id)
         except asyncio.CancelledError:
-            # By its key and not by the response: cancelled while it begins, the call may be on record all the same.
+            # Cancel by key, not by response: if cancelled early, the call may already be recorded.
             session = self._session
             scope = self._caller.run_id or key_scope(
                 session.user_id, session.project_id, session.id, self._caller.agent_id

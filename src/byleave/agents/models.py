@@ -1,8 +1,8 @@
-"""Which model the chat agent uses, from one string.
+"""Model of the chat agent, from one setting.
 
-`offline` is built in and needs nothing. Everything else is `provider:model` as pydantic-ai names them; its provider's
-package is imported only when it is asked for. What is missing comes back as one sentence with a hint, never as a
-traceback, and never with a key in it.
+`offline` is built in and needs nothing. Anything else is `provider:model`, as pydantic-ai names them; the provider's
+package is imported on demand. A missing package or key becomes one sentence with a hint, never a traceback, and never
+shows a key.
 """
 
 import re
@@ -27,13 +27,13 @@ _OWN_SERVER = " For a server of your own set OPENAI_BASE_URL too, and any key if
 
 
 def resolve_model(name: str) -> Model:
-    """The model a setting names. Raises ConfigurationError."""
+    """Return the model a setting names. Raise ConfigurationError."""
     name = name.strip()
     if name == OFFLINE:
         return offline_model()
     provider, _, model = name.partition(":")
     if not provider or not model:
-        # pydantic-ai would take `test` for a model that calls every tool it is given.
+        # pydantic-ai would take `test` for a model that calls every tool.
         raise ConfigurationError(f"There is no model {name!r}.", hint=_EXAMPLES)
     try:
         return infer_model(name)
@@ -41,18 +41,18 @@ def resolve_model(name: str) -> Model:
         raise ConfigurationError(
             f"The model {name!r} needs a package that is not installed.", hint=_install_hint(error)
         ) from error
-    except Exception as error:  # the boundary: each provider has errors of its own for a missing key or setting
+    except Exception as error:  # the boundary: each provider has its own errors for a missing key or setting
         raise _unusable(name, error) from error
 
 
 def _unusable(name: str, error: Exception) -> ConfigurationError:
-    """What is missing, in our own words where the provider's error names a variable."""
+    """Return the error for an unusable model; name the missing variable if the provider does."""
     text = str(error)
     variable = re.search(r"`([A-Z][A-Z0-9_]*_(API_KEY|KEY|TOKEN|BASE_URL|ENDPOINT))`", text)
     if variable is None:
         if text.startswith("Unknown model"):
             return ConfigurationError(f"There is no model {name!r}.", hint=f"{_EXAMPLES} {_suggested(text)}".strip())
-        return ConfigurationError(f"The model {name!r} cannot be used.", hint=_told(error))
+        return ConfigurationError(f"The model {name!r} cannot be used.", hint=_masked_message(error))
     key = variable.group(1)
     if key.endswith(("_BASE_URL", "_ENDPOINT")):
         example = f", such as {_ADDRESSES[key]}" if key in _ADDRESSES else ""
@@ -68,9 +68,9 @@ def _suggested(text: str) -> str:
 
 def _install_hint(error: ImportError) -> str:
     command = re.search(r"pip install [^`\n]+", str(error))
-    return f"Install it with {command.group(0)}" if command else _told(error)
+    return f"Install it with {command.group(0)}" if command else _masked_message(error)
 
 
-def _told(error: Exception) -> str:
+def _masked_message(error: Exception) -> str:
     text = " ".join(mask_text(str(error)).split())[:300]
     return text or type(error).__name__

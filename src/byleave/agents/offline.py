@@ -1,19 +1,9 @@
 """The offline model: a scripted stand-in for a language model, so that everything works without a key.
 
-It answers from the conversation alone: the last message of the user says what to do, the tool results after it say
-how far it got. That makes it deterministic and resumable like any other model, and it takes the same way through
-toolset, gate and approvals. It stops at the first step that is refused or fails.
-
-What the offline agent understands: plain phrases in, tool calls out.
-
-One step per line, or joined with "then VERB". Text inside quotes is never taken apart, and neither is the body of a
-write: whatever stands in it stays text and cannot become a command. Nothing here judges a call; the gate does, as for
-every other model.
-
-What the offline agent says: the results of its steps as readable text, in Markdown.
-
-Short results are quoted, long ones summarised by their size with their beginning or end. A step that was refused,
-rejected or failed ends the answer with the plain reason. File contents are quoted in a fence that they cannot close.
+It parses plain phrases into tool calls and renders their results as Markdown. One step per line, or joined with "then
+VERB"; text in quotes and the body of a write stay text, never commands. It works from the conversation alone, so it is
+deterministic and resumable, and it uses the same toolset, gate and approvals as any model. It stops at the first step
+that fails. Quoted file contents cannot close their fence. Nothing here judges a call.
 """
 
 import functools
@@ -41,7 +31,7 @@ from byleave.protocol.wire import JsonObject
 from .roles import OFFLINE
 
 MAX_STEPS = 40
-"""More than this in one message is not attempted; a run has 50 steps in all."""
+"""Limit of steps in one message; a run has 50 in all."""
 
 MAX_PHRASE_CHARACTERS = 2000
 """A longer line (outside the body of a write) is not a phrase."""
@@ -49,17 +39,17 @@ MAX_PHRASE_CHARACTERS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One tool call."""
+    """A tool call."""
 
     tool_name: str
     params: JsonObject
     field: str | None = None
-    """With a read: the one value that was asked for, such as `version`."""
+    """Field to return from a file, such as `version`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a message asks for. With `unclear`, nothing of it is done."""
+    """Steps of a message. With `unclear`, none is done."""
 
     steps: tuple[Step, ...]
     unclear: str | None = None
@@ -74,7 +64,7 @@ _VERB = (
     r"(?:please\s+)?(?:read|show(?!\s+me\s+(?:the|its|what)\b)|open|cat|print|display|what|list|ls|search|find|grep|look|"
     r"google|write|save|create|append|add|run|execute)\b"
 )
-# Possessive (`++`) wherever blanks repeat: a message full of blanks must not cost more than its length.
+# Possessive (`++`) wherever blanks repeat: parsing must stay linear in the message.
 _THEN = rf"(?:and[ \t]++)?then[ \t]++(?={_VERB})"
 _PIECE = re.compile(
     r"\"[^\"\n]*\"|`[^`\n]*`|(?<!\w)'[^'\n]*'(?!\w)"
@@ -89,7 +79,7 @@ _THE = r"(?:(?:the|my|our|this)\s+)?(?:(?:file|folder|directory)\s+)?"
 _READ = r"(?:read|open|cat|print|display|check|look\s+(?:at|in|into)|show(?:\s+me)?)"
 _HERE = {"here", "directory", "folder", "project", "workspace", "root", "files", "everything", "it"}
 _SLOW = {"npm", "node", "python", "python3", "gcc"}
-"""Commands whose usual work takes longer than the default 30 seconds."""
+"""Commands that often take longer than the default 30 seconds."""
 
 
 def _phrase(pattern: str) -> re.Pattern[str]:
@@ -138,13 +128,13 @@ _SEARCH = _phrase(
 _RUN = _phrase(r"(?:run|execute)\s+(?:(?:the\s+)?command\s+)?(?P<line>.+)")
 
 
-@functools.lru_cache(maxsize=256)  # asked again at every step of a run
+@functools.lru_cache(maxsize=256)  # called again at every step of a run
 def understand(message: str) -> Plan:
-    """The steps of a message; none for a message that asks for nothing this agent knows."""
+    """Parse the steps of a message; none if it holds no known phrase."""
     steps: list[Step] = []
     rest = _without_courtesy(message.strip())
     while rest:
-        written = _written(rest)
+        written = _parse_write(rest)
         if written is not None:
             step, rest = written
         else:
@@ -167,22 +157,22 @@ def _without_courtesy(text: str) -> str:
 
 
 def _first_segment(text: str) -> tuple[str, str]:
-    """Up to the end of the line or to "then VERB", whichever comes first outside quotes."""
+    """Split at the end of the line or at "then VERB", whichever comes first outside quotes."""
     for piece in _PIECE.finditer(text):
         if piece.group("cut") is not None:
             return text[: piece.start()].strip(), text[piece.end() :]
     return text.strip(), ""
 
 
-def _written(text: str) -> tuple[Step, str] | None:
-    """A write or append at the start of the text, and what follows it."""
+def _parse_write(text: str) -> tuple[Step, str] | None:
+    """Parse a write or append at the start; return it and the rest of the text."""
     match = next((found for pattern in _BODY_FOLLOWS if (found := pattern.match(text))), None)
     if match is None:
         return None
     body, rest = _body(text[match.end() :])
     append = match.group("verb").lower() in ("append", "add")
     if append and not body.endswith("\n"):
-        body += "\n"  # so that what is appended next starts on a line of its own
+        body += "\n"  # the next append then starts on its own line
     params: JsonObject = {"path": _bare(match.group("path")), "content": body}
     if append:
         params["mode"] = "append"
@@ -190,7 +180,7 @@ def _written(text: str) -> tuple[Step, str] | None:
 
 
 def _body(text: str) -> tuple[str, str]:
-    """A body in quotes ends with them, if a step or nothing follows; any other body is all there is."""
+    """Split off a quoted body if a step or nothing follows it; otherwise take all text."""
     closing = _QUOTES.get(text[:1])
     end = text.find(closing, 1) if closing is not None else -1
     if end > 0 and _NEXT_STEP.match(text, end + 1):
@@ -199,7 +189,7 @@ def _body(text: str) -> tuple[str, str]:
 
 
 def _step(segment: str) -> Step | None:
-    """One phrase, or None."""
+    """Parse one phrase; None if unknown."""
     if len(segment) > MAX_PHRASE_CHARACTERS:
         return None
     segment = re.sub(r"(?:,\s*+|(?<!\s)\s++)please\s*+[.!?]*+$", "", segment, flags=re.IGNORECASE)
@@ -242,7 +232,7 @@ def _searching(segment: str) -> Step | None:
 
 
 def _command(line: str) -> Step:
-    """A command line as a list of arguments. Nothing in it is expanded: there is no shell anywhere."""
+    """Split a command line into arguments. Nothing is expanded: there is no shell anywhere."""
     line = line.strip()
     if len(line) > 1 and line[0] == line[-1] == "`":
         line = line[1:-1]
@@ -258,7 +248,7 @@ def _command(line: str) -> Step:
 
 
 def _bare(name: str) -> str:
-    """Without the quotes around it."""
+    """Remove surrounding quotes."""
     if len(name) > 2 and _QUOTES.get(name[0]) == name[-1]:
         return name[1:-1]
     return name.rstrip(",;") or name
@@ -293,12 +283,12 @@ For free conversation set `BYLEAVE_MODEL`, for example to `openai:gpt-5`."""
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one step ended."""
+    """Outcome of a step."""
 
     step: Step
     failed: bool
     text: str
-    """The result as JSON, or the message of the failure."""
+    """Result as JSON, or the failure's message."""
 
     @property
     def result(self) -> JsonObject:
@@ -310,45 +300,45 @@ class Outcome:
 
     @property
     def stops(self) -> bool:
-        """Whether the next step must not be taken."""
+        """True if the next step must not be taken."""
         result = self.result
         return self.failed or result.get("success") is False or result.get("exit_code") not in (None, 0)
 
 
 def help_text(unclear: str | None) -> str:
-    """What can be asked, and what was not understood."""
+    """Return the help, with the phrase that was not understood."""
     if not unclear:
         return HELP
-    shown = clip(" ".join(unclear.split()), 120).replace("`", "'")
-    return f"I did not understand `{shown}`, so I did nothing.\n\n{HELP}"
+    phrase = clip(" ".join(unclear.split()), 120).replace("`", "'")
+    return f"I did not understand `{phrase}`, so I did nothing.\n\n{HELP}"
 
 
 def answer(outcomes: list[Outcome], remaining: int) -> str:
-    """What came of the steps, in order."""
-    parts = [_told(outcome, alone=len(outcomes) == 1) for outcome in outcomes]
+    """Describe the outcomes of the steps, in order."""
+    parts = [_describe(outcome, alone=len(outcomes) == 1) for outcome in outcomes]
     if remaining:
         parts.append(f"I stopped there: {_count(remaining, 'further step')} not taken.")
     return "\n\n".join(parts)
 
 
-def _told(outcome: Outcome, *, alone: bool) -> str:
+def _describe(outcome: Outcome, *, alone: bool) -> str:
     step = outcome.step
     if outcome.failed:
-        return f"I could not {_named(step)}. {_for_a_person(outcome.text)}"
-    tell = _TELLERS[step.tool_name]
+        return f"I could not {_named(step)}. {_without_advice(outcome.text)}"
+    render = _RENDERERS[step.tool_name]
     if step.field is not None:
         return _field(step, outcome.result, alone=alone)
-    return tell(step, outcome.result)
+    return render(step, outcome.result)
 
 
-def _for_a_person(text: str) -> str:
-    """Why a call failed, without the advice that only an agent can take."""
+def _without_advice(text: str) -> str:
+    """Remove advice that only an agent can follow from a failure."""
     advice = {f"hint: {words}" for words in ADVICE.values()}
     return "\n".join(line for line in text.split("\n") if line not in advice)
 
 
 def _named(step: Step) -> str:
-    """A step in a few words."""
+    """Describe a step in a few words."""
     params = step.params
     match step.tool_name:
         case "execute_command":
@@ -374,11 +364,11 @@ def _field(step: Step, result: JsonObject, *, alone: bool) -> str:
 
 
 def find_field(content: str, field: str) -> str | None:
-    """A value by its name (`version`, `scripts.test`) from JSON, or from a line `name = value` or `name: value`."""
+    """Find a value by name (`version`, `scripts.test`) in JSON, or in a line `name = value` or `name: value`."""
     try:
         value: Any = json.loads(content)
     except ValueError:
-        # The rest of the line is taken whole and trimmed after: what a file contains must not slow the search down.
+        # Match the whole rest of the line and trim later: a file's content must not slow the search down.
         line = re.search(rf"(?im)^[ \t]*+[\"']?{re.escape(field)}[\"']?[ \t]*+[:=](?P<value>[^\n]*)", content)
         value = line.group("value").strip(" \t\r,").strip("\"'") if line else ""
         return clip(value, LINE_CHARACTERS) if value else None
@@ -467,7 +457,7 @@ def _web(step: Step, result: JsonObject) -> str:
     return "\n".join(f"- {hit.get('title')}: {hit.get('url')}\n  {hit.get('snippet', '')}".rstrip() for hit in hits)
 
 
-_TELLERS = {
+_RENDERERS = {
     "read_file": _file_read,
     "write_file": _write,
     "list_directory": _list,
@@ -478,7 +468,7 @@ _TELLERS = {
 
 
 def _objects(value: Any) -> list[JsonObject]:
-    """The objects of a list that came from a client; whatever else is in it is left out."""
+    """Return the objects of a list sent by a client; skip anything else."""
     if not isinstance(value, list):
         return []
     return [cast(JsonObject, item) for item in cast(list[Any], value) if isinstance(item, dict)]
@@ -489,7 +479,7 @@ def is_short(text: str) -> bool:
 
 
 def fenced(text: str) -> str:
-    """Quoted as it is, in a fence longer than any inside it."""
+    """Quote text in a fence longer than any inside it."""
     text = clip(text.rstrip("\n"), SHORT_CHARACTERS)
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
@@ -509,7 +499,7 @@ _WORDS = re.compile(r"\S*\s*")
 
 @dataclass
 class _Conversation:
-    """The part of a history that matters: the last request, what came of it, and how many calls there were."""
+    """Relevant part of a history: the last request, its outcomes, and the number of calls."""
 
     prompt: str = ""
     returns: list[ToolReturnPart] = field(default_factory=list[ToolReturnPart])
@@ -517,17 +507,17 @@ class _Conversation:
 
 
 def offline_model() -> FunctionModel:
-    """A model that needs no network."""
+    """Return a model that needs no network."""
     return FunctionModel(respond, stream_function=stream_function, model_name=OFFLINE)
 
 
 def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """The next step, or the answer."""
+    """Return the next step, or the answer."""
     return ModelResponse(parts=[_next_part(messages)])
 
 
 async def stream_function(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
-    """The same, piece by piece."""
+    """Stream the next step, or the answer."""
     part = _next_part(messages)
     if isinstance(part, ToolCallPart):
         yield {0: DeltaToolCall(name=part.tool_name, json_args=part.args_as_json_str(), tool_call_id=part.tool_call_id)}
@@ -542,7 +532,7 @@ def _next_part(messages: list[ModelMessage]) -> TextPart | ToolCallPart:
     plan = understand(conversation.prompt)
     if not plan.steps:
         return TextPart(help_text(plan.unclear))
-    # One call at a time, so the returns are those of the first steps, in order.
+    # Calls are made one at a time, so the returns belong to the first steps, in order.
     outcomes = [
         Outcome(step, part.outcome != "success", part.content if isinstance(part.content, str) else "")
         for step, part in zip(plan.steps, conversation.returns, strict=False)

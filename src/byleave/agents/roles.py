@@ -1,15 +1,10 @@
-"""Roles: the agents a server has, each with its model, its widest mode, its tools and its instructions, from a file.
+"""Roles: the agents of a server, each with model, widest mode, tools and instructions, from a file.
 
-`chat` is built in and may be described anew in the file. The file is the operator's: it is read when the server starts,
-and refused whole when anything in it is not understood, with the agent and the key. A role only ever narrows: what a
-call may do is decided by the executor, and no instruction here is a permission.
-
-The roster: one chat agent for each role, made when the server starts.
-
-Every model is looked up here, so that a missing key or package stops the server with the agent's name and not a run
-later on. Where all are `offline` nothing can be missing: the agents are then made with the first run, because what they
-are made of takes longer to load than the rest of the server. A run whose agent is no longer in the file ends with
-words. Nothing here decides what a call may do.
+`chat` is built in; the file may redefine it. The operator's file is read at the start, and rejected whole for any
+unknown key. A role only narrows: the executor decides what a call may do, and no instruction is a permission. `Roster`
+makes one chat agent per role. It resolves all models at the start, so that a missing key stops the server and not a
+later run. If all are `offline`, the agents are made with the first run, because their imports take longer than the
+rest of the server.
 """
 
 import asyncio
@@ -35,7 +30,7 @@ if TYPE_CHECKING:
     from .chat import ChatAgent
 
 OFFLINE = "offline"
-"""The model that is built in and needs nothing."""
+"""The built-in model that needs nothing."""
 MAX_AGENTS = 100
 MAX_TEXT = 300
 MAX_INSTRUCTIONS = 50_000
@@ -46,22 +41,22 @@ _EXAMPLE = "begin each agent with a table such as [agents.reviewer]"
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What one agent is, and the most it may be."""
+    """An agent and its limits."""
 
     name: str
     description: str
     model: str | None = None
-    """None: the server's."""
+    """None for the server's model."""
     mode: AgentMode = AgentMode.SANDBOX
-    """How much it must ask when a message does not say."""
+    """Default approval mode of a message."""
     widest_mode: AgentMode = AgentMode.SANDBOX
     tools: tuple[str, ...] = tuple(TOOLS)
     instructions: str = ""
     projects: frozenset[str] | None = None
-    """The only projects that have it; None: all."""
+    """The only projects that have it; None for all."""
 
     def narrowed(self, mode: AgentMode) -> AgentMode:
-        """A mode, or the widest this role may have where that is less."""
+        """Return the mode, or the role's widest if that is narrower."""
         return AgentMode.SANDBOX if self.widest_mode is AgentMode.SANDBOX else mode
 
     def to_wire(self, model: str) -> AgentInfo:
@@ -88,12 +83,12 @@ class Roles:
         return tuple(self._roles.values())
 
     def of(self, project_id: str) -> tuple[Role, ...]:
-        """Those a project has, `chat` first."""
+        """Return the roles of a project, `chat` first."""
         return tuple(role for role in self.all() if role.projects is None or project_id in role.projects)
 
 
 def load_roles(path: Path | None) -> Roles:
-    """The roles a file describes; without a file, `chat` alone. Raises ConfigurationError."""
+    """Read the roles from a file; without a file, `chat` alone. Raise ConfigurationError."""
     if path is None:
         return Roles()
     try:
@@ -103,13 +98,13 @@ def load_roles(path: Path | None) -> Roles:
             f"There is no file of agents {str(path)!r}.", hint="correct BYLEAVE_AGENTS or leave it out"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        told = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigurationError(f"The file of agents {str(path)!r} cannot be read: {told}.") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigurationError(f"The file of agents {str(path)!r} cannot be read: {reason}.") from error
     return parse_roles(text, str(path))
 
 
 def parse_roles(text: str, source: str) -> Roles:
-    """Roles from their text; `source` is what errors call it."""
+    """Parse roles; errors name `source`."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -127,7 +122,7 @@ def parse_roles(text: str, source: str) -> Roles:
 
 
 class _Table:
-    """One agent's table; knows what to call it in errors."""
+    """An agent's table; knows its name for errors."""
 
     def __init__(self, source: str, name: str, table: object) -> None:
         self._where = f"{source}, [agents.{name}]"
@@ -214,18 +209,18 @@ class Roster:
         model: "Model | str | None" = None,
         model_calls_at_once: int,
     ) -> None:
-        """`model`: for the roles that name none; left out, the one of the settings."""
+        """`model` is for roles that name none; defaults to the settings' model."""
         self._store = store
         self._executor = executor
         self._settings = settings
         self._roles = load_roles(settings.agents)
         self._model = settings.model if model is None else model
         self._model_name = self._model if isinstance(self._model, str) else self._model.model_name
-        # Only talking to a model takes a slot, and all agents share them.
+        # Only model requests take a slot; all agents share them.
         self._slots = asyncio.Semaphore(model_calls_at_once)
         self._models: dict[str, Model] = {}
         self._agents: dict[str, ChatAgent] = {}
-        self._making = asyncio.Lock()
+        self._loading = asyncio.Lock()
         self._connections = contextlib.AsyncExitStack()
         named = [role.model for role in self._roles.all() if role.model is not None]
         if any(name != OFFLINE for name in (self._model, *named)):
@@ -253,14 +248,14 @@ class Roster:
         }
 
     async def open(self) -> None:
-        """Hold the connections to the providers until `close`."""
+        """Open the connections to the providers, until `close`."""
         for model in self._models.values():
             await self._connections.enter_async_context(model)
 
-    async def _made(self) -> "dict[str, ChatAgent]":
-        async with self._making:
+    async def _load_agents(self) -> "dict[str, ChatAgent]":
+        async with self._loading:
             if not self._agents:
-                # On a thread: the server goes on answering meanwhile.
+                # In a thread: the server keeps answering meanwhile.
                 await asyncio.to_thread(importlib.import_module, ".chat", __package__)
                 self._make()
                 await self.open()
@@ -270,19 +265,19 @@ class Roster:
         await self._connections.aclose()
 
     def of(self, project_id: str) -> list[AgentInfo]:
-        """The agents a project has, as the API tells them."""
+        """Return the agents of a project, as the API shows them."""
         return [role.to_wire(self._model_name) for role in self._roles.of(project_id)]
 
     async def work(self, run: RunRow) -> None:
-        """Take a run to its end, or to where it has to wait."""
-        agent = (self._agents or await self._made()).get(run.agent)
+        """Work on a run until it ends or has to wait."""
+        agent = (self._agents or await self._load_agents()).get(run.agent)
         here = any(role.name == run.agent for role in self._roles.of(run.project_id))
         if agent is None or not here:
             # The file may have changed since the message was sent, or while the run was parked.
-            who = "server" if agent is None else "project"
+            owner = "server" if agent is None else "project"
             await self._store.runs.fail(
                 run,
-                error=f"This {who} no longer has the agent {run.agent!r}.",
+                error=f"This {owner} no longer has the agent {run.agent!r}.",
                 hint="Send the message again to another agent.",
             )
             return

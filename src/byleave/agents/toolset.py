@@ -1,7 +1,7 @@
-"""The chat agent's tools: every call goes to the executor of this server, and nowhere else.
+"""The chat agent's tools: every call goes to this server's executor, and nowhere else.
 
-As `adapters.pydantic_ai` offers them to any agent, with what a run of ours has besides: its claim, its mode, the tools
-of its role, and an end to patience, after which it parks. Nothing is validated or approved here.
+Extends `adapters.pydantic_ai` with what our runs have: a claim, a mode, a role's tools, and parking for long waits.
+Nothing is validated or approved here.
 """
 
 from collections.abc import Sequence
@@ -23,23 +23,23 @@ from byleave.protocol.wire import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class Calling:
-    """On whose behalf the agent calls tools."""
+    """Run on whose behalf the agent calls tools."""
 
     run_id: str
     session_id: str
     mode: AgentMode
     fence: int
-    """The claim it works under."""
+    """Claim of the worker."""
     asked: set[str] = field(default_factory=set[str], compare=False)
-    """Approvals that its calls had to wait for, until somebody empties it."""
+    """Approvals that calls had to wait for; the caller clears it."""
 
 
 class Parked(Exception):
-    """A call takes long: the run lets go of everything and goes on when the call has ended."""
+    """A call takes long: the run is released and resumes when the call has ended."""
 
 
 class ByleaveToolset(ForwardingToolset[Calling]):
-    """Forwards tool calls to the executor and waits for their end; `Parked` when that takes longer than patience."""
+    """Forwards calls to the executor and waits for their end; raises `Parked` after `patience_seconds`."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ByleaveToolset(ForwardingToolset[Calling]):
         tools: Sequence[str] = tuple(TOOLS),
         patience_seconds: float | None = None,
     ) -> None:
-        """`tools`: those it offers; the executor refuses this agent any other."""
+        """`tools` are offered to the model; the executor refuses this agent any other."""
         super().__init__(tools)
         self._executor = executor
         self._patience = patience_seconds
@@ -78,7 +78,7 @@ class ByleaveToolset(ForwardingToolset[Calling]):
         )
 
     async def record_unknown(self, calls: Sequence[ToolCallPart], calling: Calling) -> None:
-        """Put calls of tools that this agent does not have on record. The framework answers them without asking us."""
+        """Record calls of tools that this agent does not have: the framework answers them without asking us."""
         for call in calls:
             if call.tool_name not in self._allowed:
                 args = call.args

@@ -1,8 +1,8 @@
-"""RunWorker: takes runs that are ready and has the chat agent work on them, in the background.
+"""RunWorker: claims runs that are ready, and has the chat agent work on them in the background.
 
-Runs belong to a worker by a lease, which is renewed only for tasks that are alive. Stopping the worker fails nothing:
-its runs stay as they are and are taken up again at the next start. A run that keeps bringing its process down is given
-up after a few attempts. The loops here never die of an error; they log it and look again.
+A worker owns its runs by a lease, renewed only for live tasks. Stopping the worker fails nothing: its runs are resumed
+at the next start. A run that keeps crashing its process is given up after a few attempts. The loops here never die of
+an error; they log it and continue.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger(__name__)
 
 LOOK_AGAIN_SECONDS = 2.0
-"""How often the worker looks for runs by itself, in case a hint got lost."""
+"""Polling interval, in case a hint got lost."""
 MAX_ATTEMPTS = 5
 MAX_RUNS = 100
-"""Runs held at once, each about 100 kB. Those that wait long are parked, so that they do not count."""
+"""Runs in memory, each about 100 kB. Long waits are parked and do not count."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """A run in work."""
+class _RunInMemory:
+    """A run in memory."""
 
     run: RunRow
     task: asyncio.Task[None]
@@ -48,7 +48,7 @@ class _Held:
 
 
 class RunWorker:
-    """Works on runs in the background of one server."""
+    """Works on runs in the background of a server."""
 
     def __init__(
         self,
@@ -60,13 +60,13 @@ class RunWorker:
         model: "Model | str | None" = None,
         concurrency: int = 8,
     ) -> None:
-        """`model`: left out, the one of the settings. `concurrency`: conversations with the model at once."""
+        """`model` defaults to the settings' model; `concurrency` bounds model requests."""
         self._store = store
         self._bus = bus
         self._agents = Roster(store, executor, settings, model=model, model_calls_at_once=concurrency)
         self._renew_seconds = settings.lease_seconds / 3
         self._owner = new_id("worker")
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _RunInMemory] = {}
         self._loops: list[asyncio.Task[None]] = []
         self._look = asyncio.Event()
         self._renew = asyncio.Event()
@@ -74,10 +74,10 @@ class RunWorker:
         self._stop_listening: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
-        """Free what a crash left behind, and begin to work."""
+        """Release the runs a crash left behind, and begin to work."""
         freed = await self._store.runs.recover()
         if freed:
-            log.info("runs taken up again", count=freed)
+            log.info("runs resumed", count=freed)
         await self._agents.open()
         self._stop_listening = self._bus.listen(RUNS_TOPIC, lambda fact: self._look.set())
         self._loops = [
@@ -86,16 +86,16 @@ class RunWorker:
         ]
 
     def agents(self, project_id: str) -> list[AgentInfo]:
-        """The agents that work on a project's messages."""
+        """Return the agents that work on a project's messages."""
         return self._agents.of(project_id)
 
     @property
     def held(self) -> int:
-        """How many runs are in memory now."""
+        """Number of runs in memory."""
         return len(self._held)
 
     async def stop(self) -> None:
-        """Let go of everything; no run fails by it."""
+        """Release all runs; none fails."""
         self._stop_listening()
         held = list(self._held.values())
         tasks = [*self._loops, *(one.task for one in held)]
@@ -103,7 +103,7 @@ class RunWorker:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._loops.clear()
-        for one in held:  # whoever comes next need not wait for the lease, and this was no failed attempt
+        for one in held:  # the next worker need not wait for the lease, and this was no failed attempt
             await self._store.runs.release(one.run)
         await self._agents.close()
 
@@ -114,7 +114,7 @@ class RunWorker:
                 await look()
             except Exception as error:  # noqa: BLE001
                 # The boundary: a loop that ended at the first database error would leave every later run undone.
-                log.error("the worker could not look at its runs", trace=_trace(error))
+                log.error("could not poll for runs", trace=_trace(error))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await soon.wait()
@@ -122,7 +122,7 @@ class RunWorker:
     async def _claim(self) -> None:
         while len(self._held) < MAX_RUNS:
             if asyncio.get_running_loop().time() - self._kept_at > self._renew_seconds:
-                await self._keep()  # else a long queue would have us take our own runs for abandoned ones
+                await self._keep()  # otherwise a long queue would make our own runs look abandoned
             run = await self._store.runs.claim(self._owner)
             if run is None:
                 return
@@ -130,9 +130,9 @@ class RunWorker:
 
     def _take(self, run: RunRow) -> None:
         task = asyncio.create_task(self._work(run), name=f"byleave-{run.id}")
-        # News of a run is only ever that it was stopped; the lease says whether it still is ours.
+        # A hint for a run can only mean that it was stopped; the lease says whether it is still ours.
         stop_listening = self._bus.listen(run_topic(run.id), lambda fact: self._renew.set())
-        self._held[run.id] = _Held(run, task, stop_listening)
+        self._held[run.id] = _RunInMemory(run, task, stop_listening)
         task.add_done_callback(lambda done: self._release(run))
         log.info("run started", run_id=run.id, attempt=run.attempts, resumed=run.history is not None)
 
@@ -144,7 +144,7 @@ class RunWorker:
         self._look.set()
 
     async def _keep(self) -> None:
-        """Renew the leases of what is really being worked on; let go of what is no longer ours."""
+        """Renew the leases of live runs; cancel runs that are no longer ours."""
         self._kept_at = asyncio.get_running_loop().time()
         alive = [held for held in self._held.values() if not held.task.done()]
         lost = await self._store.runs.renew((held.run.id, held.run.fence) for held in alive)
@@ -163,8 +163,8 @@ class RunWorker:
         except ConflictError:
             log.info("run stopped, or taken over by another worker", run_id=run.id)
         except Exception as error:  # noqa: BLE001
-            # The boundary: not even the failure could be written. The lease runs out, and somebody tries again.
-            log.error("run could not be worked on", run_id=run.id, trace=_trace(error))
+            # The boundary: not even the failure could be written. The lease expires, and another worker tries again.
+            log.error("run failed unexpectedly", run_id=run.id, trace=_trace(error))
 
     async def _give_up(self, run: RunRow) -> None:
         await self._store.runs.fail(
@@ -175,6 +175,6 @@ class RunWorker:
 
 
 def _trace(error: Exception) -> str:
-    from .failures import trace  # here: it knows pydantic-ai's errors, and a start does not wait for those
+    from .failures import trace  # imported late: it loads pydantic-ai, and a start should not wait for that
 
     return trace(error)

@@ -1,7 +1,7 @@
-"""Wake-ups: who should look at the store again, and who is connected right now.
+"""Wake-ups: hints to look at the store again, and the clients connected right now.
 
-Everything here is a hint. Losing all of it costs latency, never correctness: every listener also looks by itself from
-time to time. Nothing in this package is written down.
+Everything here is a hint. Losing all of it costs latency, never correctness: every listener also polls from time to
+time. Nothing in this package is stored.
 """
 
 from .memory import Bus, Listener, MemoryBus

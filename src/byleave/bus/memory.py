@@ -1,7 +1,7 @@
-"""Hints inside one process: topics and callbacks, called in the order of the commits.
+"""Hints inside one process: topics and callbacks, called in commit order.
 
-A fact that travels with a hint is a committed value; None means "look for yourself" (what a bus between processes
-can say). Callbacks run on the event loop, must be quick and must not raise.
+A hint's fact is a committed value; None means "look in the store" (all that a bus between processes can say).
+Callbacks run on the event loop, must be quick and must not raise.
 """
 
 from collections.abc import Callable
@@ -11,12 +11,12 @@ Listener = Callable[[object | None], None]
 
 
 class Bus(Protocol):
-    """Carries hints."""
+    """Publishes and delivers hints."""
 
     def publish(self, topic: str, fact: object | None = None) -> None: ...
 
     def listen(self, topic: str, listener: Listener) -> Callable[[], None]:
-        """Hear a topic until the returned function is called."""
+        """Call `listener` for a topic until the returned function is called."""
         ...
 
 

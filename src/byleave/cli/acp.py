@@ -1,8 +1,8 @@
-r"""`byleave acp`: the agent of an editor that speaks ACP, on stdin and stdout.
+"""`byleave acp`: the agent of an editor that speaks ACP, on stdin and stdout.
 
-Each directory the editor opens gets its own project, and a client that executes there, in this process, unless one
-serves it already. The editor's user is the person who decides, so the token must be a person's. Which chat session is
-behind which of the editor's is kept in the state directory. Nothing but the protocol goes to stdout.
+Each directory the editor opens gets its own project and, unless one already serves it, a client in this process. The
+editor's user decides, so the token must be a person's. The state directory maps editor sessions to chat sessions.
+Nothing but the protocol goes to stdout.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from byleave.settings import ClientSettings
 
 from .loop import on_stop, run_long
 from .options import ExitCode, Server, Verbose, log_from, new_app
-from .places import KnownServer, find_place, known_directory, own_project, remember_project, unknown_project
+from .places import KnownServer, find_server, known_directory, own_project, remember_project, unknown_project
 from .preferences import existing_directory, read_settings
 
 app = new_app()
@@ -39,10 +39,10 @@ MOST_REMEMBERED = 1000
 
 async def serve_acp(*, server_url: str | None, project_id: str | None, agent: str | None) -> ExitCode:
     """Serve until the editor closes stdin, or until stopped."""
-    place = find_place(server_url)
-    async with place.api() as api, Directories(api, place, project_id) as directories:
-        await api.list_projects()  # a wrong address or token is said at once
-        editor_agent = EditorAgent(api, directories.open, SessionMemory(place.home), agent=agent)
+    server = find_server(server_url)
+    async with server.api() as api, Directories(api, server, project_id) as directories:
+        await api.list_projects()  # fail at once on a wrong address or token
+        editor_agent = EditorAgent(api, directories.open, SessionMemory(server.home), agent=agent)
         serving = asyncio.create_task(serve_stdio(editor_agent))
         with on_stop(lambda: _stop(serving)):
             await asyncio.wait({serving})
@@ -52,11 +52,11 @@ async def serve_acp(*, server_url: str | None, project_id: str | None, agent: st
 
 
 class Directories:
-    """The directories that the editor has opened, each with its project and a client that executes there."""
+    """Directories opened by the editor, each with its project and client."""
 
-    def __init__(self, api: ServerApi, place: KnownServer, project_id: str | None) -> None:
+    def __init__(self, api: ServerApi, server: KnownServer, project_id: str | None) -> None:
         self._api = api
-        self._place = place
+        self._server = server
         self._project_id = project_id
         self._opened: dict[Path, str] = {}
         self._opening = asyncio.Lock()
@@ -69,7 +69,7 @@ class Directories:
         await self._ends.aclose()
 
     async def open(self, directory: Path) -> str:
-        """The project of a directory, once a client executes there."""
+        """Return the project of a directory, once a client executes there."""
         async with self._opening:
             workspace = existing_directory(directory)
             if workspace not in self._opened:
@@ -80,8 +80,8 @@ class Directories:
 
     async def _project(self, workspace: Path) -> str:
         if self._project_id is None:
-            return (await own_project(self._api, self._place, workspace)).project_id
-        known = known_directory(self._place, self._project_id)
+            return (await own_project(self._api, self._server, workspace)).project_id
+        known = known_directory(self._server, self._project_id)
         if known is not None and known != workspace:
             raise CallerError(
                 f"The project {self._project_id!r} works in {str(known)!r}, and the editor opened {str(workspace)!r}.",
@@ -91,15 +91,15 @@ class Directories:
             await self._api.available_tools(self._project_id)
         except NotFound as error:
             raise await unknown_project(self._api, self._project_id) from error
-        remember_project(self._place, workspace, self._project_id)
+        remember_project(self._server, workspace, self._project_id)
         return self._project_id
 
     async def _serve(self, project_id: str, workspace: Path) -> None:
-        settings = read_settings(ClientSettings, server_url=self._place.server_url, token=self._place.token)
+        settings = read_settings(ClientSettings, server_url=self._server.server_url, token=self._server.token)
         try:
             connection = connect_client(settings, project_id, workspace)
         except AlreadyServed:
-            log.info("a client serves this directory already", workspace=str(workspace))
+            log.info("a client already serves this directory", workspace=str(workspace))
             return
         await self._ends.enter_async_context(connection)
         running = asyncio.create_task(connection.run(), name="byleave-client")
@@ -108,7 +108,7 @@ class Directories:
 
 
 async def _connected(connection: ClientConnection, running: "asyncio.Task[None]") -> None:
-    """Wait until the client is there; raises what keeps it from being so."""
+    """Wait until the client is connected; raise what prevents it."""
     waiting = asyncio.create_task(connection.connected.wait())
     try:
         await asyncio.wait({waiting, running}, return_when=asyncio.FIRST_COMPLETED)
@@ -124,7 +124,7 @@ async def _end(task: "asyncio.Task[Any]") -> None:
 
 
 class SessionMemory(MutableMapping[str, str]):
-    """Which chat session is behind an editor's; kept in a file, for convenience only."""
+    """Maps editor sessions to chat sessions; kept in a file, for convenience only."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / "acp.json"

@@ -1,6 +1,6 @@
-r"""`byleave approvals`: what waits for a decision, shown and decided from the shell.
+"""`byleave approvals`: list, show and decide approvals from the shell.
 
-A decision is bound to what was shown: the digest of the question goes with the answer.
+A decision is bound to what was shown: the digest of the question is sent with the answer.
 """
 
 import logging
@@ -11,21 +11,21 @@ import typer
 from rich.text import Text
 
 from byleave.client import ServerApi
-from byleave.client.showing import everything_of, quoted
+from byleave.client.rendering import everything_of, quoted
 from byleave.protocol.approvals import ApprovalRequest, ConfirmBody
 from byleave.protocol.errors import NotFound
 from byleave.protocol.wire import moment, now
 
 from .options import AsJson, Server, called_alone, log_from, new_app, run
-from .places import find_place
+from .places import find_server
 from .screen import RISK_STYLES, put, put_json, say, shown
 
 app = new_app()
 
 
 async def list_approvals(*, server_url: str | None, as_json: bool) -> None:
-    """What waits for a decision."""
-    async with find_place(server_url).api() as api:
+    """List the pending approvals."""
+    async with find_server(server_url).api() as api:
         waiting = await api.approvals()
     if as_json:
         put_json(waiting.model_dump(mode="json"))
@@ -51,8 +51,8 @@ def _approval_lines(request: ApprovalRequest) -> list[Text]:
 
 
 async def show_approval(approval_id: str, *, server_url: str | None, as_json: bool) -> None:
-    """All of what waits: the whole call, and what is known of what it would run."""
-    async with find_place(server_url).api() as api:
+    """Show the whole call, and the known files it would run."""
+    async with find_server(server_url).api() as api:
         request = await _waiting(api, approval_id)
         whole = await api.whole_call(approval_id)
     if as_json:
@@ -65,7 +65,7 @@ async def show_approval(approval_id: str, *, server_url: str | None, as_json: bo
 
 async def decide(approval_id: str, *, approve: bool, reason: str | None, server_url: str | None, as_json: bool) -> None:
     """Answer one question, bound to what was shown."""
-    async with find_place(server_url).api() as api:
+    async with find_server(server_url).api() as api:
         request = await _waiting(api, approval_id)
         if not as_json:
             for line in _approval_lines(request):

@@ -1,4 +1,4 @@
-r"""`byleave audit verify`: hold every project's chain, its head and its rows against each other, from the database."""
+"""`byleave audit verify`: check every project's chain against its head and rows, in the database."""
 
 from dataclasses import asdict
 

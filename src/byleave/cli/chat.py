@@ -1,13 +1,9 @@
-r"""`byleave chat`: a conversation in the terminal, over the same REST and SSE as every other chat.
+"""`byleave chat`: a conversation in the terminal, over the same REST and SSE as every other chat.
 
-Without a terminal it says what waits for approval and how to answer elsewhere, and keeps waiting: it never decides.
-Ctrl-C cancels the run first and leaves the second time; SIGTERM leaves at once.
-
-One conversation with a project's agent: the feed watched, messages posted, questions put, everything told in order.
-
-Two tasks: one listens to the feed and connects again when it breaks; the other tells what was heard, in the order of
-the feed, and holds back while a question is on the screen. What is decided elsewhere closes a question at once. A
-conversation never decides anything itself.
+One task reads the feed and reconnects when it breaks; another shows the events in order, and pauses while a question
+is on the screen. A decision made elsewhere closes a question at once. Without a terminal it prints the pending
+approvals and waits for an answer elsewhere: it never decides. The first Ctrl-C cancels the run, the second leaves;
+SIGTERM leaves at once.
 """
 
 import asyncio
@@ -23,7 +19,7 @@ from pydantic import ValidationError
 
 from byleave.client import ApprovalDesk, ServerApi
 from byleave.client.outbox import pause
-from byleave.client.questions import let_by
+from byleave.client.questions import approved_by_text
 from byleave.protocol.chat import MessageBody
 from byleave.protocol.errors import ByleaveError, CallerError, NotFound, UnreachableError
 from byleave.protocol.events import (
@@ -40,7 +36,7 @@ from byleave.settings import ClientSettings
 
 from .loop import on_stop
 from .options import ExitCode, ProjectId, Server, Verbose, log_from, new_app, run
-from .places import find_place, project_to_watch, unknown_project
+from .places import find_server, project_to_watch, unknown_project
 from .preferences import read_settings
 from .screen import complain, say
 from .terminal import Terminal
@@ -56,7 +52,7 @@ RECONNECT_TRIES = 8
 
 
 class Conversation:
-    """Enter it, then take turns."""
+    """A conversation with a project's agent. Enter it, then call `turn`."""
 
     def __init__(
         self,
@@ -71,7 +67,7 @@ class Conversation:
         mode: AgentMode | None = None,
         one_session: bool = False,
     ) -> None:
-        """With `one_session`, questions of other sessions are left to others."""
+        """With `one_session`, questions of other sessions are not asked here."""
         self._api = api
         self._project_id = project_id
         self._transcript = transcript
@@ -88,23 +84,23 @@ class Conversation:
         self._ended: asyncio.Future[RunState] | None = None
         self._decided: set[str] = set()
         self._unasked: set[str] = set()
-        """Calls that are not LOW and that nobody was asked about so far."""
+        """Calls above LOW that nobody has been asked about."""
         self._grants: dict[str, str] = {}
-        """What the grants say that were given or used."""
-        self._heard: asyncio.Queue[FeedEvent] = asyncio.Queue()
+        """Texts of known grants, by id."""
+        self._events: asyncio.Queue[FeedEvent] = asyncio.Queue()
         self._run_is_known = asyncio.Event()
-        """Not set while a message is being posted: what is heard meanwhile may be the answer to it."""
+        """Cleared while a message is being posted: events meanwhile may belong to its run."""
         self._run_is_known.set()
         self._last_event_id: int | None = None
         self._server_ahead = 0.0
-        """Seconds the server's clock is ahead of ours; deadlines are on the server's."""
+        """Seconds the server's clock is ahead of ours; deadlines use the server's."""
         self._open = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> "Conversation":
-        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._tell())]
+        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._show_events())]
         try:
-            await self._unless_feed_fails(self._open.wait())
+            await self._while_feed_works(self._open.wait())
             if not self._one_session:
                 known = self._desk.pending
                 waiting = (await self._api.approvals()).approvals
@@ -122,12 +118,12 @@ class Conversation:
 
     @property
     def can_cancel(self) -> bool:
-        """Whether something runs that was not called off yet."""
+        """True if a run is active and not yet cancelled."""
         return self._run_id is not None and not self._cancelled
 
     @property
     def cancelled(self) -> bool:
-        """Whether the last run was called off here."""
+        """True if the last run was cancelled here."""
         return self._cancelled
 
     async def turn(self, message: str) -> RunState:
@@ -139,7 +135,7 @@ class Conversation:
             accepted = await self._api.post_message(self._project_id, self._body(message))
             self.session_id, self._run_id = accepted.session_id, accepted.run_id
             self._run_is_known.set()
-            return await self._unless_feed_fails(ended)
+            return await self._while_feed_works(ended)
         finally:
             self._run_id = self._ended = None
             self._run_is_known.set()
@@ -153,7 +149,7 @@ class Conversation:
             raise CallerError(f"This message cannot be sent: {wrong['loc'][0]}: {wrong['msg']}.") from None
 
     async def cancel(self) -> None:
-        """Call off the run."""
+        """Cancel the run."""
         if self._run_id is None:
             return
         self._cancelled = True
@@ -176,7 +172,7 @@ class Conversation:
                         if isinstance(event, ApprovalDecided):
                             self._decided.add(event.approval_id)
                             self._desk.decided(event)
-                        self._heard.put_nowait(event)
+                        self._events.put_nowait(event)
             except UnreachableError:
                 if not self._open.is_set() or failures >= RECONNECT_TRIES:
                     raise
@@ -184,12 +180,15 @@ class Conversation:
             await asyncio.sleep(pause(failures, 0.2, 5.0))
 
     def _resume_at(self) -> int | None:
-        """Where the feed goes on. One that broke in a turn before it said anything is read from its beginning."""
+        """Return the event to resume after.
+
+        A feed that broke in a turn before its first event is read from the beginning.
+        """
         return 0 if self._last_event_id is None and self._ended is not None else self._last_event_id
 
-    async def _tell(self) -> None:
+    async def _show_events(self) -> None:
         while True:
-            event = await self._heard.get()
+            event = await self._events.get()
             await self._run_is_known.wait()
             if self._terminal is not None:
                 await self._terminal.unasked()
@@ -197,19 +196,19 @@ class Conversation:
             if isinstance(event, GrantChanged):
                 self._grants[event.grant.id] = event.grant.text
             if ours:
-                self._say_who_allowed(event)
+                self._show_allowed_by(event)
                 self._transcript.show(event)
                 if isinstance(event, RunChanged) and event.state in (RunState.DONE, RunState.FAILED):
                     self._end(event.state)
             if isinstance(event, ApprovalRequested) and (ours or not self._one_session):
                 if event.approval_id in self._decided:
-                    continue  # while it waited to be told
+                    continue  # decided while it was in the queue
                 self._desk.request(event, server_ahead=self._server_ahead)
-                # The desk asks in a task of its own: it comes first, and the next event waits for the answer.
+                # The desk asks in its own task: let it start first, so that the next event waits for the answer.
                 await asyncio.sleep(0)
 
-    def _say_who_allowed(self, event: FeedEvent) -> None:
-        """What ran without a question says by what: a grant, a rule, the mode."""
+    def _show_allowed_by(self, event: FeedEvent) -> None:
+        """Show what allowed a call that ran without a question: a grant, a rule, the mode."""
         match event:
             case ToolStarted() if event.risk_level is not RiskLevel.LOW:
                 self._unasked.add(event.tool_id)
@@ -217,7 +216,7 @@ class Conversation:
                 self._unasked.difference_update(event.tool_ids)
             case ToolFinished(status=ExecutionStatus.COMPLETED) if event.tool_id in self._unasked:
                 self._unasked.discard(event.tool_id)
-                by = let_by(event.approved_by, user_id=None, grants=self._grants)
+                by = approved_by_text(event.approved_by, user_id=None, grants=self._grants)
                 if by is not None:
                     self._transcript.allowed(event.tool_id, by)
             case _:
@@ -232,16 +231,16 @@ class Conversation:
             return False
         return getattr(event, "run_id", None) in (None, self._run_id)
 
-    async def _unless_feed_fails(self, wanted: Awaitable[Result]) -> Result:
-        """Wait, but not for something that can no longer come."""
-        waiting: asyncio.Future[Result] = asyncio.ensure_future(wanted)
+    async def _while_feed_works(self, awaitable: Awaitable[Result]) -> Result:
+        """Await something, but raise if the feed has failed, since it can no longer come."""
+        waiting: asyncio.Future[Result] = asyncio.ensure_future(awaitable)
         everything: set[asyncio.Future[Any]] = {waiting, *self._tasks}
         try:
             await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
                 for task in self._tasks:
                     if task.done():
-                        task.result()  # raises what ended it
+                        task.result()  # raises the error that ended it
             return await waiting
         finally:
             waiting.cancel()
@@ -262,10 +261,10 @@ async def talk(
     if message is None and terminal is None:
         complain("There is no terminal to chat on.", "give the message: byleave chat 'list src'")
         return ExitCode.USAGE
-    place = find_place(server_url)
-    async with place.api() as api:
+    server = find_server(server_url)
+    async with server.api() as api:
         if project_id is None:
-            project_id = (await project_to_watch(api, place, Path.cwd())).project_id
+            project_id = (await project_to_watch(api, server, Path.cwd())).project_id
         conversation = Conversation(
             api,
             project_id,
@@ -281,32 +280,32 @@ async def talk(
             async with conversation:
                 if message is not None:
                     return await one_message(conversation, message)
-                assert terminal is not None  # noqa: S101 - looked at above
+                assert terminal is not None  # noqa: S101 - checked above
                 await converse(conversation, terminal)
                 return ExitCode.OK
         except NotFound as error:
-            # The project is the first thing the feed asks for; a session that is not there says so itself.
+            # The feed fails first for an unknown project; an unknown session has its own message.
             if any(project.project_id == project_id for project in (await api.list_projects()).projects):
                 raise
             raise await unknown_project(api, project_id) from error
 
 
 async def one_message(conversation: Conversation, message: str) -> ExitCode:
-    """One turn, then the end."""
+    """Take one turn."""
     with _leaving(conversation) as leave:
-        state = await _unless_left(asyncio.create_task(conversation.turn(message)), leave)
+        state = await _until_left(asyncio.create_task(conversation.turn(message)), leave)
     if state is None:
         return ExitCode.INTERRUPTED
     return ExitCode.OK if state is RunState.DONE else ExitCode.FAILED
 
 
 async def converse(conversation: Conversation, terminal: Terminal) -> None:
-    """Turn after turn, until the person leaves."""
+    """Take turns until the person leaves."""
     say("Type a message and Enter. Ctrl-C cancels what runs, Ctrl-D leaves.")
     with _leaving(conversation) as leave:
-        while (line := await _unless_left(asyncio.create_task(terminal.line()), leave)) is not None:
+        while (line := await _until_left(asyncio.create_task(terminal.line()), leave)) is not None:
             try:
-                state = await _unless_left(asyncio.create_task(conversation.turn(line)), leave)
+                state = await _until_left(asyncio.create_task(conversation.turn(line)), leave)
             except ByleaveError as error:
                 complain(error.message, error.hint)
                 continue
@@ -318,7 +317,7 @@ async def converse(conversation: Conversation, terminal: Terminal) -> None:
 
 @contextlib.contextmanager
 def _leaving(conversation: Conversation) -> Generator[asyncio.Event]:
-    """Ctrl-C: the first calls off the run, the next leaves."""
+    """Handle Ctrl-C: the first cancels the run, the next leaves."""
     leave = asyncio.Event()
     cancelling: set[asyncio.Task[None]] = set()
 
@@ -337,8 +336,8 @@ def _leaving(conversation: Conversation) -> Generator[asyncio.Event]:
                 task.cancel()
 
 
-async def _unless_left(task: "asyncio.Task[Result]", leave: asyncio.Event) -> Result | None:
-    """What the task gives; None when the person left first."""
+async def _until_left(task: "asyncio.Task[Result]", leave: asyncio.Event) -> Result | None:
+    """Return the task's result; None if the person left first."""
     leaving = asyncio.create_task(leave.wait())
     try:
         await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -375,5 +374,5 @@ def chat(
       byleave chat
     """
     log_from(logging.ERROR, verbose=verbose)
-    place = {"server_url": server, "project_id": project, "session_id": session}
-    run(talk(message, **place, agent=agent, mode=mode, as_json=as_json))
+    target = {"server_url": server, "project_id": project, "session_id": session}
+    run(talk(message, **target, agent=agent, mode=mode, as_json=as_json))

@@ -1,14 +1,8 @@
-r"""`byleave check`: what the gate would say of a call, and why. Runs nothing, and of files looks at names only.
+"""`byleave check`: the gate's verdict on a call, with reasons. Runs nothing, and reads no file's content.
 
-The gate's verdict comes first; what passes it is held against the workspace's directory as the client would (links that
-lead out, pipes that never end).
-
-The stream answers each line of its input with exactly one line, in order, whatever the line holds: what cannot be
-read as a call is refused like any other malformed call.
-
-A verdict in words: what was understood, what was found, which rule decided and in which layer.
-
-For `byleave check`. Everything a call holds passes `shown`, so a terminal can obey nothing in it. Judges nothing.
+A call that passes the gate is also checked against the workspace's directory, as the client would (links that lead
+out, pipes that never end). The stream answers each line of input with exactly one line, in order; a line that is not a
+call is refused like any malformed call. All values pass `shown`, so a terminal can obey nothing in them.
 """
 
 import json
@@ -52,7 +46,7 @@ def check_one(tool_name: str, text: str, workspace: Path | None, *, as_json: boo
     loaded = load_policy(settings, root)
     gate = machine_gate(settings, loaded)
     with DryRun(root) as disk:
-        judgement = _judged(gate, disk, tool_name, params, root)
+        judgement = _judge(gate, disk, tool_name, params, root)
     if as_json:
         put_json(_line(judgement.verdict))
         return
@@ -72,7 +66,7 @@ def check_stream(workspace: Path | None, lines: BinaryIO | None = None) -> None:
 
 
 def read_object(text: str | bytes) -> dict[str, Any]:
-    """A JSON object, or a sentence that says what it is instead."""
+    """Parse a JSON object, or raise a sentence about what it is instead."""
     try:
         value: Any = json.loads(text)
     except RecursionError:
@@ -97,7 +91,7 @@ def _json_name(value: object) -> str:
 
 
 def client_gate(settings: ClientSettings, workspace: str | Path) -> Gate:
-    """The gate with this machine's own rules for a workspace."""
+    """Return the gate with this machine's rules for a workspace."""
     return machine_gate(settings, load_policy(settings, workspace))
 
 
@@ -105,13 +99,13 @@ def _root(workspace: Path | None) -> str:
     return os.path.realpath(workspace or Path())
 
 
-def _judged(gate: Gate, disk: DryRun, tool_name: str, params: dict[str, Any], root: str) -> Judgement:
-    """The gate's verdict; where it lets a call pass and the disk does not, the disk's."""
+def _judge(gate: Gate, disk: DryRun, tool_name: str, params: dict[str, Any], root: str) -> Judgement:
+    """Return the gate's verdict, or the disk's refusal if the gate lets the call pass."""
     judgement = gate.judge(tool_name, params, workspace=root)
     name, known, verdict = judgement
     if verdict.refused or known is None:
         return judgement
-    # A rule knows names only: a link meets the rules of what it leads to as well.
+    # Rules match names only: a link must also pass the rules of its target.
     real = disk.under_real_names(known) if gate.rules.policy.has_rules else known
     if real != known:
         behind = gate.judge(name, real, workspace=root).verdict
@@ -129,9 +123,9 @@ def _answer(gate: Gate, disk: DryRun, line: bytes, root: str) -> dict[str, Any]:
         call = read_object(line)
     except InvalidParameters as error:
         return {"verdict": VerdictLevel.REFUSE.value, "reasons": [error.message]}
-    # Handed on as they are, also when they are missing or of another type: the gate says what is wrong with them.
+    # Passed on as they are, even if missing or of another type: the gate says what is wrong.
     name, params = cast("Any", call.get("tool_name")), cast("Any", call.get("tool_params"))
-    return _line(_judged(gate, disk, name, params, root).verdict)
+    return _line(_judge(gate, disk, name, params, root).verdict)
 
 
 def _line(verdict: Verdict) -> dict[str, Any]:
@@ -142,7 +136,7 @@ LONGEST_LINE = 2000
 
 
 def explained(judgement: Judgement, policy: Policy) -> Iterable[Text]:
-    """The lines for a person."""
+    """Yield the lines for a person."""
     verdict = judgement.verdict
     level = verdict.level.value
     yield Text.assemble((level, RISK_STYLES[level]), f"  {shown(judgement.tool_name)}: {meaning(verdict)}")
@@ -155,7 +149,7 @@ def explained(judgement: Judgement, policy: Policy) -> Iterable[Text]:
         yield Text("  always   asks in full mode too, and no grant covers it")
     yield from _given(judgement)
     if verdict.understood is not None:
-        yield from _read_as(verdict.understood)
+        yield from _parsed_lines(verdict.understood)
     if verdict.runs:
         yield Text(f"  runs     the content of {shown(', '.join(verdict.runs))}")
     yield Text(f"  network  {'yes: allowing it lets it use the network' if verdict.network else 'none'}")
@@ -178,16 +172,16 @@ def _given(judgement: Judgement) -> Iterator[Text]:
             yield Text(f"  given    {name}: {_short(text)}")
 
 
-def _read_as(understood: Mapping[str, Any]) -> Iterator[Text]:
-    """One line for the command, one for each option, one for the operands; then the same for its subcommand."""
+def _parsed_lines(understood: Mapping[str, Any]) -> Iterator[Text]:
+    """Yield a line for the command, for each option and for the operands; then the same for its subcommand."""
     reading: Mapping[str, Any] | None = understood
     indent = "  "
     head = "read as"
     while reading is not None:
         yield Text(f"{indent}{head}  {shown(str(reading['command']))}")
         for spelled, value in reading["options"]:
-            told = f" with the value {_short(shlex.quote(value))}" if value is not None else ""
-            yield Text(f"{indent}         option {shown(spelled)}{told}")
+            value_text = f" with the value {_short(shlex.quote(value))}" if value is not None else ""
+            yield Text(f"{indent}         option {shown(spelled)}{value_text}")
         inner = cast("Mapping[str, Any] | None", reading.get("subcommand"))
         operands = cast("list[str]", reading["operands"])
         if operands and inner is None:

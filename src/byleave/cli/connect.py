@@ -1,8 +1,8 @@
-r"""`byleave connect`: this machine, connected to a project of a server.
+"""`byleave connect`: this machine, connected to a project of a server.
 
-Asks on a terminal; without one it executes quietly what others approved, and logs to stderr. A server that cannot be
-reached at the start is an error (exit code 3), unless `--wait` says to keep trying; once connected, it connects again
-by itself for as long as it runs. With `--stdio` an editor drives it (`client.engine`).
+It asks on a terminal; without one it quietly executes what others approved, and logs to stderr. A server that is
+unreachable at the start is an error (exit code 3), unless `--wait` is given; later it reconnects by itself. With
+`--stdio` an editor drives it (`client.engine`).
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from byleave.telemetry import configured
 
 from .loop import on_stop, run_long
 from .options import AsJson, ExitCode, ProjectId, Server, Verbose, log_from, new_app
-from .places import KnownServer, find_place, project_to_serve, remember_project, unknown_project
+from .places import KnownServer, find_server, project_to_serve, remember_project, unknown_project
 from .preferences import existing_directory, read_settings
 from .screen import put_json, say
 
@@ -35,10 +35,10 @@ async def stay_connected(
 ) -> ExitCode:
     """Serve a directory until stopped."""
     workspace = existing_directory(directory)
-    place = find_place(server_url)
+    server = find_server(server_url)
     stop = asyncio.Event()
     with on_stop(stop.set):
-        serving = asyncio.create_task(_serve(place, project_id, workspace, wait=wait, as_json=as_json))
+        serving = asyncio.create_task(_serve(server, project_id, workspace, wait=wait, as_json=as_json))
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         failed = serving.done()
@@ -46,13 +46,13 @@ async def stay_connected(
             task.cancel()
         await asyncio.gather(serving, stopping, return_exceptions=True)
     if failed:
-        serving.result()  # raises what ended it
+        serving.result()  # raises the error that ended it
     say("Stopped.")
     return ExitCode.OK
 
 
 async def serve_editor() -> ExitCode:
-    """Be the engine of the editor that started this process, until it goes away."""
+    """Be the engine of the editor that started this process, until it disconnects."""
     async with own_channel() as channel:
         engine = Engine(channel, partial(read_settings, ClientSettings))
         with on_stop(engine.stop):
@@ -60,10 +60,10 @@ async def serve_editor() -> ExitCode:
     return ExitCode.OK
 
 
-async def _serve(place: KnownServer, project_id: str | None, workspace: Path, *, wait: bool, as_json: bool) -> None:
-    async with place.api() as api:
-        project_id = await _first_contact(api, place, project_id, workspace, wait=wait)
-    settings = read_settings(ClientSettings, server_url=place.server_url, token=place.token)
+async def _serve(server: KnownServer, project_id: str | None, workspace: Path, *, wait: bool, as_json: bool) -> None:
+    async with server.api() as api:
+        project_id = await _first_contact(api, server, project_id, workspace, wait=wait)
+    settings = read_settings(ClientSettings, server_url=server.server_url, token=server.token)
     with configured(settings.telemetry, "byleave-client"):
         await _stay(settings, project_id, workspace, as_json=as_json)
 
@@ -78,16 +78,16 @@ async def _stay(settings: ClientSettings, project_id: str, workspace: Path, *, a
 
 
 async def _first_contact(
-    api: ServerApi, place: KnownServer, project_id: str | None, workspace: Path, *, wait: bool
+    api: ServerApi, server: KnownServer, project_id: str | None, workspace: Path, *, wait: bool
 ) -> str:
-    """Find the project, which also shows whether the server is there and takes the token."""
+    """Find the project, and so check that the server is there and accepts the token."""
     failures = 0
     while True:
         try:
             if project_id is None:
-                return (await project_to_serve(api, place, workspace)).project_id
+                return (await project_to_serve(api, server, workspace)).project_id
             await api.available_tools(project_id)
-            remember_project(place, workspace, project_id)
+            remember_project(server, workspace, project_id)
             return project_id
         except NotFound as error:
             if project_id is None:
@@ -96,7 +96,7 @@ async def _first_contact(
         except RefusedError:
             if project_id is None:
                 raise
-            return project_id  # a token that may only execute need not be able to look around
+            return project_id  # a token that may only execute cannot list projects
         except UnreachableError as error:
             if not wait:
                 raise

@@ -1,7 +1,7 @@
-r"""`byleave doctor`: does everything here work, and does the sandbox hold on this very kernel?
+"""`byleave doctor`: checks of this machine, and of the sandbox on this very kernel.
 
-One line for each check: ok, warn or fail, what was found, and what to do. The escape probes run in a directory of their
-own that is thrown away afterwards; nothing of the user is changed, and no secret is printed. Exit 1 when a check fails.
+One line per check: ok, warn or fail, the finding, and what to do. The escape probes run in their own temporary
+directory; nothing of the user is changed, and no secret is printed. Exit 1 if a check fails.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ _SWITCHES = (
     ("kernel/unprivileged_userns_clone", "0", "1"),
     ("user/max_user_namespaces", "0", "15000"),
 )
-"""Switches of the kernel that forbid what bubblewrap needs: with which value, and what allows it."""
+"""Kernel settings that block bubblewrap: the blocking value, and the one that allows it."""
 _PROGRAMS = {
     "bwrap": (
         "fail",
@@ -75,7 +75,7 @@ _PROGRAMS = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line."""
+    """Result of a check."""
 
     name: str
     level: Level
@@ -84,7 +84,7 @@ class Check:
 
 
 async def check_machine(directory: Path, *, server_url: str | None, as_json: bool) -> ExitCode:
-    """Check everything and say so, line by line."""
+    """Run all checks and print a line for each."""
     checks: list[Check] = []
     async for check in _checks(existing_directory(directory), server_url):
         checks.append(check)
@@ -93,8 +93,8 @@ async def check_machine(directory: Path, *, server_url: str | None, as_json: boo
     failed = sum(check.level == "fail" for check in checks)
     warned = sum(check.level == "warn" for check in checks)
     if as_json:
-        told = [{"name": c.name, "level": c.level, "detail": c.detail, "hint": c.hint} for c in checks]
-        put_json({"ok": failed == 0, "failed": failed, "warned": warned, "checks": told})
+        report = [{"name": c.name, "level": c.level, "detail": c.detail, "hint": c.hint} for c in checks]
+        put_json({"ok": failed == 0, "failed": failed, "warned": warned, "checks": report})
     else:
         put(f"{len(checks)} checks: {failed} failed, {warned} with a warning.")
     return ExitCode.FAILED if failed else ExitCode.OK
@@ -150,7 +150,7 @@ def _program(name: str, workspace: Path) -> Check:
 
 
 def _version(program: str) -> str | None:
-    """What a program says of itself; None where it does not run."""
+    """Return a program's version line; None if it does not run."""
     try:
         done = subprocess.run(
             [program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_SERVER_SECONDS, check=True
@@ -181,12 +181,12 @@ def _workspace(workspace: Path) -> Check:
 
 
 def _state(home: Path) -> Generator[Check]:
-    """The state directory holds a token and the record: for its owner alone."""
+    """Check that only the owner can read the state directory: it holds a token and the record."""
     home = home.absolute()
     try:
         found = home.stat()
     except FileNotFoundError:
-        yield _to_be_made(home)
+        yield _missing_home(home)
         return
     except OSError as error:
         hint = "set BYLEAVE_HOME to a directory of yours"
@@ -206,7 +206,7 @@ def _state(home: Path) -> Generator[Check]:
         yield Check("state directory", "ok", str(home))
     for name in _SECRET_FILES:
         path = home / name
-        with suppress(OSError):  # it is not there, or nobody can look
+        with suppress(OSError):  # missing, or unreadable
             if not path.lstat().st_mode & 0o077:
                 continue
             yield Check(name, "fail", f"{path} can be read or changed by others.", f"chmod 600 {path}")
@@ -220,7 +220,7 @@ def _is_usable(directory: Path) -> bool:
     return os.access(directory, os.R_OK | os.W_OK | os.X_OK)
 
 
-def _to_be_made(home: Path) -> Check:
+def _missing_home(home: Path) -> Check:
     above = next(parent for parent in home.parents if parent.exists())
     if not _is_usable(above):
         hint = "set BYLEAVE_HOME to a directory of yours"
@@ -229,14 +229,14 @@ def _to_be_made(home: Path) -> Check:
 
 
 def _undo(settings: ClientSettings) -> Check:
-    """What is kept so that calls can be undone: how much, and whether it can be used."""
+    """Check the data kept for undo: its size, and whether it is usable."""
     directory = settings.home.absolute() / "undo"
     if not os.path.exists(directory):
         return Check("undo", "ok", "nothing is kept yet")
     size, closed = 0, None
     for path in (directory, *directory.rglob("*")):
         usable = os.access(path, os.R_OK | os.W_OK)
-        with suppress(FileNotFoundError):  # a client that runs swept it away just now
+        with suppress(FileNotFoundError):  # just removed by a running client
             found = path.lstat()
             closed = closed or (None if usable else path)
             size += 0 if stat.S_ISDIR(found.st_mode) else found.st_size
@@ -271,7 +271,7 @@ async def _server(settings: ClientSettings) -> AsyncGenerator[Check]:
 async def _reached(api: ServerApi, *, named: bool) -> AsyncGenerator[Check]:
     limit = aiohttp.ClientTimeout(total=_SERVER_SECONDS)
     try:
-        health = await api.pinned(URL(f"{api.server_url}/healthz"))
+        health = await api.resolved(URL(f"{api.server_url}/healthz"))
         async with api.session.get(health, timeout=limit, allow_redirects=False) as answer:
             status, date = answer.status, answer.headers.get("Date")
     except ByleaveError as error:
@@ -279,8 +279,8 @@ async def _reached(api: ServerApi, *, named: bool) -> AsyncGenerator[Check]:
         return
     except (aiohttp.ClientError, TimeoutError) as error:
         if named:
-            told = api.unreachable(error)
-            yield Check("server", "fail", told.message, told.hint)
+            unreachable = api.unreachable(error)
+            yield Check("server", "fail", unreachable.message, unreachable.hint)
         else:
             yield Check("server", "ok", "none is configured, and none runs here")
         return
@@ -305,12 +305,12 @@ async def _token(api: ServerApi) -> Check:
 
 
 def _clock(date: str | None, now: datetime) -> Check:
-    """Approvals end by the clock, and tokens too."""
+    """Compare the clock with the server's: approvals and tokens expire by it."""
     try:
         server = parsedate_to_datetime(date or "")
     except ValueError:
         return Check("clock", "warn", "The server did not tell the time.", "a proxy may have removed the Date header")
-    if server.tzinfo is None:  # "-0000": no zone is told, and HTTP has but one
+    if server.tzinfo is None:  # "-0000" means no zone, and HTTP dates are always UTC
         server = server.replace(tzinfo=UTC)
     apart = abs((now - server).total_seconds())
     level: Level = "ok" if apart <= _CLOCK_WARN else "warn" if apart <= _CLOCK_FAIL else "fail"
@@ -319,7 +319,7 @@ def _clock(date: str | None, now: datetime) -> Check:
 
 
 async def _sandbox(workspace: Path, wanted: SandboxName) -> AsyncGenerator[Check]:
-    """Run the probes as a command in `workspace` would run: as the same user."""
+    """Run the probes in `workspace` as a command would run: as the same user."""
     chosen: list[Sandbox] = []
 
     def make(root: Path) -> Sandbox:
@@ -340,14 +340,14 @@ async def _sandbox(workspace: Path, wanted: SandboxName) -> AsyncGenerator[Check
     isolation = chosen[0].isolation()
     for check in _isolation(isolation):
         yield check
-    if isolation.isolated:  # else every line would say the same
+    if isolation.isolated:  # otherwise every line would say the same
         gaps = KNOWN_GAPS.get(isolation.backend, {})
         for probe in probes:
             yield _probed(probe, gaps.get(probe.name))
 
 
 def _user_namespaces(switches: Path = Path("/proc/sys")) -> str:
-    """What keeps bubblewrap from working, as far as the kernel's switches tell."""
+    """Say which kernel setting blocks bubblewrap, if one does."""
     for switch, value, better in _SWITCHES:
         with suppress(OSError):
             if (switches / switch).read_text("ascii").strip() == value:
@@ -373,7 +373,7 @@ def _isolation(isolation: Isolation) -> Generator[Check]:
 
 
 def _probed(probe: Probe, gap: str | None = None) -> Check:
-    """`gap`: why this kind of sandbox is known not to stop it."""
+    """Return the check for a probe; `gap` says why this sandbox is known not to stop it."""
     if probe.stopped is None:
         return Check(probe.title, "warn", f"not tried ({probe.detail})", probe.hint)
     if probe.stopped:
@@ -401,6 +401,6 @@ def doctor(
       byleave doctor
       byleave doctor ~/code/app --json
     """
-    log_from(logging.ERROR)  # what a log would warn of is a line of its own here
+    log_from(logging.ERROR)  # warnings of the log are lines of their own here
 
     raise typer.Exit(run_short(check_machine(directory, server_url=server, as_json=as_json)))

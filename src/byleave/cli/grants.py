@@ -1,4 +1,4 @@
-r"""`byleave grants`: what was allowed beyond one call, taken back, or tried out before it is given.
+"""`byleave grants`: list, revoke and preview grants.
 
 All of it asks the server. Nothing is granted here: a grant is only ever given with the answer to a question.
 """
@@ -18,15 +18,15 @@ from byleave.protocol.grants import Grant, GrantPreview, GrantRule, GrantStatus
 from byleave.protocol.wire import moment, now
 
 from .options import AsJson, Server, called_alone, log_from, new_app, run
-from .places import find_place, project_to_watch, unknown_project
+from .places import find_server, project_to_watch, unknown_project
 from .screen import put, put_json, say, shown
 
 app = new_app()
 
 
 async def list_grants(*, all_of_them: bool, server_url: str | None, as_json: bool) -> None:
-    """Grants, newest first."""
-    async with find_place(server_url).api() as api:
+    """List grants, newest first."""
+    async with find_server(server_url).api() as api:
         found = await api.grants({"all": "true"} if all_of_them else None)
     if as_json:
         put_json(found.model_dump(mode="json"))
@@ -72,9 +72,9 @@ def _when(time: str) -> str:
 
 
 async def revoke_grants(grant_id: str | None, *, server_url: str | None, as_json: bool) -> None:
-    """Take one back, or all that are in force."""
+    """Revoke one grant, or all active ones."""
     revoked: list[Grant] = []
-    async with find_place(server_url).api() as api:
+    async with find_server(server_url).api() as api:
         ids = [grant.id for grant in (await api.grants()).grants] if grant_id is None else [grant_id]
         for each in ids:
             try:
@@ -94,7 +94,7 @@ async def revoke_grants(grant_id: str | None, *, server_url: str | None, as_json
 
 
 async def preview_rule(text: str, *, project_id: str | None, server_url: str | None, as_json: bool) -> None:
-    """Hold a rule against the record."""
+    """Preview a rule on past calls."""
     try:
         rule = GrantRule.model_validate_json(text)
     except ValidationError as error:
@@ -104,9 +104,9 @@ async def preview_rule(text: str, *, project_id: str | None, server_url: str | N
             f"This is no rule: {where + ': ' if where else ''}{first['msg']}.",
             hint='write it as {"tool": "write_file", "paths": ["src/**"]}',
         ) from error
-    place = find_place(server_url)
-    async with place.api() as api:
-        project = project_id or (await project_to_watch(api, place, Path.cwd())).project_id
+    server = find_server(server_url)
+    async with server.api() as api:
+        project = project_id or (await project_to_watch(api, server, Path.cwd())).project_id
         try:
             found = await api.preview_grant(project, rule)
         except NotFound as error:

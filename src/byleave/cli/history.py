@@ -1,4 +1,4 @@
-r"""`byleave history`: what was called, also what was refused, newest first."""
+"""`byleave history`: past calls, refused ones included, newest first."""
 
 import logging
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ import typer
 from rich.text import Text
 
 from byleave.client import ServerApi
-from byleave.client.questions import let_by
+from byleave.client.questions import approved_by_text
 from byleave.protocol.errors import NotFound
 from byleave.protocol.executions import Execution
 from byleave.protocol.states import ExecutionStatus, RiskLevel
 
 from .options import AsJson, Server, log_from, new_app, run
-from .places import find_place, unknown_project
+from .places import find_server, unknown_project
 from .screen import RISK_STYLES, put, put_json, say, shortened, shown, wall_time
 from .transcript import call_summary, changed_files, warnings_of
 from .undo import list_changes
@@ -24,9 +24,9 @@ app = new_app()
 
 
 async def list_history(filters: Mapping[str, str | int | None], *, server_url: str | None, as_json: bool) -> None:
-    """Executions, newest first."""
+    """List executions, newest first."""
     project_id = filters.get("project_id")
-    async with find_place(server_url).api() as api:
+    async with find_server(server_url).api() as api:
         try:
             page = await api.history({name: value for name, value in filters.items() if value is not None})
         except NotFound as error:
@@ -46,19 +46,19 @@ async def list_history(filters: Mapping[str, str | int | None], *, server_url: s
 
 
 async def _grant_texts(api: ServerApi, executions: list[Execution]) -> dict[str, str]:
-    """What the grants say that let these run."""
+    """Return the texts of the grants that let these run."""
     if not any((execution.approved_by or "").startswith("grant:") for execution in executions):
         return {}
     return {grant.id: grant.text for grant in (await api.grants({"all": "true"})).grants}
 
 
 def execution_line(execution: Execution, grants: Mapping[str, str]) -> Text:
-    """One execution: what and when, how it ended, what it changed, and what a person should know of that."""
+    """Format one execution: call, time, outcome, changed files, warnings."""
     risk = execution.risk_level.value
     line = Text(f"{wall_time(execution.created_at)}  {execution.status.value:<17} ")
     line.append(f"{risk:<6}", RISK_STYLES[risk])
     line.append(f"  {shortened(call_summary(execution.tool_name, execution.tool_params))}")
-    by = let_by(execution.approved_by, user_id=execution.user_id, grants=grants)
+    by = approved_by_text(execution.approved_by, user_id=execution.user_id, grants=grants)
     if by is not None:
         line.append(f"  {by}")
     line.append(f"  {execution.tool_id}", "dim")

@@ -1,7 +1,7 @@
-r"""`byleave link`: a new link to the chat page of a running server, which signs a browser or an editor in once.
+"""`byleave link`: a one-time link to the chat page of a running server, for a browser or an editor.
 
-The server makes it, for the user of the token that this machine has for it; nothing is signed here. Who can read the
-link within its ten minutes is signed in as that user, so it goes to stdout and nowhere else.
+The server makes it, for the user of this machine's token; nothing is signed here. Anyone who reads the link within ten
+minutes is signed in as that user, so it is printed to stdout and nowhere else.
 """
 
 import logging
@@ -12,28 +12,28 @@ import typer
 from yarl import URL
 
 from .options import AsJson, Server, log_from, new_app, run
-from .places import find_place
+from .places import find_server
 from .screen import put, put_json, say, shown
 
 app = new_app()
 
 
 EDITOR = "vscode://byleave.byleave/signin?link="
-"""What VS Code hands to the extension, which asks before it follows the link behind it."""
+"""VS Code passes such a link to the extension, which asks before it follows the one inside."""
 
 
 async def print_link(*, server_url: str | None, editor: bool, as_json: bool) -> None:
-    """Ask for a link, and print it."""
-    place = find_place(server_url)
-    async with place.api() as api:
+    """Request a link and print it."""
+    server = find_server(server_url)
+    async with server.api() as api:
         link = await api.sign_in_link()
-        # Where the server was proven: `localhost` may be another number to a browser, where another user listens.
-        base = await api.pinned(URL(api.server_url))
+        # Use the proven address: `localhost` may be another address to a browser, where another user listens.
+        base = await api.resolved(URL(api.server_url))
     url = str(base).rstrip("/") + link.path
     in_editor = EDITOR + quote(url, safe="")
     if as_json:
-        told = {"sign_in_url": url, "editor_url": in_editor, "expires_in_seconds": link.expires_in_seconds}
-        put_json(told)
+        answer = {"sign_in_url": url, "editor_url": in_editor, "expires_in_seconds": link.expires_in_seconds}
+        put_json(answer)
         return
     put(shown(in_editor if editor else url))
     minutes = link.expires_in_seconds // 60

@@ -1,8 +1,8 @@
-"""Logging, set up once for the process: structlog on the standard loggers, to stderr.
+"""Logging setup of the process: structlog on the standard loggers, to stderr.
 
 One line each: time, level, event, then `key=value` with values as `repr`, so that nothing in a log can move a cursor.
-`BYLEAVE_LOG=json` writes JSON lines instead, for collectors. What looks like a secret is masked, whoever logged it.
-Only this module configures logging.
+`BYLEAVE_LOG=json` writes JSON lines instead, for collectors. Secrets are masked, whoever logged them. Only this module
+configures logging.
 """
 
 import logging
@@ -12,8 +12,8 @@ from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
 if "structlog" not in sys.modules and "rich" not in sys.modules:
-    # structlog takes Rich along where it finds it, for tracebacks in colour. We never write those, and Rich with its
-    # highlighters takes longer to load than structlog: in this process, which is ours, it does not find it.
+    # structlog loads Rich if it finds it, for coloured tracebacks that we never write, and Rich takes longer to load
+    # than structlog. Hide it in this process, which is ours.
     sys.modules["rich"] = None  # type: ignore[assignment] - so an import is told that there is none
     try:
         import structlog
@@ -31,7 +31,7 @@ OURS = "byleave"
 
 
 def set_up_logging(level: int, *, verbose: bool = False) -> None:
-    """Send the log to stderr. Other libraries speak only when something is wrong, unless `verbose`."""
+    """Send the log to stderr. Other libraries only log warnings, unless `verbose`."""
     as_json = os.environ.get("BYLEAVE_LOG", "").lower() == "json"
     shared: list[Processor] = [
         structlog.stdlib.add_log_level,
@@ -72,7 +72,7 @@ def _line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
     values = "".join(f" {key}={value!r}" for key, value in event.items())
     safe = text if text.isprintable() else repr(text)
     line = f"{moment} {level:<7} {safe}{values}" + (f"\n{trace}" if trace else "")
-    # `repr` leaves some characters that nobody sees, and a trace may quote anything.
+    # `repr` keeps some invisible characters, and a traceback may quote anything.
     return safe_text(mask_text(line), lines=True)
 
 

@@ -1,12 +1,9 @@
-"""How a command runs in a loop: one that ends soon, and one that stays.
+"""Event loops and signals of commands: short ones and long-running ones.
 
-Both hear Ctrl-C at once. One that stays runs on the quickest event loop there is, with a memory that is not searched
-in vain: a server and a client make hardly any cycles, but many short-lived values, and the collector's usual pace would
-spend a tenth of their time looking for garbage that is not there. What lives since the start is never looked at again.
-
-Ctrl-C, SIGTERM and a closed terminal as calls in the loop, instead of an exception anywhere or an end at once.
-
-Blocks may lie within each other.
+Both react to Ctrl-C at once. Ctrl-C, SIGTERM and a closed terminal become callbacks in the loop, instead of an
+exception anywhere. Long-running commands use uvloop if installed, and raised GC thresholds: a server and a client make
+few cycles but many short-lived objects, and the default thresholds would cost a tenth of their time. Objects from the
+start are frozen and never scanned again.
 """
 
 import asyncio
@@ -23,23 +20,23 @@ Result = TypeVar("Result")
 
 
 def run_short(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a command to its end. Raises KeyboardInterrupt at Ctrl-C."""
+    """Run a command to its end. Raise KeyboardInterrupt at Ctrl-C."""
 
-    async def awake() -> Result:
-        # Python acts on a signal when the main thread does something. One that comes right before the loop waits, or to
-        # another thread, would be slept through; a loop that minds any signal has a descriptor that all of them wake.
+    async def main() -> Result:
+        # Python handles a signal only when the main thread runs. One that arrives just before the loop waits, or on
+        # another thread, would be missed. Any signal handler gives the loop a wake-up descriptor for all signals.
         if threading.current_thread() is threading.main_thread():
             asyncio.get_running_loop().add_signal_handler(signal.SIGURG, _nothing)
         return await work
 
-    return asyncio.run(awake())
+    return asyncio.run(main())
 
 
 def _nothing() -> None: ...
 
 
 def run_long(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a command that stays."""
+    """Run a long-running command."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -48,7 +45,7 @@ def run_long(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where there is one."""
+    """Return uvloop's loop factory if it is installed."""
     try:
         return importlib.import_module("uvloop").new_event_loop
     except ImportError:
@@ -62,9 +59,10 @@ _outer: ContextVar[tuple[Act, Act] | None] = ContextVar("byleave_stopping", defa
 
 @contextmanager
 def on_stop(interrupted: Act, terminated: Act | None = None) -> Generator[None]:
-    """Call `interrupted` for each Ctrl-C and `terminated` (else the same) for each SIGTERM while the block runs.
+    """Call `interrupted` for each Ctrl-C and `terminated` for each SIGTERM inside the block.
 
-    A terminal that is closed is a SIGTERM, unless we were told to outlive it (nohup).
+    `terminated` defaults to `interrupted`. A closed terminal counts as SIGTERM, unless SIGHUP is ignored (nohup).
+    Blocks may be nested.
     """
     acts = (interrupted, terminated or interrupted)
     outer = _outer.get()

@@ -1,6 +1,6 @@
-"""The entry: runs a command, and turns whatever goes wrong into one sentence and an exit code.
+"""The entry: runs a command, and turns every error into one sentence and an exit code.
 
-This is the boundary of the program. Behind it errors are exceptions; before it there is never a traceback, except with
+This is the boundary of the program. Inside, errors are exceptions; outside there is never a traceback, except with
 `BYLEAVE_DEBUG=1`.
 """
 
@@ -37,11 +37,11 @@ Exit codes: 0 done or stopped as asked, 1 refused or failed, 2 wrong usage, 3 se
 
 
 class Listed(NamedTuple):
-    """A command in the list of `byleave --help`; its module has the name of the command."""
+    """A command in the list of `byleave --help`; its module has the same name."""
 
     help: str
     extra: str | None = None
-    """The extra that brings what it imports."""
+    """Extra that installs its imports."""
 
 
 COMMANDS = {
@@ -70,7 +70,7 @@ ON_WINDOWS = "Windows itself cannot isolate what agents run, so Byleave does not
 
 
 class Commands(TyperGroup):
-    """The commands, each imported when it is called: `byleave --help` must not wait for a web framework."""
+    """The commands, each imported when called: `byleave --help` must not wait for a web framework."""
 
     def list_commands(self, ctx: "Context") -> list[str]:
         return list(COMMANDS)
@@ -80,7 +80,7 @@ class Commands(TyperGroup):
         if listed is None or cmd_name in self.commands:
             return self.commands.get(cmd_name)
         if cmd_name == "up" and sys.stderr.isatty() and "--json" not in ctx.args:
-            typer.echo("Starting …", err=True)  # at once: what is imported takes seconds on a small machine
+            typer.echo("Starting …", err=True)  # at once: imports take seconds on a small machine
         with needs_extra(listed.extra or "", EXTRAS.get(listed.extra or "", "")):
             module = importlib.import_module(f".{cmd_name}", __package__)
         return typer.main.get_command(module.app)
@@ -119,18 +119,18 @@ def version(as_json: AsJson = False) -> None:
     from importlib.metadata import version as installed
 
     number = installed("byleave")
-    # The number of `protocol.engine`, by which an editor knows whether it fits; loading that would take a while.
+    # The version of `protocol.engine`, for an editor to check; importing that would take a while.
     typer.echo(f'{{"version": "{number}", "engine": 1}}' if as_json else f"byleave {number}")
 
 
 def main() -> None:
-    """What `byleave` runs."""
+    """Entry point of `byleave`."""
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line and give its exit code."""
-    # While everything is loaded nothing becomes garbage: at its usual pace the collector takes a tenth of a start.
+    """Run one command line; return its exit code."""
+    # Imports make no garbage: at the default thresholds the collector takes a tenth of a start.
     gc.set_threshold(20_000, 20, 20)
     if sys.platform == "win32":
         sys.stderr.write(f"error: {ON_WINDOWS}\nhint: install WSL 2 and run Byleave inside it\n")
@@ -140,7 +140,7 @@ def run(arguments: list[str]) -> int:
         result = app(arguments, prog_name="byleave", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has left. The interpreter must not fail again when it flushes at its end.
+        # The reader of our output has closed. The interpreter must not fail again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED
     except KeyboardInterrupt:
@@ -151,7 +151,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _open_standard_streams() -> None:
-    """Where stdin, stdout or stderr was closed nothing else may get its number: a file's would receive our messages."""
+    """Open closed standard streams on /dev/null: another file on that descriptor would receive our messages."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         pass
     os.close(descriptor)
@@ -161,11 +161,11 @@ def _open_standard_streams() -> None:
         sys.stderr = open(STDERR, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
-        reconfigure(errors="backslashreplace")  # as stderr: what cannot be shown there must not stop the work
+        reconfigure(errors="backslashreplace")  # as stderr: a character that cannot be shown must not stop the work
 
 
 def _explain(error: Exception) -> int:
-    # Imported when something went wrong: `byleave --help` and `byleave version` start without it.
+    # Imported on errors only: `byleave --help` and `byleave version` start without it.
     from byleave.protocol.errors import ByleaveError, UnreachableError, refusal_of_system
 
     from .screen import complain
@@ -175,7 +175,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, TyperException):
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "byleave"
-        # What the library says of a value it refuses has a prefix that tells a person nothing.
+        # The library's prefix for a refused value tells a person nothing.
         message = error.format_message().replace("Value error, ", "").rstrip(".")
         complain(f"{message}.", f"see `{command} --help`")
         return ExitCode.USAGE

@@ -1,7 +1,7 @@
-r"""`byleave mcp`: the tools of a project for an MCP host, on stdin and stdout.
+"""`byleave mcp`: the tools of a project for an MCP host, on stdin and stdout.
 
-Nothing but the protocol goes to stdout. The server is asked once before anything is served, so that a wrong address,
-token or project is said at once. It holds no approval: who approves does so elsewhere.
+Nothing but the protocol goes to stdout. The server is asked once before serving, so that a wrong address, token or
+project fails at once. It holds no approval: people approve elsewhere.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from byleave.sdk import Client
 
 from .loop import on_stop, run_long
 from .options import ExitCode, Server, Verbose, log_from, new_app
-from .places import KnownServer, find_place, project_to_watch, unknown_project
+from .places import KnownServer, find_server, project_to_watch, unknown_project
 
 app = new_app()
 
 
 async def serve_mcp(*, server_url: str | None, project_id: str | None, tools: list[str] | None) -> ExitCode:
     """Serve until the host closes stdin, or until stopped."""
-    place = find_place(server_url)
-    async with Client(place.server_url, place.token) as client:
-        project_id = await _check(client, place, project_id)
+    server = find_server(server_url)
+    async with Client(server.server_url, server.token) as client:
+        project_id = await _check(client, server, project_id)
         serving = asyncio.create_task(serve_stdio(client.agent(project_id), tools=tools or None))
         with on_stop(lambda: _stop(serving)):
             await asyncio.wait({serving})
@@ -35,10 +35,10 @@ async def serve_mcp(*, server_url: str | None, project_id: str | None, tools: li
     return ExitCode.OK
 
 
-async def _check(client: Client, place: KnownServer, project_id: str | None) -> str:
-    """The project, known to be there."""
+async def _check(client: Client, server: KnownServer, project_id: str | None) -> str:
+    """Return the project id, after checking that it exists."""
     if project_id is None:
-        return (await project_to_watch(client.api, place, Path.cwd())).project_id
+        return (await project_to_watch(client.api, server, Path.cwd())).project_id
     try:
         await client.api.available_tools(project_id)
     except NotFound as error:

@@ -1,6 +1,6 @@
-"""Options, exit codes and ways to run that the commands share.
+"""Options, exit codes and runners shared by the commands.
 
-Loaded by every command, so it imports nothing heavy: `byleave --help` and `byleave version` start at once.
+Imported by every command, so it imports nothing heavy: `byleave --help` and `byleave version` start at once.
 """
 
 from collections.abc import Coroutine, Generator
@@ -22,14 +22,14 @@ ProjectId = Annotated[
 
 
 class ExitCode(IntEnum):
-    """What a script can tell from the end of a command."""
+    """Exit codes for scripts."""
 
     OK = 0
-    """Done, or stopped as asked (Ctrl-C or SIGTERM of something that serves)."""
+    """Done, or stopped as requested (Ctrl-C or SIGTERM of a command that serves)."""
     FAILED = 1
     """Refused or failed; the sentence on stderr says why."""
     USAGE = 2
-    """The command was not written as its help says."""
+    """Wrong usage; see the command's help."""
     UNREACHABLE = 3
     """The server cannot be reached."""
     INTERRUPTED = 130
@@ -37,7 +37,7 @@ class ExitCode(IntEnum):
 
 
 def new_app() -> typer.Typer:
-    """A Typer app for one command or one group of them."""
+    """Return a Typer app for a command or a group."""
     return typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
 
@@ -49,14 +49,14 @@ def log_from(level: int, *, verbose: bool = False) -> None:
 
 
 def run(work: Coroutine[Any, Any, ExitCode | None]) -> None:
-    """Run a short command to its end and leave with its exit code."""
+    """Run a short command to its end and exit with its code."""
     from .loop import run_short
 
     raise typer.Exit(run_short(work) or ExitCode.OK)
 
 
 def called_alone(context: typer.Context, *, given: bool, names: str) -> bool:
-    """Whether the group itself was called; its options belong after a subcommand's name."""
+    """Return True if the group itself was called; reject group options before a subcommand."""
     if context.invoked_subcommand is None:
         return True
     if given:
@@ -66,12 +66,12 @@ def called_alone(context: typer.Context, *, given: bool, names: str) -> bool:
 
 @contextmanager
 def needs_extra(extra: str, what: str) -> Generator[None]:
-    """Turn a missing library into a sentence that names the extra which brings it."""
+    """Turn a missing library into an error that names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "byleave":
-            raise  # our own module is missing: that is a fault of ours, not of the installation
+            raise  # our own module is missing: our bug, not a faulty installation
         from byleave.protocol.errors import ConfigurationError
 
         raise ConfigurationError(f"This needs {what}.", hint=f"in a checkout: pip install '.[{extra}]'") from error

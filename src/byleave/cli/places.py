@@ -1,7 +1,7 @@
-"""Where things are: which server to talk to, with which token, and which project belongs to which directory.
+"""Lookup of the server, its token, and a directory's project.
 
-`byleave up` leaves a note in the state directory, locked for as long as it runs; other commands find its server
-there, and a note that nobody holds is not believed. The note holds a token and goes only to the address beside it.
+`byleave up` leaves a note in the state directory, locked while it runs; other commands find its server there, and
+ignore a note without a lock. The note holds a token, which is sent only to the address beside it.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ UP = "up"
 
 
 class Note(BaseModel):
-    """What a running `byleave up` says of itself."""
+    """Note of a running `byleave up`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -43,14 +43,14 @@ class KnownServer:
     token: str
     home: Path
     name: str
-    """What the memory of projects calls it: the server of `byleave up` may have another port each time."""
+    """Key in the stored projects: the server of `byleave up` may have another port each time."""
 
     def api(self) -> ServerApi:
         return ServerApi(self.server_url, self.token)
 
 
-def find_place(server_url: str | None = None) -> KnownServer:
-    """The server that was named, else the one `byleave up` runs here, else the default."""
+def find_server(server_url: str | None = None) -> KnownServer:
+    """Return the named server, else the one `byleave up` runs here, else the default."""
     settings = read_settings(ClientSettings, server_url=server_url)
     named = "server_url" in settings.model_fields_set
     note = None if named else running_note(settings.home)
@@ -67,7 +67,7 @@ def find_place(server_url: str | None = None) -> KnownServer:
     return KnownServer(settings.server_url, token, settings.home, settings.server_url)
 
 
-# The note of a running `byleave up`
+# Note of a running `byleave up`
 
 
 def _note_path(home: Path) -> Path:
@@ -75,7 +75,7 @@ def _note_path(home: Path) -> Path:
 
 
 def running_note(home: Path) -> Note | None:
-    """The note, when the process that wrote it still runs."""
+    """Return the note if the process that wrote it still runs."""
     try:
         descriptor = os.open(_note_path(home), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -86,7 +86,7 @@ def running_note(home: Path) -> Note | None:
             return None
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return None  # nobody holds it: what it says is over
+            return None  # not locked, so stale
         try:
             return Note.model_validate_json(file.read())
         except ValidationError:
@@ -95,7 +95,7 @@ def running_note(home: Path) -> Note | None:
 
 @contextlib.contextmanager
 def leave_note(home: Path, note: Note) -> Generator[None]:
-    """Say where the server is for as long as the block runs."""
+    """Publish the server's note while the block runs."""
     private_directory(home)
     path = _note_path(home)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -111,28 +111,28 @@ def leave_note(home: Path, note: Note) -> Generator[None]:
             file.truncate(0)
 
 
-# Which project belongs to a directory
+# Projects of directories
 
 
-def known_project(place: KnownServer, directory: Path) -> str | None:
-    """The project this directory had the last time."""
-    return _known(place.home).get(f"{place.name} {directory}")
+def known_project(server: KnownServer, directory: Path) -> str | None:
+    """Return the project this directory had last time."""
+    return _known(server.home).get(f"{server.name} {directory}")
 
 
-def known_directory(place: KnownServer, project_id: str) -> Path | None:
-    """The directory that had this project the last time."""
-    prefix = f"{place.name} "
-    for key, known in reversed(_known(place.home).items()):
+def known_directory(server: KnownServer, project_id: str) -> Path | None:
+    """Return the directory that had this project last time."""
+    prefix = f"{server.name} "
+    for key, known in reversed(_known(server.home).items()):
         if known == project_id and key.startswith(prefix):
             return Path(key.removeprefix(prefix))
     return None
 
 
-def remember_project(place: KnownServer, directory: Path, project_id: str) -> None:
-    """Keep it for the next time."""
-    private_directory(place.home)
-    known = {**_known(place.home), f"{place.name} {directory}": project_id}
-    path = place.home / "projects.json"
+def remember_project(server: KnownServer, directory: Path, project_id: str) -> None:
+    """Store a directory's project."""
+    private_directory(server.home)
+    known = {**_known(server.home), f"{server.name} {directory}": project_id}
+    path = server.home / "projects.json"
     draft = path.with_name(f".projects.{os.getpid()}")
     draft.write_text(json.dumps(known, indent=1), encoding="utf-8", errors="surrogateescape")
     draft.replace(path)
@@ -142,37 +142,37 @@ def _known(home: Path) -> dict[str, str]:
     try:
         value: Any = json.loads((home / "projects.json").read_text(encoding="utf-8", errors="surrogateescape"))
     except (OSError, ValueError):
-        return {}  # kept for convenience only: without it a directory gets a new project
+        return {}  # for convenience only: without it a directory gets a new project
     items = cast("dict[Any, Any]", value).items() if isinstance(value, dict) else ()
     return {str(key): str(item) for key, item in items}
 
 
-async def own_project(api: ServerApi, place: KnownServer, directory: Path) -> Project:
-    """For `byleave up`: the directory's own project, never another's; made at the first start."""
+async def own_project(api: ServerApi, server: KnownServer, directory: Path) -> Project:
+    """Return the directory's own project, never another's; create it at the first `byleave up`."""
     projects = (await api.list_projects()).projects
-    return _remembered(projects, place, directory) or await _new_project(api, place, directory)
+    return _remembered(projects, server, directory) or await _new_project(api, server, directory)
 
 
-async def project_to_serve(api: ServerApi, place: KnownServer, directory: Path) -> Project:
-    """For `byleave connect`: the directory's own, else the user's only one, else a new one named after it."""
+async def project_to_serve(api: ServerApi, server: KnownServer, directory: Path) -> Project:
+    """Return the project for `byleave connect`: the directory's, else the user's only one, else a new one."""
     projects = (await api.list_projects()).projects
     if projects:
-        return _remembered(projects, place, directory) or _only(projects)
-    return await _new_project(api, place, directory)
+        return _remembered(projects, server, directory) or _only(projects)
+    return await _new_project(api, server, directory)
 
 
-async def project_to_watch(api: ServerApi, place: KnownServer, directory: Path) -> Project:
-    """For `byleave chat`: the directory's own, else the user's only one."""
+async def project_to_watch(api: ServerApi, server: KnownServer, directory: Path) -> Project:
+    """Return the project for `byleave chat`: the directory's, else the user's only one."""
     projects = (await api.list_projects()).projects
     if not projects:
         raise CallerError(
             "You have no project on this server yet.", hint="connect a directory with `byleave connect --workspace DIR`"
         )
-    return _remembered(projects, place, directory) or _only(projects)
+    return _remembered(projects, server, directory) or _only(projects)
 
 
 async def unknown_project(api: ServerApi, project_id: str) -> CallerError:
-    """What to say when there is no such project: which ones there are."""
+    """Return the error for an unknown project, with the known ones."""
     projects = (await api.list_projects()).projects
     hint = (
         f"yours: {_listed(projects)}" if projects else "you have none yet; `byleave connect` or `byleave up` makes one"
@@ -185,8 +185,8 @@ def _listed(projects: list[Project]) -> str:
     return f"{listed}, …" if len(projects) > 10 else listed
 
 
-def _remembered(projects: list[Project], place: KnownServer, directory: Path) -> Project | None:
-    known = known_project(place, directory)
+def _remembered(projects: list[Project], server: KnownServer, directory: Path) -> Project | None:
+    known = known_project(server, directory)
     return next((project for project in projects if project.project_id == known), None)
 
 
@@ -198,7 +198,7 @@ def _only(projects: list[Project]) -> Project:
     )
 
 
-async def _new_project(api: ServerApi, place: KnownServer, directory: Path) -> Project:
+async def _new_project(api: ServerApi, server: KnownServer, directory: Path) -> Project:
     project = await api.create_project(directory.name or "workspace")
-    remember_project(place, directory, project.project_id)
+    remember_project(server, directory, project.project_id)
     return project

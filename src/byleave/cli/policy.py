@@ -1,7 +1,7 @@
-r"""`byleave policy` and `byleave trust`: which rules hold here, whether a file of them is right, and whom to believe.
+"""`byleave policy` and `byleave trust`: show rules, check a file of rules, trust a project's rules.
 
-Trust is given to what was shown and to nothing else: the digest that is kept is that of the very bytes whose rules
-were listed. Without a terminal nobody is asked, so it takes `--yes`.
+Trust covers only what was shown: the stored digest is that of the bytes whose rules were listed. Without a terminal
+nobody is asked, so it needs `--yes`.
 """
 
 import os
@@ -38,7 +38,7 @@ Workspace = Annotated[Path, typer.Option(metavar="DIR", help="The directory agen
 
 
 def show_policy(directory: Path, *, as_json: bool) -> None:
-    """Every layer and rule that holds for a directory."""
+    """Show all layers and rules for a directory."""
     workspace = existing_directory(directory)
     settings = read_settings(ClientSettings)
     policy = load_policy(settings, workspace).policy
@@ -57,7 +57,7 @@ def show_policy(directory: Path, *, as_json: bool) -> None:
 
 
 def check_policy(path: Path, layer: Layer, *, as_json: bool) -> None:
-    """Read a file as it would be read, and run its examples."""
+    """Parse a file of rules and run its examples."""
     parsed = _parsed(path, layer)
     if as_json:
         put_json({"valid": True, **_layer_json(parsed)})
@@ -68,13 +68,13 @@ def check_policy(path: Path, layer: Layer, *, as_json: bool) -> None:
 
 
 def trust_project(directory: Path, *, revoke: bool, yes: bool, as_json: bool) -> ExitCode:
-    """Let a project's file loosen, after its owner has seen how."""
+    """Let a project's file loosen rules, after its owner has seen how."""
     workspace = existing_directory(directory)
     settings = read_settings(ClientSettings)
     root = str(workspace)
     if revoke:
         there = revoke_trust(settings.home, root)
-        _told(root, "revoked" if there else "was not trusted", trusted=False, as_json=as_json)
+        _report_trust(root, "revoked" if there else "was not trusted", trusted=False, as_json=as_json)
         return ExitCode.OK
     data = read_project_policy(root)
     if data is None:
@@ -82,19 +82,19 @@ def trust_project(directory: Path, *, revoke: bool, yes: bool, as_json: bool) ->
     text = policy_text(data, Layer.PROJECT, PROJECT_POLICY)
     layer = parse_policy(text.text, Layer.PROJECT, source=text.source)
     if not layer.loosening:
-        _told(root, "loosens nothing, so there is nothing to trust", trusted=False, as_json=as_json)
+        _report_trust(root, "loosens nothing, so there is nothing to trust", trusted=False, as_json=as_json)
         return ExitCode.OK
     if is_trusted(settings.home, root, data):
-        _told(root, "is trusted already", trusted=True, as_json=as_json)
+        _report_trust(root, "is trusted already", trusted=True, as_json=as_json)
         return ExitCode.OK
     say(f"{PROJECT_POLICY} in {shown(root)} would loosen what agents may do here without asking you:")
     for line in layer.loosening:
         say(f"  {shown(line)}")
     if not (yes or _agreed()):
-        _told(root, "is still not trusted", trusted=False, as_json=as_json)
+        _report_trust(root, "is still not trusted", trusted=False, as_json=as_json)
         return ExitCode.FAILED
     trust(settings.home, root, data)
-    _told(root, "is trusted until it changes", trusted=True, as_json=as_json)
+    _report_trust(root, "is trusted until it changes", trusted=True, as_json=as_json)
     say("A client that runs already reads it when it starts again.")
     return ExitCode.OK
 
@@ -105,7 +105,7 @@ def _agreed() -> bool:
     return typer.confirm("Trust it?", default=False, err=True)
 
 
-def _told(root: str, what: str, *, trusted: bool, as_json: bool) -> None:
+def _report_trust(root: str, what: str, *, trusted: bool, as_json: bool) -> None:
     if as_json:
         put_json({"workspace": root, "trusted": trusted})
     else:

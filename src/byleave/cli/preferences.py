@@ -1,4 +1,4 @@
-"""Settings, read so that a mistake in them becomes one sentence that names the variable."""
+"""Reading of settings; a mistake becomes one sentence that names the variable."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ Settings = TypeVar("Settings", bound=BaseSettings)
 
 
 def read_settings(model: type[Settings], **given: Any) -> Settings:
-    """The settings from variables and file; what is given here (and not None) goes before both."""
+    """Read the settings from variables and file; values given here (not None) take precedence."""
     config = os.environ.get("BYLEAVE_CONFIG")
     if config and not Path(config).is_file():
         raise ConfigurationError(
@@ -25,9 +25,9 @@ def read_settings(model: type[Settings], **given: Any) -> Settings:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         name = str(first["loc"][0]) if first["loc"] else "?"
-        told = f"--{name.replace('_', '-')}" if given.get(name) is not None else f"BYLEAVE_{name.upper()}"
+        source = f"--{name.replace('_', '-')}" if given.get(name) is not None else f"BYLEAVE_{name.upper()}"
         raise ConfigurationError(
-            f"The setting {told} is wrong: {first['msg']}.", hint="docs/settings.md lists what it may be"
+            f"The setting {source} is wrong: {first['msg']}.", hint="docs/settings.md lists what it may be"
         ) from error
     except SettingsError as error:
         raise ConfigurationError(f"A setting cannot be read: {error}.", hint="correct the BYLEAVE_ variable") from error
@@ -38,7 +38,7 @@ def read_settings(model: type[Settings], **given: Any) -> Settings:
 
 
 def existing_directory(directory: Path) -> Path:
-    """The directory, absolute; an error when there is none."""
+    """Return the absolute directory; raise if it does not exist."""
     absolute = Path(os.path.realpath(directory.expanduser()))
     if not absolute.is_dir():
         what = "is not a directory" if absolute.exists() else "does not exist"

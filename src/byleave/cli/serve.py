@@ -1,7 +1,7 @@
-r"""`byleave serve`: the server as a process, with one line when it is ready and an orderly end.
+"""`byleave serve`: the server as a process, with one line when it is ready and an orderly stop.
 
-Signals are handled here and not by uvicorn: it would raise them again once it has stopped, and the record would not
-be closed. A second signal does not wait for requests that still run.
+Signals are handled here and not by uvicorn: it would raise them again once it has stopped, and the record would not be
+closed. A second signal does not wait for running requests.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ async def _serve(settings: ServerSettings, host: str, port: int, *, as_json: boo
             put(f"Byleave is ready at {listening.url}")
 
     def stop() -> None:
-        # Before it is ready there is nothing to finish: it is cancelled, as by every further signal.
+        # Before it is ready there is nothing to finish: cancel, as for every further signal.
         if stops:
             stops.pop()()
         else:

@@ -1,7 +1,6 @@
-"""One terminal for two readers: the chat's line, and the approval prompt that interrupts it.
+"""One terminal with two readers: the chat's input line, and the approval prompt that interrupts it.
 
-A question takes the terminal away from the line at once and gives it back when it is answered; what is typed for one
-is never read by the other.
+A question takes the terminal at once and returns it when answered; input for one is never read by the other.
 """
 
 import asyncio
@@ -29,12 +28,12 @@ class Terminal:
 
     @classmethod
     def here(cls) -> "Terminal | None":
-        """This process's terminal; None when it has none."""
+        """Return this process's terminal; None if it has none."""
         prompt = TerminalPrompt.here()
         return None if prompt is None else cls(sys.stdin.fileno(), prompt)
 
     async def ask(self, question: Question) -> Answer | None:
-        """Put a question; a line that is being read waits for it."""
+        """Ask a question; a line that is being read waits for it."""
         self._questions += 1
         self._unasked.clear()
         self._wake()
@@ -54,7 +53,7 @@ class Terminal:
         self._prompt.say(sentence)
 
     async def line(self) -> str | None:
-        """The next line that is not blank; None at the end of input."""
+        """Return the next line that is not blank; None at the end of input."""
         while True:
             async with self._turn:
                 text = await self._read()
@@ -64,7 +63,7 @@ class Terminal:
                 return text.strip()
 
     async def _read(self) -> str | None:
-        """One line, or None when a question wants the terminal or the input ended."""
+        """Return one line, or None if a question needs the terminal or the input ended."""
         sys.stderr.write(MARK)
         sys.stderr.flush()
         loop = asyncio.get_running_loop()

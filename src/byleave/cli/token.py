@@ -1,7 +1,7 @@
-r"""`byleave token`: a signed token for a person, a machine or an agent.
+"""`byleave token`: a signed token for a person, a machine or an agent.
 
-Signed with the server's own secret, so it works only where that secret can be read. An agent's token that could also
-approve or execute is never made: an agent would then answer its own questions, or report its own results.
+It is signed with the server's secret, so it works only where that secret can be read. An agent's token never also
+approves or executes: the agent would answer its own questions, or report its own results.
 """
 
 from typing import Annotated
@@ -55,7 +55,7 @@ def print_token(
     else:
         print(token, flush=True)
     if save:
-        # Here and not above: without --save a token needs nothing of the client, which takes its time to load.
+        # Imported late: without --save a token needs nothing of the client, which is slow to load.
         from byleave.client.identity import save_token
 
         say(f"Saved in {save_token(settings.home, token)}.")

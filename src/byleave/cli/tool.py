@@ -1,7 +1,7 @@
-r"""`byleave tool`: one tool, here and now, as the client would run it.
+"""`byleave tool`: one tool, run now as the client would run it.
 
-The owner's gate judges first and its REFUSE holds; nobody is asked, because the person typed it. Then the workspace's
-own bounds and its sandbox hold. Whatever happens, stdout gets one JSON object with `success`.
+The owner's gate judges first and its REFUSE holds; nobody is asked, because the person typed it. The workspace's
+limits and its sandbox apply. Whatever happens, stdout gets one JSON object with `success`.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from byleave.client.local_calls import run_here, told
+from byleave.client.local_calls import failure_result, run_here
 from byleave.protocol.errors import ByleaveError
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandStopped, Workspace, unfinished
@@ -28,19 +28,19 @@ app = new_app()
 
 
 def run_tool(tool_name: str, text: str, directory: Path) -> ExitCode:
-    """Run it and print the result."""
+    """Run the tool and print the result."""
     settings = read_settings(ClientSettings)
     try:
         work = _run(tool_name, read_object(text), existing_directory(directory), settings)
-        result = run_short(_stoppable(work))
+        result = run_short(_run_until_signal(work))
     except ByleaveError as error:
-        result = told(error)
+        result = failure_result(error)
     put_json(result)
     return ExitCode.OK if result["success"] else ExitCode.FAILED
 
 
-async def _stoppable(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """Let SIGTERM, and a terminal that is closed, end it in order: nothing that it started or put there may be left."""
+async def _run_until_signal(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    """Let SIGTERM or a closed terminal stop it in order: no process or file it made may be left behind."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     stopped = False
 
@@ -52,7 +52,7 @@ async def _stoppable(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any
 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup: it is to be outlived
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup: keep running
                 loop.add_signal_handler(number, stop)
     try:
         return await work

@@ -1,7 +1,7 @@
-"""How a conversation looks on a terminal, and as JSON lines.
+"""Rendering of a conversation on a terminal, and as JSON lines.
 
-The agent's text goes to stdout as it streams; tool calls, their results shortened, and errors go to stderr. Every word
-that came from elsewhere passes `shown`. A transcript only tells; it decides nothing.
+The agent's text streams to stdout; tool calls, shortened results and errors go to stderr. All foreign text passes
+`shown`. A transcript only shows; it decides nothing.
 """
 
 import re
@@ -33,32 +33,32 @@ NAMED_FILES = 5
 
 
 class Transcript(Protocol):
-    """Tells a person or a program what happens."""
+    """Shows events to a person or a program."""
 
     def show(self, event: FeedEvent) -> None: ...
 
     def allowed(self, tool_id: str, by: str) -> None:
-        """Who or what let a call run without a question here, in safe words; said before its end is shown."""
+        """Show what let a call run without a question; called before its end is shown, with safe text."""
         ...
 
     def end_turn(self) -> None: ...
 
 
 class JsonTranscript:
-    """Each event as a line of JSON."""
+    """Prints each event as a line of JSON."""
 
     def show(self, event: FeedEvent) -> None:
         put_json(event.model_dump(mode="json"))
 
     def allowed(self, tool_id: str, by: str) -> None:
-        pass  # a program asks for the execution
+        pass  # a program fetches the execution
 
     def end_turn(self) -> None:
         pass
 
 
 class TerminalTranscript:
-    """For people."""
+    """Shows events to people."""
 
     def __init__(self, *, can_ask: bool) -> None:
         self._can_ask = can_ask
@@ -110,7 +110,7 @@ class TerminalTranscript:
         sys.stdout.flush()
 
     def _break(self) -> None:
-        """Messages start on a line of their own."""
+        """Start a new line, unless at one."""
         if self._streamed and not self._streamed.endswith("\n"):
             self._stream("\n")
 
@@ -145,7 +145,7 @@ class TerminalTranscript:
 
 
 def call_summary(tool_name: str, params: JsonObject) -> str:
-    """A call in one line, not yet safe to print."""
+    """Describe a call in one line, not yet safe to print."""
     if tool_name == "execute_command":
         arguments: Any = params.get("args")
         words = cast("list[Any]", arguments) if isinstance(arguments, list) else []
@@ -158,23 +158,23 @@ def call_summary(tool_name: str, params: JsonObject) -> str:
 
 
 def failure_summary(event: ToolFinished) -> str:
-    """How a call ended that did not complete, in one line, not yet safe to print."""
-    told = event.error or ""
+    """Describe the outcome of a failed call in one line, not yet safe to print."""
+    text = event.error or ""
     if event.status is ExecutionStatus.FAILED and event.error_type is not None:
         kind = "failed" if event.error_type is ErrorType.TOOL_ERROR else event.error_type.value.replace("_", " ")
     else:
         kind = event.status.value
-    # Many sentences begin with the word already: "Rejected by the user: …".
-    return told if told.lower().startswith(kind) else f"{kind}: {told}"
+    # Many sentences already begin with the word: "Rejected by the user: …".
+    return text if text.lower().startswith(kind) else f"{kind}: {text}"
 
 
 def counted(number: object, one: str, many: str) -> str:
-    """A number with its noun; `?` when it is not known."""
+    """Format a number with its noun; `?` if unknown."""
     return f"{'?' if number is None else number} {one if number == 1 else many}"
 
 
 def result_summary(tool_name: str, result: JsonObject) -> str:
-    """A result in one line, not yet safe to print."""
+    """Describe a result in one line, not yet safe to print."""
     match tool_name:
         case "read_file":
             return counted(result.get("size"), "byte", "bytes")
@@ -195,7 +195,7 @@ def result_summary(tool_name: str, result: JsonObject) -> str:
 
 
 def output_lines(result: JsonObject) -> list[str]:
-    """The last lines of a command's output, safe to print."""
+    """Return the last lines of a command's output, safe to print."""
     text = f"{result.get('stdout') or ''}{result.get('stderr') or ''}"
     lines = [shortened(line, 200) for line in text.splitlines()]
     left_out = len(lines) - OUTPUT_LINES
@@ -203,7 +203,7 @@ def output_lines(result: JsonObject) -> list[str]:
 
 
 def effect_lines(result: JsonObject) -> Iterator[Text]:
-    """What a call left behind, each warning, and what held it where that was too weak; safe to print."""
+    """Yield changed files, warnings, and weak isolation, safe to print."""
     changed = changed_files(result)
     if changed:
         yield Text(f"  {changed}")
@@ -215,10 +215,10 @@ def effect_lines(result: JsonObject) -> Iterator[Text]:
 
 
 def changed_files(result: JsonObject) -> str:
-    """How many files a call changed and which, safe to print; empty when it changed none."""
+    """Describe the files a call changed, safe to print; empty if none."""
     files = [cast(JsonObject, item) for item in _items(result.get("changed")) if isinstance(item, dict)]
-    told: Any = result.get("changed_count")
-    count = max(len(files), told if isinstance(told, int) else 0)
+    reported: Any = result.get("changed_count")
+    count = max(len(files), reported if isinstance(reported, int) else 0)
     if count == 0:
         return ""
     names = [_changed_name(file) for file in files[:NAMED_FILES]]
@@ -228,7 +228,7 @@ def changed_files(result: JsonObject) -> str:
 
 
 def warnings_of(result: JsonObject) -> list[str]:
-    """What a person should know of a result, safe to print."""
+    """Return the warnings of a result, safe to print."""
     return [shortened(str(warning), 500) for warning in _items(result.get("warnings"))]
 
 
@@ -239,19 +239,19 @@ def _changed_name(file: JsonObject) -> str:
 
 
 def weaker_isolation(isolation: object) -> str:
-    """One line about what held a command, safe to print; empty when nothing is missing."""
+    """Describe missing isolation of a command, safe to print; empty if nothing is missing."""
     if not isinstance(isolation, dict) or not isolation:
         return ""
     applied = cast(JsonObject, isolation)
-    told = [str(item) for item in _items(applied.get("degraded"))]
+    gaps = [str(item) for item in _items(applied.get("degraded"))]
     if applied.get("isolated") is False or applied.get("backend") == "none":
-        return shortened(" ".join(["It ran without isolation.", *told]), 200)
+        return shortened(" ".join(["It ran without isolation.", *gaps]), 200)
     if applied.get("backend") != "bwrap":
-        told.insert(0, f"It was held by {applied.get('backend')} alone.")
-    if not told:
+        gaps.insert(0, f"It was held by {applied.get('backend')} alone.")
+    if not gaps:
         return ""
-    first = re.split(r": |\. |\.$", told[0])[0]
-    more = f" ({len(told) - 1} more)" if len(told) > 1 else ""
+    first = re.split(r": |\. |\.$", gaps[0])[0]
+    more = f" ({len(gaps) - 1} more)" if len(gaps) > 1 else ""
     return f"isolation is weaker than it should be: {shortened(first, 120)}{more}"
 
 

@@ -1,7 +1,7 @@
-r"""`byleave up`: server, client, agent and chat page for one directory, in one process, on this machine alone.
+"""`byleave up`: server, client, agent and chat page for one directory, in one process, on this machine alone.
 
-The server listens on 127.0.0.1. Where a server of this state directory is already up, the directory joins it. The
-parts are those of `serve`, `connect` and `chat`; nothing is approved here that would be asked there.
+The server listens on 127.0.0.1. If a server of this state directory is already up, the directory joins it. It combines
+`serve`, `connect` and `chat`; nothing is approved here that they would ask about.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ TOKEN_SECONDS = 365 * DAY
 
 
 class _Server:
-    """The server as a task beside everything else."""
+    """The server as a task."""
 
     def __init__(self, settings: ServerSettings, port: int) -> None:
         ready: asyncio.Future[Listening] = asyncio.get_running_loop().create_future()
@@ -50,7 +50,7 @@ class _Server:
         try:
             await _first(self._ready, self.task)
         except BaseException:
-            await _end(self.task)  # also when we are stopped before it was ready
+            await _end(self.task)  # also if we are stopped before it was ready
             raise
         return self._ready.result()
 
@@ -89,10 +89,10 @@ async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bo
             note = Note(server_url=listening.url, token=token)
             ends.enter_context(leave_note(settings.home, note))
             link = f"{listening.url}/signin?code={quote(listening.parts.sign_in.new_code(user))}"
-        place = KnownServer(note.server_url, note.token, settings.home, UP)
-        api = await ends.enter_async_context(place.api())
-        project = await own_project(api, place, workspace)
-        client_settings = read_settings(ClientSettings, server_url=place.server_url, token=place.token)
+        known_server = KnownServer(note.server_url, note.token, settings.home, UP)
+        api = await ends.enter_async_context(known_server.api())
+        project = await own_project(api, known_server, workspace)
+        client_settings = read_settings(ClientSettings, server_url=known_server.server_url, token=known_server.token)
         connection = await ends.enter_async_context(connect_client(client_settings, project.project_id, workspace))
         client = asyncio.create_task(connection.run(), name="byleave-client")
         ends.push_async_callback(_end, client)
@@ -116,7 +116,7 @@ async def _talk(api: ServerApi, project_id: str, *, with_chat: bool) -> None:
 
 
 async def _first(*tasks: "asyncio.Future[Any]") -> None:
-    """Wait for the first to end, and fail as it failed."""
+    """Wait for the first to end; raise its error."""
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()
@@ -163,7 +163,7 @@ def _announce(connection: ClientConnection, link: str | None, model: str, *, as_
 
 
 def _port(wanted: int | None) -> int:
-    """The port that was named; else the usual one when it is free; else any."""
+    """Return the named port; else the default if it is free; else any."""
     if wanted is not None:
         return wanted
     with socket.socket() as probe:
@@ -176,7 +176,7 @@ def _port(wanted: int | None) -> int:
 
 
 def _user() -> str:
-    """Whose server this is: the person who started it."""
+    """Return the name of the person who started it."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # no such entry, as in some containers

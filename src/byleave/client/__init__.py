@@ -1,8 +1,8 @@
 """The client on the user's machine: it connects, asks, checks again, executes and reports.
 
-Start at `handler.py` (ToolHandler). `connect_client` puts a whole client together; `ServerApi` alone is enough to
-talk to a server. Nothing here imports server code, approves by itself, or runs a call twice. The names below are
-brought in when they are asked for: who wants a token need not load a client.
+Start at `handler.py` (ToolHandler). `connect_client` builds a whole client; `ServerApi` alone is enough to talk to a
+server. Nothing here imports server code, approves by itself, or runs a call twice. The names below are imported on
+first use: code that only needs a token should not load a whole client.
 """
 
 import importlib

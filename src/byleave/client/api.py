@@ -1,9 +1,9 @@
-"""The server's routes as typed methods, on one pool of connections that stay open.
+"""The server's routes as typed methods, over one pool of kept-alive connections.
 
-Every answer that is not a success becomes one of the protocol's errors, so that callers decide by class: a caller's
-mistake, a refusal, somebody was faster, or `UnreachableError` for what another try may mend. The token is sent to the
-server it was given for and to no other: redirects are never followed, and what answers on this machine proves first
-that it is that server. Bodies and headers are never logged.
+Every unsuccessful answer becomes a protocol error, so that callers decide by class: a caller's mistake, a refusal, a
+conflict, or `UnreachableError` for a failure worth a retry. The token is only ever sent to the server it was given
+for: redirects are not followed, and a server on this machine must first prove its identity. Bodies and headers are
+never logged.
 """
 
 import io
@@ -67,16 +67,16 @@ from .loopback import LoopbackAddress, ProvingConnector, loopback_numbers
 
 ANSWER_SECONDS = 60.0
 KEEP_ALIVE_SECONDS = 4.0
-"""Below the 5 s after which servers close an idle connection: a post never meets one that is just closing."""
+"""Below the 5 s after which servers close idle connections, so a post never meets one that is closing."""
 MAX_PROBLEM_BYTES = 64 * 1024
 LARGE_BYTES = 1 << 20
-MAX_ASKED_BYTES = 32 << 20
+MAX_RAW_BYTES = 32 << 20
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class ServerApi:
-    """One user's view of one server."""
+    """A user's view of a server."""
 
     def __init__(self, server_url: str, token: str, *, client_id: str | None = None) -> None:
         self.server_url = server_url.rstrip("/")
@@ -91,7 +91,7 @@ class ServerApi:
         self._proxy = _proxy_for(url)
         self._base = url
         self._token = token
-        self._pinned = LoopbackAddress(url, connect_seconds=CONNECT_SECONDS)
+        self._loopback = LoopbackAddress(url, connect_seconds=CONNECT_SECONDS)
         self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
         if client_id is not None:
             self._headers["Byleave-Client"] = client_id
@@ -111,13 +111,13 @@ class ServerApi:
             self._session = None
 
     async def sign_in_link(self) -> SignInLink:
-        """A link that signs a browser in, once."""
+        """Return a one-time link that signs a browser in."""
         return await self._post("/my/signin", None, SignInLink)
 
     # Projects and chat
 
     async def create_project(self, name: str) -> Project:
-        # Without what is left out: an older server knows no more than the name.
+        # Defaults are left out: an older server knows only the name.
         body = ProjectBody(name=name).model_dump_json(exclude_defaults=True).encode()
         return await self._post("/my/projects", body, Project)
 
@@ -157,7 +157,7 @@ class ServerApi:
         return await self._get(f"/my/approvals/{_part(approval_id)}/whole", WholeCall, query)
 
     async def change(self, approval_id: str) -> WriteChange:
-        """What a write that waits would do to its file."""
+        """Return the effect of a pending write on its file."""
         return await self._get(f"/my/approvals/{_part(approval_id)}/change", WriteChange)
 
     # Grants
@@ -188,7 +188,7 @@ class ServerApi:
         return await self._get("/my/tools/history", ExecutionPage, dict(filters or {}))
 
     async def undo_plan(self, tool_id: str) -> UndoPlan:
-        """What undoing a call would do, as the machine that ran it sees it now."""
+        """Return a preview of a call's undo, from the machine that ran it."""
         return await self._get(f"/my/tools/{_part(tool_id)}/undo", UndoPlan)
 
     async def undo(self, tool_id: str, body: UndoBody) -> UndoAnswer:
@@ -207,27 +207,27 @@ class ServerApi:
         await self._send("POST", path, {}, chunk.model_dump_json().encode(), ANSWER_SECONDS)
 
     async def post_queued(self, project_id: str, report: QueueReport) -> None:
-        """Say which calls wait here for others to end."""
+        """Report the calls that are queued here."""
         path = f"{_project(project_id)}/tools/queued"
         await self._send("POST", path, {}, report.model_dump_json().encode(), ANSWER_SECONDS)
 
     async def begin(self, project_id: str, tool_id: str) -> Begun:
-        """Begin with a call that waited here."""
+        """Begin a call that was queued here."""
         return await self._post(f"{_project(project_id)}/tools/{_part(tool_id)}/begin", None, Begun)
 
     async def post_inspection(self, project_id: str, tool_id: str, inspection: Inspection) -> None:
-        """Say what a call would run, as this machine sees it."""
+        """Report the files that a call would run."""
         path = f"{_project(project_id)}/tools/{_part(tool_id)}/inspection"
         await self._send("POST", path, {}, inspection.model_dump_json().encode(), ANSWER_SECONDS)
 
     async def post_undo_report(self, project_id: str, tool_id: str, report: UndoReport) -> None:
-        """Say what undoing a call would do, or did."""
+        """Report the preview or the result of an undo."""
         path = f"{_project(project_id)}/tools/{_part(tool_id)}/undo-report"
         body = report.model_dump_json().encode()
         await self._send("POST", path, {}, body, ANSWER_SECONDS + len(body) / 100_000)
 
     async def declare_policy(self, project_id: str, declaration: PolicyDeclaration) -> None:
-        """Tell the server this machine's rules, in place of those it told before."""
+        """Declare this machine's rules; they replace those declared before."""
         path = f"{_project(project_id)}/policy"
         await self._send("PUT", path, {}, declaration.model_dump_json().encode(), ANSWER_SECONDS)
 
@@ -243,7 +243,7 @@ class ServerApi:
         isolation: str | None = None,
         on_bad_frame: BadFrame | None = None,
     ) -> FeedStream:
-        """The feed of a project. `executes` offers this machine for its tools; else only watches."""
+        """Return a project's feed. With `executes`, this machine offers to run its tools."""
         query: dict[str, str | int] = {"execute": "false"}
         if executes:
             if self.client_id is None:
@@ -259,20 +259,20 @@ class ServerApi:
         return FeedStream(self, self._url(f"{_project(project_id)}/chat/stream", query), headers, on_bad_frame)
 
     def feed_at(self, path: str, last_event_id: str | None) -> FeedStream:
-        """A feed by its path and query, for a program that reads frames itself."""
+        """Return a feed by path and query, for a program that reads frames itself."""
         headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-store"}
         if last_event_id is not None:
             headers["Last-Event-ID"] = last_event_id
         return FeedStream(self, self._url(path, {}), headers)
 
     def tool_stream(self, tool_id: str, last_event_id: int | None = None) -> FeedStream:
-        """The feed of one call, from its beginning or from where one was."""
+        """Return the feed of one call, from its beginning or after `last_event_id`."""
         headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-store"}
         if last_event_id is not None:
             headers["Last-Event-ID"] = str(last_event_id)
         return FeedStream(self, self._url(f"/my/tools/{_part(tool_id)}/stream", {}), headers)
 
-    # How a request is made
+    # Requests
 
     async def _get(
         self,
@@ -293,33 +293,33 @@ class ServerApi:
     async def _send(
         self, method: str, path: str, query: Mapping[str, str | int], data: bytes | None, seconds: float
     ) -> bytes:
-        async with self._asked(method, path, query, data, seconds) as response:
+        async with self._open(method, path, query, data, seconds) as response:
             if response.status >= 300:
                 raise await self.problem(response)
             return await response.read()
 
     async def ask(self, method: str, path: str, data: bytes | None) -> tuple[int, bytes, datetime | None]:
-        """One request as it is: the answer's status, its body, and the server's clock."""
+        """Send one raw request; return the status, the body and the server's time."""
         seconds = ANSWER_SECONDS + len(data or b"") / 100_000
-        async with self._asked(method, path, {}, data, seconds) as response:
+        async with self._open(method, path, {}, data, seconds) as response:
             body = b""
-            while piece := await response.content.read(MAX_ASKED_BYTES + 1 - len(body)):
+            while piece := await response.content.read(MAX_RAW_BYTES + 1 - len(body)):
                 body += piece
-                if len(body) > MAX_ASKED_BYTES:
+                if len(body) > MAX_RAW_BYTES:
                     response.close()
                     raise UnreachableError(f"The server at {self.server_url} answered more than can be shown.")
             return response.status, body, server_date(response)
 
     @asynccontextmanager
-    async def _asked(
+    async def _open(
         self, method: str, path: str, query: Mapping[str, str | int], data: bytes | None, seconds: float
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         headers = None if data is None else {"Content-Type": "application/json"}
-        # In pieces when it is large: in one piece it would hold up everything else this process does.
+        # Large bodies are sent in chunks: in one piece they would block the event loop.
         body = io.BytesIO(data) if data is not None and len(data) > LARGE_BYTES else data
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         try:
-            url = await self.pinned(self._url(path, query))
+            url = await self.resolved(self._url(path, query))
             async with self.session.request(
                 method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
@@ -327,9 +327,9 @@ class ServerApi:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self.unreachable(error) from error
 
-    async def pinned(self, url: URL) -> URL:
-        """Where to send what is meant for `url`: on this machine at a number, for a name may lead elsewhere."""
-        return await self._pinned.at(url)
+    async def resolved(self, url: URL) -> URL:
+        """Return `url` with its loopback name resolved, because a name may resolve differently later."""
+        return await self._loopback.at(url)
 
     def _read(self, answer: type[Answer], body: bytes) -> Answer:
         try:
@@ -352,14 +352,14 @@ class ServerApi:
                 headers=self._headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 proxy=self._proxy,
-                # Off also where a proxy is used: it would look for other credentials in ~/.netrc.
+                # Also off if a proxy is used: it would look for credentials in ~/.netrc.
                 trust_env=False,
             )
         return self._session
 
     def unreachable(self, error: BaseException) -> UnreachableError:
-        """A failure below HTTP, in words a person can act on."""
-        self._pinned.lost()
+        """Convert a failure below HTTP to an error that a person can act on."""
+        self._loopback.lost()
         log.debug("no answer", server=self.server_url, error=type(error).__name__)
         if isinstance(error, aiohttp.ClientSSLError):
             return UnreachableError(f"The server at {self.server_url} has no certificate this machine trusts.")
@@ -369,7 +369,7 @@ class ServerApi:
         )
 
     async def problem(self, response: aiohttp.ClientResponse) -> ByleaveError:
-        """What an answer that is no success means."""
+        """Convert an unsuccessful response to an error."""
         body = await response.content.read(MAX_PROBLEM_BYTES)
         try:
             problem = Problem.model_validate_json(body)
@@ -399,24 +399,24 @@ def _error(status: int, problem: Problem, location: str | None) -> ByleaveError:
 
 
 def _proxy_for(url: URL) -> str | None:
-    """The proxy the environment names, never for this machine itself."""
+    """Return the proxy set in the environment; None for a loopback server."""
     host = url.host or ""
     if loopback_numbers(host):
         return None
     if url.scheme == "http":
-        log.warning("the token travels unencrypted", server=str(url.origin()), hint="use https")
-    import urllib.request  # here: it brings a whole second HTTP client, and most servers are on this machine
+        log.warning("the token is sent unencrypted", server=str(url.origin()), hint="use https")
+    import urllib.request  # imported late: a whole second HTTP client, and most servers are on this machine
 
     proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(url.scheme)
-    # Over https a proxy sees no token; else a name is looked up, for any can be given to this machine.
-    return None if proxy is not None and url.scheme == "http" and _leads_here(host) else proxy
+    # Over https a proxy sees no token. Over http, resolve the name: any name can mean this machine.
+    return None if proxy is not None and url.scheme == "http" and _is_this_machine(host) else proxy
 
 
-def _leads_here(host: str) -> bool:
+def _is_this_machine(host: str) -> bool:
     try:
         return any(loopback_numbers(str(found[4][0])) for found in socket.getaddrinfo(host, None))
     except OSError:
-        return False  # the proxy may know it
+        return False  # the proxy may be able to resolve it
 
 
 def _project(project_id: str) -> str:
@@ -424,7 +424,7 @@ def _project(project_id: str) -> str:
 
 
 def _part(text: str) -> str:
-    """One segment of a path, whatever the text: it can neither climb nor add a query."""
+    """Quote one path segment, so that it can neither climb nor add a query."""
     if text in ("", ".", ".."):
         raise CallerError(f"{text!r} is not an id.")
     return quote(text, safe="")

@@ -1,8 +1,8 @@
-"""The approvals this client knows of: what waits with its timer, what became of the rest, and the asking.
+"""Approvals known to this client: pending ones with their timers, past ones, and the prompt.
 
-One question is put at a time, in the order they came. An answer is posted with the digest that was shown; one that
-cannot be posted is kept for the next connection while its question is open. No answer, an answer too late, a closed
-terminal or a closing client never become an approval: they post nothing at all.
+One question is asked at a time, in order of arrival. An answer is posted with the digest that was shown; if that
+fails, it is kept for the next connection while its question is open. No answer, a late answer, a closed terminal or a
+closing client never become an approval: they post nothing at all.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from byleave.protocol.wire import moment, now
 
 from .log import log
 from .outbox import Link, pause
-from .questions import Answer, ApprovalPrompt, Question, let_by, span_words, uses_words
+from .questions import Answer, ApprovalPrompt, Question, approved_by_text, span_words, uses_words
 
 HISTORY = 200
 
 
 @dataclass(frozen=True)
 class PastApproval:
-    """How one question ended, as this client saw it."""
+    """Outcome of a question, as this client saw it."""
 
     approval_id: str
     tool_name: str
@@ -52,7 +52,7 @@ class PendingApproval:
     timer: asyncio.TimerHandle
     question: Question
     answer: Answer | None = None
-    """Given here, but not yet with the server."""
+    """Answer given here, but not yet delivered."""
     asked: bool = False
     posting: bool = False
 
@@ -82,7 +82,7 @@ class ApprovalDesk:
         return list(self._over)
 
     def request(self, event: ApprovalRequested, *, server_ahead: float = 0.0) -> None:
-        """Take in a question; one already known is not asked twice."""
+        """Add a question, unless it is known already."""
         if event.approval_id in self._pending or any(past.approval_id == event.approval_id for past in self._over):
             return
         seconds = self._seconds(event, server_ahead)
@@ -93,13 +93,13 @@ class ApprovalDesk:
         self._ask_soon()
 
     def decided(self, event: ApprovalDecided) -> None:
-        """Somebody decided, here or elsewhere."""
+        """Close a question that was decided, here or elsewhere."""
         self._end(event.approval_id, event.status, event.decided_by)
 
     def settle(
         self, waiting: list[ApprovalRequest], *, known: list[ApprovalRequested], server_ahead: float = 0.0
     ) -> None:
-        """Take the server's list as the truth: what was `known` before it was asked for and is not on it is over."""
+        """Apply the server's list: close questions `known` before it was requested that are not on it."""
         still = {request.id for request in waiting}
         for event in known:
             if event.approval_id not in still:
@@ -115,7 +115,7 @@ class ApprovalDesk:
                 self._post_soon(waiting)
 
     async def close(self) -> None:
-        """Clear the timers and close the questions: refused here, left open for others. Nothing is approved."""
+        """Cancel the timers and close all questions here; they stay open for others. Nothing is approved."""
         for approval_id in list(self._pending):
             self._end(approval_id, ApprovalStatus.REJECTED, "the client closed")
         tasks = [task for task in (self._asker, *self._posts) if task is not None]
@@ -123,10 +123,13 @@ class ApprovalDesk:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # Time
+    # Timers
 
     def _seconds(self, event: ApprovalRequested, server_ahead: float) -> float:
-        """How long the question is kept: never past the server's deadline. HIGH has twice as long, as on the server."""
+        """Return the seconds a question stays open, never past the server's deadline.
+
+        HIGH gets twice as long, as on the server.
+        """
         limit = self._timeout_seconds * (2 if event.risk_level is RiskLevel.HIGH else 1)
         left = (moment(event.deadline) - moment(now())).total_seconds() - server_ahead
         return min(limit, left, event.timeout_seconds)
@@ -142,11 +145,11 @@ class ApprovalDesk:
             return
         waiting.timer.cancel()
         self._over.append(PastApproval(approval_id, waiting.event.tool_name, status, decided_by, now()))
-        log.info("approval over", approval_id=approval_id, status=status.value, decided_by=decided_by)
+        log.info("approval ended", approval_id=approval_id, status=status.value, decided_by=decided_by)
         if not waiting.question.closed.done():
-            waiting.question.closed.set_result(_told(status, decided_by))
+            waiting.question.closed.set_result(_closing_sentence(status, decided_by))
 
-    # Asking
+    # Prompting
 
     def _question(self, event: ApprovalRequested, until: float) -> Question:
         async def preview(rule: GrantRule) -> GrantPreview:
@@ -159,8 +162,8 @@ class ApprovalDesk:
             return await self._link.change(event.approval_id)
 
         closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        shown = change if event.tool_name == "write_file" else None
-        return Question(event=event, closed=closed, until=until, preview=preview, whole=whole, change=shown)
+        diff = change if event.tool_name == "write_file" else None
+        return Question(event=event, closed=closed, until=until, preview=preview, whole=whole, change=diff)
 
     def _ask_soon(self) -> None:
         if self._prompt is not None and self._asker is None:
@@ -183,7 +186,7 @@ class ApprovalDesk:
         task.add_done_callback(self._posts.discard)
 
     async def _post(self, waiting: PendingApproval) -> None:
-        """Post an answer, a few times; what does not get through is kept while the question is open."""
+        """Post an answer, with retries; on failure keep it while the question is open."""
         approval_id = waiting.event.approval_id
         waiting.posting = True
         try:
@@ -192,7 +195,7 @@ class ApprovalDesk:
                     return
                 try:
                     decided = await self._decide(waiting)
-                    self._settled(approval_id, decided.status, "you")
+                    self._end_and_say(approval_id, decided.status, "you")
                     self._say_granted(waiting.answer, decided)
                     return
                 except UnreachableError as error:
@@ -204,8 +207,8 @@ class ApprovalDesk:
                     self._say(f"Your answer came too late: {error.message.replace('person:', '')}")
                     return
                 except CallerError as error:
-                    log.error("decision not taken", approval_id=approval_id, error=error.message)
-                    self._not_taken(waiting, error)
+                    log.error("decision not accepted", approval_id=approval_id, error=error.message)
+                    self._handle_refusal(waiting, error)
                     return
                 except ByleaveError as error:
                     log.error("decision refused", approval_id=approval_id, error=error.message)
@@ -216,14 +219,14 @@ class ApprovalDesk:
         finally:
             waiting.posting = False
 
-    def _settled(self, approval_id: str, status: ApprovalStatus, decided_by: str | None) -> None:
+    def _end_and_say(self, approval_id: str, status: ApprovalStatus, decided_by: str | None) -> None:
         self._end(approval_id, status, decided_by)
-        self._say(_told(status, decided_by))
+        self._say(_closing_sentence(status, decided_by))
 
-    def _not_taken(self, waiting: PendingApproval, error: CallerError) -> None:
-        """A grant that may not be saved decides nothing: the question is put again. Any other is over."""
+    def _handle_refusal(self, waiting: PendingApproval, error: CallerError) -> None:
+        """Ask again if the grant may not be saved; any other error ends the question."""
         if waiting.answer is None or waiting.answer.terms is None or isinstance(error, NotFound):
-            self._settled(waiting.event.approval_id, ApprovalStatus.CANCELLED, None)
+            self._end_and_say(waiting.event.approval_id, ApprovalStatus.CANCELLED, None)
             return
         self._say(f"Your answer was not taken: {error}")
         waiting.answer, waiting.asked = None, False
@@ -269,14 +272,16 @@ def _as_event(request: ApprovalRequest) -> ApprovalRequested:
 
 
 def granted_sentence(terms: GrantTerms, released: int) -> str:
-    """What is allowed from now on, until when, and how to take it back."""
+    """Describe a saved grant: its calls, its expiry, and how to revoke it."""
     what = "everything that does not always ask" if terms.rule is None else text_of(terms.rule).rstrip(".")
     seconds = terms.expires_in_seconds or 0
     until = (datetime.now().astimezone() + timedelta(seconds=seconds)).strftime("%H:%M")
-    went = {0: "", 1: " 1 call that waited went with it."}.get(released, f" {released} calls that waited went with it.")
+    released_text = {0: "", 1: " 1 call that waited went with it."}.get(
+        released, f" {released} calls that waited went with it."
+    )
     return (
         f"Allowed in this session from now on: {what}; {uses_words(terms.max_uses)}, until {until} "
-        f"({span_words(seconds)}).{went} `byleave grants` lists it, `byleave grants revoke` takes it back."
+        f"({span_words(seconds)}).{released_text} `byleave grants` lists it, `byleave grants revoke` takes it back."
     )
 
 
@@ -287,9 +292,15 @@ def _status(state: str) -> ApprovalStatus:
         return ApprovalStatus.CANCELLED
 
 
-def _told(status: ApprovalStatus, decided_by: str | None) -> str:
-    """What the person at the prompt is told when a question ends."""
-    by = f" {let_by(decided_by)}" if decided_by and ":" in decided_by else f" by {decided_by}" if decided_by else ""
+def _closing_sentence(status: ApprovalStatus, decided_by: str | None) -> str:
+    """Return the sentence shown at the prompt when a question ends."""
+    by = (
+        f" {approved_by_text(decided_by)}"
+        if decided_by and ":" in decided_by
+        else f" by {decided_by}"
+        if decided_by
+        else ""
+    )
     match status:
         case ApprovalStatus.APPROVED:
             return f"Allowed{by}."

@@ -1,10 +1,10 @@
-"""What `read_file` said a moment ago, as long as the file is provably the same.
+"""Cache of recent `read_file` results, valid while the file is provably unchanged.
 
-An answer is given again only while the file's device, inode, size, change and modification times are what they were
-before and after the read that is remembered. Files changed in the last seconds are not remembered at all: clocks of
-file systems are coarse, and a second change could look like none. Listings are never remembered: a directory does not
-change when a file in it grows. Files that usually hold secrets are never kept, and a path with `..` is never looked
-up: only the file system knows what it means. The gate has judged the call before anything here is asked.
+A result is reused only while the file's device, inode, size, ctime and mtime are the same as before and after the
+cached read. Files changed in the last seconds are not cached: file system clocks are coarse, and a second change could
+go unseen. Listings are never cached: a directory does not change when a file in it grows. Files that usually hold
+secrets are never cached, nor is a path with `..`: only the file system knows what it means. The gate has judged the
+call before the cache is used.
 """
 
 import os
@@ -35,7 +35,7 @@ class _Entry:
 
 @dataclass(frozen=True)
 class Reading:
-    """What must still hold after a read for its result to be remembered."""
+    """State before a read that must still hold after it for the result to be cached."""
 
     key: Key
     identity: StatIdentity
@@ -54,7 +54,7 @@ class ReadCache:
         self._generation = 0
 
     def get(self, params: JsonObject) -> ReadFileResult | None:
-        """The remembered answer, if the file is still the one that was read."""
+        """Return the cached result if the file is unchanged."""
         key = self._key(params)
         entry = None if key is None else self._entries.get(key)
         if key is None or entry is None:
@@ -66,13 +66,13 @@ class ReadCache:
         return entry.result
 
     def before(self, params: JsonObject) -> Reading | None:
-        """To be asked before a read; None when its result cannot be remembered."""
+        """Return the state before a read; None if its result may not be cached."""
         key = self._key(params)
         identity = None if key is None else _identity(key[0])
         return None if key is None or identity is None else Reading(key, identity, self._generation)
 
     def put(self, reading: Reading | None, result: ToolResult) -> None:
-        """Remember a result, unless the file changed while it was read or too shortly before."""
+        """Cache a result, unless the file changed during the read or just before."""
         if reading is None or reading.generation != self._generation or not isinstance(result, ReadFileResult):
             return
         size = 4 * len(result.content)
@@ -87,7 +87,7 @@ class ReadCache:
             self._drop(next(iter(self._entries)))
 
     def forget(self, path: object = None) -> None:
-        """End what is known of a path and all below it; without one, everything."""
+        """Drop a path and everything below it; without a path, drop everything."""
         self._generation += 1
         if not isinstance(path, str) or _climbs(path):
             self._entries.clear()
@@ -98,7 +98,7 @@ class ReadCache:
             self._drop(key)
 
     def _key(self, params: JsonObject) -> Key | None:
-        """Under which name a read is known; None when it may not be."""
+        """Return the cache key of a read; None if it may not be cached."""
         path = params.get("path")
         if not isinstance(path, str) or _climbs(path):
             return None
@@ -117,7 +117,7 @@ class ReadCache:
 
 
 def _climbs(path: str) -> bool:
-    """Whether the path holds a `..`: behind a link it leads elsewhere than its spelling says."""
+    """Return True if the path holds a `..`, which behind a link does not mean what it spells."""
     return ".." in path.split("/")
 
 

@@ -1,9 +1,9 @@
-"""The checks a signal passes before anything acts on it: the client trusts none of them blindly (C2).
+"""Checks of a signal before it runs; the client trusts no signal blindly (C2).
 
-In order: is its time still running, is it what was approved (the digest, computed here), does the owner's own gate
-let it pass, where the gate wants an approval, is there one, and was everything shown that it would run. The first that
-fails ends it with an error whose `error_type` says why. That the files still hold what was shown is checked by the
-workspace, as it starts the command. Nothing here runs a tool.
+In order: its deadline has not passed; its digest, computed here, is the approved one; the owner's gate lets it pass;
+an approval exists if the gate wants one; and every file it would run was shown. The first failure ends it with an
+error whose `error_type` says why. The workspace checks that the files still hold what was shown, as it starts the
+command. Nothing here runs a tool.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from .log import log
 from .outbox import Link
 
 STALE = timedelta(seconds=10)
-"""A signal older than this may have ended meanwhile; before it changes anything the server is asked."""
+"""An older signal may have ended meanwhile; the server is asked before it changes anything."""
 LARGE_CHARACTERS = 256 * 1024
 TOO_LATE = "Its time was up before it could be run; nothing was run."
 
 
 class GateRefusal(RefusedError):
-    """The owner's gate says no."""
+    """The owner's gate refused the call."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.message)
@@ -45,18 +45,18 @@ class SignalChecks:
         self._root = str(workspace.root)
         self._isolated: bool | None = None
         self._gate = gate
-        # The same rules, where words do not reach: what a search passes over, what a command opens.
+        # Searches and commands open files that their parameters do not name; the workspace applies the rules to those.
         workspace.obey(gate.rules.policy)
         self._link = link
         self.server_ahead = timedelta()
-        """How far the server's clock is ahead of ours; deadlines are on the server's."""
+        """Offset of the server's clock from ours; deadlines use the server's."""
 
     def ends_at(self, event: ExecutionSignal) -> float:
-        """A call's deadline on our clock, in seconds since 1970."""
+        """Return a call's deadline on our clock, in seconds since 1970."""
         return (moment(event.deadline) - self.server_ahead).timestamp()
 
     async def check(self, event: ExecutionSignal) -> Verdict:
-        """The gate's verdict for a signal that may run; raises for any other."""
+        """Return the gate's verdict for a signal that may run; raise for any other."""
         server_now = datetime.now(UTC) + self.server_ahead
         if server_now >= moment(event.deadline):
             raise ExecutionTimeout(TOO_LATE)
@@ -66,14 +66,16 @@ class SignalChecks:
         return await self._check_gate(event)
 
     async def _check_still_wanted(self, event: ExecutionSignal) -> None:
-        """A replayed signal may have been called off or given up meanwhile: it must not have a late effect."""
+        """Raise if a replayed signal was cancelled or given up meanwhile: it must have no late effect."""
         try:
             status = (await self._link.get_tool(event.tool_id)).status
         except NotFound:
             status = ExecutionStatus.FAILED
         except ByleaveError as error:
-            # The signal is genuine and in time; not being able to ask again is no reason against it.
-            log.warning("could not ask whether it is still wanted", tool_id=event.tool_id, error=error.message)
+            # The signal is genuine and in time; being unable to ask again is no reason to refuse it.
+            log.warning(
+                "could not ask the server if the call is still open", tool_id=event.tool_id, error=error.message
+            )
             return
         if status.ended:
             raise ExecutionCancelled("It ended on the server before it could be run; nothing was run.")
@@ -85,18 +87,18 @@ class SignalChecks:
         try:
             digest = await asyncio.to_thread(call_digest, *call) if large else call_digest(*call)
         except (ValueError, RecursionError):
-            # What JSON cannot say one way has no digest, so nobody can have approved it.
+            # A value without canonical JSON has no digest, so nobody can have approved it.
             digest = None
         if digest != event.digest:
             raise DriftedError("What was signalled is not what was approved; nothing was run.")
 
     async def _check_gate(self, event: ExecutionSignal) -> Verdict:
         if self._isolated is None:
-            # Found out by really starting something in the sandbox, so not on the loop.
+            # The probe starts a process in the sandbox, so it must not block the loop.
             self._isolated = await asyncio.to_thread(lambda: self._workspace.isolation.isolated)
         verdict = self._judge(event, event.tool_params)
         if self._gate.rules.policy.has_rules:
-            # A rule knows names only: a link must meet the rules of what it leads to as well.
+            # Rules match names only: a link must also pass the rules of its target.
             real = await self._workspace.under_real_names(event.tool_params)
             if real != event.tool_params:
                 self._judge(event, real)
@@ -104,7 +106,7 @@ class SignalChecks:
         return verdict
 
     def _judge(self, event: ExecutionSignal, params: JsonObject) -> Verdict:
-        """Our own verdict on a call under one spelling; raises where that needed more than the signal has."""
+        """Return our own verdict on one spelling of a call; raise if the signal lacks the approval it needs."""
         verdict = self._gate.judge(event.tool_name, params, workspace=self._root, isolated=bool(self._isolated)).verdict
         if verdict.refused:
             raise GateRefusal(verdict)
@@ -121,10 +123,11 @@ class SignalChecks:
 
 
 def check_bound(event: ExecutionSignal, verdict: Verdict) -> None:
-    """An answer to a question covers what was shown: it must be bound to exactly the files that would run.
+    """Raise unless the approval is bound to exactly the files that would run.
 
-    A mode and the owner's own rules answer no question; nothing had to be shown for them. A write is bound to the one
-    file it replaces, where a machine has looked; that it is this one is the workspace's to see, which knows the links.
+    A mode and the owner's own rules answer no question, so nothing had to be shown for them. A write is bound to the
+    one file it replaces, if a machine has looked; the workspace checks that it is this file, because it knows the
+    links.
     """
     if event.approved_by.partition(":")[0] not in ("person", "grant") or verdict.level is VerdictLevel.LOW:
         return
@@ -139,16 +142,19 @@ def check_bound(event: ExecutionSignal, verdict: Verdict) -> None:
 
 
 def bound_of(event: ExecutionSignal) -> dict[str, str]:
-    """What must be there as it was shown. A grant covers writes whatever they replace: it was given without a look."""
+    """Return the files that must be unchanged, with their digests.
+
+    Empty for a write that no person approved: a grant covers it whatever it replaces.
+    """
     granted = event.tool_name == "write_file" and not event.approved_by.startswith("person:")
     return {} if granted else event.bound
 
 
 def has_approval(event: ExecutionSignal, verdict: Verdict) -> bool:
-    """Whether the signal says who allowed it: a person by an approval, a grant, the mode `full`, or a rule.
+    """Return True if the signal names an approval: a person, a grant, mode `full`, or a rule.
 
-    What always asks is allowed by a person alone: no grant, no mode and no rule covers it. A rule counts only where
-    this machine's own rules allow the call too.
+    Calls that always ask need a person: no grant, mode or rule covers them. A rule counts only if this machine's own
+    rules allow the call too.
     """
     kind, _, name = event.approved_by.partition(":")
     if verdict.always_asks and kind != "person":

@@ -1,8 +1,8 @@
-"""The client's life: connect to the feed, hand events to the handler, connect again when the stream breaks.
+"""The client's connection: read the feed, pass events to the handler, reconnect when it breaks.
 
-Each time it connects, this machine's rules are declared, what could not be delivered is sent, and the questions that
-wait are taken from the server's list. A token that is not accepted, a missing scope or an unknown project end it with a
-clear error: trying again would not help. Everything else is tried again, with growing pauses.
+On each connection it declares this machine's rules, sends undelivered results, and takes the pending questions from
+the server's list. A rejected token, a missing scope or an unknown project ends it with a clear error, because a retry
+would not help. Everything else is retried, with growing pauses.
 """
 
 import asyncio
@@ -42,15 +42,15 @@ from .undo import Undoer, UndoIntents
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 15.0
 GOOD_SECONDS = 5.0
-"""A connection that lasted so long, or brought an event, was a good one: the pauses start small again."""
+"""A connection that lasted this long, or brought an event, was good: the pauses start small again."""
 
 OnEvent = Callable[[int, FeedEvent], None]
 OnConnection = Callable[[UnreachableError | None], None]
-"""Told when the feed is open (None), and why it is not each time it could not be opened or broke off."""
+"""Called with None when the feed opens, and with the error when it could not be opened or broke."""
 
 
 class ClientConnection:
-    """One workspace, connected to one project of a server."""
+    """A workspace connected to a project of a server."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ClientConnection:
         self.api = api
         self.handler = handler
         self.rules = rules
-        """The rules of this machine, as they were read when it started."""
+        """This machine's rules, as read at the start."""
         self.connected = asyncio.Event()
         """Set while the feed is open."""
         self.undoer = Undoer(
@@ -86,10 +86,10 @@ class ClientConnection:
         self._journal = journal
         self._interactive = interactive
         self._on_event = on_event
-        self._on_connection: OnConnection = on_connection or _unheard
+        self._on_connection: OnConnection = on_connection or _ignore
         self._last_event_id: int | None = None
         self._failures = 0
-        self._catching_up: asyncio.Task[None] | None = None
+        self._catch_up_task: asyncio.Task[None] | None = None
         self._preparing: asyncio.Task[None] | None = None
 
     @property
@@ -98,7 +98,7 @@ class ClientConnection:
 
     @property
     def unsent(self) -> int:
-        """Results that the server does not have yet."""
+        """Results that the server has not received."""
         return len(self._journal.unsent)
 
     async def __aenter__(self) -> Self:
@@ -110,7 +110,7 @@ class ClientConnection:
         await self.close()
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises what trying again cannot mend."""
+        """Serve until cancelled. Raise errors that a retry cannot fix."""
         isolation = await asyncio.to_thread(lambda: self.workspace.isolation)
         self._preparing = asyncio.create_task(asyncio.to_thread(self.workspace.prepare))
         loop = asyncio.get_running_loop()
@@ -129,13 +129,13 @@ class ClientConnection:
                 self._failures = 0
             seconds = pause(self._failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
             self._failures += 1
-            log.debug("connecting again", seconds=round(seconds, 2))
+            log.debug("reconnecting", seconds=round(seconds, 2))
             await asyncio.sleep(seconds)
 
     async def close(self) -> None:
-        """End everything that runs for this connection, in order."""
+        """Stop everything that runs for this connection, in order."""
         self.connected.clear()
-        await self._end_catching_up()
+        await self._cancel_catch_up()
         await self.undoer.close()
         await self.handler.dispose()
         await self.api.close()
@@ -160,8 +160,8 @@ class ClientConnection:
             self.connected.set()
             self._on_connection(None)
             log.info("connected", server=self.api.server_url, project=self.project_id, again=self._failures > 0)
-            await self._end_catching_up()
-            self._catching_up = asyncio.create_task(self._catch_up())
+            await self._cancel_catch_up()
+            self._catch_up_task = asyncio.create_task(self._catch_up())
             async for number, event in stream:
                 self._failures = 0
                 self._dispatch(event)
@@ -170,13 +170,13 @@ class ClientConnection:
                     self._on_event(number, event)
 
     async def _declare(self) -> None:
-        """Each time, also when there are no rules: what this machine declared before must not go on."""
+        """Declare the rules on each connection, even if there are none: earlier declarations must not persist."""
         declaration = PolicyDeclaration(client_id=self.client_id, layers=self.rules.texts, unable=self.workspace.unable)
         try:
             await self.api.declare_policy(self.project_id, declaration)
         except NotFound:
             # An unknown project fails the same way right after, on the feed.
-            log.warning("the server takes no rules of a machine; they hold here all the same")
+            log.warning("the server accepts no machine rules; they still apply here")
 
     def _dispatch(self, event: FeedEvent) -> None:
         match event:
@@ -198,7 +198,7 @@ class ClientConnection:
                 pass
 
     async def _catch_up(self) -> None:
-        """Deliver what was kept, and learn what waits for an answer."""
+        """Deliver unsent results, and fetch the pending questions."""
         try:
             await self.handler.outbox.resend()
             self.handler.approvals.resend()
@@ -210,14 +210,14 @@ class ClientConnection:
         except ByleaveError as error:
             log.warning("could not catch up", error=error.message)
 
-    async def _end_catching_up(self) -> None:
-        if self._catching_up is not None:
-            self._catching_up.cancel()
-            await asyncio.gather(self._catching_up, return_exceptions=True)
-            self._catching_up = None
+    async def _cancel_catch_up(self) -> None:
+        if self._catch_up_task is not None:
+            self._catch_up_task.cancel()
+            await asyncio.gather(self._catch_up_task, return_exceptions=True)
+            self._catch_up_task = None
 
     def _bad_frame(self, frame: Frame) -> None:
-        """A signal we cannot read is still somebody's call: it must not wait for its deadline to fail."""
+        """Fail a signal that cannot be read at once, instead of at its deadline: it is still somebody's call."""
         if frame.event != "tool.execution_signal":
             return
         try:
@@ -231,7 +231,7 @@ class ClientConnection:
                 pass
 
 
-def _unheard(_: UnreachableError | None) -> None: ...
+def _ignore(_: UnreachableError | None) -> None: ...
 
 
 def connect_client(
@@ -245,7 +245,7 @@ def connect_client(
     on_undone: Callable[[UndoPlan, str], None] | None = None,
     observer: ExecutionObserver | None = None,
 ) -> ClientConnection:
-    """Put a client together from settings. Call it inside a running loop, and close what it gives."""
+    """Build a client from settings. Call it inside a running loop, and close the result."""
     token = settings.token.get_secret_value() if settings.token is not None else load_token(settings.home)
     if not token:
         raise ConfigurationError("There is no token.", hint=f"set BYLEAVE_TOKEN, or {TOKEN_HINT}")

@@ -1,9 +1,8 @@
-"""The client as an editor's engine: `byleave connect --stdio`, driven by the messages of `protocol.engine`.
+"""The client as an editor's engine: `byleave connect --stdio`, driven by `protocol.engine`.
 
-It connects to the server itself, executes, records and undoes as `byleave connect` does in a terminal, and tells the
-editor what happens. Requests of the editor's chat go to the server with the token from here, so that the token and
-the proof of who the server is have one keeper. It asks nobody: questions are the editor's. It never takes a token or a
-server from the command line or the environment.
+It connects, executes, records and undoes as `byleave connect` does in a terminal, and notifies the editor. It also
+sends the requests of the editor's chat, so that one process holds the token and checks the server's proof. It asks
+nobody: the editor shows the questions. It never takes a token or a server from the command line or the environment.
 """
 
 import asyncio
@@ -54,11 +53,11 @@ NOTHING_TO_UNDO = "Nothing to do: everything is already as it was before this ca
 BROUGHT_BACK = "Brought back: it is as it was before the undo."
 
 ReadSettings = Callable[..., ClientSettings]
-"""The settings of this machine, with what an editor says before them."""
+"""Reads the settings of this machine; an editor's values take precedence."""
 
 
 class Engine:
-    """One editor's engine: at most one server and one workspace at a time."""
+    """An editor's engine: at most one server and one workspace at a time."""
 
     def __init__(self, channel: Channel, read_settings: ReadSettings) -> None:
         self._channel = channel
@@ -90,25 +89,25 @@ class Engine:
         self._token: str = ""
         self._feeds: dict[int, asyncio.Task[None]] = {}
         self._changing = asyncio.Lock()
-        """One change of server or workspace at a time."""
+        """Held while the server or the workspace changes."""
         self._connection: ClientConnection | None = None
         self._running: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._own_calls: set[asyncio.Task[Any]] = set()
-        """Tools that the editor runs itself."""
+        """Tools run by the editor itself."""
         self._state = "none"
         self._isolation: messages.IsolationFound | None = None
         self._undoing: dict[str, str | None] = {}
-        """Calls whose undo this editor asked the server for, and under which id it was carried out here."""
+        """Undos requested by this editor, by call, with the id of the undo once carried out here."""
 
     async def run(self) -> None:
-        """Serve the editor until it goes away, asks for the end, or this process is told to stop."""
+        """Serve the editor until it disconnects, requests shutdown, or `stop` is called."""
         serving = asyncio.create_task(self._channel.serve(self._handle))
         stopping = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
-                serving.result()  # raises what made the conversation impossible
+                serving.result()  # raises what broke the channel
         finally:
             for task in (serving, stopping):
                 task.cancel()
@@ -117,38 +116,38 @@ class Engine:
             await self._leave_server()
 
     def stop(self) -> None:
-        """End in order, soon."""
+        """Stop soon, in order."""
         self._stop.set()
 
     async def _handle(self, method: str, params: Any) -> Any:
-        act = self._methods.get(method)
-        if act is None:
+        method_handler = self._methods.get(method)
+        if method_handler is None:
             raise MethodNotFound(f"The engine has no method {method[:100]!r}.")
         if not self._initialized and method != "initialize":
             raise CallerError("The first request must be `initialize`.")
         try:
-            asked = REQUESTS[method][0].model_validate(params if params is not None else {})
+            request = REQUESTS[method][0].model_validate(params if params is not None else {})
         except ValidationError as error:
-            # Without what was sent: it may hold a token.
+            # Leave the input out of the error: it may hold a token.
             wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
             where = ".".join(str(part) for part in wrong["loc"])
             raise InvalidParams(f"{method}: {where}: {wrong['msg']}.") from None
-        return (await act(asked)).model_dump(mode="json")
+        return (await method_handler(request)).model_dump(mode="json")
 
-    def _tell(self, method: str, word: WireModel) -> None:
-        self._channel.notify(method, word.model_dump(mode="json"))
+    def _notify(self, method: str, model: WireModel) -> None:
+        self._channel.notify(method, model.model_dump(mode="json"))
 
     # Starting and ending
 
-    async def _initialize(self, asked: messages.Initialize) -> WireModel:
-        if asked.protocol != ENGINE_PROTOCOL:
+    async def _initialize(self, request: messages.Initialize) -> WireModel:
+        if request.protocol != ENGINE_PROTOCOL:
             raise ConfigurationError(
-                f"Byleave {version('byleave')} speaks engine protocol {ENGINE_PROTOCOL}, not {asked.protocol}.",
+                f"Byleave {version('byleave')} speaks engine protocol {ENGINE_PROTOCOL}, not {request.protocol}.",
                 hint="install the version that belongs to the editor's extension",
             )
         self._initialized = True
         home = self._read_settings().home
-        log.info("engine started", editor=asked.editor)
+        log.info("engine started", editor=request.editor)
         return messages.Initialized(protocol=ENGINE_PROTOCOL, version=version("byleave"), home=str(home))
 
     async def _shutdown(self, _: messages.Nothing) -> WireModel:
@@ -158,20 +157,20 @@ class Engine:
 
     # The server
 
-    async def _exchange(self, asked: messages.ExchangeLink) -> ExchangedToken:
-        return await exchange_link(asked.server_url, asked.code)
+    async def _exchange(self, request: messages.ExchangeLink) -> ExchangedToken:
+        return await exchange_link(request.server_url, request.code)
 
-    async def _try_server(self, asked: messages.UseServer) -> WireModel:
-        """Whose token it is, as the server says; nothing else changes."""
-        async with ServerApi(asked.server_url, asked.token) as api:
+    async def _try_server(self, request: messages.UseServer) -> WireModel:
+        """Ask the server whose token this is; change nothing else."""
+        async with ServerApi(request.server_url, request.token) as api:
             return await _answer(api, "GET", "/my/me", None)
 
-    async def _use_server(self, asked: messages.UseServer) -> WireModel:
+    async def _use_server(self, request: messages.UseServer) -> WireModel:
         async with self._changing:
-            api = ServerApi(asked.server_url, asked.token)  # raises where either makes no sense: then nothing changes
+            api = ServerApi(request.server_url, request.token)  # raises if either is invalid: then nothing changes
             await self._leave_workspace()
             await self._leave_server()
-            self._api, self._token = api, asked.token
+            self._api, self._token = api, request.token
         return messages.Nothing()
 
     async def _forget_server(self, _: messages.Nothing) -> WireModel:
@@ -196,64 +195,64 @@ class Engine:
             raise CallerError("There is no server yet: `server/use` names it.")
         return self._api
 
-    async def _request(self, asked: messages.ServerRequest) -> WireModel:
-        data = None if asked.method == "GET" else json.dumps(asked.body or {}).encode()
-        return await _answer(self._server, asked.method, asked.path, data)
+    async def _request(self, request: messages.ServerRequest) -> WireModel:
+        data = None if request.method == "GET" else json.dumps(request.body or {}).encode()
+        return await _answer(self._server, request.method, request.path, data)
 
-    async def _open_feed(self, asked: messages.OpenFeed) -> WireModel:
-        if asked.feed in self._feeds or len(self._feeds) >= MAX_FEEDS:
+    async def _open_feed(self, request: messages.OpenFeed) -> WireModel:
+        if request.feed in self._feeds or len(self._feeds) >= MAX_FEEDS:
             raise CallerError("This feed is open already, or too many are.")
-        self._feeds[asked.feed] = asyncio.create_task(self._read_feed(self._server, asked))
+        self._feeds[request.feed] = asyncio.create_task(self._read_feed(self._server, request))
         return messages.Nothing()
 
-    async def _close_feed(self, asked: messages.FeedRef) -> WireModel:
-        task = self._feeds.pop(asked.feed, None)
+    async def _close_feed(self, request: messages.FeedRef) -> WireModel:
+        task = self._feeds.pop(request.feed, None)
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         return messages.Nothing()
 
-    async def _read_feed(self, api: ServerApi, asked: messages.OpenFeed) -> None:
-        number = asked.feed
-        stream = api.feed_at(asked.path, asked.last_event_id)
+    async def _read_feed(self, api: ServerApi, request: messages.OpenFeed) -> None:
+        number = request.feed
+        stream = api.feed_at(request.path, request.last_event_id)
         try:
             async with stream:
-                self._tell("server/feedOpened", messages.FeedRef(feed=number))
+                self._notify("server/feedOpened", messages.FeedRef(feed=number))
                 async for frame in stream.frames():
                     data = frame.data.decode("utf-8", "replace")
-                    told = messages.FeedFrame(feed=number, id=frame.id, event=frame.event, data=data)
-                    self._tell("server/feedFrame", told)
+                    notice = messages.FeedFrame(feed=number, id=frame.id, event=frame.event, data=data)
+                    self._notify("server/feedFrame", notice)
                     await self._channel.drain()
         except asyncio.CancelledError:
-            raise  # it was closed from there: nobody listens
-        except Exception as error:  # noqa: BLE001 - a boundary: whatever a server sends, the editor hears that it is over
+            raise  # closed by the editor: nobody listens
+        except Exception as error:  # noqa: BLE001 - a boundary: whatever a server sends, the editor hears that it closed
             log.debug("feed closed", error=type(error).__name__)
         self._feeds.pop(number, None)
         status = 0 if stream.status == 200 else stream.status
-        self._tell("server/feedClosed", messages.FeedClosed(feed=number, status=status))
+        self._notify("server/feedClosed", messages.FeedClosed(feed=number, status=status))
 
     # The workspace
 
-    async def _connect(self, asked: messages.ConnectWorkspace) -> WireModel:
+    async def _connect(self, request: messages.ConnectWorkspace) -> WireModel:
         async with self._changing:
             server = self._server
-            if not os.path.isabs(asked.workspace):
-                raise CallerError(f"The workspace {asked.workspace!r} is no absolute path.")
+            if not os.path.isabs(request.workspace):
+                raise CallerError(f"The workspace {request.workspace!r} is no absolute path.")
             await self._leave_workspace()
             settings = self._read_settings(
                 server_url=server.server_url,
                 token=SecretStr(self._token),
-                **asked.settings.model_dump(exclude_none=True),
+                **request.settings.model_dump(exclude_none=True),
             )
             self._connection = connection = connect_client(
                 settings,
-                asked.project_id,
-                asked.workspace,
+                request.project_id,
+                request.workspace,
                 on_connection=self._on_connection,
                 on_undone=self._on_undone,
-                observer=_Told(self._tell, self._channel),
+                observer=_EditorObserver(self._notify, self._channel),
             )
-            self._running = asyncio.create_task(self._stay(connection))
+            self._running = asyncio.create_task(self._serve_workspace(connection))
         return messages.WorkspaceConnected(
             client_id=connection.client_id, workspace=str(connection.workspace.root), rules=connection.rules.summary
         )
@@ -264,7 +263,7 @@ class Engine:
         return messages.Nothing()
 
     async def _leave_workspace(self) -> None:
-        """End what runs there, the whole tree of it, and report it; also when whoever asked for it goes away."""
+        """Stop and report everything that runs in the workspace, even if the requester disconnects."""
         if self._leaving is None:
             self._leaving = asyncio.create_task(self._close_workspace())
             self._leaving.add_done_callback(lambda _: setattr(self, "_leaving", None))
@@ -281,13 +280,13 @@ class Engine:
             await connection.close()
         self._state, self._isolation = "none", None
 
-    async def _stay(self, connection: ClientConnection) -> None:
-        """Serve the workspace; what trying again cannot mend is told."""
+    async def _serve_workspace(self, connection: ClientConnection) -> None:
+        """Serve the workspace; report errors that a retry cannot fix."""
         try:
             found = await asyncio.to_thread(lambda: connection.workspace.isolation)
             warnings = [*found.degraded]
             self._isolation = messages.IsolationFound(isolated=found.isolated, backend=found.backend, warnings=warnings)
-            self._tell("isolation/found", self._isolation)
+            self._notify("isolation/found", self._isolation)
             await connection.run()
         except ByleaveError as error:
             self._end(error.message, error.hint, signed_out=isinstance(error, SignedOut))
@@ -295,23 +294,23 @@ class Engine:
             refusal = refusal_of_system(error)
             self._end(refusal.message, refusal.hint)
         except Exception as error:  # noqa: BLE001 - a boundary: the editor hears of it, whatever goes wrong
-            log.error("the connection failed unexpectedly", exc_info=error)
+            log.error("connection failed unexpectedly", exc_info=error)
             self._end(f"The engine failed with {type(error).__name__}.", "its log says more")
 
     def _end(self, message: str, hint: str | None, *, signed_out: bool = False) -> None:
         self._state = "ended"
-        log.error("not connected any more", error=message)
-        self._tell(
+        log.error("connection ended", error=message)
+        self._notify(
             "connection/changed",
             messages.ConnectionChanged(state="ended", message=message, hint=hint, signed_out=signed_out),
         )
 
     def _on_connection(self, problem: UnreachableError | None) -> None:
         self._state = "connected" if problem is None else "lost"
-        told = messages.ConnectionChanged(state="connected")
+        notice = messages.ConnectionChanged(state="connected")
         if problem is not None:
-            told = messages.ConnectionChanged(state="lost", message=problem.message, hint=problem.hint)
-        self._tell("connection/changed", told)
+            notice = messages.ConnectionChanged(state="lost", message=problem.message, hint=problem.hint)
+        self._notify("connection/changed", notice)
 
     @property
     def _connected(self) -> ClientConnection:
@@ -319,77 +318,77 @@ class Engine:
             raise CallerError("There is no workspace yet: `workspace/connect` opens it.")
         return self._connection
 
-    # The editor's own hands
+    # Tools run by the editor itself
 
-    async def _run_tool(self, asked: messages.RunTool) -> WireModel:
+    async def _run_tool(self, request: messages.RunTool) -> WireModel:
         connection = self._connected
         call = asyncio.create_task(
-            run_here(connection.handler.gate, connection.workspace, asked.tool_name, asked.tool_params)
+            run_here(connection.handler.gate, connection.workspace, request.tool_name, request.tool_params)
         )
         self._own_calls.add(call)
         try:
             return messages.RanTool(result=mask_value(await call))
         except asyncio.CancelledError:
             if not call.cancelled():
-                call.cancel()  # the editor went away
+                call.cancel()  # the editor disconnected
                 raise
             raise ExecutionCancelled("The folder was left while this ran; part of its effect may remain.") from None
         finally:
             self._own_calls.discard(call)
             connection.handler.forget_reads()
 
-    async def _resolve_path(self, asked: messages.ResolvePath) -> WireModel:
+    async def _resolve_path(self, request: messages.ResolvePath) -> WireModel:
         connection = self._connected
-        return await asyncio.to_thread(_resolved, connection, asked.path)
+        return await asyncio.to_thread(_resolved, connection, request.path)
 
     # Undo
 
     async def _list_changes(self, _: messages.Nothing) -> WireModel:
         return await asyncio.to_thread(self._connected.workspace.undoing.changes)
 
-    async def _text_before(self, asked: messages.FileBefore) -> WireModel:
-        return await asyncio.to_thread(self._connected.workspace.undoing.before, asked.tool_id, asked.path)
+    async def _text_before(self, request: messages.FileBefore) -> WireModel:
+        return await asyncio.to_thread(self._connected.workspace.undoing.before, request.tool_id, request.path)
 
-    async def _preview_undo(self, asked: messages.CallRef) -> WireModel:
-        """Through the server while it is there, so that its rules count; else as this machine sees it."""
+    async def _preview_undo(self, request: messages.CallRef) -> WireModel:
+        """Preview through the server if connected, so that its rules count; else on this machine."""
         connection = self._connected
         if self._state == "connected":
             with contextlib.suppress(UnreachableError, NotFound):
-                return await connection.api.undo_plan(asked.tool_id)
-        return await asyncio.to_thread(connection.workspace.undoing.look, asked.tool_id)
+                return await connection.api.undo_plan(request.tool_id)
+        return await asyncio.to_thread(connection.workspace.undoing.look, request.tool_id)
 
-    async def _carry_out(self, asked: messages.CarryOut) -> WireModel:
+    async def _carry_out(self, request: messages.CarryOut) -> WireModel:
         connection = self._connected
-        self._undoing[asked.tool_id] = None
+        self._undoing[request.tool_id] = None
         try:
             if self._state == "connected":
                 with contextlib.suppress(UnreachableError, NotFound):
-                    body = UndoBody(plan=asked.plan, partial=asked.partial)
-                    answer = await connection.api.undo(asked.tool_id, body)
+                    body = UndoBody(plan=request.plan, partial=request.partial)
+                    answer = await connection.api.undo(request.tool_id, body)
                     return messages.Undone(
-                        message=answer.message, undo_id=answer.undo_id or self._undoing[asked.tool_id]
+                        message=answer.message, undo_id=answer.undo_id or self._undoing[request.tool_id]
                     )
-            return await self._carry_out_here(connection, asked)
+            return await self._carry_out_here(connection, request)
         except ByleaveError:
-            # The answer was lost, or came too late; it was done all the same.
-            done = self._undoing[asked.tool_id]
+            # The answer was lost or late, but the undo was carried out.
+            done = self._undoing[request.tool_id]
             if done is None:
                 raise
             return messages.Undone(message="Undone.", undo_id=done)
         finally:
-            del self._undoing[asked.tool_id]
+            del self._undoing[request.tool_id]
 
-    async def _carry_out_here(self, connection: ClientConnection, asked: messages.CarryOut) -> messages.Undone:
-        _, undo_id = await self._undo_here(connection, asked.tool_id, asked.plan, partial=asked.partial)
+    async def _carry_out_here(self, connection: ClientConnection, request: messages.CarryOut) -> messages.Undone:
+        _, undo_id = await self._undo_here(connection, request.tool_id, request.plan, partial=request.partial)
         return messages.Undone(message=NOTHING_TO_UNDO if undo_id is None else UNRECORDED, undo_id=undo_id)
 
-    async def _bring_back(self, asked: messages.CallRef) -> WireModel:
+    async def _bring_back(self, request: messages.CallRef) -> WireModel:
         """Undo an undo. Only this machine knows of it."""
         connection = self._connected
-        plan = await asyncio.to_thread(connection.workspace.undoing.look, asked.tool_id)
+        plan = await asyncio.to_thread(connection.workspace.undoing.look, request.tool_id)
         if plan.conflicts:
             raise CallerError(f"Nothing was brought back: {named(plan.conflicts)} changed since the undo.")
-        _, undo_id = await self._undo_here(connection, asked.tool_id, plan.plan, partial=False)
+        _, undo_id = await self._undo_here(connection, request.tool_id, plan.plan, partial=False)
         return messages.Undone(message=BROUGHT_BACK, undo_id=undo_id)
 
     async def _undo_here(
@@ -404,12 +403,12 @@ class Engine:
 
     def _on_undone(self, plan: UndoPlan, undo_id: str) -> None:
         if plan.tool_id in self._undoing:
-            self._undoing[plan.tool_id] = undo_id  # asked for here: the answer tells it
+            self._undoing[plan.tool_id] = undo_id  # requested by this editor: it gets the id with the answer
             return
         paths = [file.path for file in plan.files]
-        self._tell("undo/done", messages.UndoneElsewhere(tool_id=plan.tool_id, undo_id=undo_id, paths=paths))
+        self._notify("undo/done", messages.UndoneElsewhere(tool_id=plan.tool_id, undo_id=undo_id, paths=paths))
 
-    # For whoever looks for a fault
+    # Diagnostics
 
     async def _diagnose(self, _: messages.Nothing) -> WireModel:
         connection = self._connection
@@ -426,25 +425,25 @@ class Engine:
             running=[] if handler is None else [one.event.tool_id for one in handler.active],
             queued=[] if handler is None else [event.tool_id for event in handler.queued],
             unsent=0 if connection is None else connection.unsent,
-            # How calls ended, not what they read: this is made to be sent to somebody.
+            # Outcomes only, without results: this is made to be sent to somebody.
             history=[]
             if handler is None
             else [_masked(one).model_copy(update={"result": None}) for one in handler.history[-20:]],
         )
 
 
-class _Told(ExecutionObserver):
-    """Tells the editor of executions, with secrets masked."""
+class _EditorObserver(ExecutionObserver):
+    """Notifies the editor of executions, with secrets masked."""
 
-    def __init__(self, tell: Callable[[str, WireModel], None], channel: Channel) -> None:
-        self._tell = tell
+    def __init__(self, notify: Callable[[str, WireModel], None], channel: Channel) -> None:
+        self._notify = notify
         self._channel = channel
 
     def started(self, event: ExecutionSignal) -> None:
         params = shown_params(event.tool_name, event.tool_params)
         if "content" in params:
             params = {**params, "content": "(left out)"}
-        self._tell(
+        self._notify(
             "execution/started",
             messages.ExecutionStarted(
                 tool_id=event.tool_id,
@@ -457,15 +456,15 @@ class _Told(ExecutionObserver):
 
     def output(self, tool_id: str, stream: Stream, text: str) -> None:
         if self._channel.crowded:
-            return  # the result has it all
-        self._tell("execution/output", messages.ExecutionOutput(tool_id=tool_id, stream=stream, text=text))
+            return  # the result holds all output
+        self._notify("execution/output", messages.ExecutionOutput(tool_id=tool_id, stream=stream, text=text))
 
     def ended(self, result: ClientResult) -> None:
-        self._tell("execution/ended", _masked(result))
+        self._notify("execution/ended", _masked(result))
 
     def acknowledged(self, event: ResultAcknowledged) -> None:
-        told = messages.ExecutionAcknowledged(tool_id=event.tool_id, status=event.status)
-        self._tell("execution/acknowledged", told)
+        notice = messages.ExecutionAcknowledged(tool_id=event.tool_id, status=event.status)
+        self._notify("execution/acknowledged", notice)
 
 
 def _masked(result: ClientResult) -> ClientResult:
@@ -473,7 +472,7 @@ def _masked(result: ClientResult) -> ClientResult:
 
 
 def _resolved(connection: ClientConnection, path: str) -> messages.ResolvedPath:
-    """The real place of a path that a tool may read; the gate and the disk both have their say."""
+    """Return the real path if a tool may read it; the gate and the disk are both consulted."""
     root = str(connection.workspace.root)
     judgement = connection.handler.gate.judge("read_file", {"path": path}, workspace=root)
     if judgement.verdict.refused or judgement.params is None:
@@ -490,9 +489,9 @@ async def _answer(api: ServerApi, method: str, path: str, data: bytes | None) ->
     try:
         status, body, date = await api.ask(method, path, data)
     except ConfigurationError as error:
-        # It is there, and it is not the one: an answer of its own, so that a person is told.
-        told = {"detail": error.message, "hint": error.hint, "state": "unproven"}
-        return messages.ServerAnswer(status=421, body=told, server_time=None)
+        # It answers but is the wrong server: use a status of its own, so that a person is told.
+        notice = {"detail": error.message, "hint": error.hint, "state": "unproven"}
+        return messages.ServerAnswer(status=421, body=notice, server_time=None)
     time = None if date is None else round(date.timestamp() * 1000)
     return messages.ServerAnswer(status=status, body=_object(body), server_time=time)
 
@@ -501,5 +500,5 @@ def _object(body: bytes) -> dict[str, Any] | None:
     try:
         value: Any = json.loads(body)
     except (ValueError, RecursionError):
-        return None  # a proxy's page in between: the status says enough
+        return None  # a proxy's error page: the status says enough
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None

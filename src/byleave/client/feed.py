@@ -1,13 +1,9 @@
-"""One connection to a project's feed, as a stream of `(seq, event)`.
+"""One connection to a feed: server-sent events in, `(seq, event)` pairs out.
 
-The stream ends when the server ends it, and fails with `UnreachableError` when it breaks or falls silent; connecting
-again is the caller's business. What a newer server says and this client does not understand is passed over and never
-fatal; the content of an event is never logged.
-
-Server-sent events, read by bytes: chunks of any size go in, whole frames come out.
-
-A frame is dispatched only at its blank line, so a stream cut in the middle never yields half an event. Time is linear
-in the bytes received, and a frame larger than the largest call may be is refused instead of kept.
+The stream ends when the server ends it, and raises `UnreachableError` when it breaks or falls silent; the caller
+reconnects. Events of a newer server that this client does not know are skipped, never fatal. Event contents are never
+logged. A frame is dispatched only at its blank line, so a cut stream never yields half an event. Parsing is linear in
+the bytes received, and an oversized frame is refused.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -28,7 +24,7 @@ MAX_FRAME_BYTES = 512 * 1024 * 1024
 
 
 class Frame(NamedTuple):
-    """One event as it came."""
+    """A server-sent event, not parsed further."""
 
     id: str | None
     event: str
@@ -36,7 +32,7 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """Turns chunks into frames. `id` stays as the last one seen, as the standard has it."""
+    """Splits chunks into frames. `id` keeps its last value, as the standard demands."""
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._rest = bytearray()
@@ -46,7 +42,7 @@ class FrameReader:
         self._id: str | None = None
 
     def feed(self, chunk: bytes) -> list[Frame]:
-        """All frames that are whole now."""
+        """Return the frames completed by this chunk."""
         if self._held or b"\r" in chunk:
             chunk = self._line_ends(chunk)
         rest = self._rest
@@ -65,7 +61,7 @@ class FrameReader:
         return frames
 
     def _line_ends(self, chunk: bytes) -> bytes:
-        """Other line ends become \\n. A \\r at the end waits: it may be the first half of one line end."""
+        r"""Convert line ends to \n. Hold back a final \r: it may be half of a \r\n."""
         chunk = self._held + chunk
         self._held = b"\r" if chunk.endswith(b"\r") else b""
         return chunk.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -86,7 +82,7 @@ class FrameReader:
 
 
 SILENCE_SECONDS = 45.0
-"""The server beats every 15 s; a stream that says nothing for so long is taken for dead."""
+"""The server sends a heartbeat every 15 s; a stream silent for this long counts as dead."""
 CONNECT_SECONDS = 10.0
 
 BadFrame = Callable[[Frame], None]
@@ -95,14 +91,14 @@ _KINDS = frozenset(event.model_fields["kind"].default for event in get_args(get_
 
 
 class Server(Protocol):
-    """What a stream needs of `ServerApi`."""
+    """The part of `ServerApi` that a stream needs."""
 
     server_url: str
 
     @property
     def session(self) -> aiohttp.ClientSession: ...
 
-    async def pinned(self, url: URL) -> URL: ...
+    async def resolved(self, url: URL) -> URL: ...
 
     def unreachable(self, error: BaseException) -> UnreachableError: ...
 
@@ -110,7 +106,7 @@ class Server(Protocol):
 
 
 class FeedStream:
-    """One connection to a feed: enter it, then iterate; or only iterate, and it opens and closes itself."""
+    """A connection to a feed. Enter it, then iterate; or only iterate, and it opens and closes itself."""
 
     def __init__(self, api: Server, url: URL, headers: dict[str, str], on_bad_frame: BadFrame | None = None) -> None:
         self._api = api
@@ -119,14 +115,14 @@ class FeedStream:
         self._on_bad_frame = on_bad_frame
         self._response: aiohttp.ClientResponse | None = None
         self.status = 0
-        """The answer's; 0 while there is none."""
+        """Status of the response; 0 before there is one."""
         self.server_time: datetime | None = None
-        """The server's clock when it answered."""
+        """Server time of the response."""
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
         try:
-            url = await self._api.pinned(self._url)
+            url = await self._api.resolved(self._url)
             response = await self._api.session.get(url, headers=self._headers, timeout=timeout, allow_redirects=False)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._api.unreachable(error) from error
@@ -139,7 +135,7 @@ class FeedStream:
         if response.content_type != "text/event-stream":
             response.close()
             raise ConfigurationError(
-                f"What answers at {self._api.server_url} has no feed.", hint="is this the address of a Byleave server?"
+                f"The program at {self._api.server_url} has no feed.", hint="is this the address of a Byleave server?"
             )
         self.server_time = server_date(response)
         self._response = response
@@ -149,7 +145,7 @@ class FeedStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._response is not None:
-            # Not released: a stream has no end that could be read before the connection is used again.
+            # Close instead of release: a stream has no end to read before the connection could be reused.
             self._response.close()
             self._response = None
 
@@ -168,7 +164,7 @@ class FeedStream:
                 yield event
 
     async def frames(self) -> AsyncGenerator[Frame]:
-        """The frames as they come; the stream must be entered."""
+        """Yield frames as they arrive; the stream must be entered."""
         if self._response is None:
             raise RuntimeError("The feed is not open.")
         reader = FrameReader()
@@ -184,23 +180,23 @@ class FeedStream:
                 yield frame
 
     def _event(self, frame: Frame) -> tuple[int, FeedEvent] | None:
-        """A frame as an event. What a newer server says and we do not understand is passed over, never fatal."""
+        """Parse a frame. Skip kinds that we do not know: a newer server may send them."""
         if frame.event not in _KINDS:
-            log.debug("unknown event passed over", kind=frame.event[:100])
+            log.debug("unknown event skipped", kind=frame.event[:100])
             return None
         try:
             number = int(frame.id or "")
             return number, FEED_EVENT.validate_json(frame.data)
         except ValueError as error:
-            # ValidationError is a ValueError; its text would quote the content, so only its kind is logged.
-            log.error("event not understood", kind=frame.event, error=type(error).__name__)
+            # ValidationError is a ValueError; its text would quote the content, so only its type is logged.
+            log.error("malformed event", kind=frame.event, error=type(error).__name__)
             if self._on_bad_frame is not None:
                 self._on_bad_frame(frame)
             return None
 
 
 def server_date(response: aiohttp.ClientResponse) -> datetime | None:
-    """The server's clock when it answered."""
+    """Return the server's time from the response's Date header."""
     header = response.headers.get("Date")
     try:
         return parsedate_to_datetime(header).astimezone(UTC) if header else None

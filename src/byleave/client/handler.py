@@ -1,16 +1,11 @@
-"""ToolHandler: what this machine does with the server's events.
+"""ToolHandler: executes the server's signals on this machine.
 
-A signal that is addressed to this client and new gets a place, or waits for one in order; `checks` decides whether it
-may run, the workspace runs it, and it ends in exactly one report, whatever goes wrong. A call never runs twice, and
-nothing runs that the journal could not write down first. Handling an event never waits: reports follow by themselves.
+A new signal for this client starts at once or waits in a queue; `checks` decides whether it may run, the workspace
+runs it, and it ends in exactly one report, whatever goes wrong. A call never runs twice, and nothing runs before it is
+in the journal. Handling an event never blocks.
 
-Signals that wait for a place, in order: bounded by their number and by the bytes they hold (C3).
-
-A signal carries the whole content of a write, and it is queued before the gate has judged it, so every text in it
-counts, wherever it stands. What does not fit is refused with an error to report; nothing already here is dropped.
-
-A call's time begins with the work, so the server is told what waits here (`QueueReports`), and when it begins. What
-waits for a moment only is not worth a request: the deadline of its signal leaves room for that.
+The queue is bounded by number and by bytes (C3): a signal holds the whole content of a write. A call's time limit
+starts with the work, so `QueueReports` tells the server which calls are queued and when one begins.
 """
 
 import asyncio
@@ -54,21 +49,21 @@ from .cache import ReadCache
 from .checks import TOO_LATE, SignalChecks, bound_of
 from .inspector import Inspector
 from .journal import Journal
-from .log import log, on_every_line
+from .log import bind_ids, log
 from .outbox import Ending, Link, LiveOutput, Outbox, Stream, ending
 from .questions import ApprovalPrompt
 
 MAX_QUEUED_BYTES = 256 * 1024 * 1024
 MOMENT_SECONDS = 0.5
-"""What waits longer than about this is told."""
-MOST_TOLD = 1000
-"""In one report."""
+"""A call that waits longer is reported as queued. A shorter wait fits in the deadline of its signal."""
+MAX_REPORTED = 1000
+"""Calls per report."""
 BEGIN_SECONDS = 5.0
-"""How long the answer to a beginning is waited for; without one the signal's own deadline holds."""
+"""Time to wait for the answer to a `begin`; without one the signal's own deadline applies."""
 
 
 class WaitingSignals:
-    """A queue by tool_id."""
+    """Queue of signals by tool_id. It refuses what does not fit, and never drops a queued signal."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -80,11 +75,11 @@ class WaitingSignals:
 
     @property
     def signals(self) -> list[ExecutionSignal]:
-        """What waits, in order."""
+        """Queued signals, in order."""
         return [event for event, _ in self._signals.values()]
 
     def add(self, event: ExecutionSignal) -> None:
-        """Put it at the end; raises when there is no room for it."""
+        """Append a signal; raise if there is no room."""
         size = _text_bytes(event.tool_params)
         if len(self) >= self._limit:
             raise ConcurrencyLimitError(f"{len(self)} calls wait on this machine already; it was not run.")
@@ -97,41 +92,41 @@ class WaitingSignals:
         self._bytes += size
 
     def take(self, tool_id: str) -> ExecutionSignal | None:
-        """Take one out of the order; None when it does not wait here."""
+        """Remove and return a signal; None if it is not queued."""
         event, size = self._signals.pop(tool_id, (None, 0))
         self._bytes -= size
         return event
 
     def next(self) -> ExecutionSignal | None:
-        """Take the one that has waited longest."""
+        """Remove and return the oldest signal."""
         return self.take(next(iter(self._signals), ""))
 
 
 class QueueReports:
-    """Tells the server which calls wait, and when one of them begins."""
+    """Tells the server which calls are queued, and when one begins."""
 
     def __init__(self, queue: WaitingSignals, link: Link, project_id: str) -> None:
         self._queue = queue
         self._link = link
         self._project_id = project_id
-        self._told: dict[str, bool] = {}
-        """Calls the server was told of, and whether it said that it knows."""
+        self._confirmed: dict[str, bool] = {}
+        """Reported calls, and whether the server confirmed the report."""
         self._posting = asyncio.Lock()
-        """A beginning must not overtake the report that the call waits."""
+        """A `begin` must not overtake the report that the call is queued."""
         self._task: asyncio.Task[None] | None = None
 
     def added(self) -> None:
-        """Something waits."""
+        """Start reporting: a signal was queued."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._report())
 
     def forget(self, tool_id: str) -> None:
-        """It does not wait any more, or the server does not know any more that it does."""
-        self._told.pop(tool_id, None)
+        """Drop a call that is no longer queued, or that the server no longer counts as queued."""
+        self._confirmed.pop(tool_id, None)
 
     async def begin(self, event: ExecutionSignal) -> ExecutionSignal:
-        """A call begins now: its signal, with the deadline that counts. Raises when it is not wanted any more."""
-        if self._told.pop(event.tool_id, None) is None:
+        """Begin a call; return its signal with the new deadline. Raise if the server has ended it."""
+        if self._confirmed.pop(event.tool_id, None) is None:
             return event
         try:
             async with asyncio.timeout(BEGIN_SECONDS), self._posting:
@@ -139,12 +134,12 @@ class QueueReports:
         except (ConflictError, NotFound) as error:
             raise ExecutionCancelled("It ended on the server before it could be run; nothing was run.") from error
         except (ByleaveError, TimeoutError) as error:
-            log.warning("the server was not told that it begins", tool_id=event.tool_id, error=type(error).__name__)
+            log.warning("begin not delivered", tool_id=event.tool_id, error=type(error).__name__)
             return event
         return event.model_copy(update={"timestamp": begun.started_at, "deadline": begun.deadline})
 
     async def close(self) -> None:
-        """Stop telling."""
+        """Stop reporting."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -155,69 +150,69 @@ class QueueReports:
             while len(self._queue):
                 before = {event.tool_id for event in self._queue.signals}
                 await asyncio.sleep(MOMENT_SECONDS * 2 ** min(failures, 4))
-                failures = 0 if await self._tell(before) else failures + 1
+                failures = 0 if await self._post_queued(before) else failures + 1
         finally:
             self._task = None
 
-    async def _tell(self, before: set[str]) -> bool:
-        """Tell of what still waits; False when that failed."""
+    async def _post_queued(self, before: set[str]) -> bool:
+        """Report the calls that are still queued; return False on failure."""
         async with self._posting:
             waits = [event.tool_id for event in self._queue.signals if event.tool_id in before]
-            untold = [tool_id for tool_id in waits if not self._told.get(tool_id)][:MOST_TOLD]
-            if not untold:
+            unreported = [tool_id for tool_id in waits if not self._confirmed.get(tool_id)][:MAX_REPORTED]
+            if not unreported:
                 return True
-            self._told.update(dict.fromkeys(untold, False))
+            self._confirmed.update(dict.fromkeys(unreported, False))
             try:
-                await self._link.post_queued(self._project_id, QueueReport(tool_ids=untold))
+                await self._link.post_queued(self._project_id, QueueReport(tool_ids=unreported))
             except ByleaveError as error:
-                log.warning("the server was not told what waits here", calls=len(untold), error=error.message)
+                log.warning("queue report not delivered", calls=len(unreported), error=error.message)
                 return False
-            log.info("told what waits here", calls=len(untold))
-            self._told.update({tool_id: True for tool_id in untold if tool_id in self._told})
+            log.info("queue reported", calls=len(unreported))
+            self._confirmed.update({tool_id: True for tool_id in unreported if tool_id in self._confirmed})
             return True
 
 
 def _text_bytes(value: Any) -> int:
-    """The bytes of every text in a JSON value."""
+    """Count the bytes of all strings in a JSON value, since the gate has not judged it yet."""
     total = 0
-    open_values: list[Any] = [value]
-    while open_values:
-        one = open_values.pop()
+    stack: list[Any] = [value]
+    while stack:
+        one = stack.pop()
         if isinstance(one, str):
             total += len(one) if one.isascii() else len(one.encode("utf-8", "surrogatepass"))
         elif isinstance(one, dict):
             for key, item in cast("dict[Any, Any]", one).items():
-                open_values += (key, item)
+                stack += (key, item)
         elif isinstance(one, list):
-            open_values += cast("list[Any]", one)
+            stack += cast("list[Any]", one)
     return total
 
 
 HISTORY = 200
 LAST_POST_SECONDS = 2.0
-"""How long a closing client still tries to deliver; the journal keeps what is left."""
+"""Time a closing client still tries to deliver; the journal keeps the rest."""
 OVERTIME_SECONDS = 15.0
-"""The workspace keeps each tool's time limit; this much later the client gives up on it."""
+"""The workspace enforces each tool's time limit; the client gives up this much later."""
 
 
 @dataclass(eq=False)
 class ActiveExecution:
-    """One execution that runs now, with the task that holds its process."""
+    """A running execution, with the task that holds its process."""
 
     event: ExecutionSignal
     task: asyncio.Task[None]
     running: bool = False
     cancelled: str | None = None
-    """Why it was called off."""
+    """Reason it was cancelled."""
 
 
 class ExecutionObserver:
-    """Hears what becomes of executions, as it happens. This one does nothing; an editor's engine tells the editor."""
+    """Receives the progress of executions. This one does nothing; an editor's engine notifies the editor."""
 
     def started(self, event: ExecutionSignal) -> None: ...
 
     def output(self, tool_id: str, stream: Stream, text: str) -> None:
-        """A piece of what a command prints, with secrets masked."""
+        """Called with a piece of a command's output, with secrets masked."""
 
     def ended(self, result: ClientResult) -> None: ...
 
@@ -225,7 +220,7 @@ class ExecutionObserver:
 
 
 class ToolHandler:
-    """Executes what the server signals, asks what needs asking, reports everything (C1)."""
+    """Executes signals, asks questions, and reports everything (C1)."""
 
     def __init__(
         self,
@@ -246,7 +241,7 @@ class ToolHandler:
         self._client_id = client_id
         self._workspace = workspace
         self.gate = gate
-        """The owner's."""
+        """The owner's gate."""
         self._journal = journal
         self._link = link
         self._checks = SignalChecks(project_id=project_id, workspace=workspace, gate=gate, link=link)
@@ -266,7 +261,7 @@ class ToolHandler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._history: deque[ClientResult] = deque(maxlen=HISTORY)
         self._reported: deque[str] = deque(maxlen=HISTORY)
-        """Calls of this client whose results the server has not acknowledged on the feed yet."""
+        """Calls whose results are not yet acknowledged on the feed."""
         self._disposed = False
         self._queued_at: dict[str, int] = {}
         self._stop_gauge = telemetry.gauge(
@@ -274,35 +269,35 @@ class ToolHandler:
             lambda: [(len(self._active), {"state": "active"}), (len(self._queue), {"state": "queued"})],
         )
 
-    # What is known (C4)
+    # State (C4)
 
     @property
     def active(self) -> list[ActiveExecution]:
-        """What runs now."""
+        """Running executions."""
         return list(self._active.values())
 
     @property
     def queued(self) -> list[ExecutionSignal]:
-        """What waits for a place, in order."""
+        """Queued signals, in order."""
         return self._queue.signals
 
     @property
     def history(self) -> list[ClientResult]:
-        """How the last executions ended."""
+        """Outcomes of the last executions."""
         return list(self._history)
 
     @property
     def pending_approvals(self) -> list[ApprovalRequested]:
-        """What waits for a person."""
+        """Questions that wait for a person."""
         return self.approvals.pending
 
     @property
     def approval_history(self) -> list[PastApproval]:
-        """How the last questions ended."""
+        """Outcomes of the last questions."""
         return self.approvals.history
 
     def set_server_time(self, server_time: datetime) -> None:
-        """Learn the server's clock, on which deadlines are written."""
+        """Set the server's clock; deadlines use it."""
         self._checks.server_ahead = server_time - datetime.now(UTC)
 
     @property
@@ -311,33 +306,33 @@ class ToolHandler:
         return self._checks.server_ahead.total_seconds()
 
     def forget_reads(self) -> None:
-        """Files changed by another way than a call: nothing that was read of them counts any more (C6)."""
+        """Drop all cached reads: files were changed by something other than a call (C6)."""
         if self._cache is not None:
             self._cache.forget()
 
-    # What the server says
+    # Events of the server
 
     def handle_tool_approval_request(self, event: ApprovalRequested) -> None:
-        """A question for the person at this machine."""
+        """Ask the person at this machine."""
         if not self._disposed:
             self.approvals.request(event, server_ahead=self.server_ahead)
 
     def handle_tool_approval_decided(self, event: ApprovalDecided) -> None:
-        """A question is answered, here or elsewhere."""
+        """Close a question that was answered, here or elsewhere."""
         self.approvals.decided(event)
 
     def handle_tool_inspection_request(self, event: InspectionRequested) -> None:
-        """The server asks what a call would run, before it asks a person."""
+        """Inspect the files a call would run, before the server asks a person."""
         if event.client_id == self._client_id and not self._disposed:
             self._inspector.request(event)
 
     def handle_tool_execution_signal(self, event: ExecutionSignal) -> None:
-        """Something to execute."""
+        """Execute a call."""
         tool_id = event.tool_id
         if self._disposed:
             return
         if event.client_id != self._client_id:
-            # Not ours to fail either: the machine it is meant for may be running it.
+            # Do not report a failure either: the addressed machine may be running it.
             log.warning("signal for another client ignored", tool_id=tool_id)
             return
         if self._journal.knows(tool_id):
@@ -355,31 +350,31 @@ class ToolHandler:
             self._enqueue(event)
 
     def handle_unreadable_signal(self, tool_id: str) -> None:
-        """A signal for this client that cannot be understood: it never runs, and the server is told."""
+        """Report a signal that cannot be parsed; it never runs."""
         if not self._disposed and not self._journal.knows(tool_id):
             self._journal.take(tool_id)
             self._fail(tool_id, "", ToolTypeError("This client could not understand the signal; nothing was run."))
 
     def handle_tool_cancel_signal(self, event: ExecutionCancelSignal) -> None:
-        """Call off what runs or waits; what is over stays as it is."""
+        """Cancel a running or queued call; an ended one is left alone."""
         if event.client_id == self._client_id:
-            log.info("called off", tool_id=event.tool_id)
+            log.info("cancelled", tool_id=event.tool_id)
             self._cancel(event.tool_id, "It was called off.")
 
     def handle_tool_result_ack(self, event: ResultAcknowledged) -> None:
-        """The server has the result of a call: nothing of it needs sending again."""
+        """Stop resending the result of a call: the server has it."""
         if event.status.ended:
             self.outbox.settled(
                 event.tool_id, event.status
-            )  # mostly its own post was answered before, and nothing is kept
-        whose = "result acknowledged" if self._journal.knows(event.tool_id) else "another client's result acknowledged"
-        log.info(whose, tool_id=event.tool_id, status=event.status.value)
+            )  # usually the post itself was answered before, and nothing is kept
+        text = "result acknowledged" if self._journal.knows(event.tool_id) else "another client's result acknowledged"
+        log.info(text, tool_id=event.tool_id, status=event.status.value)
         if event.tool_id in self._reported:
             self._reported.remove(event.tool_id)
             self._observer.acknowledged(event)
 
     async def dispose(self) -> None:
-        """End everything (C8): timers, questions, queue, processes. What is not delivered stays in the journal."""
+        """Stop everything (C8): timers, questions, queue, processes. Undelivered results stay in the journal."""
         if self._disposed:
             return
         self._disposed = True
@@ -392,7 +387,7 @@ class ToolHandler:
             self._cancel(event.tool_id, "The client was closed before this was run.")
         for tool_id in [*self._active]:
             self._cancel(tool_id, "The client was closed while this ran; part of its effect may remain.")
-        # Until the processes are gone, however long that takes: none may outlive the client.
+        # Wait for the processes, however long it takes: none may outlive the client.
         await self._idle.wait()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=LAST_POST_SECONDS)
@@ -401,7 +396,7 @@ class ToolHandler:
             await asyncio.gather(*late, return_exceptions=True)
         await self.outbox.close()
 
-    # Places and order (C3)
+    # Concurrency and order (C3)
 
     def _start(self, event: ExecutionSignal) -> None:
         self._idle.clear()
@@ -434,24 +429,24 @@ class ToolHandler:
         elif not self._active:
             self._idle.set()
 
-    def _cancel(self, tool_id: str, why: str) -> None:
+    def _cancel(self, tool_id: str, reason: str) -> None:
         active = self._active.get(tool_id)
         waiting = self._queue.take(tool_id)
         if active is not None:
-            active.cancelled = why
-            # A task that has not begun would end without its report: it sees the mark when it begins.
+            active.cancelled = reason
+            # A task that has not begun would end without its report: it checks `cancelled` when it begins.
             if active.running:
                 active.task.cancel()
         elif waiting is not None:
             self._queued_at.pop(tool_id, None)
             self._reports.forget(tool_id)
-            self._fail(tool_id, waiting.tool_name, ExecutionCancelled(why))
+            self._fail(tool_id, waiting.tool_name, ExecutionCancelled(reason))
 
     def _fail(self, tool_id: str, tool_name: str, error: ByleaveError) -> None:
         """Report a call that never ran."""
         self._spawn(self._report(ending(tool_id, tool_name, error), durable=False))
 
-    # One execution
+    # Execution
 
     async def _execute(self, event: ExecutionSignal) -> None:
         active = self._active[event.tool_id]
@@ -468,27 +463,27 @@ class ToolHandler:
                 outcome = await self._perform(event)
         except asyncio.CancelledError as stop:
             command = unfinished(stop)
-            said = active.cancelled or "It was called off."
-            outcome = CommandStopped(said, partial=None if command is None else command.partial)
+            text = active.cancelled or "It was called off."
+            outcome = CommandStopped(text, partial=None if command is None else command.partial)
         except ByleaveError as error:
             outcome = error
         except Exception as error:  # noqa: BLE001 - a boundary: every execution reports, whatever goes wrong
             log.error("failed unexpectedly", tool_id=event.tool_id, exc_info=error)
             outcome = ByleaveError(f"The client failed with {type(error).__name__}; see its log.")
-        while active.task.cancelling():  # it was called off, perhaps too late to matter; the report still goes out
+        while active.task.cancelling():  # cancelled, perhaps too late to matter; the report still goes out
             active.task.uncancel()
-        # No await between the end of the run and this: a cancellation that comes later finds nothing to cancel.
+        # No await between the end of the run and this: a later cancellation must find nothing to cancel.
         self._release(event.tool_id)
         changes = TOOLS[event.tool_name].changes_things
         await self._report(ending(event.tool_id, event.tool_name, outcome, began), durable=changes)
 
     def _span(self, event: ExecutionSignal) -> AbstractContextManager[object]:
-        """Where telemetry is on, the server's trace goes on with ours."""
+        """Continue the server's trace, if telemetry is on."""
         queued_at = self._queued_at.pop(event.tool_id, 0)
         parent = telemetry.arriving(event.traceparent) if telemetry.on() else None
         ids = {"tool_id": event.tool_id, "session_id": event.session_id, "project_id": self._project_id}
-        # Task by task: what this one starts belongs to the same call, and the next call says its own.
-        on_every_line(**ids)
+        # Context variables are per task: subtasks belong to the same call, and the next call sets its own.
+        bind_ids(**ids)
         if queued_at:
             telemetry.record("byleave.client.queue", queued_at, telemetry.clock(), parent=parent, tool_id=event.tool_id)
         return telemetry.span("byleave.client.execute", parent, tool=event.tool_name, mode=event.mode.value, **ids)
@@ -520,13 +515,13 @@ class ToolHandler:
         return result
 
     async def _run(self, event: ExecutionSignal, verdict: Verdict) -> ToolResult:
-        """Write it down, then do it. The network is there only when the approval and our own gate both say so."""
+        """Journal the call, then run it. It gets the network only if the approval and our own gate both grant it."""
         changes = TOOLS[event.tool_name].changes_things
         await self._journal.acting(event.tool_id, event.tool_name, event.digest, durable=changes)
         live = None
         if event.tool_name == "execute_command":
             live = LiveOutput(self._link, self._project_id, event.tool_id, self._observer.output)
-        # Past its deadline nobody wants it any more, and a server that is out of reach cannot call it off.
+        # Nobody wants it past its deadline, and an unreachable server cannot cancel it.
         until = self._checks.ends_at(event)
         seconds = min(TOOLS[event.tool_name].timeout_seconds + OVERTIME_SECONDS, until - time.time())
         if seconds <= 0:
@@ -541,7 +536,7 @@ class ToolHandler:
                         network=verdict.network and event.network,
                         on_output=live,
                         bound=bound_of(event),
-                        # LOW is what the gate knows not to write: there is nothing to keep.
+                        # The gate knows that a LOW call writes nothing: there is nothing to record.
                         record_as=None if verdict.level is VerdictLevel.LOW else event.tool_id,
                         until=until,
                         asked=event.approved_by.startswith("person:"),
@@ -564,9 +559,9 @@ class ToolHandler:
         self._reported.append(end.tool_id)
         self._observer.ended(past)
         if end.error is not None:
-            # Masked before it is cut: half a secret would no longer look like one.
-            said = mask_text(str(end.error))[:MAX_ERROR_CHARACTERS]
-            log.error("failed", tool_id=end.tool_id, error=said, error_type=end.error.error_type.value)
+            # Mask before truncating: half a secret would no longer look like one.
+            text = mask_text(str(end.error))[:MAX_ERROR_CHARACTERS]
+            log.error("failed", tool_id=end.tool_id, error=text, error_type=end.error.error_type.value)
         else:
             log.info("done", tool_id=end.tool_id, status=past.status.value)
         log.debug("timing", tool_id=end.tool_id, duration_ms=end.duration_ms, bytes=len(body))
@@ -575,6 +570,6 @@ class ToolHandler:
 
 
 def _logged(event: ExecutionSignal) -> JsonObject:
-    """The arguments for the log: without what would be written to a file, which may be a secret of any form."""
-    shown = shown_params(event.tool_name, event.tool_params)
-    return {**shown, "content": "(left out)"} if "content" in shown else shown
+    """Return the parameters for the log, without a file's content, which may be any secret."""
+    params = shown_params(event.tool_name, event.tool_params)
+    return {**params, "content": "(left out)"} if "content" in params else params

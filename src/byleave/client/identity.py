@@ -1,13 +1,9 @@
-"""Who this client is: its id, its state directory, and where the user's token is kept.
+"""Client identity: its id, its state directory, and the user's token.
 
-There is one state directory for each server, project and workspace, because the journal in it must know every call
-that reached this machine and no others. Everything here is readable by its owner alone. A token that others could
-have read is refused, and a token is never logged.
-
-A one-time link exchanged for a token of this program's own.
-
-The code goes to the server of the link and to no other: redirects are not followed, a name of this machine is reached
-by number, and nothing else is sent with it. A link that does not work says what to do: most are simply too old.
+There is one state directory for each server, project and workspace: the journal in it must know every call that
+reached this machine, and no others. All files are readable by their owner alone. A token that others could have read
+is refused, and a token is never logged. A one-time link can be exchanged for a token: its code only goes to the link's
+server, without redirects, and a loopback name is reached by address.
 """
 
 import contextlib
@@ -36,16 +32,16 @@ _CLIENT_ID = re.compile(r"client_[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Identity:
-    """One client on one workspace."""
+    """A client on a workspace."""
 
     client_id: str
     directory: Path
 
 
 def open_identity(home: Path, server_url: str, project_id: str, workspace: Path) -> Identity:
-    """The identity for this server, project and workspace; made at the first use."""
-    told = "\0".join((server_url.rstrip("/"), project_id, str(workspace)))
-    directory = home / "clients" / hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    """Return the identity for this server, project and workspace; create it on first use."""
+    key = "\0".join((server_url.rstrip("/"), project_id, str(workspace)))
+    directory = home / "clients" / hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:24]
     private_directory(directory)
     path = directory / "client_id"
     with contextlib.suppress(FileNotFoundError):
@@ -58,7 +54,7 @@ def open_identity(home: Path, server_url: str, project_id: str, workspace: Path)
 
 
 def load_token(home: Path) -> str | None:
-    """The stored token; None when there is none."""
+    """Return the stored token, or None."""
     path = home / "token"
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -78,7 +74,7 @@ def load_token(home: Path) -> str | None:
 
 
 def save_token(home: Path, token: str) -> Path:
-    """Store the token for later use, readable by its owner alone."""
+    """Store the token, readable by its owner alone."""
     private_directory(home)
     path = home / "token"
     _replace(path, token.strip())
@@ -86,9 +82,9 @@ def save_token(home: Path, token: str) -> Path:
 
 
 def private_directory(path: Path) -> None:
-    """Make a directory that only its owner may enter."""
+    """Create a directory that only its owner may enter."""
     try:
-        # A directory that is there already keeps its mode: it may be somebody's /tmp. What we put in is private.
+        # An existing directory keeps its mode: it may be somebody's /tmp. The files we put in are private.
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(
@@ -97,7 +93,7 @@ def private_directory(path: Path) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a private file whole or not at all."""
+    """Write a private file atomically."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with contextlib.suppress(FileNotFoundError):
         draft.unlink()
@@ -114,7 +110,7 @@ MAX_ANSWER_BYTES = 64 * 1024
 
 
 async def exchange_link(server_url: str, code: str) -> ExchangedToken:
-    """The token for a link's code. Raises what a person is told."""
+    """Exchange a link's code for a token. Raise errors with a message for a person."""
     base = URL(server_url)
     if base.scheme not in ("http", "https") or not base.host or base.user or base.query_string or base.fragment:
         raise ConfigurationError(f"{server_url!r} is not the address of a server.", hint="write it as http://HOST:PORT")
@@ -126,7 +122,7 @@ async def exchange_link(server_url: str, code: str) -> ExchangedToken:
             aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session,
             session.post(url, json=body, allow_redirects=False) as response,
         ):
-            return _told(base, response.status, await response.content.read(MAX_ANSWER_BYTES))
+            return _parse_exchange(base, response.status, await response.content.read(MAX_ANSWER_BYTES))
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise UnreachableError(
             f"Nothing answers at {base.origin()}.",
@@ -134,7 +130,7 @@ async def exchange_link(server_url: str, code: str) -> ExchangedToken:
         ) from error
 
 
-def _told(base: URL, status: int, answer: bytes) -> ExchangedToken:
+def _parse_exchange(base: URL, status: int, answer: bytes) -> ExchangedToken:
     try:
         if status == 200:
             return ExchangedToken.model_validate_json(answer)
@@ -148,6 +144,6 @@ def _told(base: URL, status: int, answer: bytes) -> ExchangedToken:
 
 def _no_exchange(base: URL, status: int) -> ByleaveError:
     return ConfigurationError(
-        f"What answers at {base.origin()} gives no token for a link ({status}).",
+        f"The program at {base.origin()} gives no token for a link ({status}).",
         hint="is it a Byleave server of this version? a token works too: `byleave token --user NAME` prints one",
     )

@@ -1,8 +1,8 @@
-"""Answers to the server's question what a call would run or replace, before it asks a person.
+"""Inspections of files that a call would run or replace, before the server asks a person.
 
-The owner's own gate judges the call first, under its real name too: what it refuses is not looked at. A few at once,
-beside the executions and never in their places; each question is answered once at a time, and again when it is asked
-again. An answer that cannot be posted is dropped: the server asks again on the next connection. Nothing is run here.
+The owner's gate judges the call first, under its real name too: files of a refused call are not read. A few run at
+once, beside the executions and without their slots. A repeated request is answered again, but never twice at the same
+time. An answer that cannot be posted is dropped: the server asks again on the next connection. Nothing is run here.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from .outbox import Link, pause
 
 AT_ONCE = 8
 WAITING = 1000
-"""More questions than this are not kept; the server asks again."""
+"""Further requests are dropped; the server asks again."""
 
 
 class Inspector:
-    """Looks at files for one project and workspace."""
+    """Inspects files for one project and workspace."""
 
     def __init__(self, *, project_id: str, workspace: Workspace, gate: Gate, link: Link, tries: int) -> None:
         self._project_id = project_id
@@ -35,11 +35,11 @@ class Inspector:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def request(self, event: InspectionRequested) -> None:
-        """Answer in the background, unless an answer to the same question is on its way."""
+        """Answer in the background, unless the same request is being answered."""
         if event.tool_id in self._tasks:
             return
         if len(self._tasks) >= WAITING:
-            log.warning("inspection left out", tool_id=event.tool_id)
+            log.warning("inspection dropped", tool_id=event.tool_id)
             return
         log.info("inspection requested", tool_id=event.tool_id, tool=event.tool_name)
         task = asyncio.get_running_loop().create_task(self._answer(event))
@@ -47,7 +47,7 @@ class Inspector:
         task.add_done_callback(lambda _: self._tasks.pop(event.tool_id))
 
     async def close(self) -> None:
-        """Stop looking; nobody waits for an answer that is not there."""
+        """Stop inspecting; nobody waits for a missing answer."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -63,7 +63,7 @@ class Inspector:
         verdict, params = judgement.verdict, judgement.params
         if not verdict.refused and params is not None and judgement.tool_name == "write_file":
             if self._gate.rules.policy.has_rules:
-                # A rule knows names only: a link must meet the rules of what it leads to as well.
+                # Rules match names only: a link must also pass the rules of its target.
                 real = await self._workspace.under_real_names(params)
                 verdict = verdict if real == params else (await self._judge(event.tool_name, real)).verdict
             if not verdict.refused:
@@ -86,10 +86,10 @@ class Inspector:
                 if attempt + 1 < self._tries:
                     await asyncio.sleep(pause(attempt))
             except ByleaveError as error:
-                log.warning("inspection not taken", tool_id=tool_id, error=error.message)
+                log.warning("inspection not accepted", tool_id=tool_id, error=error.message)
                 lean = _without_texts(inspection)
                 if isinstance(error, CallerError) and not isinstance(error, NotFound) and lean != inspection:
-                    await self._post(tool_id, lean)  # perhaps more than this server takes
+                    await self._post(tool_id, lean)  # perhaps larger than this server accepts
                 return
             else:
                 log.info("inspected", tool_id=tool_id, files=len(inspection.files), problem=inspection.problem)
@@ -97,7 +97,7 @@ class Inspector:
 
 
 def _without_texts(inspection: Inspection) -> Inspection:
-    """The same look at what would be replaced, by its digest alone. What would run is never left out."""
+    """Return a copy with digests only for files to be replaced. Text that would run is never left out."""
     return Inspection(files=[_by_digest(file) for file in inspection.files], problem=inspection.problem)
 
 

@@ -1,9 +1,9 @@
-"""What this machine did, written down before it is done: the reason no call ever runs twice.
+"""Journal of executions, written before each acts: the reason no call ever runs twice.
 
-`acting` is written before a tool acts, `done` with the report before it is posted, and `accepted` over that line once
-the server has it: a result may hold secrets, so it stays no longer than it is needed. After a crash, `acting` without
-`done` becomes a report that says so (never a second run), and `done` without `accepted` is sent again. One process owns
-a journal. Where a line cannot be written nothing is executed, and where a line cannot be read its call counts as run.
+`acting` is written before a tool acts and `done`, with the report, before it is posted. `accepted` then overwrites
+that line: a result may hold secrets, so it is kept no longer than needed. After a crash, `acting` without `done`
+becomes a report that says so (never a second run), and `done` without `accepted` is sent again. One process owns a
+journal. If a line cannot be written, nothing is executed; if a line cannot be read, its call counts as run.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from .log import log
 
 KEPT_IDS = 10_000
 SPOOL_BYTES = 1024 * 1024
-"""A report larger than this gets a file of its own."""
+"""A larger report gets its own file."""
 COMPACT_BYTES = 32 * 1024 * 1024
 INTERRUPTED = "The client stopped while this was running; it may or may not have had its effect. It was not run again."
 _TOOL_ID = re.compile(rb'"tool_id":"([^"\\]{1,200})"')
@@ -38,16 +38,16 @@ class AlreadyServed(ConfigurationError):
 
 
 class Unsent(NamedTuple):
-    """A report the server does not have yet: its bytes, or the file that holds them."""
+    """A report the server has not received: its bytes, or the file that holds them."""
 
     body: bytes | None
     spool: str | None = None
     line: tuple[int, int] | None = None
-    """Offset and length of its line in the journal; None while it is not written there."""
+    """Offset and length of its line in the journal; None if it is not written there."""
 
 
 class Journal:
-    """One client's memory of its executions, in a directory of its own."""
+    """A client's record of its executions, in its own directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -64,8 +64,8 @@ class Journal:
         self._size = self._compacted = 0
         self._syncing = 0
         self._broken = False
-        self._named = True
-        """Whether the directory is known to lead to this file after a power cut, and not to the one before."""
+        self._entry_synced = True
+        """True if the directory entry of the current file is synced, and so survives a power cut."""
         try:
             self._load()
             self._compact()
@@ -76,36 +76,36 @@ class Journal:
             raise
 
     def knows(self, tool_id: str) -> bool:
-        """Whether this call reached this machine before."""
+        """Return True if this call reached this machine before."""
         return tool_id in self._seen or tool_id in self._taken
 
     def take(self, tool_id: str) -> None:
-        """Count a call as known while this process lives; one that never acts may be signalled to the next."""
+        """Mark a call as known to this process. If it never acts, it may be signalled again after a restart."""
         self._taken.add(tool_id)
 
     @property
     def unsent(self) -> list[str]:
-        """The calls whose report the server does not have yet, oldest first."""
+        """Calls whose report the server has not received, oldest first."""
         return list(self._unsent)
 
     def report(self, tool_id: str) -> bytes | None:
-        """The report of a call as it will be posted; None when there is none to send."""
+        """Return the report to post for a call; None if there is none."""
         unsent = self._unsent.get(tool_id)
         if unsent is None or unsent.spool is None:
             return None if unsent is None else unsent.body
         try:
             return (self._spool / unsent.spool).read_bytes()
         except OSError as error:
-            log.error("a kept result cannot be read", tool_id=tool_id, error=str(error))
+            log.error("kept result unreadable", tool_id=tool_id, error=str(error))
             return _failed("The result was kept on disk and can no longer be read.", ErrorType.INTERNAL)
 
     async def acting(self, tool_id: str, tool_name: str, digest: str, *, durable: bool) -> None:
-        """Write that a tool is about to act. Raises when that cannot be written: then it must not act."""
+        """Record that a tool is about to act. If this raises, the tool must not act."""
         line = _line(step="acting", tool_id=tool_id, tool_name=tool_name, digest=digest, at=now())
         self._remember(tool_id)
         try:
             self._append(line)
-            # Before the sync: a compaction meanwhile must carry it over.
+            # Set before the sync: a compaction meanwhile must carry it over.
             self._acting[tool_id] = line
             if durable:
                 await self._sync()
@@ -117,7 +117,7 @@ class Journal:
             ) from error
 
     async def done(self, tool_id: str, report: bytes, *, durable: bool) -> None:
-        """Keep a report until the server has it. A full disk costs its safety across a crash, not the report."""
+        """Keep a report until the server has it. On a full disk it is kept in memory only."""
         self._remember(tool_id)
         before, unsent = self._unsent.get(tool_id), Unsent(report)
         try:
@@ -139,10 +139,10 @@ class Journal:
             self._unsent[tool_id] = unsent
 
     def accepted(self, tool_id: str) -> None:
-        """The server has the report, or wants none: forget it, remember the id."""
+        """Drop a report that the server has or does not want; keep the id."""
         unsent = self._unsent.pop(tool_id, None)
         if unsent is None:
-            return  # said before, on the other way: the answer to the post, or the acknowledgement on the feed
+            return  # accepted before, by the answer to the post or the acknowledgement on the feed
         line = _line(step="accepted", tool_id=tool_id)
         try:
             if unsent.line is None:
@@ -151,11 +151,11 @@ class Journal:
             if self._size - self._compacted > COMPACT_BYTES and not self._syncing:
                 self._compact()
         except OSError as error:
-            # Sent again after a restart, and then told that it is over.
+            # It is sent again after a restart, and the server then answers that it is over.
             log.error("acceptance not written to the journal", tool_id=tool_id, error=str(error))
 
     def close(self) -> None:
-        """Let go of the files; what is unsent stays."""
+        """Close the files; unsent reports stay in them."""
         if self._file < 0:
             return
         with contextlib.suppress(OSError):
@@ -185,13 +185,13 @@ class Journal:
                 os.ftruncate(self._file, self._size)
                 os.lseek(self._file, self._size, os.SEEK_SET)
             except OSError:
-                # A torn line in the middle could hide a call: nothing may be written behind it.
+                # A torn line in the middle could hide a call: nothing may be written after it.
                 self._broken = True
             raise
         self._size += written
 
     def _drop(self, unsent: Unsent, line: bytes, *, keep: str | None = None) -> None:
-        """Remove a report that is not needed any more: write a shorter line over its own, and blanks over the rest."""
+        """Overwrite the line of a report that is no longer needed with a shorter one, padded with blanks."""
         if unsent.line is not None and not self._broken and self._file >= 0:
             at, length = unsent.line
             os.pwrite(self._file, line[:-1].ljust(length - 1) + b"\n", at)
@@ -207,16 +207,18 @@ class Journal:
 
     def _to_disk(self) -> None:
         os.fdatasync(self._file)
-        self._keep_name()
+        self._sync_entry()
 
-    def _keep_name(self) -> None:
-        if not self._named:
+    def _sync_entry(self) -> None:
+        if not self._entry_synced:
             _sync_directory(self._path.parent)
-            self._named = True
+            self._entry_synced = True
 
     def _compact(self) -> None:
-        """Write anew what still matters, whole or not at all: from the moment the name leads to the new file, lines
-        go there, for what is written to the old one a restart does not find."""
+        """Rewrite the journal without old entries, atomically.
+
+        Once the new file is renamed, lines go there: a restart would not find lines written to the old one.
+        """
         self._forget()
         draft = self._path.with_suffix(".draft")
         content = bytearray(b"".join([_line(step="seen", tool_ids=list(self._seen)), *self._acting.values()]))
@@ -233,13 +235,13 @@ class Journal:
             raise
         if self._file >= 0:
             os.close(self._file)
-        self._file, self._broken, self._named = fresh, False, False
+        self._file, self._broken, self._entry_synced = fresh, False, False
         self._size = self._compacted = len(content)
         self._unsent = unsent
-        self._keep_name()
+        self._sync_entry()
 
     def _forget(self) -> None:
-        """Drop the oldest ids beyond what is kept, but none that is still open."""
+        """Drop the oldest ids beyond the limit, but none that is still open."""
         surplus = len(self._seen) - KEPT_IDS
         if surplus > 0:
             oldest = [i for i in list(self._seen)[:surplus] if i not in self._acting and i not in self._unsent]
@@ -257,7 +259,7 @@ class Journal:
             if entry is not None:
                 self._take(entry)
             elif salvaged is not None:
-                log.warning("journal line not readable; its call counts as run", line=number, tool_id=salvaged)
+                log.warning("unreadable journal line; its call counts as run", line=number, tool_id=salvaged)
                 self._take({"step": "acting", "tool_id": salvaged})
             else:
                 raise ConfigurationError(
@@ -265,7 +267,7 @@ class Journal:
                     hint="move the file away when nothing of this project is still running on the server",
                 )
         for tool_id in list(self._acting):
-            log.warning("interrupted by the client's end", tool_id=tool_id)
+            log.warning("interrupted when the client ended", tool_id=tool_id)
             self._unsent[tool_id] = Unsent(_failed(INTERRUPTED, ErrorType.INTERRUPTED))
         self._acting.clear()
         self._sweep_spool()
@@ -294,7 +296,7 @@ class Journal:
 
 
 def _entries(content: bytes) -> Iterator[tuple[dict[str, Any] | None, str | None]]:
-    """Each line as an entry, or what can be saved of it. A torn last line was never acted upon."""
+    """Yield each line as an entry, or the id found in a broken one. A torn last line was never acted upon."""
     *lines, rest = content.split(b"\n")
     for line in lines:
         entry = _entry(line)
@@ -341,7 +343,7 @@ def _line(**entry: object) -> bytes:
 def _done_line(tool_id: str, unsent: Unsent) -> bytes:
     if unsent.body is None:
         return _line(step="done", tool_id=tool_id, spool=unsent.spool)
-    # The report is JSON on one line already; it is not parsed to be written again.
+    # The report is already JSON on one line; it is not parsed and written again.
     return b'{"step":"done","tool_id":%s,"report":%s}\n' % (json.dumps(tool_id).encode(), unsent.body)
 
 
@@ -351,7 +353,7 @@ def _failed(error: str, error_type: ErrorType) -> bytes:
 
 
 def _write_file(path: Path, content: bytes | bytearray) -> int:
-    """A private file, on the disk when this returns; its descriptor, at the end of what was written."""
+    """Write a private file and sync it; return its descriptor, positioned at the end."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:

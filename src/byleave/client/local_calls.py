@@ -1,8 +1,7 @@
-"""One tool run because the person at this machine said so: `byleave tool`, and an editor's own hands.
+"""Tools run at the request of the person at this machine: `byleave tool`, and the editor.
 
-The owner's gate judges first and its REFUSE holds; nobody is asked, because the person asked for it. Then the
-workspace's own bounds and its sandbox hold. What it changes can be undone. Whatever happens, the answer is one object
-with `success`.
+The owner's gate judges first and its REFUSE holds; nobody is asked, because the person requested the call. The
+workspace's limits and its sandbox apply. Changes can be undone. The result is always one object with `success`.
 """
 
 from byleave.gate import Gate
@@ -14,7 +13,7 @@ from byleave.workspace import Unfinished, Workspace
 
 
 async def run_here(gate: Gate, workspace: Workspace, tool_name: str, params: JsonObject) -> JsonObject:
-    """Run one tool and give its result as JSON."""
+    """Run one tool; return its result as JSON."""
     judgement = gate.judge(tool_name, params, workspace=str(workspace.root))
     verdict = judgement.verdict
     if verdict.refused or judgement.params is None:
@@ -25,12 +24,12 @@ async def run_here(gate: Gate, workspace: Workspace, tool_name: str, params: Jso
             judgement.tool_name, judgement.params, network=verdict.network, record_as=record_as
         )
     except ByleaveError as error:
-        return told(error)
+        return failure_result(error)
     return result.model_dump(mode="json")
 
 
-def told(error: ByleaveError) -> JsonObject:
-    """What went wrong, as a result."""
+def failure_result(error: ByleaveError) -> JsonObject:
+    """Return an error as a result."""
     result = failure(error.message, error.error_type, error.hint)
     if isinstance(error, Unfinished) and error.partial is not None:
         result["result"] = error.partial.model_dump(mode="json")

@@ -1,11 +1,9 @@
-"""The client's log: structlog on the standard logger `byleave.client`, so that its level is set like any other.
+"""The client's log: structlog on the standard logger `byleave.client`, with its level.
 
-Values are written as `repr`, which makes control and bidi characters visible: what an agent or a file says can never
-move the cursor of whoever reads the log. Bodies, headers, tokens and output never go in. Where the command writes JSON
-lines (`BYLEAVE_LOG=json`), they are left as they are, for it to write.
-
-structlog is loaded with the first line that is written, not with the client: it takes a fifth of a second, because it
-brings along what it needs to draw tracebacks in colour.
+Values are written as `repr`, which makes control and bidi characters visible: text of an agent or a file can never
+move the reader's cursor. Bodies, headers, tokens and output are never logged. For `BYLEAVE_LOG=json` the values are
+left as they are, and the command writes the lines. structlog is imported with the first line: it takes a fifth of a
+second, because it loads what it needs for coloured tracebacks.
 """
 
 import logging
@@ -23,13 +21,13 @@ _LOGGER = logging.getLogger(LOGGER_NAME)
 _IDS: ContextVar[dict[str, str] | None] = ContextVar("byleave_client_ids", default=None)
 
 
-def on_every_line(**ids: str) -> None:
-    """What every line of this task says besides, and of the tasks that it starts."""
+def bind_ids(**ids: str) -> None:
+    """Add these ids to every log line of this task and its subtasks."""
     _IDS.set({**(_IDS.get() or {}), **ids})
 
 
 class ClientLog:
-    """Asks the level first: a line nobody wants costs next to nothing."""
+    """Checks the level first: a line nobody wants costs next to nothing."""
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - as the standard loggers call it
         return _LOGGER.isEnabledFor(level)
@@ -67,17 +65,17 @@ def _lines() -> "BoundLogger":
         structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
     )
 
-    def written(logger: WrappedLogger, method: str, event: EventDict) -> Any:
+    def render(logger: WrappedLogger, method: str, event: EventDict) -> Any:
         if os.environ.get("BYLEAVE_LOG", "").lower() != "json" or not structlog.is_configured():
             return plain(logger, method, event)
-        said: Any = event
+        entry: Any = event
         for add in added:
-            said = add(logger, method, said)
-        return said
+            entry = add(logger, method, entry)
+        return entry
 
     wrapped = structlog.wrap_logger(
         _LOGGER,
-        processors=[structlog.contextvars.merge_contextvars, structlog.processors.format_exc_info, written],
+        processors=[structlog.contextvars.merge_contextvars, structlog.processors.format_exc_info, render],
         wrapper_class=structlog.stdlib.BoundLogger,
     )
-    return cast("BoundLogger", wrapped.bind())  # bound once, or every line would build its logger anew
+    return cast("BoundLogger", wrapped.bind())  # bound once, or every line would build its logger again

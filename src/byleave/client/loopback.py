@@ -1,23 +1,11 @@
-"""Whether what answers at a loopback address is the server a token is from, found out before the token is sent.
+"""Loopback servers: resolve their names once, and have them prove their identity.
 
-A port of this machine belongs to whoever takes it first, so another user's program may stand where our server stood.
-Each new connection is therefore asked, before anything else goes over it, to prove that its other end can sign our
-token, which it is shown without its signature: who cannot sign it has learnt nothing. The proof names the address it
-was given at, so it cannot be passed on from the real server at another one. A connection stays with whom it was made
-to, so one that was proven needs no second proof, and no answer of anybody stands for another connection.
-Over https the certificate says who answers; a token that another party signed (an identity provider) cannot be proven
-this way, and neither kind is looked at here.
-
-At which number a server of this machine is spoken to, where it was given by a name.
-
-A name may lead elsewhere the next time it is looked up, so it is looked up by nobody: of the numbers that a name of
-this machine means, the first at which somebody listens is kept until a request fails. Who that is is not asked here:
-each connection that is made there is proven (`proof`). Nothing is sent. An https address keeps its name, which its
-certificate is for.
-
-What an address says of itself, without asking anybody.
-
-Numbers are compared as numbers, never as they are spelled: `127.1` and `::ffff:127.0.0.1` are this machine too.
+A port of this machine belongs to whoever takes it first, so another user's program may listen in our server's place.
+Each new connection must therefore prove, before the token is sent, that its other end can sign it. The other end gets
+the token without its signature, so an impostor learns nothing. The proof names its address, so it cannot be relayed
+from the real server. A loopback name is resolved once and kept until a request fails, because it may resolve
+differently later. Not checked here: https, which has a certificate, and tokens signed by an identity provider.
+Addresses are compared as numbers: `127.1` and `::ffff:127.0.0.1` are this machine too.
 """
 
 import asyncio
@@ -50,25 +38,25 @@ _BOTH = ("127.0.0.1", "::1")
 
 
 def loopback_numbers(host: str) -> tuple[str, ...]:
-    """The numbers, the likeliest first, at which a program reaches this machine by `host`; none: it is another one."""
+    """Return the addresses by which `host` reaches this machine, likeliest first; empty for another machine."""
     number = _number(host)
     if number is None:
         return _BOTH if _is_local_name(host) else ()
-    if number.is_unspecified:  # whoever connects to it comes out at loopback
+    if number.is_unspecified:  # connecting to it ends at loopback
         return _BOTH[:1] if number.version == 4 else _BOTH[1:]
     return (str(number),) if number.is_loopback else ()
 
 
 def is_loopback(host: str) -> bool:
-    """Whether what listens there is reached from this machine alone."""
+    """Return True if a listener there is reachable from this machine alone."""
     number = _number(host)
     return _is_local_name(host) if number is None else number.is_loopback
 
 
-def same_number(one: str, other: str) -> bool:
-    """Whether two spellings are one number."""
-    number = _number(one)
-    return number is not None and number == _number(other)
+def same_address(first: str, second: str) -> bool:
+    """Return True if both spell the same address."""
+    number = _number(first)
+    return number is not None and number == _number(second)
 
 
 def _is_local_name(host: str) -> bool:
@@ -81,7 +69,7 @@ def _number(host: str) -> Number | None:
         number = ipaddress.ip_address(host)
     except ValueError:
         try:
-            # As the system reads it when it connects: with fewer parts, in octal or hexadecimal.
+            # Parsed as the system does when it connects: with fewer parts, octal or hexadecimal.
             return ipaddress.IPv4Address(socket.inet_aton(host))
         except (OSError, ValueError):
             return None
@@ -94,7 +82,7 @@ _MISDIRECTED = 421
 
 
 class ProvingConnector(aiohttp.TCPConnector):
-    """The connections to one server, for one token: none is given to a request before it was proven."""
+    """Connections to one server with one token; none is used before it is proven."""
 
     def __init__(self, url: URL, token: str, *, keepalive_timeout: float) -> None:
         super().__init__(limit=0, keepalive_timeout=keepalive_timeout)  # pyright: ignore[reportUnknownMemberType]
@@ -111,11 +99,11 @@ class ProvingConnector(aiohttp.TCPConnector):
         traces: "list[Trace]",
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - its form is aiohttp's
     ) -> Connection:
-        """A connection that may carry the token. ConfigurationError where it is not proven."""
+        """Return a connection that may carry the token. Raise ConfigurationError if it is not proven."""
         connection = await super().connect(req, traces, timeout)
         if not self._provable or req.proxy is not None:
             return connection
-        # No other request can get it meanwhile: it is ours until it is given back.
+        # No other request can get it meanwhile: it is ours until it is released.
         try:
             protocol = connection.protocol
             if protocol is None:
@@ -130,23 +118,23 @@ class ProvingConnector(aiohttp.TCPConnector):
         return connection
 
     async def _prove(self, protocol: "ResponseHandler", url: URL) -> None:
-        """Raises aiohttp's errors when nothing answers."""
+        """Prove the other end. Raise aiohttp's errors if nothing answers."""
         transport = protocol.transport
         peer = None if transport is None else transport.get_extra_info("peername")
         if transport is None or peer is None:
             raise aiohttp.ServerDisconnectedError
         host, port = peer[:2]
-        # By where it leads, not by what was written: any name can be given to a loopback address.
+        # Check the peer's address, not the name: any name can be given to a loopback address.
         if not loopback_numbers(host):
             return
         challenge = secrets.token_urlsafe(32)
         protocol.set_response_params(read_until_eof=True, auto_decompress=False)
         transport.write(self._question(challenge, url))
-        told = await self._answer(protocol)
-        right = hmac.digest(self._signature, proof_message(challenge, told.host, told.port), "sha256").hex()
-        # In a container it was reached at an address of that; at another loopback address it is another server.
-        here = told.port == port and (same_number(told.host, host) or not loopback_numbers(told.host))
-        if not hmac.compare_digest(told.proof.encode(), right.encode()) or not here:
+        answer = await self._answer(protocol)
+        expected = hmac.digest(self._signature, proof_message(challenge, answer.host, answer.port), "sha256").hex()
+        # In a container the server sees the container's address; another loopback address means another server.
+        here = answer.port == port and (same_address(answer.host, host) or not loopback_numbers(answer.host))
+        if not hmac.compare_digest(answer.proof.encode(), expected.encode()) or not here:
             raise self._unproven()
         if protocol.should_close:
             raise aiohttp.ServerDisconnectedError("The server closes each connection after one answer.")
@@ -170,28 +158,28 @@ class ProvingConnector(aiohttp.TCPConnector):
             raise UnreachableError(f"The server at {self._url.origin()} could not answer ({message.code}).")
         if message.code == _MISDIRECTED:
             raise self._misdirected()
-        told = b""
-        while len(told) <= MAX_PROOF_BYTES and (piece := await content.read(MAX_PROOF_BYTES + 1 - len(told))):
-            told += piece
+        answer = b""
+        while len(answer) <= MAX_PROOF_BYTES and (piece := await content.read(MAX_PROOF_BYTES + 1 - len(answer))):
+            answer += piece
         try:
-            if message.code != 200 or len(told) > MAX_PROOF_BYTES:
+            if message.code != 200 or len(answer) > MAX_PROOF_BYTES:
                 raise self._unproven()
-            return ServerProof.model_validate_json(told)
+            return ServerProof.model_validate_json(answer)
         except ValidationError:
             raise self._unproven() from None
 
     def _unproven(self) -> ConfigurationError:
         return ConfigurationError(
-            f"What answers at {self._url.origin()} did not prove that it is the server your token is from, so the "
+            f"The program at {self._url.origin()} did not prove that it is the server your token is from, so the "
             "token was not sent.",
             hint="does another program use this port? start your server again, or get a new token if its secret "
             "changed; through a tunnel use the same port on both sides, through a proxy use https",
         )
 
     def _misdirected(self) -> ConfigurationError:
-        """It says that it is not meant, and so does not say who it is."""
+        """Return the error for a server that says it is not the one, and so does not prove itself."""
         return ConfigurationError(
-            f"What answers at {self._url.origin()} says that this is not its name, and proves nothing under it, so the "
+            f"The program at {self._url.origin()} says that this is not its name and proves nothing under it, so the "
             "token was not sent.",
             hint=f"if this is your server, use its own address (http://127.0.0.1:{self._url.port}), or start it with "
             f"{self._url.host} added to BYLEAVE_ALLOWED_HOSTS",
@@ -199,7 +187,7 @@ class ProvingConnector(aiohttp.TCPConnector):
 
 
 def _is_ours(claims: str) -> bool:
-    """Whether this is the beginning of a token that a server signs with its own secret."""
+    """Return True if this is the head of a token that a server signs with its own secret."""
     head, dot, rest = claims.partition(".")
     try:
         header: Any = json.loads(_decoded(head))
@@ -216,25 +204,25 @@ def _decoded(text: str) -> bytes:
 
 
 class LoopbackAddress:
-    """One server's address."""
+    """Resolved address of one server."""
 
     def __init__(self, url: URL, *, connect_seconds: float) -> None:
         self._port = url.port
         self._numbers: tuple[str, ...] = loopback_numbers(url.host or "") if url.scheme == "http" else ()
         self._seconds = connect_seconds
-        self._found: str | None = None
+        self._resolved: str | None = None
 
     def lost(self) -> None:
-        """Nobody answered: the server may listen at another number by now."""
-        self._found = None
+        """Forget the address: the server may listen at another one by now."""
+        self._resolved = None
 
     async def at(self, url: URL) -> URL:
-        """Where to send what is meant for `url`."""
+        """Return `url` with its host resolved."""
         if not self._numbers:
             return url
-        if self._found is None:
-            self._found = await self._find()
-        return url.with_host(self._found)
+        if self._resolved is None:
+            self._resolved = await self._find()
+        return url.with_host(self._resolved)
 
     async def _find(self) -> str:
         *before, last = self._numbers
@@ -244,4 +232,4 @@ class LoopbackAddress:
                     _, writer = await asyncio.open_connection(number, self._port)
                 writer.close()
                 return number
-        return last  # where nobody listens there either, a request fails and says so
+        return last  # if nobody listens there either, the request fails and says so

@@ -1,13 +1,9 @@
-"""Reports on their way to the server: sent until it has them, kept while it cannot be reached.
+"""Reports to the server: sent until it has them, kept while it is unreachable.
 
 A report leaves the journal only when the server took it, or said that the execution is over or unknown. A report the
-server cannot read is replaced once by a short failure, so that the agent hears of it. Output while a command runs is
-the opposite: a convenience, masked, sent once, never waited for, because the result holds it all.
-
-How an execution ended, in the two forms it is needed: the report for the server, and the line of the history (C7).
-
-Every ending has a report: a result that cannot be written as JSON becomes a failure that says so. The history keeps
-small results only; the server has the rest.
+server cannot read is replaced once by a short failure, so that the agent hears of it. Every outcome has a report: a
+result that cannot be encoded as JSON becomes a failure. Live output is only a convenience: masked, sent once and never
+waited for, because the result holds it all.
 """
 
 import asyncio
@@ -55,7 +51,7 @@ Stream = Literal["stdout", "stderr"]
 
 
 class Link(Protocol):
-    """What the client needs of the server; `ServerApi` is one."""
+    """Interface to the server; `ServerApi` implements it."""
 
     async def post_result(self, project_id: str, tool_id: str, report: bytes) -> ResultAck: ...
 
@@ -81,12 +77,12 @@ class Link(Protocol):
 
 
 def pause(attempt: int, first: float = FIRST_PAUSE_SECONDS, longest: float = LONGEST_PAUSE_SECONDS) -> float:
-    """Seconds before the next try: doubling, with jitter so that many clients do not come at once."""
+    """Return the seconds before the next try: doubling, with jitter so that clients do not all retry at once."""
     return min(longest, first * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
 
 class Outbox:
-    """Sends the reports of one client's journal."""
+    """Sends the reports of a client's journal."""
 
     def __init__(self, link: Link, project_id: str, journal: Journal, tries: int) -> None:
         self._link = link
@@ -98,7 +94,7 @@ class Outbox:
         self._timer: asyncio.TimerHandle | None = None
 
     async def send(self, tool_id: str, body: bytes | None = None) -> bool:
-        """Post a report from the journal; whether the matter is over. What fails is kept."""
+        """Post a report from the journal; return True if it is settled. A failed one is kept."""
         if tool_id in self._sending:
             return False
         self._sending.add(tool_id)
@@ -118,7 +114,7 @@ class Outbox:
                 await self._link.post_result(self._project_id, tool_id, body)
                 log.info("result accepted", tool_id=tool_id)
             except (NotFound, ConflictError) as error:
-                log.info("result no longer wanted", tool_id=tool_id, answer=error.message)
+                log.info("result not needed", tool_id=tool_id, answer=error.message)
             except CallerError as error:
                 log.error("result not understood by the server", tool_id=tool_id, error=error.message)
                 if not replaced:
@@ -132,7 +128,7 @@ class Outbox:
                     await asyncio.sleep(pause(failures - 1))
                 continue
             except ByleaveError as error:
-                # The token or its scopes: a person mends that, and the report is still there then.
+                # A person has to fix the token or its scopes; the report is kept until then.
                 log.error("result refused", tool_id=tool_id, error=error.message)
                 return self._keep(tool_id)
             self._journal.accepted(tool_id)
@@ -140,9 +136,9 @@ class Outbox:
         return self._keep(tool_id)
 
     def settled(self, tool_id: str, status: ExecutionStatus) -> None:
-        """The server said that a call is over: a completed one need not be kept here.
+        """Drop the report of a call that the server says is completed.
 
-        Unless it completed it is sent all the same: the server may have given the call up without it.
+        Any other end is still sent: the server may have given up on the call without its report.
         """
         if status is ExecutionStatus.COMPLETED:
             self._journal.accepted(tool_id)
@@ -150,16 +146,16 @@ class Outbox:
             self.again(tool_id)
 
     def again(self, tool_id: str) -> None:
-        """Send what is kept of one call, in the background."""
+        """Send the kept report of one call, in the background."""
         if self._journal.report(tool_id) is not None and tool_id not in self._sending:
             self._spawn(self._resend([tool_id]))
 
     async def resend(self) -> None:
-        """Send all that is kept, oldest first; stops at the first that does not get through."""
+        """Send all kept reports, oldest first; stop at the first failure."""
         await self._resend(self._journal.unsent)
 
     async def close(self) -> None:
-        """Stop sending; what is kept is in the journal."""
+        """Stop sending; unsent reports stay in the journal."""
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
@@ -174,7 +170,7 @@ class Outbox:
     def _keep(self, tool_id: str) -> bool:
         log.warning("result kept for the next connection", tool_id=tool_id)
         if self._timer is None:
-            # A stream that stays up while posts fail brings no reconnection: try again all the same.
+            # Posts may fail while the stream stays up, without a reconnection: retry on a timer too.
             self._timer = asyncio.get_running_loop().call_later(TRY_AGAIN_SECONDS, self._try_again)
         return False
 
@@ -189,23 +185,23 @@ class Outbox:
 
 
 class LiveOutput:
-    """Relays a command's output while it runs: gathered for a moment, in whole lines, masked, up to a limit.
+    """Relays a command's output while it runs: batched, in whole lines, masked, up to a limit.
 
     A line is held back until it ends, because half a secret does not look like one. The server masks again.
     """
 
     def __init__(
-        self, link: Link, project_id: str, tool_id: str, heard: Callable[[str, Stream, str], None] | None = None
+        self, link: Link, project_id: str, tool_id: str, on_output: Callable[[str, Stream, str], None] | None = None
     ) -> None:
         self._link = link
         self._project_id = project_id
         self._tool_id = tool_id
-        self._heard = heard
-        """Gets the same pieces here, whether or not the server can be reached."""
+        self._on_output = on_output
+        """Called with the same pieces, even if the server is unreachable."""
         self._waiting: list[tuple[Stream, str]] = []
         self._streams: dict[Stream, MaskedStream] = {}
         self._cut: set[Stream] = set()
-        """Streams whose last line is not whole, because the limit was reached."""
+        """Streams whose last line was cut by the limit."""
         self._left = MAX_LIVE_CHARACTERS
         self._sequence = 0
         self._task: asyncio.Task[None] | None = None
@@ -223,7 +219,10 @@ class LiveOutput:
             self._task = asyncio.get_running_loop().create_task(self._relay())
 
     def stop(self) -> asyncio.Task[None] | None:
-        """The command ended. The task that sends the rest, where some was seen; else its result says it all."""
+        """Stop at the command's end.
+
+        Return the task that sends the rest, if output was sent before; otherwise the result holds it all.
+        """
         if self._ended.is_set():
             return None
         self._ended.set()
@@ -245,32 +244,32 @@ class LiveOutput:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(COALESCE_SECONDS):
                         await self._ended.wait()
-                for stream, text in _pieces(self._ripe()):
+                for stream, text in _pieces(self._ready()):
                     if not await self._post(stream, text) and self._ended.is_set():
                         return
         finally:
             self._task = None
 
-    def _ripe(self) -> list[tuple[Stream, str]]:
-        """What may leave now: lines that ended; what was held too long; at the end, all but a line that was cut."""
+    def _ready(self) -> list[tuple[Stream, str]]:
+        """Return the output to send now: finished lines, lines held too long; at the end, all but a cut line."""
         waiting, self._waiting = self._waiting, []
-        ripe: list[tuple[Stream, str]] = []
+        ready: list[tuple[Stream, str]] = []
         for name, text in _runs(waiting):
-            # The one that spoke last is last: so it is also at the end.
+            # Move the stream that spoke last to the end, so that its rest is sent last too.
             stream = self._streams[name] = self._streams.pop(name, None) or MaskedStream()
-            ripe.append((name, stream.feed(text)))
+            ready.append((name, stream.feed(text)))
         if self._ended.is_set():
             for name, stream in self._streams.items():
                 if name in self._cut:
                     stream.drop()
-                ripe.append((name, stream.end()))
-        return ripe
+                ready.append((name, stream.end()))
+        return ready
 
     async def _post(self, stream: Stream, text: str) -> bool:
         chunk = OutputChunk(stream=stream, text=text, sequence=self._sequence)
         self._sequence += 1
-        if self._heard is not None:
-            self._heard(self._tool_id, stream, text)
+        if self._on_output is not None:
+            self._on_output(self._tool_id, stream, text)
         try:
             await self._link.post_output(self._project_id, self._tool_id, chunk)
         except ByleaveError as error:
@@ -280,7 +279,7 @@ class LiveOutput:
 
 
 def _runs(pieces: list[tuple[Stream, str]]) -> list[tuple[Stream, str]]:
-    """Neighbours of one stream joined."""
+    """Join adjacent pieces of one stream."""
     joined: list[tuple[Stream, list[str]]] = []
     for stream, text in pieces:
         if joined and joined[-1][0] == stream:
@@ -290,10 +289,10 @@ def _runs(pieces: list[tuple[Stream, str]]) -> list[tuple[Stream, str]]:
     return [(stream, "".join(texts)) for stream, texts in joined]
 
 
-def _pieces(ripe: list[tuple[Stream, str]]) -> list[tuple[Stream, str]]:
-    """Masked already, and cut so that a piece is never too large."""
+def _pieces(ready: list[tuple[Stream, str]]) -> list[tuple[Stream, str]]:
+    """Split masked output so that no piece is too large."""
     pieces: list[tuple[Stream, str]] = []
-    for stream, text in _runs(ripe):
+    for stream, text in _runs(ready):
         step = MAX_PIECE_BYTES if text.isascii() else MAX_PIECE_BYTES // 4
         for at in range(0, len(text), step):
             pieces.append((stream, text[at : at + step]))
@@ -320,7 +319,7 @@ _STATUS = {
 
 @dataclass(frozen=True)
 class Ending:
-    """One execution's end: its result, or the error that stands for one; what an unfinished command printed is both."""
+    """Outcome of an execution: a result or an error; an unfinished command that printed has both."""
 
     tool_id: str
     tool_name: str
@@ -330,7 +329,7 @@ class Ending:
     timestamp: str
 
     def report(self) -> bytes:
-        """The report as it is posted."""
+        """Return the report to post."""
         if self.error is None:
             try:
                 return to_json(
@@ -342,13 +341,13 @@ class Ending:
                     }
                 )
             except (PydanticSerializationError, UnicodeError):
-                # Half a surrogate pair in a file's name, for one.
-                lost = ByleaveError("It ran, but its result cannot be written as JSON.")
-                return replace(self, result=None)._failed(lost)
+                # For example half a surrogate pair in a file's name.
+                failure = ByleaveError("It ran, but its result cannot be written as JSON.")
+                return replace(self, result=None)._failed(failure)
         return self._failed(self.error)
 
     def summary(self, size: int) -> ClientResult:
-        """The line of the history; `size` is that of the report."""
+        """Return the history entry, without large results; `size` is that of the report."""
         error, result = self.error, self.result
         if error is not None:
             status = _STATUS.get(error.error_type, ClientResultStatus.ERROR)
@@ -378,7 +377,7 @@ class Ending:
 
 
 def ending(tool_id: str, tool_name: str, outcome: ToolResult | ByleaveError, began: float | None = None) -> Ending:
-    """How it ended just now; `began` on the performance counter, None for what never ran."""
+    """Build the outcome of a call ending now. `began` is on the performance counter; None if it never ran."""
     duration_ms = 0 if began is None else round((time.perf_counter() - began) * 1000)
     if isinstance(outcome, ByleaveError):
         partial = outcome.partial if isinstance(outcome, Unfinished) else None

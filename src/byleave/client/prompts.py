@@ -1,9 +1,9 @@
-"""Asking on a terminal: one question at a time, answered by whole lines.
+"""Questions on a terminal, one at a time, answered by whole lines.
 
-Only words typed after the question appeared can answer it: earlier input is thrown away, also between the steps of an
-answer, and an empty line, the end of input or anything not understood is never an approval. HIGH takes the word `yes`
-after the `y`, a rule for further calls is shown as it would be saved before it is, and everything in a session takes
-that word. The loop never blocks: the terminal is read when it has something.
+Only input typed after the question appeared can answer it: earlier input is discarded, also between the steps of an
+answer. An empty line, the end of input or an unknown word is never an approval. HIGH needs the word `yes` after the
+`y`; so does allowing everything in a session. A rule for further calls is shown before it is saved. The event loop
+never blocks: the terminal is read when it has input.
 """
 
 import asyncio
@@ -31,18 +31,18 @@ from byleave.protocol.grants import (
 from byleave.protocol.states import ApprovalScope, RiskLevel
 
 from .questions import Answer, Question, read_rule, read_span, read_uses, rule_line, span_words, uses_words
-from .showing import everything_of, preview_lines, question_lines, rows, rule_lines, suggestion_lines
+from .rendering import everything_of, preview_lines, question_lines, rows, rule_lines, suggestion_lines
 
 MAX_REASON_CHARACTERS = 1000
 MAX_LINE_BYTES = 16 * 1024
 CHANGE_SECONDS = 5.0
-"""How long a question waits for the difference; then it is put without."""
+"""Time to wait for the diff; then the question is asked without it."""
 
 Value = TypeVar("Value")
 
 
 class NoAnswer(Exception):
-    """Nothing more will be answered here: the question or the input ended. No error."""
+    """The question or the input ended; no more answers will come. Not an error."""
 
 
 class TerminalPrompt:
@@ -56,7 +56,7 @@ class TerminalPrompt:
 
     @classmethod
     def here(cls) -> "TerminalPrompt | None":
-        """On this process's terminal; None when it has none."""
+        """Return a prompt on this process's terminal; None if it has none."""
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             return None
         return cls(sys.stdin.fileno(), Console(stderr=True, markup=False, emoji=False, highlight=False))
@@ -70,7 +70,7 @@ class TerminalPrompt:
         self.show([Text(safe_text(sentence, lines=True))])
 
     def show(self, texts: Iterable[Text]) -> None:
-        """Print texts that are safe already."""
+        """Print texts that are already safe."""
         for text in texts:
             self._console.print(text, soft_wrap=True)
 
@@ -78,42 +78,42 @@ class TerminalPrompt:
         if question.closed.done():
             return None
         loop = asyncio.get_running_loop()
-        change, unknown = await _difference(question)
+        change, unknown = await _diff(question)
         if question.closed.done():
             return None
         seconds = question.until - loop.time()
-        # Laid out beside the loop: comparing long texts takes a moment.
+        # Rendered in a thread: diffing long texts takes a moment.
         lines = await asyncio.to_thread(lambda: list(question_lines(question.event, seconds, change, unknown=unknown)))
         self.show(lines)
         self._lines = asyncio.Queue()
         self._forget_typed()
         loop.add_reader(self._descriptor, self._readable)
         try:
-            return await _Asking(self, question).answer()
+            return await _Dialog(self, question).answer()
         except NoAnswer:
             return None
         finally:
             loop.remove_reader(self._descriptor)
 
-    async def line(self, question: Question, words: str, *, fresh: bool = True) -> str:
-        """Ask for a line. With `fresh`, what was typed before these words appeared does not count."""
+    async def line(self, question: Question, text: str, *, fresh: bool = True) -> str:
+        """Ask for a line. With `fresh`, discard input typed before this text appeared."""
         if fresh:
             self._forget_typed()
             while not self._lines.empty():
-                # The end of input is not forgotten: no other will come.
+                # Keep the end of input: there will be no other.
                 if self._lines.get_nowait() is None:
                     self._lines.put_nowait(None)
                     break
-        self._console.print(Text(words), end="", soft_wrap=True)
+        self._console.print(Text(text), end="", soft_wrap=True)
         line = await self.unless_closed(question, self._lines.get())
         if line is None:
             self.say("\nNo answer was given here; the question stays open elsewhere until its time is up.")
             raise NoAnswer
         return line
 
-    async def unless_closed(self, question: Question, wanted: Awaitable[Value]) -> Value:
-        """Wait for something, but not longer than the question is open."""
-        waiting: asyncio.Future[Value] = asyncio.ensure_future(wanted)
+    async def unless_closed(self, question: Question, awaitable: Awaitable[Value]) -> Value:
+        """Await something, but no longer than the question is open."""
+        waiting: asyncio.Future[Value] = asyncio.ensure_future(awaitable)
         try:
             await asyncio.wait({waiting, question.closed}, return_when=asyncio.FIRST_COMPLETED)
             if question.closed.done():
@@ -124,7 +124,7 @@ class TerminalPrompt:
             waiting.cancel()
 
     def _forget_typed(self) -> None:
-        """What was typed before a question could be read is not an answer to it."""
+        """Discard input typed before the question could be read."""
         self._typed.clear()
         with contextlib.suppress(termios.error):
             termios.tcflush(self._descriptor, termios.TCIFLUSH)
@@ -147,8 +147,8 @@ class TerminalPrompt:
             self._lines.put_nowait(line.decode("utf-8", "replace"))
 
 
-async def _difference(question: Question) -> tuple[WriteChange | None, str | None]:
-    """What a write would do to its file, as the server says; or why that is not known here."""
+async def _diff(question: Question) -> tuple[WriteChange | None, str | None]:
+    """Return the server's diff of a write, or the reason there is none."""
     if question.change is None:
         return None, None
     asking = asyncio.ensure_future(question.change())
@@ -166,8 +166,8 @@ async def _difference(question: Question) -> tuple[WriteChange | None, str | Non
     return change, None
 
 
-class _Asking:
-    """One question's way to its answer. Every step that is not taken leads back to the question."""
+class _Dialog:
+    """Dialog for one question. Every step that is not completed returns to the question."""
 
     def __init__(self, prompt: TerminalPrompt, question: Question) -> None:
         self._prompt = prompt
@@ -182,7 +182,7 @@ class _Asking:
         while True:
             line = await self._prompt.line(self._question, self._menu(), fresh=False)
             word, _, rest = line.strip().partition(" ")
-            given = await self._understood(word, rest.strip())
+            given = await self._parse(word, rest.strip())
             if given is not None:
                 return given
 
@@ -192,8 +192,8 @@ class _Asking:
         masked = ", m to see what is masked" if MASK_PREFIX in str(self._event.tool_params) else ""
         return f"Type y to allow once, n to deny{similar}{everything}, v to see all of it{masked}: "
 
-    async def _understood(self, word: str, rest: str) -> Answer | None:
-        """What a line says; None when it is no answer, or when the person went back."""
+    async def _parse(self, word: str, rest: str) -> Answer | None:
+        """Parse a line; return None if it is no answer, or the person went back."""
         if word in ("n", "no", "d", "deny"):
             return await self._no(rest)
         if rest:
@@ -201,7 +201,7 @@ class _Asking:
         if word in ("y", "yes", "allow"):
             return await self._once()
         if word in ("v", "m"):
-            await self._all_of_it(reveal=word == "m")
+            await self._show_all(reveal=word == "m")
         elif word == "s" and self._similar_offered:
             return await self._similar()
         elif word == "s":
@@ -240,7 +240,7 @@ class _Asking:
         return Answer(allow=True, scope=ApprovalScope.SESSION, terms=terms)
 
     async def _similar(self) -> Answer | None:
-        """Choose a rule, change it, limit it, see it once more, say yes."""
+        """Choose a rule, edit it, limit it, review it, confirm."""
         self._prompt.say("\nAllow similar calls in this session without asking:")
         for number, suggestion in enumerate(self._event.suggestions, start=1):
             self._prompt.show(suggestion_lines(number, suggestion))
@@ -260,14 +260,16 @@ class _Asking:
         return Answer(allow=True, scope=ApprovalScope.CLASS, terms=terms)
 
     async def _edited(self, rule: GrantRule) -> GrantRule:
-        """The rule as the person wants it, one that may be saved."""
-        problem = await self._tried(rule)
+        """Let the person edit the rule until it may be saved."""
+        problem = await self._preview_rule(rule)
         line = rule_line(rule)
         if line is None:
             return rule
-        how = "words, ... at the end for anything after them" if rule.tool == "execute_command" else "patterns of paths"
+        syntax = (
+            "words, ... at the end for anything after them" if rule.tool == "execute_command" else "patterns of paths"
+        )
         while True:
-            typed = (await self._ask(f"Enter keeps the rule, or type it anew ({how}): ")).strip()
+            typed = (await self._ask(f"Enter keeps the rule, or type it anew ({syntax}): ")).strip()
             if not typed and problem is None:
                 return rule
             try:
@@ -275,10 +277,10 @@ class _Asking:
             except CallerError as error:
                 self._prompt.say(str(error))
                 continue
-            problem = await self._tried(rule)
+            problem = await self._preview_rule(rule)
 
-    async def _tried(self, rule: GrantRule) -> str | None:
-        """Show a rule and what it would have covered; why it may not be saved, if so."""
+    async def _preview_rule(self, rule: GrantRule) -> str | None:
+        """Show a rule with its preview; return the reason it may not be saved, if any."""
         self._prompt.show(rule_lines(rule, text_of(rule), widest_of(rule)))
         problem = problem_with(rule)
         if problem is None and self._question.preview is not None:
@@ -292,9 +294,9 @@ class _Asking:
             self._prompt.say(f"  This may not be saved: {problem}")
         return problem
 
-    async def _number(self, words: str, read: Callable[[str], int]) -> int | None:
+    async def _number(self, text: str, read: Callable[[str], int]) -> int | None:
         while True:
-            typed = (await self._ask(words)).strip()
+            typed = (await self._ask(text)).strip()
             if not typed:
                 return None
             try:
@@ -302,8 +304,8 @@ class _Asking:
             except CallerError as error:
                 self._prompt.say(str(error))
 
-    async def _all_of_it(self, *, reveal: bool) -> None:
-        """All of the call, a screen at a time; with `reveal` also what is masked in it."""
+    async def _show_all(self, *, reveal: bool) -> None:
+        """Show the whole call, a screen at a time; with `reveal`, unmasked."""
         whole = self._event.description
         try:
             if self._question.whole is not None:
@@ -312,7 +314,7 @@ class _Asking:
             self._prompt.say(f"The server cannot show more: {error.message}")
         width, height = self._prompt.size
         screens = max(5, height - 2)
-        # Content may be 100 MB; the client goes on with its other work meanwhile.
+        # Content may be 100 MB: rendered in a thread.
         laying_out = asyncio.to_thread(rows, everything_of(self._event.inspection, whole), width)
         lines = await self._prompt.unless_closed(self._question, laying_out)
         for start in range(0, len(lines), screens):
@@ -321,5 +323,5 @@ class _Asking:
             if left > 0 and (await self._ask(f"{left} more rows. Enter goes on, q stops: ")).strip() == "q":
                 return
 
-    async def _ask(self, words: str) -> str:
-        return await self._prompt.line(self._question, words)
+    async def _ask(self, text: str) -> str:
+        return await self._prompt.line(self._question, text)

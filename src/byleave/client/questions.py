@@ -1,8 +1,8 @@
-"""A question for a person, its answer, and the words of a grant.
+"""A question for a person, its answer, and the parsing of a grant's terms.
 
-Nothing here draws: a client that nobody sits at never loads what draws on a terminal (`prompts`, `showing`). What a
-person types of a grant is read here: its rule on one line, how long it lasts and how often. A line that cannot be read
-is an error, never a guess: a mistyped rule must not become a wider one.
+Nothing here draws: an unattended client never loads terminal code (`prompts`, `rendering`). A person types a grant's
+rule, expiry and number of uses; a line that cannot be parsed is an error, never a guess, because a mistyped rule must
+not become a wider one.
 """
 
 import asyncio
@@ -30,39 +30,39 @@ class Answer:
     reason: str | None = None
     scope: ApprovalScope = ApprovalScope.ONCE
     terms: GrantTerms | None = None
-    """With a scope beyond this call."""
+    """Set for a scope wider than this call."""
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """One approval to be asked. `closed` gets a sentence when it ended without an answer from here."""
+    """An approval to ask for. `closed` gets a sentence if it ends without an answer from here."""
 
     event: ApprovalRequested
     closed: asyncio.Future[str]
     until: float
     """On the loop's clock."""
     preview: Callable[[GrantRule], Awaitable[GrantPreview]] | None = None
-    """What a rule would have covered, as the server says."""
+    """Previews a rule on past calls, on the server."""
     whole: Callable[[bool], Awaitable[str]] | None = None
-    """All of the call, where the question shows a part; with True also what is masked in it."""
+    """Returns the whole call if the question shows a part; with True, unmasked."""
     change: Callable[[], Awaitable[WriteChange]] | None = None
-    """What a write would do to its file."""
+    """Returns the effect of a write on its file."""
 
 
 class ApprovalPrompt(Protocol):
-    """Puts questions to a person, one at a time."""
+    """Asks a person, one question at a time."""
 
     async def ask(self, question: Question) -> Answer | None:
-        """The answer; None when there was none."""
+        """Return the answer; None if there was none."""
         ...
 
     def say(self, sentence: str) -> None:
-        """Tell the person something."""
+        """Show a sentence to the person."""
         ...
 
 
 OPEN = "..."
-"""At the end of a command's words: anything may follow."""
+"""Suffix of a command prefix: anything may follow."""
 MOST_USES = 10_000
 _PLAIN_WORD = re.compile(r"[^\s'\"\\]+")
 _SPAN = re.compile(r"(\d{1,6})\s*(s|sec|m|min|h)?", re.ASCII)
@@ -70,7 +70,7 @@ _SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 
 
 def rule_line(rule: GrantRule) -> str | None:
-    """The part of a rule that may be edited, as one would type it; None where there is none."""
+    """Return the editable part of a rule, as typed; None if there is none."""
     if rule.tool == "execute_command":
         return safe_text(_joined((*rule.command, *(() if rule.exact else (OPEN,)))))
     return safe_text(_joined(rule.paths)) if rule.paths else None
@@ -81,7 +81,7 @@ def _joined(words: tuple[str, ...]) -> str:
 
 
 def read_rule(line: str, rule: GrantRule) -> GrantRule:
-    """The rule with its editable part as typed; what it is bound to stays."""
+    """Return the rule with its editable part as typed; bound files stay."""
     if safe_text(line) != line:
         raise CallerError("The line holds characters that cannot be seen.", hint="type it anew")
     try:
@@ -103,7 +103,7 @@ def read_rule(line: str, rule: GrantRule) -> GrantRule:
 
 
 def read_span(text: str) -> int:
-    """Seconds of `30m`, `2h` or `45` (minutes)."""
+    """Parse `30m`, `2h` or `45` (minutes) into seconds."""
     found = _SPAN.fullmatch(text.strip().lower())
     if found is None:
         raise CallerError(f"{safe_text(text)!r} is no time.", hint="write it as 30m or 2h")
@@ -114,7 +114,7 @@ def read_span(text: str) -> int:
 
 
 def read_uses(text: str) -> int:
-    """How many times at most."""
+    """Parse a maximum number of uses."""
     plain = text.strip()
     if not (plain.isascii() and plain.isdigit()) or not 1 <= int(plain[:9]) <= MOST_USES:
         raise CallerError(f"{safe_text(text)!r} is no number from 1 to {MOST_USES}.")
@@ -122,7 +122,7 @@ def read_uses(text: str) -> int:
 
 
 def span_words(seconds: float) -> str:
-    """A span in the largest unit that says it well: `45 seconds`, `30 minutes`, `8 hours`."""
+    """Format a duration in its largest fitting unit: `45 seconds`, `30 minutes`, `8 hours`."""
     whole = max(0, round(seconds))
     for unit, one in ((3600, "hour"), (60, "minute")):
         if whole >= 2 * unit or whole == unit:
@@ -131,14 +131,16 @@ def span_words(seconds: float) -> str:
 
 
 def uses_words(uses: int | None) -> str:
-    """A limit of uses."""
+    """Format a limit of uses."""
     return "as often as wanted" if uses is None else "once" if uses == 1 else f"at most {uses} times"
 
 
-def let_by(actor: str | None, *, user_id: str | None = None, grants: Mapping[str, str] | None = None) -> str | None:
-    """Who or what let a call run, in plain words, safe to print; None when nothing did.
+def approved_by_text(
+    actor: str | None, *, user_id: str | None = None, grants: Mapping[str, str] | None = None
+) -> str | None:
+    """Describe the person or rule that let a call run, safe to print; None if nothing did.
 
-    `user_id`: who reads it. `grants`: what known grants say.
+    `user_id` is the reader; `grants` holds the texts of known grants.
     """
     kind, _, name = (actor or "").partition(":")
     shown = safe_text(name)

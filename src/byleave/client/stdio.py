@@ -1,7 +1,7 @@
-"""JSON-RPC 2.0 on a pair of pipes, framed by `Content-Length` as language servers do it.
+"""JSON-RPC 2.0 on a pair of pipes, framed by `Content-Length` as in language servers.
 
-`Channel.serve` answers requests side by side until the other end closes its pipe; then it returns. What has no
-Content-Length ends the conversation: nobody could tell where the next message begins. Nothing here knows a method.
+`Channel.serve` answers requests concurrently until the other end closes its pipe. A message without Content-Length
+ends the conversation: nobody could tell where the next one begins. Nothing here knows a method.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 FAILED = -32000
-"""A `ByleaveError`: `data` has its class's name and its hint."""
+"""A `ByleaveError`: `data` holds its class name and hint."""
 
 Handler = Callable[[str, Any], Awaitable[Any]]
 
@@ -33,15 +33,15 @@ _END = object()
 
 
 class MethodNotFound(CallerError):
-    """A request that nobody here answers."""
+    """Request for an unknown method."""
 
 
 class InvalidParams(CallerError):
-    """A request whose parameters are of another form."""
+    """Request with malformed parameters."""
 
 
 class Channel:
-    """One conversation with whoever started this process."""
+    """Conversation with the parent process."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -50,7 +50,7 @@ class Channel:
         self._gone = False
 
     async def serve(self, handle: Handler) -> None:
-        """Answer until the other end goes away; requests that are still worked on then are cancelled."""
+        """Answer requests until the other end closes; then cancel unfinished ones."""
         try:
             while (message := await self._read()) is not _END:
                 task = asyncio.create_task(self._answer(handle, message))
@@ -63,23 +63,23 @@ class Channel:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def notify(self, method: str, params: Any) -> None:
-        """Say something that needs no answer. Never raises: whoever listened may have gone."""
+        """Send a notification. Never raises: the listener may have closed."""
         self._write({"jsonrpc": "2.0", "method": method, "params": params})
 
     @property
     def crowded(self) -> bool:
-        """True if the other end has not read for so long that what can be done without should not be sent."""
+        """True if the other end has not read for long, so optional messages should be dropped."""
         return self._writer.transport.get_write_buffer_size() > CROWDED_BYTES
 
     async def drain(self) -> None:
-        """Wait until the other end has read enough: who sends much without it fills our memory."""
+        """Wait until the other end has read enough; otherwise a fast sender fills our memory."""
         try:
             await self._writer.drain()
         except OSError:
             self._gone = True
 
     async def _read(self) -> Any:
-        """The next message, whatever it is; `_END` when there is none any more."""
+        """Return the next message, of any type; `_END` at the end of input."""
         length: int | None = None
         try:
             while line := (await self._reader.readuntil(b"\n")).strip():
@@ -96,7 +96,7 @@ class Channel:
         try:
             return json.loads(body)
         except (ValueError, RecursionError):
-            return body  # answered as no request
+            return body  # answered as an invalid request
 
     async def _answer(self, handle: Handler, given: Any) -> None:
         if not isinstance(given, dict):
@@ -105,7 +105,7 @@ class Channel:
         message = cast("dict[str, Any]", given)
         number, method = message.get("id"), message.get("method")
         if not isinstance(method, str) or number is None:
-            return  # an answer to nothing we asked, or a notification: none means anything here
+            return  # an answer to no request of ours, or a notification: neither means anything here
         answer: dict[str, Any]
         try:
             answer = {"result": await handle(method, message.get("params"))}
@@ -122,7 +122,7 @@ class Channel:
     def _write(self, message: dict[str, Any]) -> None:
         if self._gone or self._writer.is_closing():
             return
-        # ASCII: names of files may hold halves of surrogate pairs, which UTF-8 has no bytes for.
+        # ASCII: file names may hold lone surrogates, which UTF-8 cannot encode.
         body = json.dumps(message, separators=(",", ":")).encode("ascii")
         self._writer.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
@@ -135,12 +135,12 @@ def _problem(error: ByleaveError) -> dict[str, Any]:
 
 @asynccontextmanager
 async def own_channel() -> AsyncGenerator[Channel]:
-    """The channel on this process's stdin and stdout, which nothing else in the process can use any more.
+    """Take over stdin and stdout as the channel; nothing else in the process can use them.
 
-    Both move to descriptors that no child inherits; in their places are /dev/null and stderr, so that a stray `print`
-    cannot break the wire and a command cannot speak on it.
+    Both move to descriptors that no child inherits, and /dev/null and stderr take their places: a stray `print` cannot
+    break the wire, and a command cannot write to it.
     """
-    # Who does not read our log must not hold us up: a line that finds no room is dropped.
+    # A reader that ignores our log must not block us: a line that finds no room is dropped.
     kind = os.fstat(2).st_mode
     if stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind):  # what Node calls a pipe is a socket
         os.set_blocking(2, False)

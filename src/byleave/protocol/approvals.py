@@ -1,9 +1,7 @@
-"""Approvals: the question put to a person, and the answer.
+"""Approvals: the question put to a person, its answer, and the digest that binds them.
 
-The digest that ties an approval to exactly what was shown.
-
-Server and client compute it independently from the parameters they hold. Canonical JSON: sorted keys, no
-spaces, no NaN; what JSON cannot say the same way twice is refused rather than guessed.
+Server and client compute the digest independently, from the parameters each holds, over canonical JSON: sorted keys,
+no spaces, no NaN. A value with more than one JSON form is refused, never guessed.
 """
 
 import hashlib
@@ -23,7 +21,7 @@ Reason = Annotated[str, StringConstraints(max_length=1000)]
 
 
 class ApprovalRequest(WireModel):
-    """The question. What is shown here is what runs: `digest` covers the tool, its true parameters and project."""
+    """The question. `digest` covers the tool, its true parameters and project: what is shown is what runs."""
 
     id: str
     user_id: str
@@ -31,21 +29,21 @@ class ApprovalRequest(WireModel):
     session_id: str | None
     agent_id: str | None
     tool_ids: list[str]
-    """The executions that wait for it; identical calls join one question."""
+    """Executions that wait for the answer; identical calls share one question."""
     tool_name: str
     tool_params: JsonObject
-    """As shown: secrets masked, long text shortened and said so."""
+    """Parameters as shown: secrets masked, long text shortened and marked so."""
     digest: str
     risk_level: RiskLevel
     findings: list[Finding]
     network: bool
-    """Whether approving lets it use the network."""
+    """True if approving grants the network."""
     description: str
-    """What would happen, made from the stored parameters, safe to print."""
+    """Description of the call, made from the stored parameters, safe to print."""
     inspection: Inspection | None = None
-    """What would run, as the machine sees it; the digest covers it."""
+    """Files that would run, as the machine sees them; the digest covers them."""
     suggestions: list[Suggestion] = Field(default_factory=list[Suggestion])
-    """Rules that a yes for a class of calls could save; none for a HIGH call."""
+    """Rules that could be saved with a yes; none for a HIGH call."""
     status: ApprovalStatus
     timeout_seconds: int
     created_at: Timestamp
@@ -55,24 +53,24 @@ class ApprovalRequest(WireModel):
     reason: str | None = None
     scope: ApprovalScope | None = None
     grant_id: str | None = None
-    """The grant that was saved with the answer, or that answered."""
+    """Grant saved with the answer, or grant that answered."""
     decided_from: AnsweredFrom | None = None
-    """Where a person answered; null when no person did."""
+    """Kind of client the person answered from; null if no person did."""
 
 
 class Decision(WireModel):
-    """How a question ended: answered, out of time (`timeout`), or withdrawn (`cancelled`)."""
+    """Outcome of a question: answered, expired (`timeout`) or withdrawn (`cancelled`)."""
 
     approval_id: str
     status: ApprovalStatus
     decided_by: str | None
-    """`person:alice`, `grant:…`; null when nobody answered."""
+    """`person:alice`, `grant:…`; null if nobody answered."""
     decided_from: AnsweredFrom | None
     decided_at: Timestamp
     reason: str | None
-    """What the person said with a no."""
+    """Reason the person gave for a no."""
     scope: ApprovalScope | None
-    """With a yes: how far it reaches."""
+    """Reach of a yes."""
     grant_id: str | None
 
 
@@ -82,28 +80,28 @@ class ApprovalList(WireModel):
 
 
 class WholeCall(WireModel):
-    """All of what waits for a decision, where the question shows a part."""
+    """The complete call of a question that shows only a part."""
 
     approval_id: str
     text: str
-    """The whole call, secrets masked, safe to print."""
+    """The complete call, secrets masked, safe to print."""
 
 
 class ApproveBody(WireModel):
     decision: Literal["approved"]
-    """Said in so many words: an empty body approves nothing."""
+    """Required: an empty body approves nothing."""
     scope: ApprovalScope = ApprovalScope.ONCE
-    """How far the answer reaches."""
+    """Reach of the answer."""
     terms: GrantTerms | None = None
-    """With a scope beyond this call: its rule, end and number of uses."""
+    """Rule, expiry and number of uses, for a scope wider than this call."""
     digest: str | None = Field(default=None, max_length=64)
-    """The digest that was shown; when given it must be the one that waits."""
+    """Digest that was shown; if given, it must match the pending one."""
 
 
 class RejectBody(WireModel):
     decision: Literal["rejected"] = "rejected"
     reason: Reason | None = None
-    """Told to the agent."""
+    """Passed on to the agent."""
 
 
 class ConfirmBody(WireModel):
@@ -123,19 +121,19 @@ class DecisionAnswer(WireModel):
     message: str
     grant_id: str | None = None
     released: list[str] = Field(default_factory=list[str])
-    """Executions that waited and were let go by the same answer."""
+    """Other waiting executions that the same answer released."""
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def canonical_json(value: Any) -> str:
-    """One spelling for one meaning."""
+    """Encode a value in its one canonical form."""
     return _CANONICAL.encode(value)
 
 
 def plain_json(value: Any) -> str:
-    """JSON for our own keeping, made quickly: keys in the order they have, text as it is."""
+    """Encode a value for storage: fast, keys in insertion order, text not escaped."""
     return to_json(value).decode()
 
 

@@ -1,7 +1,6 @@
-"""Changes: what a write would do to a file, and what an undo would bring back, as differences people read.
+"""Changes: effects of a write or of an undo, as diffs for people.
 
-Both sides of a difference are texts with their secrets masked; what is compared before anything happens are digests.
-Nothing here reads a file.
+Both sides of a diff are masked texts; only digests are compared before anything happens. Nothing here reads a file.
 """
 
 from enum import StrEnum
@@ -15,11 +14,11 @@ MAX_SHOWN_TEXT = 256 * 1024
 MAX_UNDO_FILES = 200
 ShownPath = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 ShownText = Annotated[str, StringConstraints(max_length=2 * MAX_SHOWN_TEXT)]
-Told = Annotated[str, StringConstraints(max_length=1000)]
+Note = Annotated[str, StringConstraints(max_length=1000)]
 
 
 class ChangeKind(StrEnum):
-    """What happens to a path."""
+    """Effect on a path."""
 
     CREATE = "create"
     CHANGE = "change"
@@ -27,85 +26,85 @@ class ChangeKind(StrEnum):
 
 
 class ShownChange(WireModel):
-    """One path, before and after."""
+    """A path before and after."""
 
-    # It travels both ways: without this, its schema would have two names.
+    # Sent in both directions: without this, the schema would have two names for it.
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)
 
     path: ShownPath
     kind: ChangeKind
     before: ShownText | None = None
-    """The text as it is now; null where there is none to show."""
+    """Current text; null if there is none to show."""
     after: ShownText | None = None
-    """The text as it would be; null where there is none to show."""
-    note: Told | None = None
-    """Why a text is not shown (too large, no text, may hold secrets), or what else changes (a mode, a link)."""
+    """Resulting text; null if there is none to show."""
+    note: Note | None = None
+    """Reason a text is not shown (too large, binary, may hold secrets), or a further change (a mode, a link)."""
 
 
 class WriteChange(WireModel):
-    """What the write that waits for a decision would do (`GET /my/approvals/{approval_id}/change`)."""
+    """Effect of the write that waits for a decision (`GET /my/approvals/{approval_id}/change`)."""
 
     approval_id: str
     digest: str
-    """The approval's: the difference belongs to exactly this question."""
+    """The approval's digest: the diff belongs to exactly this question."""
     change: ShownChange
     before_sha256: Digest | None
-    """What the machine read; another content when it runs is drift, and refused. Null: no machine has looked."""
+    """Content read by the machine; other content at run time is drift, and refused. Null if no machine has looked."""
     before_size: int | None
     seen_at: Timestamp | None
 
 
 class UndoPlan(WireModel):
-    """What an undo would do, as the machine that ran the call sees it now."""
+    """Preview of an undo, from the machine that ran the call."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)
 
     tool_id: Identifier
     plan: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-    """A digest of all of it; carrying it out needs the same one."""
+    """Digest of the plan; required to carry it out."""
     files: list[ShownChange] = Field(max_length=MAX_UNDO_FILES)
     total_files: int = Field(ge=0)
-    """More than `files` has when there are too many to show."""
+    """Larger than `files` if there are too many to show."""
     conflicts: list[ShownPath] = Field(default_factory=list[str], max_length=MAX_UNDO_FILES)
-    """Changed since the call: nothing can be undone while there is one."""
-    lost: dict[ShownPath, Told] = Field(default_factory=dict[str, str], max_length=MAX_UNDO_FILES)
-    """What was not kept and cannot be brought back, with why; undoing the rest must be asked for."""
+    """Files changed since the call; nothing can be undone while there are any."""
+    lost: dict[ShownPath, Note] = Field(default_factory=dict[str, str], max_length=MAX_UNDO_FILES)
+    """Files that were not kept and cannot be restored, with the reason; undoing the rest must be requested."""
     left: list[ShownPath] = Field(default_factory=list[str], max_length=MAX_UNDO_FILES)
-    notes: list[Told] = Field(default_factory=list[str], max_length=50)
+    notes: list[Note] = Field(default_factory=list[str], max_length=50)
     together: list[Identifier] = Field(default_factory=list[str], max_length=50)
-    """Calls that ran at the same time; some of this may be their doing."""
+    """Calls that ran at the same time; some changes may be theirs."""
 
 
 class UndoBody(WireModel):
-    """Carry an undo out."""
+    """Request to carry an undo out."""
 
     plan: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
     """The plan that was shown."""
     partial: bool = False
-    """Also when something is lost: undo the rest."""
+    """Undo the rest even if some files are lost."""
 
 
 class UndoReport(WireModel):
-    """What a client answers to `tool.undo_request`."""
+    """A client's answer to `tool.undo_request`."""
 
     request_id: Identifier
     plan: UndoPlan | None = None
-    """What it would do, or did."""
+    """The plan, or the result."""
     undo_id: Identifier | None = None
-    """When it was carried out and changed something: under this name it can be taken back."""
+    """Id to redo it by; set if it was carried out and changed something."""
     done: bool = False
     begun: bool = False
-    """It was begun and takes long: another report follows."""
-    problem: Told | None = None
-    """Why not."""
+    """The undo has begun and takes long: another report follows."""
+    problem: Note | None = None
+    """Reason it was not done."""
 
 
 class UndoAnswer(WireModel):
-    """How an undo ended, or that it goes on."""
+    """Outcome of an undo, or that it is still in progress."""
 
     tool_id: str
     state: Literal["done", "undoing"] = "done"
-    """`undoing`: the machine has begun and is not done yet; `tool.undone` on the feed says when it is."""
+    """`undoing`: the machine is not done yet; `tool.undone` on the feed reports the end."""
     undo_id: str | None
     files: int
     message: str

@@ -1,4 +1,4 @@
-"""Projects, sessions, messages and runs, as the API tells them."""
+"""Projects, sessions, messages and runs, as the API returns them."""
 
 from typing import Annotated, Literal
 
@@ -9,13 +9,13 @@ from .wire import Identifier, Timestamp, WireModel
 
 MAX_MESSAGE_CHARACTERS = 100_000
 CHAT_AGENT = "chat"
-"""The built-in agent: who works on a message that names none."""
+"""The built-in agent; works on messages that name no agent."""
 
 
 class ProjectBody(WireModel):
     name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
     if_none: bool = False
-    """Only where the user has no project yet; else the answer is their oldest. Two who ask at once get the same one."""
+    """Create only if the user has no project; otherwise return the oldest. Concurrent requests get the same one."""
 
 
 class Project(WireModel):
@@ -32,14 +32,15 @@ class ProjectList(WireModel):
 class MessageBody(WireModel):
     content: str = Field(min_length=1, max_length=MAX_MESSAGE_CHARACTERS)
     session_id: Identifier | None = None
-    """Leave it out to open a new session."""
+    """Omit to open a new session."""
     mode: AgentMode | None = None
-    """How much the agent must ask in this run; left out: the agent's own mode. Never wider than the agent's widest."""
+    """Approval mode of this run; defaults to the agent's mode, never wider than its widest."""
     agent: Identifier | None = None
-    """Which of the project's agents works on it; left out: `chat`."""
+    """Agent of the project that works on the message; defaults to `chat`."""
     client_key: Identifier | None = None
-    """The sender's own name for this message. Sent again under the same key, it is answered as it was the first time,
-    and neither kept nor worked on twice; another message under the same key is a conflict."""
+    """Idempotency key of the sender. A repeated message gets the first answer and is neither stored nor worked on
+    twice; another message with the same key is a conflict.
+    """
 
 
 class MessageAccepted(WireModel):
@@ -60,9 +61,9 @@ class Message(WireModel):
 class MessageList(WireModel):
     messages: list[Message]
     total_count: int
-    """How many are here."""
+    """Number of messages returned."""
     more: bool = False
-    """Whether there are older ones; `before` with the first message's id gets them."""
+    """True if there are older messages; pass the first message's id as `before` to get them."""
 
 
 class Session(WireModel):
@@ -93,19 +94,19 @@ class RunList(WireModel):
     runs: list[Run]
     """Newest first."""
     total_count: int
-    """How many are here."""
+    """Number of runs returned."""
 
 
 class AgentInfo(WireModel):
-    """One of the agents that work on messages."""
+    """An agent that works on messages."""
 
     name: str
     description: str
     model: str
     mode: AgentMode
-    """How much it must ask when a message does not say."""
+    """Default approval mode of a message."""
     widest_mode: AgentMode
-    """The most a message may choose."""
+    """Widest mode a message may choose."""
     tools: list[str]
 
 

@@ -1,7 +1,7 @@
-"""Messages between an editor and its engine (`byleave connect --stdio`), as JSON-RPC 2.0 on stdin and stdout.
+"""Messages between an editor and its engine (`byleave connect --stdio`): JSON-RPC 2.0 on stdin and stdout.
 
-`REQUESTS` and `NOTIFICATIONS` are the whole protocol; docs/engine.md describes it for whoever writes an editor's side.
-The token travels here and nowhere else between the two: never on a command line, never in an environment.
+`REQUESTS` and `NOTIFICATIONS` are the whole protocol; docs/engine.md describes it for authors of editor extensions.
+The token is passed only here: never on a command line, never in the environment.
 """
 
 from typing import Annotated, Literal
@@ -15,7 +15,7 @@ from .states import ExecutionStatus
 from .wire import Identifier, JsonObject, Timestamp, WireModel
 
 ENGINE_PROTOCOL = 1
-"""Counts up with every change that an older editor would not understand."""
+"""Incremented with every change that an older editor would not understand."""
 MAX_LISTED_CHANGES = 200
 
 ServerUrl = Annotated[str, StringConstraints(min_length=1, max_length=2048)]
@@ -24,26 +24,26 @@ FeedNumber = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class Nothing(WireModel):
-    """No parameters, or no answer but that it is done."""
+    """Empty parameters, or an empty result."""
 
 
 # Starting
 
 
 class Initialize(WireModel):
-    """The first request: who starts the engine, and which protocol it speaks."""
+    """First request: the editor, and its protocol version."""
 
     protocol: int
     editor: Annotated[str, StringConstraints(max_length=200)] = ""
 
 
 class Initialized(WireModel):
-    """The engine that answers."""
+    """Answer of the engine."""
 
     protocol: int
     version: str
     home: str
-    """Where it keeps its state; `byleave undo` in a terminal sees the same."""
+    """Directory of its state; `byleave undo` in a terminal uses the same."""
 
 
 # The server
@@ -57,14 +57,14 @@ class ExchangeLink(WireModel):
 
 
 class UseServer(WireModel):
-    """The server, and the token for it, that requests and connections use from now on."""
+    """Server and token of all further requests and connections."""
 
     server_url: ServerUrl
     token: Annotated[str, StringConstraints(min_length=1, max_length=64 * 1024)]
 
 
 class ServerRequest(WireModel):
-    """One request to the server with the token."""
+    """A request to the server, with the token."""
 
     method: Literal["GET", "POST"]
     path: ServerPath
@@ -72,16 +72,16 @@ class ServerRequest(WireModel):
 
 
 class ServerAnswer(WireModel):
-    """What the server answered. Status 421: what answers did not prove that it is the server, so it got no token."""
+    """Answer of the server. Status 421: the other side did not prove that it is the server, so it got no token."""
 
     status: int
     body: JsonObject | None
     server_time: int | None
-    """The server's clock in milliseconds since 1970."""
+    """Server time in milliseconds since 1970."""
 
 
 class OpenFeed(WireModel):
-    """Open one stream of events; its frames follow as notifications under the number the editor chose."""
+    """Open an event stream. Its frames follow as notifications, under a number the editor chose."""
 
     feed: FeedNumber
     path: ServerPath
@@ -89,13 +89,13 @@ class OpenFeed(WireModel):
 
 
 class FeedRef(WireModel):
-    """One stream by its number."""
+    """Number of a stream."""
 
     feed: FeedNumber
 
 
 class FeedFrame(WireModel):
-    """One event of a stream."""
+    """An event of a stream."""
 
     feed: FeedNumber
     id: str | None
@@ -104,7 +104,7 @@ class FeedFrame(WireModel):
 
 
 class FeedClosed(WireModel):
-    """A stream ended. `status` when the server refused it, 0 when it could not be reached or broke off."""
+    """End of a stream. `status` is the server's refusal, or 0 if it was unreachable or the connection broke."""
 
     feed: FeedNumber
     status: int
@@ -114,7 +114,7 @@ class FeedClosed(WireModel):
 
 
 class WorkspaceSettings(WireModel):
-    """What a person set in the editor; what is left out is as in the terminal."""
+    """Settings of the editor; missing ones default as in the terminal."""
 
     command_timeout_seconds: int | None = None
     max_file_bytes: int | None = None
@@ -142,28 +142,28 @@ class ConnectWorkspace(WireModel):
 
 
 class WorkspaceConnected(WireModel):
-    """The client that executes now."""
+    """The client that now executes."""
 
     client_id: str
     workspace: str
     """Its real path."""
     rules: str | None
-    """The owner's rules that hold here, in a sentence."""
+    """The owner's rules in effect, in a sentence."""
 
 
 class ConnectionChanged(WireModel):
-    """How the client that executes stands with the server."""
+    """State of the connection to the server."""
 
     state: Literal["connected", "lost", "ended"]
-    """`lost` is tried again by itself; `ended` is not."""
+    """`lost` is retried automatically; `ended` is not."""
     message: str | None = None
     hint: str | None = None
     signed_out: bool = False
-    """It ended because the token is no longer taken."""
+    """True if it ended because the token is no longer accepted."""
 
 
 class IsolationFound(WireModel):
-    """What holds the commands that run here."""
+    """Isolation of the commands that run here."""
 
     isolated: bool
     backend: str
@@ -179,13 +179,13 @@ class ExecutionStarted(WireModel):
     tool_id: str
     tool_name: str
     tool_params: JsonObject
-    """With secrets masked."""
+    """Secrets are masked."""
     approved_by: str
     timestamp: Timestamp
 
 
 class ExecutionOutput(WireModel):
-    """A piece of what a command prints, with secrets masked."""
+    """Output of a running command, with secrets masked."""
 
     tool_id: str
     stream: Literal["stdout", "stderr"]
@@ -200,26 +200,26 @@ class ExecutionAcknowledged(WireModel):
 
 
 class RunTool(WireModel):
-    """Run one tool here and now, as `byleave tool` does: no question, but the gate, the bounds and the sandbox hold."""
+    """Run one tool now, as `byleave tool` does: without a question, but with the gate, the limits and the sandbox."""
 
     tool_name: Annotated[str, StringConstraints(max_length=100)]
     tool_params: JsonObject
 
 
 class RanTool(WireModel):
-    """Its result: always `success`, and `error` on failure."""
+    """Result of the tool: always with `success`, and with `error` on failure."""
 
     result: JsonObject
 
 
 class ResolvePath(WireModel):
-    """A path of the workspace, as somebody wrote it."""
+    """A path of the workspace, as written by a person or agent."""
 
     path: Annotated[str, StringConstraints(max_length=4096)]
 
 
 class ResolvedPath(WireModel):
-    """Its real place, if it is one that a tool may read."""
+    """Real path, if a tool may read it."""
 
     valid: bool
     error: str | None = None
@@ -236,7 +236,7 @@ class CallRef(WireModel):
 
 
 class ChangedFile(WireModel):
-    """A file that a call changed and nobody took back."""
+    """A file that a call changed and that was not restored."""
 
     tool_id: str
     path: str
@@ -247,7 +247,7 @@ class ChangedFile(WireModel):
 
 
 class UndoneCall(WireModel):
-    """A call that was undone and can be brought back."""
+    """An undone call that can be redone."""
 
     undo_id: str
     paths: list[str]
@@ -255,28 +255,28 @@ class UndoneCall(WireModel):
 
 
 class UndoList(WireModel):
-    """What agents changed in the workspace, newest first."""
+    """Changes by agents in the workspace, newest first."""
 
     changes: list[ChangedFile]
     undone: list[UndoneCall]
 
 
 class FileBefore(WireModel):
-    """A file as a call found it."""
+    """A file as it was before a call."""
 
     tool_id: Identifier
     path: Annotated[str, StringConstraints(max_length=4096)]
 
 
 class TextBefore(WireModel):
-    """What it held: `text` is null where there was no file, or where `shown` is false and it cannot be shown."""
+    """Its content. `text` is null if there was no file, or if `shown` is false and it cannot be shown."""
 
     text: str | None
     shown: bool
 
 
 class CarryOut(WireModel):
-    """Undo a call as the preview showed it."""
+    """Undo a call as previewed."""
 
     tool_id: Identifier
     plan: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -284,26 +284,26 @@ class CarryOut(WireModel):
 
 
 class Undone(WireModel):
-    """How an undo ended."""
+    """Outcome of an undo."""
 
     message: str
     undo_id: str | None
-    """Under this id it can be brought back; null where nothing changed."""
+    """Id to redo it by; null if nothing changed."""
 
 
 class UndoneElsewhere(WireModel):
-    """A call was undone here because somebody asked for it on the page or in the chat."""
+    """A call was undone here by a request from the page or the chat."""
 
     tool_id: str
     undo_id: str
     paths: list[str]
 
 
-# What a person who looks for a fault wants to know
+# Diagnostics
 
 
 class Diagnosis(WireModel):
-    """The engine as it stands: facts for a log or a report, without secrets."""
+    """State of the engine for a log or a bug report, without secrets."""
 
     version: str
     python: str
@@ -316,7 +316,7 @@ class Diagnosis(WireModel):
     running: list[str]
     queued: list[str]
     unsent: int
-    """Results that the server does not have yet."""
+    """Results that the server has not received."""
     history: list[ClientResult]
 
 
@@ -341,7 +341,7 @@ REQUESTS: dict[str, tuple[type[WireModel], type[WireModel]]] = {
     "undo/bringBack": (CallRef, Undone),
     "diagnostics": (Nothing, Diagnosis),
 }
-"""Requests of the editor, with what they take and answer."""
+"""Requests of the editor: parameters and result."""
 
 NOTIFICATIONS: dict[str, type[WireModel]] = {
     "server/feedOpened": FeedRef,

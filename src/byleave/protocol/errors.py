@@ -2,22 +2,22 @@
 
 ByleaveError
 ├── CallerError            the agent or API user: fix the call
-│   ├── ToolTypeError          no such tool, or an execution nobody announced
+│   ├── ToolTypeError          no such tool, or an unknown execution
 │   ├── InvalidParameters      parameters that do not fit the tool
 │   └── NotFound               no such thing for this user
 ├── RefusedError           a person or a rule says no; asking again changes nothing
-│   ├── PathValidationError    a path outside the workspace, or one never to be touched
+│   ├── PathValidationError    a path outside the workspace, or one that is always denied
 │   └── CommandNotAllowed      a command or argument that may not run
-├── ConflictError          somebody was faster; the current state is said
+├── ConflictError          somebody was faster; holds the current state
 ├── MachineError           the user's machine: no such file, no permission, disk full
 │   ├── ToolFailure            the tool ran and failed
-│   ├── ExecutionTimeout       it ran longer than it may
-│   ├── ExecutionCancelled     called off
+│   ├── ExecutionTimeout       it exceeded its time limit
+│   ├── ExecutionCancelled     cancelled
 │   ├── ExecutionInterrupted   the client died while it ran
 │   └── ConcurrencyLimitError  the queue is full
 ├── ToolApprovalTimeout    nobody answered in time
 ├── ConfigurationError     the operator: a setting is wrong or missing
-│   └── SignedOut              the server does not take the token
+│   └── SignedOut              the server does not accept the token
 └── UnreachableError       the server cannot be reached
 
 Every message stands alone as a sentence; `hint` says what to do next.
@@ -30,7 +30,7 @@ from .wire import JsonObject, WireModel
 
 
 class ByleaveError(Exception):
-    """The root; also says how it is recorded."""
+    """Base class of all errors; also holds how one is recorded."""
 
     error_type: ErrorType = ErrorType.INTERNAL
     status_code: int = 500
@@ -124,7 +124,7 @@ class UnreachableError(ByleaveError):
 
 
 def refusal_of_system(error: OSError) -> ConfigurationError:
-    """What the operating system refused, with what to do about it."""
+    """Convert an `OSError` to an error with a hint."""
     name = f" {error.filename!r}" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ConfigurationError(
@@ -144,10 +144,10 @@ class Problem(WireModel):
     """The kind of error, in a few words."""
     status: int
     detail: str
-    """What happened, as a sentence."""
+    """A sentence about what happened."""
     hint: str | None = None
-    """What to do about it."""
+    """The next step for the reader."""
     state: str | None = None
-    """With a conflict: what already holds."""
+    """Current state, for a conflict."""
     errors: list[JsonObject] | None = None
-    """With a wrong form: what is wrong, field by field."""
+    """Errors by field, for an invalid body."""

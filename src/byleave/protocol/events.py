@@ -1,9 +1,7 @@
-"""The feed's events. Each has a `kind` (the SSE `event:` field) and a time; the feed adds the `id:`.
+"""Events of the feed. Each has a `kind` (the SSE `event:` field) and a time; the feed adds the `id:`.
 
-A signal is meant for one client; everything else for whoever watches the project. Results in events are
-shortened: the whole is at `GET /my/tools/{tool_id}`.
-
-Long values made short for events: a preview says that it is one; the whole stays in the record.
+A signal is for one client; all other events are for everyone who watches the project. Results in events are shortened
+and say so; `GET /my/tools/{tool_id}` returns them whole.
 """
 
 import json
@@ -63,11 +61,11 @@ class ApprovalDecided(Event):
     scope: ApprovalScope | None = None
     grant_id: str | None = None
     decided_from: AnsweredFrom | None = None
-    """Where a person answered; null when no person did."""
+    """Kind of client the person answered from; null if no person did."""
 
 
 class InspectionRequested(Event):
-    """The client that will execute is asked to look at what the call would run."""
+    """Asks the executing client to inspect the files that the call would run."""
 
     kind: Literal["tool.inspection_request"] = "tool.inspection_request"
     tool_id: str
@@ -79,7 +77,7 @@ class InspectionRequested(Event):
 
 
 class UndoRequested(Event):
-    """The client that executed a call is asked what undoing it would do, or to do it."""
+    """Asks the client that executed a call to preview or carry out its undo."""
 
     kind: Literal["tool.undo_request"] = "tool.undo_request"
     request_id: str
@@ -87,16 +85,16 @@ class UndoRequested(Event):
     client_id: str
     session_id: str
     plan: str | None
-    """The plan to carry out; null: only say what it would be."""
+    """Plan to carry out; null for a preview."""
     partial: bool
     deadline: Timestamp
-    """Not carried out after this: nobody waits for it any more."""
+    """Nobody waits after this: do not carry it out later."""
     keep_off: dict[str, list[str]] = Field(default_factory=dict[str, list[str]])
-    """Paths that the server's own rules deny, by tool; the machine adds its owner's."""
+    """Paths denied by the server's rules, by tool; the machine adds its owner's."""
 
 
 class ToolUndone(Event):
-    """What a call did to files was taken back."""
+    """The file changes of a call were undone."""
 
     kind: Literal["tool.undone"] = "tool.undone"
     tool_id: str
@@ -107,14 +105,14 @@ class ToolUndone(Event):
 
 
 class MachinesChanged(Event):
-    """A client connected or left; this is who is here now."""
+    """A client connected or left; lists all that are connected."""
 
     kind: Literal["project.machines"] = "project.machines"
     machines: list[Machine]
 
 
 class GrantChanged(Event):
-    """A grant was given, used up, or taken back."""
+    """A grant was given, used up or revoked."""
 
     kind: Literal["grant.changed"] = "grant.changed"
     grant: Grant
@@ -127,21 +125,21 @@ class ExecutionSignal(Event):
     tool_params: JsonObject
     """The true parameters."""
     digest: str
-    """What was approved; the client computes it again and refuses a difference."""
+    """Digest of the approved call; the client computes it again and refuses a difference."""
     risk_level: RiskLevel
     approval_id: str | None
     approved_by: str
     """`risk:LOW`, `person:alice`, `mode:full`, `grant:…`, `rule:…`."""
     bound: dict[str, str] = Field(default_factory=dict[str, str])
-    """Files the approval is bound to, with the digests of what was shown."""
+    """Files the approval is bound to, with the digests that were shown."""
     mode: AgentMode
     network: bool
     deadline: Timestamp
-    """When the server gives up on a result; of a call that waited in the client's queue, what it says then counts."""
+    """Deadline of the result. A call that was queued by the client gets a new one when it begins."""
     client_id: str
     session_id: str
     traceparent: Traceparent = None
-    """Where the client's spans hang, when the server traces; it decides nothing."""
+    """Parent of the client's spans if the server traces; decides nothing."""
 
 
 class ExecutionCancelSignal(Event):
@@ -167,11 +165,11 @@ class ToolStarted(Event):
     session_id: str
     run_id: str | None
     approved_by: str | None = None
-    """What let it run without a question: `risk:LOW`, `mode:full`, `grant:…`, `rule:…`; null when it asks."""
+    """Reason it ran without a question: `risk:LOW`, `mode:full`, `grant:…`, `rule:…`; null if it asks."""
 
 
 class ToolQueued(Event):
-    """A call waits on the machine for others to end, or has waited and begins now."""
+    """A call waits in the machine's queue, or leaves it and begins."""
 
     kind: Literal["tool.queued"] = "tool.queued"
     tool_id: str
@@ -229,13 +227,13 @@ class RunChanged(Event):
 
 
 class RunUsage(Event):
-    """What a run has used of its model so far."""
+    """Model usage of a run so far."""
 
     kind: Literal["chat.usage"] = "chat.usage"
     session_id: str
     run_id: str
     requests: int
-    """Answers of the model."""
+    """Number of model responses."""
     input_tokens: int
     output_tokens: int
 
@@ -271,7 +269,7 @@ FeedEvent = Annotated[
     Field(discriminator="kind"),
 ]
 
-# Built with the first event that is read: only who follows a feed reads any.
+# Built with the first event that is read: few processes read any.
 FEED_EVENT: TypeAdapter[FeedEvent] = TypeAdapter(FeedEvent, config={"defer_build": True})
 
 
@@ -281,7 +279,7 @@ LIST_ITEMS = 50
 
 
 def preview(text: str | None) -> tuple[JsonObject | None, bool]:
-    """A result's JSON text as an object small enough for the feed, and whether anything was left out."""
+    """Return a result small enough for the feed, and whether anything was left out."""
     if text is None:
         return None, False
     value = json.loads(text)

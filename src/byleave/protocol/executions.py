@@ -1,4 +1,7 @@
-"""Executions as the API tells them: the response an agent gets, the record, and a client's report."""
+"""Executions in the API: the agent's response, the record, and a client's report.
+
+Parameters and results in the record are masked. Nothing here changes a state; see `states.TRANSITIONS`.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -12,7 +15,7 @@ MAX_ERROR_CHARACTERS = 1000
 
 
 class ToolResponse(WireModel):
-    """What `execute_tool` returns and `POST /my/tools/execute` answers."""
+    """Response of `execute_tool` and of `POST /my/tools/execute`."""
 
     tool_id: str
     tool_name: str
@@ -22,30 +25,30 @@ class ToolResponse(WireModel):
     approval_id: str | None = None
     error_type: ErrorType | None = None
     hint: str | None = None
-    """What the agent could do instead of what was refused."""
+    """An alternative to a refused call, for the agent."""
 
 
 class ExecuteRequest(WireModel):
     """A call from an agent that runs elsewhere (R7)."""
 
     project_id: Identifier | None = None
-    """May be left out where `session_id` tells it."""
+    """Optional if `session_id` is given."""
     tool_name: str = Field(max_length=100)
     tool_params: JsonObject
     session_id: Identifier | None = None
-    """Left out: the agent's own session in the project."""
+    """Defaults to the agent's own session in the project."""
     mode: AgentMode | None = None
-    """How much to ask, never wider than the token allows; left out: as the token says."""
+    """Approval mode, never wider than the token allows; defaults to the token's mode."""
     agent_id: Identifier | None = None
-    """Not used any more: an agent is called what its token says."""
+    """Ignored: the token names the agent."""
     idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = None
-    """The same key in the same session names the same call: a repeated request never runs twice. Without a session_id
-    that holds in the whole project, whichever of the agent's tokens it comes with. Agents of other names have keys of
-    their own."""
+    """Same key in the same session means same call: a repeated request never runs twice. Without a session_id the key
+    is unique in the whole project, for all tokens of the agent. Agents of other names have keys of their own.
+    """
 
 
 class Execution(WireModel):
-    """The record of one call (D). Parameters and result have their secrets masked."""
+    """Record of one call (D). Secrets in parameters and result are masked."""
 
     tool_id: str
     user_id: str
@@ -64,19 +67,20 @@ class Execution(WireModel):
     requires_approval: bool
     reasons: list[str]
     approved_by: str | None
-    """Who or what let it run: `risk:LOW`, `person:alice`, `mode:full`, `grant:…`, `rule:…`."""
+    """Person or rule that let it run: `risk:LOW`, `person:alice`, `mode:full`, `grant:…`, `rule:…`."""
     decision: Decision | None = None
-    """How its question ended: by whom, where and when it was allowed or denied, or that nobody answered in time; null
-    when nobody was asked, or the question still waits."""
+    """Outcome of its question: who answered, where and when, or that nobody did in time; null if nobody was asked or
+    the question is open.
+    """
     status: ExecutionStatus
     error: str | None
     error_type: ErrorType | None
     execution_time_ms: int | None
-    """The work alone, without what it waited for."""
+    """Time of the work alone, without waiting."""
     created_at: Timestamp
     approved_at: Timestamp | None
     started_at: Timestamp | None = None
-    """When the client began with it; null before that, also while it waits in the client's queue."""
+    """Time the client began; null before that, also while the call is in the client's queue."""
     completed_at: Timestamp | None
 
 
@@ -84,11 +88,11 @@ class ExecutionPage(WireModel):
     executions: list[Execution]
     total_count: int
     next_cursor: str | None = None
-    """Pass as `cursor` to go on; null at the end."""
+    """Pass as `cursor` for the next page; null on the last page."""
 
 
 class CompletedReport(WireModel):
-    """A client's result."""
+    """Result reported by a client."""
 
     status: Literal["completed"]
     result: JsonObject
@@ -97,13 +101,13 @@ class CompletedReport(WireModel):
 
 
 class FailedReport(WireModel):
-    """A client's failure."""
+    """Failure reported by a client."""
 
     status: Literal["failed"]
     error: str
     error_type: ErrorType | None = None
     result: JsonObject | None = None
-    """What there is all the same, such as the output of a command that timed out."""
+    """Partial result, such as the output of a command that timed out."""
     duration_ms: int | None = Field(default=None, ge=0)
     timestamp: Timestamp | None = None
 
@@ -112,7 +116,7 @@ ResultReport = Annotated[CompletedReport | FailedReport, Field(discriminator="st
 
 
 class ResultAck(WireModel):
-    """The server's answer to a report."""
+    """Server's answer to a report."""
 
     success: bool
     tool_id: str
@@ -121,20 +125,20 @@ class ResultAck(WireModel):
 
 
 class QueueReport(WireModel):
-    """Calls that a client was signalled and has not begun: others come first."""
+    """Calls in a client's queue: signalled, but not begun."""
 
     tool_ids: list[Identifier] = Field(max_length=1000)
 
 
 class Begun(WireModel):
-    """When a call that had waited in a client's queue was begun, and when the server gives up on its result."""
+    """Start of a call that was queued by the client, and the deadline of its result."""
 
     started_at: Timestamp
     deadline: Timestamp
 
 
 class OutputChunk(WireModel):
-    """Output of a command while it runs."""
+    """Output of a running command."""
 
     stream: Literal["stdout", "stderr"]
     text: str = Field(max_length=65536)
@@ -143,7 +147,7 @@ class OutputChunk(WireModel):
 
 
 class ClientResult(WireModel):
-    """How an execution ended on the user's machine (C7), kept in the client's history."""
+    """Outcome of an execution on the user's machine (C7), kept in the client's history."""
 
     tool_id: str
     tool_name: str

@@ -1,7 +1,7 @@
-"""Grants: answers that cover further calls of a session (G8), and what is shown before one is saved.
+"""Grants: answers that cover further calls of a session (G8), and their previews.
 
-A rule says exactly which calls it covers; nothing on the wire widens it silently. What a grant never covers (a
-refusal, a deny, an explicit ask, secrets, HIGH unless it is for everything) is the gate's business, not written here.
+A rule says exactly which calls it covers; nothing on the wire widens it silently. The gate decides what a grant never
+covers (a refusal, a deny, an explicit ask, secrets, HIGH unless it is for everything); nothing here does.
 """
 
 from enum import StrEnum
@@ -23,34 +23,34 @@ EVERYTHING_WARNING = (
     "always asks (secrets, files that run later, the catastrophic, your own ask rules) still does. It ends with its "
     "time or when you revoke it."
 )
-"""Shown before everything in a session is allowed."""
+"""Warning shown before everything in a session is allowed."""
 
 
 class GrantRule(WireModel):
-    """Which calls a grant covers. Fields that are left empty do not narrow it; the tool always does."""
+    """Calls that a grant covers. Empty fields do not narrow it; the tool always does."""
 
-    # It travels both ways: without this, its schema would have two names.
+    # Sent in both directions: without this, the schema would have two names for it.
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)
 
     tool: str = Field(max_length=100)
     command: tuple[Token, ...] = Field(default=(), max_length=64)
-    """With execute_command: the words the line begins with, one for one."""
+    """First words of the command line, for execute_command."""
     exact: bool = False
-    """Whether nothing may follow those words."""
+    """True if nothing may follow those words."""
     paths: tuple[Token, ...] = Field(default=(), max_length=32)
-    """With a file tool: patterns of paths, from the workspace (`src/**`)."""
+    """Path patterns from the workspace (`src/**`), for a file tool."""
     files: dict[Token, Digest] = Field(default_factory=dict, max_length=32)
-    """With a command that runs files: it covers the call only while these have this content (SHA-256)."""
+    """For a command that runs files: covered only while they have this content (SHA-256)."""
 
 
 class Suggestion(WireModel):
-    """A rule a person may save with an answer, in words."""
+    """A rule that a person may save with an answer, with its description."""
 
     rule: GrantRule
     text: str
-    """What it would cover, in one sentence."""
+    """The covered calls, in one sentence."""
     widest: str
-    """The most that could run without asking under it."""
+    """The widest effect without a question."""
 
 
 class GrantStatus(StrEnum):
@@ -69,11 +69,11 @@ class Grant(WireModel):
     session_id: str
     scope: ApprovalScope
     rule: GrantRule | None
-    """None: everything in the session."""
+    """None covers everything in the session."""
     text: str
     status: GrantStatus
     approval_id: str | None
-    """The question it was given with."""
+    """Question that was answered with it."""
     uses: int
     max_uses: int | None
     created_at: Timestamp
@@ -89,26 +89,26 @@ class GrantList(WireModel):
 
 
 class GrantTerms(WireModel):
-    """What a person asks for with an answer that reaches further than one call."""
+    """Terms of an answer that covers more than one call."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)
 
     rule: GrantRule | None = None
-    """With scope `class`: the rule as it was shown, perhaps edited."""
+    """The rule as shown or edited, for scope `class`."""
     expires_in_seconds: int | None = Field(default=None, ge=1, le=LONGEST_GRANT_SECONDS)
     max_uses: int | None = Field(default=None, ge=1, le=10_000)
     warned: bool = False
-    """With scope `session`: that the warning was shown and accepted."""
+    """True if the warning was shown and accepted, for scope `session`."""
 
 
 class GrantPreviewBody(WireModel):
-    """What would this rule have covered?"""
+    """Request to preview a rule on past calls."""
 
     rule: GrantRule
 
 
 class PastCall(WireModel):
-    """A call of the record, as a preview names it."""
+    """A recorded call, as listed in a preview."""
 
     tool_id: str
     description: str
@@ -118,17 +118,17 @@ class PastCall(WireModel):
 
 
 class GrantPreview(WireModel):
-    """A rule, held against the calls that were made."""
+    """A rule applied to past calls."""
 
     rule: GrantRule
     text: str
     widest: str
     problem: str | None
-    """Why it may not be saved; null when it may."""
+    """Reason the rule may not be saved; null if it may."""
     looked_at: int
     covered: int
     refused: list[PastCall]
-    """Calls it would have covered that a person refused."""
+    """Covered calls that a person had refused."""
     examples: list[PastCall]
     sentence: str
     """For example: would have covered 37 of your last 200 calls, among them 2 you refused."""

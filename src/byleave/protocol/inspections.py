@@ -1,7 +1,7 @@
-"""Inspections: what a call would run or replace, as the machine that will run it sees it.
+"""Inspections: files that a call would run or replace, as read on the user's machine.
 
-The server cannot see the user's files. Before it asks about `python x.py`, `npm test` or a write, the client that will
-execute looks at them and says what they hold; the approval shows that and is bound to it.
+The server cannot see those files. Before it asks about `python x.py`, `npm test` or a write, the executing client
+reports their content; the approval shows it and is bound to it.
 """
 
 from enum import StrEnum
@@ -15,35 +15,36 @@ from .wire import Digest, Timestamp, WireModel
 MAX_SEEN_TEXT = 16 * 1024
 MAX_SEEN_FILES = 16
 LOOKS_AT_WRITES = "write_file"
-"""What a client sends as `Byleave-Looks` with its stream when it answers `tool.inspection_request`. From one that does
-not, no look is asked for: a person is asked without one, and told so."""
+"""Value of the `Byleave-Looks` header of a client that answers `tool.inspection_request`. The server asks no other
+client for an inspection: the person is asked without one, and is told so.
+"""
 
 
 class SeenRole(StrEnum):
-    """What the call would do with a file."""
+    """Use of a file by the call."""
 
     RUNS = "runs"
     REPLACES = "replaces"
 
 
 class SeenFile(WireModel):
-    """One file that a call would use, as it is now."""
+    """A file that a call would use, as it is now."""
 
-    # It travels both ways: without this, its schema would have two names.
+    # Sent in both directions: without this, the schema would have two names for it.
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)
 
     path: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
-    """From the workspace."""
+    """Workspace-relative."""
     role: SeenRole = SeenRole.RUNS
     sha256: Digest
     size: int | None = Field(default=None, ge=0)
     modified_at: Timestamp | None = None
     text: str | None = Field(default=None, max_length=2 * MAX_SHOWN_TEXT)
-    """What will run, or its beginning; or all of what will be replaced. Secrets masked."""
+    """Content that will run, or its beginning; or all content that will be replaced. Secrets are masked."""
     shortened: bool = False
-    """Not all of it is here. Of a long file that would be replaced none is: see `GET /my/approvals/{id}/change`."""
+    """The text is incomplete. A long file that would be replaced has none: see `GET /my/approvals/{id}/change`."""
     note: Annotated[str, StringConstraints(max_length=400)] | None = None
-    """Why there is no text: it is binary, too long, or may hold secrets."""
+    """Reason there is no text: binary, too long, or may hold secrets."""
 
     @model_validator(mode="after")
     def _within_limits(self) -> Self:
@@ -53,21 +54,21 @@ class SeenFile(WireModel):
 
 
 class Inspection(WireModel):
-    """What a client says of the files a call would run or replace."""
+    """A client's report on the files a call would run or replace."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)
 
     files: list[SeenFile] = Field(max_length=MAX_SEEN_FILES)
     problem: Annotated[str, StringConstraints(max_length=400)] | None = None
-    """Why it could not look; then nothing is known, and the approval says so."""
+    """Reason the inspection failed; then nothing is known, and the approval says so."""
 
     @property
     def bound(self) -> dict[str, str]:
-        """What the approval is bound to: the digest of each file."""
+        """Digests of the files, to which the approval is bound."""
         return {file.path: file.sha256 for file in self.files}
 
     def without_texts(self) -> Self:
-        """The same for an agent: what files hold it learns by reading them, under the rules for that."""
+        """Return a copy without texts, for an agent: it may only read files under the rules for reading."""
         files = [
             file if file.text is None else file.model_copy(update={"text": None, "shortened": True})
             for file in self.files

@@ -1,6 +1,6 @@
-"""What the pages show beside the conversation: who is signed in, machines, rules, the check, the audit chain.
+"""Models of the pages beside the conversation: user, machines, rules, check and audit chain.
 
-All of it is read only, and only ever the asking user's own.
+All of it is read only, and only ever the requesting user's own.
 """
 
 from enum import StrEnum
@@ -14,35 +14,35 @@ from .wire import Identifier, JsonObject, Timestamp, WireModel
 
 
 class Me(WireModel):
-    """Who is asking, and what the server is."""
+    """The requesting user, and the server."""
 
     user_id: str
     scopes: list[Scope]
     version: str
-    """The server's."""
+    """Version of the server."""
     chat: bool
-    """Whether an agent works on messages here."""
+    """True if an agent works on messages here."""
 
 
 class SignInLink(WireModel):
-    """A link that signs a browser in, once."""
+    """A one-time link that signs a browser in."""
 
     path: str
-    """From the server's address: `/signin?code=…`."""
+    """Relative to the server's address: `/signin?code=…`."""
     expires_in_seconds: int
 
 
 class Machine(WireModel):
-    """A client that is connected now."""
+    """A connected client."""
 
     client_id: str
     workspace: str | None
     isolation: str | None
-    """What holds its commands: `bwrap`, `landlock`, …; `none`; null when it did not say."""
+    """Isolation of its commands: `bwrap`, `landlock`, …; `none`; null if it did not say."""
     next: bool
-    """Whether the next call would run there."""
+    """True if the next call would run there."""
     editor: Literal["vscode"] | None = None
-    """The editor it runs in; null for one without, or when it did not say."""
+    """Editor it runs in; null if none, or if it did not say."""
 
 
 class MachineList(WireModel):
@@ -51,14 +51,14 @@ class MachineList(WireModel):
 
 
 class RuleLayer(WireModel):
-    """One file of rules that judges a project's calls."""
+    """A file of rules that applies to a project's calls."""
 
     layer: Layer
     source: str
     text: str
     trusted: bool
     client_id: str | None
-    """The machine that declared it; null for the server's own."""
+    """Machine that declared it; null for the server's own."""
 
 
 class RuleLayers(WireModel):
@@ -67,12 +67,12 @@ class RuleLayers(WireModel):
 
 
 class CheckBody(WireModel):
-    """What would happen if an agent made this call?"""
+    """A hypothetical call of an agent, to be checked."""
 
     tool_name: str = Field(max_length=100)
     tool_params: JsonObject
     session_id: Identifier | None = None
-    """Also look at the grants of this session."""
+    """Also apply the grants of this session."""
     mode: AgentMode = AgentMode.SANDBOX
 
 
@@ -83,31 +83,31 @@ class CheckDecision(StrEnum):
 
 
 class CheckAnswer(WireModel):
-    """What the gate says of a call, and why. Nothing ran, and nothing was recorded."""
+    """Decision of the gate on a call, with reasons. Nothing ran, and nothing was recorded."""
 
     verdict: VerdictLevel
     decision: CheckDecision
     because: str
-    """What decides, in one sentence: the level, a rule of a layer, a grant, the mode."""
+    """The deciding reason in one sentence: the level, a rule of a layer, a grant, the mode."""
     findings: list[Finding]
     decided_by: str
-    """The strictest finding's rule, or what lets it run without a question (`grant:…`, `rule:…`, `mode:full`)."""
+    """Rule of the strictest finding, or what waives the question (`grant:…`, `rule:…`, `mode:full`)."""
     layer: str | None
-    """Where that rule was written: a layer and its file; null when no rule decided."""
+    """Layer and file of that rule; null if no rule decided."""
     always_asks: bool
     network: bool
     runs: list[str]
     """Files whose content would run."""
     description: str | None
-    """What a person would be asked; null for what is refused."""
+    """Question for a person; null for a refused call."""
     understood: JsonObject | None
-    """How a command's arguments were read."""
+    """Parsed arguments of a command."""
     timeout_seconds: int | None
-    """How long there would be to answer; null when it does not ask."""
+    """Time to answer; null if it does not ask."""
 
 
 class AuditEntry(WireModel):
-    """One link of a project's audit chain."""
+    """An entry of a project's audit chain."""
 
     seq: int
     at: Timestamp
@@ -126,11 +126,11 @@ class AuditPage(WireModel):
     entries: list[AuditEntry]
     total_count: int
     next_before: int | None = None
-    """Pass as `before` to go on; null at the end."""
+    """Pass as `before` for the next page; null on the last page."""
 
 
 class AuditCheck(WireModel):
-    """What recomputing a project's chain found."""
+    """Result of verifying a project's audit chain."""
 
     project_id: str
     records: int

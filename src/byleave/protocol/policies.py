@@ -1,7 +1,7 @@
-"""Policies on the wire: the layers a machine's owner wrote, and what it cannot do, declared by its client.
+"""Policies on the wire: a machine's own rules and the tools it cannot run.
 
-The server parses them with the same parser the client used, so that both read the same rules. A declaration can turn
-questions into runs for this machine only, and the client holds every call against its own copy again.
+The client declares them; the server parses them with the same parser, so both read the same rules. A declaration can
+waive questions for its own machine only, and the client checks every call against its own copy again.
 """
 
 from typing import Annotated
@@ -15,22 +15,22 @@ MAX_POLICY_CHARACTERS = 64 * 1024
 
 
 class PolicyText(WireModel):
-    """One layer as it was written."""
+    """Text of one layer."""
 
     layer: Layer
     source: str = Field(max_length=400)
-    """Where it was read, for people: a file's name."""
+    """Name of the file, for people."""
     text: str = Field(max_length=MAX_POLICY_CHARACTERS)
     trusted: bool = True
-    """A project's file may loosen only after the owner trusts it; what tightens counts anyway."""
+    """A project's file may loosen rules only after the owner trusts it; it may always tighten them."""
 
 
 class PolicyDeclaration(WireModel):
-    """What a client says of its machine's rules."""
+    """A client's declaration of its machine's rules."""
 
     client_id: Identifier
     layers: list[PolicyText] = Field(max_length=8)
     unable: dict[Identifier, Annotated[str, StringConstraints(max_length=400)]] = Field(
         default_factory=dict, max_length=16
     )
-    """Tools that cannot work on this machine, and why: their calls are refused before anybody is asked."""
+    """Tools that cannot work on this machine, with the reason: their calls are refused before anybody is asked."""

@@ -1,10 +1,9 @@
-"""The words as one JSON Schema document: what other languages generate their types from.
+"""JSON Schema of all wire models; other languages generate their types from it.
 
-Pure: models in, a dictionary out; `scripts/schema.py` writes the files. What Byleave sends is described as it is
-serialized (every field is there, defaults included), what it receives as it is validated (a field with a default may
-be left out). Titles that only repeat a field's name are dropped, since generators would make a type of each. What the
-text below a field says is its description; it is looked up here, from the source, and not when the models are made:
-every process makes the models, and hardly any describes them.
+Pure: models in, a dictionary out; `scripts/schema.py` writes the files. Sent models are described as serialized (every
+field present), received ones as validated (fields with defaults optional). Titles that only repeat a field's name are
+dropped, since generators would make a type of each. Field descriptions are the strings below the fields. They are read
+from the source here, because every process builds the models and hardly any describes them.
 """
 
 import ast
@@ -72,7 +71,7 @@ RECEIVED: frozenset[type[WireModel]] = frozenset(
         changes.UndoReport,
         chat.MessageBody,
         chat.ProjectBody,
-        *(asked for asked, _ in engine.REQUESTS.values()),
+        *(params for params, _ in engine.REQUESTS.values()),
         engine.WorkspaceSettings,
         sign_in.ExchangeBody,
         sign_in.ProofBody,
@@ -92,23 +91,23 @@ RECEIVED: frozenset[type[WireModel]] = frozenset(
         *(spec.params for spec in tools.TOOLS.values()),
     }
 )
-"""What a client or an agent sends; everything else is what it gets."""
+"""Models sent by a client or an agent; all others are sent to it."""
 
 NOT_ON_THE_WIRE: frozenset[type[WireModel]] = frozenset({WireModel, events.Event, tools.ToolParams, tools.ToolSpec})
 
 
 def wire_words() -> dict[str, type[WireModel]]:
-    """Every model that travels, by name."""
-    words: dict[str, type[WireModel]] = {}
+    """Return all wire models by name."""
+    models: dict[str, type[WireModel]] = {}
     for module in MODULES:
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, WireModel) and value not in NOT_ON_THE_WIRE:
-                words[value.__name__] = value
-    return dict(sorted(words.items()))
+                models[value.__name__] = value
+    return dict(sorted(models.items()))
 
 
 def wire_enums() -> dict[str, type[StrEnum]]:
-    """Every closed set of the protocol, by name."""
+    """Return all enums of the protocol by name."""
     enums = {
         value.__name__: value
         for module in (states, verdicts, grants, inspections, changes, overview, policies)
@@ -118,21 +117,21 @@ def wire_enums() -> dict[str, type[StrEnum]]:
     return dict(sorted(enums.items()))
 
 
-def mode_of(word: type[WireModel]) -> Literal["validation", "serialization"]:
-    return "validation" if word in RECEIVED else "serialization"
+def mode_of(model: type[WireModel]) -> Literal["validation", "serialization"]:
+    return "validation" if model in RECEIVED else "serialization"
 
 
 def wire_schema() -> JsonObject:
-    """JSON Schema 2020-12 of everything on the wire; each word is under `$defs` by its name."""
+    """Return the JSON Schema 2020-12 of all wire models, under `$defs` by name."""
     wanted: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [
-        *((name, mode_of(word), TypeAdapter[Any](word)) for name, word in wire_words().items()),
+        *((name, mode_of(model), TypeAdapter[Any](model)) for name, model in wire_words().items()),
         *((name, mode, TypeAdapter[Any](union)) for name, (union, mode) in UNIONS.items()),
         *((name, "serialization", TypeAdapter[Any](enum)) for name, enum in wire_enums().items()),
     ]
     by_name, document = TypeAdapter.json_schemas(wanted)
     definitions: JsonObject = document["$defs"]
-    for name, word in wire_words().items():
-        describe(definitions[name], word)
+    for name, model in wire_words().items():
+        describe(definitions[name], model)
     for name, (_, mode) in UNIONS.items():
         definitions[name] = by_name[(name, mode)]
     return {
@@ -143,21 +142,21 @@ def wire_schema() -> JsonObject:
     }
 
 
-def describe(schema: JsonObject, word: type[BaseModel]) -> None:
-    """Add what a model's source says below its fields, where a field has no description of its own."""
-    texts = field_texts(word)
+def describe(schema: JsonObject, model: type[BaseModel]) -> None:
+    """Add the strings below the fields as descriptions, unless a field has its own."""
+    texts = field_texts(model)
     properties: dict[str, JsonObject] = schema.get("properties", {})
     for name, field in properties.items():
-        if name in texts and word.model_fields[name].description is None:
-            # In the order of the alphabet, as Pydantic writes them.
+        if name in texts and model.model_fields[name].description is None:
+            # Alphabetical, as Pydantic writes them.
             properties[name] = dict(sorted({**field, "description": texts[name]}.items()))
 
 
 @cache
-def field_texts(word: type[BaseModel]) -> dict[str, str]:
-    """The texts that stand below the fields of a model, its own and those it inherits."""
+def field_texts(model: type[BaseModel]) -> dict[str, str]:
+    """Return the strings below the fields of a model and its bases."""
     texts: dict[str, str] = {}
-    for base in reversed(word.__mro__):
+    for base in reversed(model.__mro__):
         if base is not BaseModel and issubclass(base, BaseModel):
             texts |= _texts_in(textwrap.dedent(inspect.getsource(base)))
     return texts

@@ -1,7 +1,7 @@
-"""How a program gets its own token from a one-time link, and how a server proves that it is the one a token is from.
+"""Sign-in of a program by a one-time link, and a server's proof that it signed a token.
 
-Nothing here carries a token to a server: what proves a server to a client is made so that a server which cannot prove
-itself has learnt nothing it could use.
+Nothing here carries a token to a server. The proof is designed so that a server which cannot prove itself learns
+nothing it could use.
 """
 
 from typing import Annotated
@@ -12,17 +12,17 @@ from .states import Scope
 from .wire import WireModel
 
 PROOF_PREFIX = b"byleave server proof 1\n"
-"""What every proof begins with: no other use of a signature as a key has it."""
+"""Prefix of every proof: no other use of a signature as a key has it."""
 
 
 class ExchangeBody(WireModel):
-    """The code of a one-time link, to be exchanged for a token."""
+    """Code of a one-time link, to be exchanged for a token."""
 
     code: str = Field(min_length=1, max_length=200)
 
 
 class ExchangedToken(WireModel):
-    """A program's own token."""
+    """Token of a program."""
 
     token: str
     user_id: str
@@ -31,25 +31,26 @@ class ExchangedToken(WireModel):
 
 
 class ProofBody(WireModel):
-    """Are you the server that signed this token? The token's signature stays with the one who asks."""
+    """Challenge to a server: did you sign this token? The token's signature stays with the sender."""
 
     claims: Annotated[str, StringConstraints(max_length=16384, pattern=r"^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$")]
     """The token up to its second dot."""
     challenge: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{22,100}$")]
-    """Random, and new each time."""
+    """Random, new for each request."""
 
 
 class ServerProof(WireModel):
-    """What only the one who can sign that token can say."""
+    """Proof that only the signer of that token can give."""
 
     host: str
-    """The address this server was reached at, as it sees it itself."""
+    """Address this server was reached at, as it sees it."""
     port: int
     proof: str
-    """HMAC-SHA256, in hex, over `byleave server proof 1`, the challenge, the host and the port, each on a line of its
-    own; the key is the token's signature."""
+    """HMAC-SHA256, in hex, over `byleave server proof 1`, the challenge, the host and the port, each on its own line;
+    the key is the token's signature.
+    """
 
 
 def proof_message(challenge: str, host: str, port: int) -> bytes:
-    """What a proof is made over."""
+    """Return the message that a proof signs."""
     return PROOF_PREFIX + f"{challenge}\n{host}\n{port}\n".encode()

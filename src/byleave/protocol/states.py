@@ -1,7 +1,7 @@
-"""States, risks and outcomes: the small closed sets everything else refers to.
+"""States, risk levels and outcomes: the closed sets that all other modules use.
 
-`TRANSITIONS` is the whole state machine. The store asks it before every change; nothing else may move an
-execution.
+`TRANSITIONS` is the whole state machine. The store consults it before every change; nothing else may change an
+execution's state.
 """
 
 from enum import StrEnum
@@ -10,7 +10,7 @@ from typing import Self
 
 
 class AnyCase(StrEnum):
-    """A set whose values are read in capitals or not; its members' names are in capitals."""
+    """Enum whose values are read in any case; member names are in capitals."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -18,7 +18,7 @@ class AnyCase(StrEnum):
 
 
 class Layer(StrEnum):
-    """Where a rule comes from."""
+    """Source of a rule."""
 
     BUILT_IN = "built-in"
     ORGANISATION = "organisation"
@@ -28,7 +28,7 @@ class Layer(StrEnum):
 
 
 class ExecutionStatus(AnyCase):
-    """Where an execution stands. Lower case on the wire; the record's tables hold the names."""
+    """State of an execution. Lower case on the wire; the record's tables hold the names."""
 
     PENDING = "pending"
     AWAITING_APPROVAL = "awaiting_approval"
@@ -65,12 +65,12 @@ TRANSITIONS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
 
 
 def may_become(before: ExecutionStatus, after: ExecutionStatus) -> bool:
-    """Whether the state machine has this edge."""
+    """Return True if the state machine has this edge."""
     return after in TRANSITIONS[before]
 
 
 class ResponseStatus(StrEnum):
-    """What an agent is told of its call."""
+    """State of a call as the agent sees it."""
 
     PENDING = "pending"
     AWAITING_APPROVAL = "awaiting_approval"
@@ -93,7 +93,7 @@ RESPONSE_STATUS: dict[ExecutionStatus, ResponseStatus] = {
 
 
 class RiskLevel(StrEnum):
-    """How much a call could harm. Ordered: `max()` of several is the strictest."""
+    """Possible harm of a call. Ordered: `max()` of several is the strictest."""
 
     LOW = "LOW"
     MEDIUM = "MEDIUM"
@@ -105,10 +105,10 @@ class RiskLevel(StrEnum):
 
 
 class ErrorType(StrEnum):
-    """Why an execution did not complete. Outcomes that share a state differ here."""
+    """Reason an execution did not complete. Outcomes that share a state differ here."""
 
     INVALID = "invalid"
-    """The call is malformed: unknown tool, wrong parameters, too large. The agent can mend it."""
+    """The call is malformed: unknown tool, wrong parameters, too large. The agent can fix it."""
     REFUSED = "refused"
     """Refused by the gate or by a rule; asking again changes nothing."""
     REJECTED = "rejected"
@@ -118,13 +118,13 @@ class ErrorType(StrEnum):
     NO_CLIENT = "no_client"
     """No machine was connected to run it."""
     DRIFTED = "drifted"
-    """What would run is no longer what was approved."""
+    """The files that would run are no longer the ones that were approved."""
     CANCELLED = "cancelled"
-    """Called off before it ended."""
+    """Cancelled before it ended."""
     INTERRUPTED = "interrupted"
-    """The client died while it ran. It may or may not have had its effect; it is never run again by itself."""
+    """The client died while it ran. It may or may not have taken effect; it is never retried automatically."""
     EXECUTION_TIMEOUT = "execution_timeout"
-    """It ran longer than it may."""
+    """It exceeded its time limit."""
     TOOL_ERROR = "tool_error"
     """It ran and failed: no such file, no permission, disk full."""
     INTERNAL = "internal"
@@ -132,7 +132,7 @@ class ErrorType(StrEnum):
 
 
 class ApprovalStatus(StrEnum):
-    """Where an approval stands."""
+    """State of an approval."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -142,7 +142,7 @@ class ApprovalStatus(StrEnum):
 
 
 class AnsweredFrom(StrEnum):
-    """Where a person gave an answer."""
+    """Kind of client a person answered from."""
 
     PAGE = "page"
     """In a browser, signed in there."""
@@ -151,25 +151,25 @@ class AnsweredFrom(StrEnum):
 
 
 class ApprovalScope(StrEnum):
-    """How far an answer reaches (G8)."""
+    """Reach of an answer (G8)."""
 
     ONCE = "once"
     """This call."""
     CLASS = "class"
-    """Calls of this kind in this session, by a rule that was shown."""
+    """Calls of this kind in this session, under a rule that was shown."""
     SESSION = "session"
     """Everything in this session, after a warning."""
 
 
 class AgentMode(StrEnum):
-    """How much an agent must ask."""
+    """Approval mode of an agent: how often it must ask."""
 
     SANDBOX = "sandbox"
     FULL = "full"
 
 
 class Scope(StrEnum):
-    """What a token lets its bearer do. An `agent` token never approves, whatever else it carries."""
+    """Permission carried by a token. An `agent` token never approves, whatever other scopes it has."""
 
     CHAT = "chat"
     APPROVE = "approve"
@@ -178,7 +178,7 @@ class Scope(StrEnum):
 
 
 class RunState(AnyCase):
-    """Where an agent's run stands. Lower case on the wire; the record's tables hold the names."""
+    """State of an agent's run. Lower case on the wire; the record's tables hold the names."""
 
     READY = "ready"
     RUNNING = "running"
@@ -188,7 +188,7 @@ class RunState(AnyCase):
 
 
 class ClientResultStatus(StrEnum):
-    """How an execution ended on the user's machine (C7)."""
+    """Outcome of an execution on the user's machine (C7)."""
 
     SUCCESS = "success"
     ERROR = "error"
@@ -204,5 +204,5 @@ APPROVAL_TIMEOUTS: dict[RiskLevel, int | None] = {
 
 
 def get_timeout_for_risk_level(risk_level: RiskLevel | str) -> int | None:
-    """Seconds a person has to answer; None where nobody is asked."""
+    """Seconds a person has to answer; None if nobody is asked."""
     return APPROVAL_TIMEOUTS[RiskLevel(risk_level)]

@@ -1,7 +1,7 @@
-"""How an agent has tools executed, wherever it runs: the one interface that adapters are written against.
+"""`ToolCaller`: the interface of all adapters to execute tools for an agent.
 
-`byleave.sdk.Agent` is one over HTTP, `byleave.agents.LocalCaller` one inside the server. Nothing here asks for an
-approval or carries one: whoever calls is told how the call ended, and has no way to say that it was allowed.
+`byleave.sdk.Agent` implements it over HTTP, `byleave.agents.LocalCaller` inside the server. Nothing here asks for an
+approval or carries one: the caller learns how the call ended, and cannot say that it was allowed.
 """
 
 import uuid
@@ -20,53 +20,55 @@ CALLS = uuid.UUID("5a1d8a52-6f0e-4d3c-9a52-0d6f5a2f7c11")
 
 
 OWN_SESSION = "sess_agent_"
-"""How the id of a session begins that is one agent's own: no other agent may name it."""
+"""Prefix of the ids of agents' own sessions: no other agent may name one."""
 
 
 def own_session_id(user_id: str, project_id: str, agent_id: str) -> str:
-    """The session of an agent that runs elsewhere, in one project."""
+    """Return the session id of an external agent in one project."""
     return OWN_SESSION + uuid.uuid5(CALLS, f"{user_id}/{project_id}/{agent_id}").hex
 
 
 def key_scope(user_id: str, project_id: str, session_id: str, agent_id: str | None) -> str:
-    """Where a key names one call: among those of the agents of one name, in their session. In an agent's own, in the
-    project: a renewed token begins another session, and another number behind the name."""
+    """Return the scope in which a key is unique: agents of one name in a session, or in the project for their own.
+
+    A renewed token begins another session with another number behind the name, and its keys must still match.
+    """
     where = f"{user_id}/{project_id}" if session_id.startswith(OWN_SESSION) else session_id
     name, _, number = (agent_id or "").rpartition("-")
     return f"{where}/{name or number}"
 
 
 def id_of_call(scope: str, key: str) -> str:
-    """The execution of the call that has this key in this run, or else in this `key_scope`."""
+    """Return the id of the call with this key in this run or `key_scope`."""
     return f"exec_{uuid.uuid5(CALLS, f'{scope}/{key}').hex}"
 
 
 def has_ended(response: ToolResponse) -> bool:
-    """Whether there is nothing more to wait for."""
+    """Return True if there is nothing more to wait for."""
     return response.status in ENDED
 
 
 class ToolCaller(Protocol):
-    """Has tools executed on the machine of one project's user.
+    """Executes tools on the machine of one project's user.
 
-    None of these raises for what an agent may send or a person may decide: that is in the response.
+    No method raises for an agent's input or a person's decision: the response holds both.
     """
 
     async def start(self, tool_name: str, tool_params: Mapping[str, Any], *, key: str | None = None) -> ToolResponse:
-        """Begin a call. Comes back with its end, or as soon as a person has to be asked.
+        """Begin a call. Return at its end, or as soon as a person has to be asked.
 
-        `key` names this very call: the same key again finds the same execution instead of beginning another.
+        `key` identifies the call: the same key again finds the same execution instead of a new one.
         """
         ...
 
     async def wait(self, tool_id: str, seconds: float | None = None) -> ToolResponse:
-        """Wait for the end of a call; with `seconds`, come back after them with how it then stands."""
+        """Wait for the end of a call, or at most `seconds`; return its current state."""
         ...
 
     async def execute(self, tool_name: str, tool_params: Mapping[str, Any], *, key: str | None = None) -> ToolResponse:
-        """Begin a call and wait for its end, however long a person takes. Cancelled, it calls off the call."""
+        """Begin a call and wait for its end, however long a person takes. Cancelling this cancels the call."""
         ...
 
     async def cancel(self, tool_id: str) -> bool:
-        """Call off a call; False when it had ended already."""
+        """Cancel a call; return False if it had ended already."""
         ...

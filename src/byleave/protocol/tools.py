@@ -1,7 +1,7 @@
-"""The six tools: names, parameters, results, and what the catalogue says of them.
+"""The six tools: names, parameters, results and their catalogue.
 
-Parameter models are strict: a string is not a number, an unknown key is an error (an agent that sends
-`approved` or `cwd` is told so, not obeyed). What a call may *do* is the gate's business, not this module's.
+Parameter models are strict: a string is not a number, an unknown key is an error. An agent that sends `approved` or
+`cwd` gets an error. The gate decides what a call may do; this module never does.
 """
 
 from typing import Annotated, Any, Literal
@@ -99,7 +99,7 @@ class SearchWebParams(ToolParams):
 
 
 class ToolResult(WireModel):
-    """What every result carries."""
+    """Fields common to all results."""
 
     success: bool = True
     error: str | None = None
@@ -121,35 +121,35 @@ class WriteFileResult(ToolResult):
     size: int
     """The file's new size in bytes."""
     warnings: list[str] = Field(default_factory=list)
-    """What a person should know, such as that it cannot be undone."""
+    """Notes for a person, for example that the write cannot be undone."""
 
 
 class FileChange(WireModel):
-    """One file that a command left different."""
+    """A file changed by a command."""
 
     path: str
     change: Literal["created", "changed", "deleted"]
 
 
 class ExecuteCommandResult(ToolResult):
-    """What a command printed. One that ran to its end is a success, whatever its exit code."""
+    """Output of a command. A command that ran to its end is a success, whatever its exit code."""
 
     stdout: str
     stderr: str
     exit_code: int | None
-    """None when it was ended by us."""
+    """None if we ended it."""
     execution_time: float
     """Seconds."""
     truncated: bool = False
-    """Whether output was left out of the middle."""
+    """True if output was left out of the middle."""
     isolation: dict[str, Any] = Field(default_factory=dict)
-    """Which isolation was really applied."""
+    """Isolation that was in fact applied."""
     changed: list[FileChange] = Field(default_factory=list[FileChange], max_length=MAX_CHANGES)
-    """Files that differ after it, the first 200."""
+    """The first 200 files that differ afterwards."""
     changed_count: int = 0
-    """How many files differ after it."""
+    """Number of files that differ afterwards."""
     warnings: list[str] = Field(default_factory=list)
-    """What a person should know: a file it changed runs later, or what it changed could not be seen."""
+    """Notes for a person: a changed file runs later, or changes could not be detected."""
 
 
 class DirectoryEntry(WireModel):
@@ -162,13 +162,13 @@ class DirectoryEntry(WireModel):
 
 class ListDirectoryResult(ToolResult):
     files: list[DirectoryEntry]
-    """The first 1000."""
+    """The first 1000 entries."""
     total_count: int
-    """How many there are."""
+    """Number of entries."""
     truncated: bool = False
-    """Whether there are more than `files` holds."""
+    """True if there are more entries than `files` holds."""
     at_least: bool = False
-    """There may be more than `total_count`: counting them all would take too long, or they lie too deep."""
+    """There may be more than `total_count`: counting them takes too long, or they are too deep."""
 
 
 class SearchMatch(WireModel):
@@ -180,9 +180,9 @@ class SearchMatch(WireModel):
 class SearchFilesResult(ToolResult):
     matches: list[SearchMatch]
     total_count: int
-    """How many are here."""
+    """Number of matches returned."""
     truncated: bool = False
-    """Whether there are more: the search ends with the last that is asked for."""
+    """True if there are more: the search stops at `max_results`."""
 
 
 class WebHit(WireModel):
@@ -196,20 +196,20 @@ class SearchWebResult(ToolResult):
 
 
 class ToolSpec(WireModel):
-    """One line of the catalogue, as the code sees it."""
+    """Catalogue entry of a tool, as the code sees it."""
 
     name: str
     script_name: str
-    """Its name in a JavaScript agent's vocabulary."""
+    """Name of the tool for JavaScript agents."""
     description: str
     params: type[ToolParams]
     result: type[ToolResult]
     risk_level: RiskLevel
-    """The level of an ordinary use; the gate decides for each call."""
+    """Level of an ordinary use; the gate decides each call."""
     requires_approval: bool
     timeout_seconds: int
     changes_things: bool
-    """Whether running it twice could do harm."""
+    """True if running it twice could do harm."""
 
 
 def _spec(
@@ -309,7 +309,7 @@ SCRIPT_NAMES: dict[str, str] = {spec.script_name: spec.name for spec in TOOLS.va
 
 
 class ToolInfo(WireModel):
-    """A tool as the catalogue shows it."""
+    """Catalogue entry of a tool, as the API shows it."""
 
     name: str
     description: str
@@ -326,7 +326,7 @@ class ToolCatalogue(WireModel):
 
 
 def tool_catalogue() -> ToolCatalogue:
-    """What `tools/available` answers."""
+    """Return the answer of `tools/available`."""
     tools = [
         ToolInfo(
             name=spec.name,

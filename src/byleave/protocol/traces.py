@@ -1,7 +1,7 @@
-"""A trace's context as it travels: W3C `traceparent`, version 00, in the one form there is (55 characters).
+"""Trace context on the wire: W3C `traceparent`, version 00, 55 characters.
 
-Whoever sends it may lie: what is not exactly of that form counts as not given. A trace is never a reason for a call
-to fail, and nothing but where a span hangs is ever decided by it.
+The sender may lie: any other form counts as absent. A trace never makes a call fail, and it decides nothing but the
+parent of a span.
 """
 
 import re
@@ -13,7 +13,7 @@ TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([
 
 
 def well_formed(value: object) -> str | None:
-    """The value when it is a traceparent, else None."""
+    """Return the value if it is a traceparent, else None."""
     return value if isinstance(value, str) and TRACEPARENT.fullmatch(value) else None
 
 

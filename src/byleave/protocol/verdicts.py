@@ -1,6 +1,6 @@
-"""What the gate says of a call: a level, and findings a person can read.
+"""Verdicts of the gate: a level, and findings a person can read.
 
-A verdict is the strictest of its findings, so combining is `max`; there is no other way to combine.
+A verdict is the strictest of its findings, so `max` combines them; there is no other way to combine.
 """
 
 from dataclasses import dataclass
@@ -33,11 +33,11 @@ class Finding(WireModel):
     reason: str
     """For example: `-delete` removes files."""
     rule: str
-    """Which rule found it: `commands.find.-delete`, `paths.outside`, …"""
+    """Name of the rule: `commands.find.-delete`, `paths.outside`, …"""
     instead: str | None = None
-    """What an agent could do instead."""
+    """A safer alternative for the agent."""
     always_asks: bool = False
-    """Asked about in `full` mode too: secrets, what would run or be trusted later, the catastrophic."""
+    """Asks in `full` mode too: secrets, files that run or are trusted later, catastrophic commands."""
 
 
 class Verdict(WireModel):
@@ -47,15 +47,15 @@ class Verdict(WireModel):
     findings: tuple[Finding, ...]
     """Strictest first; never empty."""
     network: bool = False
-    """Whether what would run needs the network; an approval then grants it."""
+    """True if the call needs the network; an approval then grants it."""
     error_type: ErrorType | None = None
-    """With REFUSE: `invalid` for a malformed call, `refused` for a well-formed one that may not run."""
+    """For REFUSE: `invalid` for a malformed call, `refused` for a well-formed one that may not run."""
     understood: JsonObject | None = None
-    """How the arguments were read, for `byleave check`."""
+    """Parsed arguments, for `byleave check`."""
     waived_by: str | None = None
-    """The rule that waives the question this level alone would ask; never set where something else asks."""
+    """Rule that waives the question of this level; never set if something else asks."""
     runs: tuple[str, ...] = ()
-    """Files of the workspace whose content would run: an approval shows them and is bound to them."""
+    """Workspace files whose content would run. An approval shows them and is bound to them."""
 
     @property
     def refused(self) -> bool:
@@ -63,7 +63,7 @@ class Verdict(WireModel):
 
     @property
     def risk_level(self) -> RiskLevel:
-        """The level as a risk; a refusal counts as HIGH in the record."""
+        """Level as a risk; the record counts a refusal as HIGH."""
         return RiskLevel.HIGH if self.refused else RiskLevel(self.level.value)
 
     @property
@@ -76,13 +76,13 @@ class Verdict(WireModel):
 
     @property
     def message(self) -> str:
-        """What a refused agent is told; what it could do instead is the first finding's `instead`."""
+        """Reason given to a refused agent; the first finding's `instead` holds the alternative."""
         return self.findings[0].reason
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Whether something is valid, and if not why; true when it is."""
+    """Result of a check; false, with an error, if it failed."""
 
     error: str | None = None
 
@@ -102,7 +102,7 @@ def verdict_of(
     understood: JsonObject | None = None,
     runs: tuple[str, ...] = (),
 ) -> Verdict:
-    """Combine findings: the strictest decides."""
+    """Combine findings; the strictest decides."""
     ordered = tuple(findings) if len(findings) == 1 else tuple(sorted(findings, key=_strictest_first))
     level = ordered[0].level
     if level is VerdictLevel.REFUSE and error_type is None:

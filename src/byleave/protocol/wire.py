@@ -1,7 +1,7 @@
-"""The base of every word on the wire, the clock's written form, and ids.
+"""Base class of every wire model, timestamps and ids.
 
-Frozen and strict about unknown fields: a message that says more than we understand is refused, never
-half-read. Times are ISO 8601 UTC with milliseconds and a fixed width, so that they sort as text.
+Models are frozen and forbid unknown fields: a message that says more than we understand is refused, never half-read.
+Timestamps are ISO 8601 UTC with milliseconds and a fixed width, so they sort as text.
 """
 
 import secrets
@@ -25,7 +25,7 @@ Identifier = Annotated[
 ]
 
 Digest = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64}|missing)$")]
-"""The SHA-256 of a file's content, or `missing` where there is none."""
+"""SHA-256 of a file's content, or `missing` if there is no file."""
 
 JsonObject = dict[str, Any]
 
@@ -36,19 +36,19 @@ class WireModel(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        # Built when a word is first used: of the hundred there are, a process uses a few.
+        # Models are built on first use: a process uses a few of about a hundred.
         defer_build=True,
         json_schema_serialization_defaults_required=True,
     )
 
 
 def timestamp(moment: datetime) -> str:
-    """Write a moment the one way it is written everywhere."""
+    """Format a moment as a `Timestamp`."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds")[:23] + "Z"
 
 
 def moment(text: str) -> datetime:
-    """Read a timestamp back."""
+    """Parse a `Timestamp`."""
     return datetime.fromisoformat(text)
 
 
@@ -68,14 +68,14 @@ def milliseconds_between(since: str, until: str) -> int:
 
 
 Id = str | UUID
-"""An id as people hand it in."""
+"""An id as callers pass it."""
 
 
 def id_text(kind: str, value: Id) -> str:
-    """The id as it is kept. A UUID names what has its digits: `exec_0193…`."""
+    """Return the stored form of an id; a UUID becomes `exec_0193…`."""
     return f"{kind}_{value.hex}" if isinstance(value, UUID) else value
 
 
 def new_id(kind: str) -> str:
-    """A fresh id that says what it names: `exec_0193…`. 128 random bits: nobody can guess one."""
+    """Return a new id with its kind as prefix (`exec_0193…`) and 128 random bits."""
     return f"{kind}_{secrets.token_hex(16)}"

@@ -4,7 +4,7 @@
         answer = await agent.execute("read_file", {"path": "README.md"})
 
 `Agent` is a `ToolCaller`, so every adapter in `byleave.adapters` takes one. Nothing here approves anything: a token of
-the scope `agent` cannot.
+scope `agent` cannot.
 """
 
 from .agent import Agent

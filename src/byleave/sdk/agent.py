@@ -1,7 +1,7 @@
-"""Agent: calls tools in one project, from wherever it runs, and waits for people and machines as long as it takes.
+"""Agent: calls tools in one project from anywhere, and waits for people and machines.
 
-Every call has a key, its own or one made here, so that asking again after a broken connection finds the same
-execution and never begins another. An agent that is cancelled while it waits calls its call off.
+Every call has a key, given or generated, so that a retry after a broken connection finds the same execution and never
+begins another. Cancelling a waiting agent cancels its call.
 """
 
 import asyncio
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from .client import Client
 
 WAIT_SECONDS = 60.0
-"""One request's wait; the next follows at once."""
+"""Wait of one request; the next follows at once."""
 SHORTEST_WAIT_SECONDS = 1.0
-"""Every server allows so much."""
+"""Every server allows this much."""
 EARLY_SECONDS = 0.5
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 CALL_OFF_SECONDS = 5.0
-"""How long whoever is cancelled waits for the call to be called off; it goes on behind until the client is closed."""
+"""Time a cancelled caller waits for the cancellation to arrive; after that it continues in the background."""
 SOON_SECONDS = 0.5
 RECENT_CALLS = 200
 LONGEST_NAME = 100
 
 
 class Agent:
-    """One agent of one project. A `ToolCaller`."""
+    """An agent of a project. A `ToolCaller`."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class Agent:
         mode: AgentMode | None = None,
         client: "Client | None" = None,
     ) -> None:
-        """`client`: a connection to share; else one is made from the URL and token, and closed with the agent.
+        """Share a `client`, or make one from the URL and token and close it with the agent.
 
-        `mode`: how much its calls ask, never wider than the token allows. `name` is for your own use: what people see
-        and the record keeps is the name in the token.
+        `mode` sets how much its calls ask, never wider than the token allows. `name` is for your own use: people and
+        the record see the name in the token.
         """
         if project_id is None:
             raise CallerError("An agent needs a project.", hint="pass project_id; `Client.projects()` lists them")
@@ -86,16 +86,17 @@ class Agent:
             await self._client.close()
 
     async def tools(self) -> ToolCatalogue:
-        """The tools there are, with JSON Schema of their parameters."""
+        """Return the available tools, with JSON Schema of their parameters."""
         return await self._client.persist(lambda: self._client.api.available_tools(self.project_id))
 
     async def start(self, tool_name: str, tool_params: Mapping[str, Any], *, key: str | None = None) -> ToolResponse:
-        """Begin a call. Comes back with its end, or as soon as a person has to be asked."""
+        """Begin a call. Return at its end, or as soon as a person has to be asked."""
         request = self._request(tool_name, tool_params, key or uuid.uuid4().hex)
         try:
             return await self._client.persist(lambda: self._client.api.execute(request))
         except PydanticSerializationError:
-            # Nothing was sent. What a model made up is refused by the gate and on the record, like any other call.
+            # Nothing was sent. Send it in a form that the gate refuses, so that it is on the record like any other
+            # call.
             unreadable = request.model_copy(update={"tool_params": {UNREADABLE: "what cannot be written as JSON"}})
             return await self._client.persist(lambda: self._client.api.execute(unreadable))
 
@@ -103,7 +104,7 @@ class Agent:
         try:
             return ExecuteRequest(
                 project_id=self.project_id,
-                tool_name=tool_name[:LONGEST_NAME],  # no tool has a longer one: the gate says so
+                tool_name=tool_name[:LONGEST_NAME],  # no tool has a longer name: the gate refuses it
                 tool_params=dict(tool_params),
                 session_id=self.session_id,
                 mode=self.mode,
@@ -115,7 +116,7 @@ class Agent:
             raise CallerError(f"This call cannot be made: {place}: {wrong['msg']}.") from None
 
     async def wait(self, tool_id: Id, seconds: float | None = None) -> ToolResponse:
-        """Wait for the end of a call; with `seconds`, come back after them with how it then stands."""
+        """Wait for the end of a call, or at most `seconds`; return its current state."""
         tool_id = id_text("exec", tool_id)
         loop = asyncio.get_running_loop()
         give_up = None if seconds is None else loop.time() + seconds
@@ -134,13 +135,13 @@ class Agent:
             response = _response(execution)
             if has_ended(response) or (give_up is not None and loop.time() >= give_up):
                 return response
-            # A server that is closing answers before the time is over: it is not asked again at once.
+            # A closing server answers early: do not ask again at once.
             await asyncio.sleep(max(min(asked + left - loop.time(), EARLY_SECONDS), 0.0))
 
     async def execute(self, tool_name: str, tool_params: Mapping[str, Any], *, key: str | None = None) -> ToolResponse:
-        """Begin a call and wait for its end, however long a person takes. Cancelled, it calls off the call."""
+        """Begin a call and wait for its end, however long a person takes. Cancelling this cancels the call."""
         key = key or uuid.uuid4().hex
-        # Of its own task: cancelled while it begins, the call may be on the server already, and its id on the way.
+        # A separate task: if cancelled early, the call may already be on the server, with its id on the way.
         starting = asyncio.create_task(self.start(tool_name, tool_params, key=key))
         try:
             response = await asyncio.shield(starting)
@@ -148,13 +149,13 @@ class Agent:
         except asyncio.CancelledError:
             with suppress(ByleaveError, TimeoutError):
                 async with asyncio.timeout(CALL_OFF_SECONDS):
-                    await asyncio.shield(self._client.keep(self._call_off(starting, key)))
+                    await asyncio.shield(self._client.run_in_background(self._cancel_by_key(starting, key)))
             raise
 
-    async def _call_off(self, starting: "asyncio.Task[ToolResponse]", key: str) -> None:
+    async def _cancel_by_key(self, starting: "asyncio.Task[ToolResponse]", key: str) -> None:
         await asyncio.wait({starting}, timeout=SOON_SECONDS)
         if not starting.done():
-            # It runs without having asked anybody, and the server answers only at its end: found by its key.
+            # It runs without a question, so the server answers only at its end: find it by its key.
             recent = await self._client.api.history({"project_id": self.project_id, "limit": RECENT_CALLS})
             for one in recent.executions:
                 scope = key_scope(one.user_id, one.project_id, one.session_id, one.agent_id)
@@ -167,20 +168,20 @@ class Agent:
     async def stream(
         self, tool_name: str, tool_params: Mapping[str, Any], *, key: str | None = None
     ) -> AsyncGenerator[FeedEvent | ToolResponse]:
-        """What happens to a call as it happens: asked, decided, output, finished. The last item is its response.
+        """Yield the events of a call as they happen; the last item is its response.
 
-        Leaving early does not call it off.
+        Leaving early does not cancel the call.
         """
         response = await self.start(tool_name, tool_params, key=key)
         if has_ended(response):
             yield response
             return
-        async with aclosing(self.follow(response.tool_id)) as happening:
-            async for item in happening:
+        async with aclosing(self.follow(response.tool_id)) as events:
+            async for item in events:
                 yield item
 
     async def follow(self, tool_id: Id) -> AsyncGenerator[FeedEvent | ToolResponse]:
-        """What happens to a call that was begun, from its beginning. The last item is its response."""
+        """Yield the events of a begun call from its beginning; the last item is its response."""
         tool_id = id_text("exec", tool_id)
         seen: int | None = None
         response: ToolResponse | None = None
@@ -188,21 +189,21 @@ class Agent:
         while response is None or not has_ended(response):
             before = seen
             try:
-                async with self._client.api.tool_stream(tool_id, seen) as happening:
-                    async for number, event in happening:
+                async with self._client.api.tool_stream(tool_id, seen) as events:
+                    async for number, event in events:
                         seen = number
                         yield event
                         if isinstance(event, ToolFinished):
                             break
             except UnreachableError:
-                pass  # gone on with below, from where it broke off
-            # A stream that was turned away, or closed without news, is asked for again less and less often.
+                pass  # resumed below
+            # Back off if a stream was refused or closed without an event.
             pause = 0.0 if seen != before else min(2 * pause or FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
             response = await self.wait(tool_id, pause)
         yield response
 
     async def cancel(self, tool_id: Id) -> bool:
-        """Call off a call; False when it had ended already."""
+        """Cancel a call; return False if it had ended already."""
         tool_id = id_text("exec", tool_id)
         try:
             await self._client.persist(lambda: self._client.api.cancel(self.project_id, tool_id))

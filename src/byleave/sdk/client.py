@@ -1,7 +1,7 @@
-"""Client: one connection to one server, shared by the agents that use it.
+"""Client: a connection to a server, shared by agents.
 
-Knows how to try again: a server that restarts is waited for, and a request that may be repeated is. What a repetition
-could double is the caller's to name by a key. The token is never logged or shown.
+It retries requests that may be repeated, and waits for a server that restarts. A request that must not run twice needs
+a key from the caller. The token is never logged or shown.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from byleave.settings import ClientSettings
 from .agent import Agent
 
 PATIENCE_SECONDS = 60.0
-"""How long a server that does not answer is waited for: longer than a restart takes."""
+"""Time to wait for a server that does not answer: longer than a restart."""
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 
@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 
 
 class Client:
-    """One server and one token. Left out, both come from BYLEAVE_SERVER_URL and BYLEAVE_TOKEN, as for `byleave`."""
+    """A server and a token; they default to BYLEAVE_SERVER_URL and BYLEAVE_TOKEN, as for `byleave`."""
 
     def __init__(
         self, server_url: str | None = None, token: str | None = None, *, patience_seconds: float = PATIENCE_SECONDS
@@ -41,7 +41,7 @@ class Client:
             )
         self.api = ServerApi(server_url or settings.server_url, token)
         self._patience = patience_seconds
-        self._behind: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -52,29 +52,29 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        for task in list(self._behind):
+        for task in list(self._background):
             task.cancel()
-        await asyncio.gather(*self._behind, return_exceptions=True)
+        await asyncio.gather(*self._background, return_exceptions=True)
         await self.api.close()
 
-    def keep(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Have something done though whoever began it is gone; closing ends it. That it failed is nobody's news."""
+    def run_in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Run something in the background until closing, even if its caller is gone. Its failure is ignored."""
         task = asyncio.create_task(work)
-        self._behind.add(task)
+        self._background.add(task)
         task.add_done_callback(self._done)
         return task
 
     def _done(self, task: "asyncio.Task[None]") -> None:
-        self._behind.discard(task)
+        self._background.discard(task)
         if not task.cancelled():
             task.exception()
 
     async def projects(self) -> list[Project]:
-        """The user's projects."""
+        """Return the user's projects."""
         return (await self.persist(self.api.list_projects)).projects
 
     async def project(self, name: str) -> Project:
-        """The project of this name or id."""
+        """Return the project with this name or id."""
         projects = await self.projects()
         found = [one for one in projects if name in (one.project_id, one.name)]
         if len(found) != 1:
@@ -91,11 +91,11 @@ class Client:
         session_id: Id | None = None,
         mode: AgentMode | None = None,
     ) -> Agent:
-        """An agent of a project."""
+        """Return an agent of a project."""
         return Agent(project_id=project_id, client=self, name=name, session_id=session_id, mode=mode)
 
     async def persist(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Ask again while the server cannot be reached, until patience ends. Only for what may be asked twice."""
+        """Retry while the server is unreachable, until patience ends. Only for requests that may be repeated."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._patience
         pause = FIRST_PAUSE_SECONDS

@@ -1,8 +1,8 @@
-"""Spans and metrics of a call's whole way, and the ids on its log lines. Off until `configure` switches it on.
+"""Spans and metrics of a call, and the ids on its log lines. Off until `configure` enables it.
 
-Off, every function here returns at once and nothing of OpenTelemetry is imported. On, only `otel` knows the SDK. What
-a span or a metric may say is the list in `words`: ids, names and outcomes, never parameters, results, prompts or
-errors' own words. Which trace a span belongs to is computed (`traces`), so that nothing has to be stored or kept open.
+While it is off, every function here returns at once and OpenTelemetry is not imported. Only `otel` knows the SDK.
+`words` lists the allowed attributes: ids, names and outcomes, never parameters, results, prompts or error messages. A
+span's trace is computed from ids (`traces`), so that nothing has to be stored or kept open.
 """
 
 from .spans import (

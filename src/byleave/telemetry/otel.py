@@ -1,7 +1,7 @@
-"""The one module that knows OpenTelemetry's SDK; imported only when telemetry is switched on.
+"""The only module that knows OpenTelemetry's SDK; imported when telemetry is enabled.
 
-Providers are our own and not the process's global ones: another library's instrumentation neither gets into our
-exporter nor loses its own. Exceptions are never recorded, only their kind: their words may quote anything.
+Its providers are our own, not the global ones: another library's instrumentation neither uses our exporter nor loses
+its own. Exceptions are never recorded, only their type: their messages may quote anything.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ Attributes = Mapping[str, Value | None]
 
 
 def otlp_sdk(service: str) -> "Sdk":
-    """Sends to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names, or to the usual one on this machine."""
+    """Return an SDK that sends to OTEL_EXPORTER_OTLP_ENDPOINT, or to the default collector on this machine."""
     spans = OTLPSpanExporter() if _exports("TRACES") else None
     metrics = OTLPMetricExporter() if _exports("METRICS") else None
     return Sdk(
@@ -51,7 +51,7 @@ def otlp_sdk(service: str) -> "Sdk":
 
 
 def console_sdk(service: str) -> "Sdk":
-    """Writes to stderr: stdout belongs to the command."""
+    """Return an SDK that writes to stderr: stdout belongs to the command."""
     processors = [SimpleSpanProcessor(ConsoleSpanExporter(out=sys.stderr))] if _exports("TRACES") else []
     readers = [PeriodicExportingMetricReader(ConsoleMetricExporter(out=sys.stderr))] if _exports("METRICS") else []
     return Sdk(service, processors, readers)
@@ -62,13 +62,13 @@ def _exports(signal: str) -> bool:
 
 
 class Exporter(Protocol):
-    """What sends, and can be told to stop."""
+    """An exporter that can be stopped."""
 
     def shutdown(self) -> None: ...
 
 
 class ChosenIds(RandomIdGenerator):
-    """Gives a span the ids it was promised; any others at random."""
+    """Gives a span its chosen ids; random ones otherwise."""
 
     def __init__(self) -> None:
         self._local = threading.local()
@@ -91,7 +91,7 @@ class ChosenIds(RandomIdGenerator):
 
 
 class Sdk:
-    """Spans and metrics, recorded."""
+    """Records spans and metrics."""
 
     def __init__(
         self,
@@ -101,8 +101,8 @@ class Sdk:
         *,
         exporters: Sequence[Exporter] = (),
     ) -> None:
-        """`exporters`: those that may have to be told to stop trying."""
-        # What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say wins; the machine's and the command's names stay out.
+        """`exporters` are those that may have to be stopped."""
+        # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win; names of the machine and the command are left out.
         resource = Resource({"service.name": service, "service.version": _version()}).merge(
             OTELResourceDetector().detect()
         )
@@ -120,14 +120,14 @@ class Sdk:
         for name, metric in METRICS.items():
             match metric.kind:
                 case "counter":
-                    self._counters[name] = meter.create_counter(name, metric.unit, metric.says)
+                    self._counters[name] = meter.create_counter(name, metric.unit, metric.description)
                 case "histogram":
                     self._histograms[name] = meter.create_histogram(
-                        name, metric.unit, metric.says, explicit_bucket_boundaries_advisory=metric.buckets
+                        name, metric.unit, metric.description, explicit_bucket_boundaries_advisory=metric.buckets
                     )
                 case _:
                     readings = self._gauges[name] = []
-                    meter.create_observable_gauge(name, [_callback(readings)], metric.unit, metric.says)
+                    meter.create_observable_gauge(name, [_callback(readings)], metric.unit, metric.description)
 
     # Spans
 
@@ -159,14 +159,14 @@ class Sdk:
         *,
         failed: bool,
     ) -> None:
-        said = named(attributes)
+        public = named(attributes)
         kind = SpanKind.SERVER if name in SERVER_SPANS else SpanKind.CLIENT if name in CLIENT_SPANS else None
         with self._ids.chosen(own):
             opened = self._tracer.start_span(
                 name,
                 otel_context.Context() if parent is None else self._context(parent),
                 kind or SpanKind.INTERNAL,
-                attributes=said,
+                attributes=public,
                 links=[Link(self._span_context(link))] if link is not None else (),
                 start_time=began,
             )
@@ -194,7 +194,7 @@ class Sdk:
     def _flags(self, place: SpanId) -> int:
         if place.flags is not None:
             return place.flags
-        # Asked as for a root: samplers decide by the trace id, so every process comes to the same answer.
+        # Sampled as a root: samplers decide by the trace id, so every process gets the same answer.
         root = otel_context.Context()
         sampled = self._tracing.sampler.should_sample(root, place.trace_id, SCOPE).decision.is_sampled()
         return SAMPLED if sampled else 0
@@ -208,17 +208,17 @@ class Sdk:
         self._histograms[metric].record(value, named(attributes))
 
     def gauge(self, metric: str, readings: Readings) -> Callable[[], None]:
-        shown = self._gauges[metric]
-        shown.append(readings)
+        sources = self._gauges[metric]
+        sources.append(readings)
 
         def stop() -> None:
             with contextlib.suppress(ValueError):
-                shown.remove(readings)
+                sources.remove(readings)
 
         return stop
 
     def close(self) -> None:
-        """Send what is left. Waits for the collector, though not long for one that does not answer."""
+        """Send the rest. Wait for the collector, but not long if it does not answer."""
         ends = [threading.Thread(target=end, daemon=True) for end in (self._tracing.shutdown, self._metering.shutdown)]
         for end in ends:
             end.start()
@@ -232,11 +232,11 @@ class Sdk:
                 end.join(1.0)
 
 
-def _callback(shown: list[Readings]) -> Callable[[CallbackOptions], Iterable[Observation]]:
+def _callback(sources: list[Readings]) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def read(_: CallbackOptions) -> Iterable[Observation]:
-        # Two clients in one process are two readings; the SDK keeps one value for the same attributes.
+        # Two clients in one process give two readings, but the SDK keeps one value per set of attributes.
         totals: dict[tuple[tuple[str, str], ...], int] = {}
-        for readings in tuple(shown):
+        for readings in tuple(sources):
             for value, attributes in readings():
                 key = tuple(sorted(attributes.items()))
                 totals[key] = totals.get(key, 0) + value
@@ -253,5 +253,5 @@ def _failed(opened: Span, error_type: str) -> None:
 def _version() -> str:
     try:
         return version("byleave")
-    except PackageNotFoundError:  # run from a checkout that is not installed
+    except PackageNotFoundError:  # an uninstalled checkout
         return "0"

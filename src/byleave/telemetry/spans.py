@@ -1,14 +1,10 @@
-"""The interface: what the rest of Byleave calls. Each function looks first whether anything is switched on.
+"""The interface of telemetry. Every function first checks whether it is enabled.
 
-It is on for a whole process (OpenTelemetry has one exporter for it), unlike everything else here. What is remembered
-of a call between its judgement and its end is a convenience (a finer start, a link to the caller's trace): a restart
-that forgets it costs nothing but that.
-
-Switching it on: by `BYLEAVE_TELEMETRY`, or by the variables OpenTelemetry itself defines.
-
-Left to itself (`auto`) it is on exactly when a variable names a collector; what then cannot be done is said in one
-line of the log and nothing is recorded, because such variables are often meant for another program. Asked for by our
-own setting, what cannot be done stops the command.
+It is enabled for the whole process, because OpenTelemetry has one exporter for it, by `BYLEAVE_TELEMETRY` or by
+OpenTelemetry's own variables. With `auto` it is on exactly if a variable names a collector; a failure is then only
+logged, because such variables are often meant for another program. If our own setting asks for it, a failure stops the
+command. Data kept between a call's judgement and its end is optional: a restart loses a finer start and a link,
+nothing else.
 """
 
 import contextlib
@@ -32,13 +28,13 @@ if TYPE_CHECKING:
 Mark = Callable[..., None]
 """Adds attributes to an open span."""
 Readings = Callable[[], Iterable[tuple[int, dict[str, str]]]]
-"""What a gauge shows now: values with their attributes. Asked from another thread, so it only reads."""
+"""Returns the values of a gauge with their attributes. Called from another thread, so it must only read."""
 
 MOST_REMEMBERED = 10_000
 
 
 class Begun(NamedTuple):
-    """What is remembered of a call that is under way."""
+    """Data kept for a running call."""
 
     began: int
     caller: SpanId | None
@@ -63,7 +59,7 @@ _incoming: ContextVar[_Incoming | None] = ContextVar("byleave_incoming", default
 
 
 class _Off:
-    """A span that is none. One for all: opening it allocates nothing."""
+    """A span that records nothing. Shared: opening it allocates nothing."""
 
     __slots__ = ()
 
@@ -82,17 +78,17 @@ _OFF = _Off()
 
 
 def on() -> bool:
-    """Whether anything is recorded."""
+    """Return True if telemetry is enabled."""
     return _switch.sdk is not None
 
 
 def switch_on(sdk: "Sdk") -> None:
-    """Record with this from now on."""
+    """Record with this SDK from now on."""
     _switch.sdk = sdk
 
 
 def switch_off() -> None:
-    """Send what is left, and record nothing any more."""
+    """Send the rest, and stop recording."""
     sdk, _switch.sdk = _switch.sdk, None
     _switch.begun.clear()
     if sdk is not None:
@@ -100,12 +96,12 @@ def switch_off() -> None:
 
 
 def clock() -> int:
-    """Nanoseconds since 1970; 0 while nothing is recorded."""
+    """Return nanoseconds since 1970; 0 while nothing is recorded."""
     return 0 if _switch.sdk is None else time.time_ns()
 
 
 def span(name: str, parent: SpanId | None = None, **attributes: Value | None) -> AbstractContextManager[Mark]:
-    """A span around a block, below `parent` or else below the one that is open here."""
+    """Open a span around a block, below `parent` or else below the current span."""
     sdk = _switch.sdk
     return _OFF if sdk is None else sdk.span(name, parent, attributes)
 
@@ -121,53 +117,53 @@ def record(
     failed: bool = False,
     **attributes: Value | None,
 ) -> None:
-    """A span after the fact. `own`: the place others already hang below; left out, any."""
+    """Record a finished span. `own` is an id that other spans may already refer to as parent."""
     sdk = _switch.sdk
     if sdk is not None:
         sdk.record(name, began, max(began, ended), parent, own, link, attributes, failed=failed)
 
 
 def count(metric: str, **attributes: Value | None) -> None:
-    """One more."""
+    """Increment a counter."""
     if _switch.sdk is not None:
         _switch.sdk.count(metric, attributes)
 
 
 def observe(metric: str, value: float, **attributes: Value | None) -> None:
-    """A value of a distribution."""
+    """Record a value of a histogram."""
     if _switch.sdk is not None:
         _switch.sdk.observe(metric, value, attributes)
 
 
 def gauge(metric: str, readings: Readings) -> Callable[[], None]:
-    """Show what `readings` says at each export, until the returned function is called."""
+    """Export `readings` as a gauge until the returned function is called."""
     sdk = _switch.sdk
     return (lambda: None) if sdk is None else sdk.gauge(metric, readings)
 
 
 def carry(tool_id: str, run_id: str | None) -> str | None:
-    """The traceparent that goes to the client with a signal; None while nothing is recorded."""
+    """Return the traceparent to send with a signal; None while nothing is recorded."""
     sdk = _switch.sdk
     return None if sdk is None else sdk.traceparent(place_of_client(tool_id, run_id))
 
 
 def within(place: SpanId) -> AbstractContextManager[object]:
-    """Spans opened in here without a parent hang below `place`."""
+    """Make `place` the parent of spans opened inside."""
     sdk = _switch.sdk
     return _OFF if sdk is None else sdk.within(place)
 
 
 @contextlib.contextmanager
 def about(place: SpanId, **ids: str) -> Generator[None]:
-    """Log lines in here carry these ids, and spans hang below `place`."""
-    import structlog  # here: the client uses this module, and loads structlog only when it has something to say
+    """Add ids to log lines, and make `place` the parent of spans."""
+    import structlog  # imported late: the client uses this module, and loads structlog only with its first log line
 
     with structlog.contextvars.bound_contextvars(**ids), within(place):
         yield
 
 
 def called_from(caller: SpanId | None) -> AbstractContextManager[object]:
-    """Around a call that came over HTTP: where the caller sent its trace, that trace gets a span for the request."""
+    """Record a span for an HTTP request in the caller's trace, if it sent one."""
     return _OFF if caller is None or _switch.sdk is None else _called_from(caller)
 
 
@@ -187,7 +183,7 @@ def _called_from(caller: SpanId) -> Generator[None]:
 
 
 def judged(call: CallIds, verdict: str, began: int) -> None:
-    """The gate has judged a call; `began` by `clock`."""
+    """Record the gate's judgement of a call; `began` is from `clock`."""
     if _switch.sdk is None:
         return
     incoming = _incoming.get()
@@ -202,7 +198,7 @@ def judged(call: CallIds, verdict: str, began: int) -> None:
 
 
 def begun(tool_id: str) -> Begun | None:
-    """What is remembered of a call that now ends; it is forgotten by this."""
+    """Return and drop the data of a call that now ends."""
     return _switch.begun.pop(tool_id, None)
 
 
@@ -210,25 +206,25 @@ Choice = Literal["auto", "off", "otlp", "console"]
 
 ENDPOINTS = tuple(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT" for signal in ("", "TRACES_", "METRICS_"))
 PROTOCOLS = tuple(f"OTEL_EXPORTER_OTLP_{signal}PROTOCOL" for signal in ("", "TRACES_", "METRICS_"))
-SPOKEN = "http/protobuf"
+PROTOCOL = "http/protobuf"
 
 
 def configure(choice: Choice, service: str) -> None:
-    """Switch it on where it is wanted; a second time changes nothing."""
+    """Enable telemetry if wanted; a second call changes nothing."""
     if not on() and _wanted(choice):
         try:
             _start(choice, service)
         except ConfigurationError as error:
             if choice != "auto":
                 raise
-            import structlog  # here: see `spans.about`
+            import structlog  # imported late: see `spans.about`
 
             structlog.stdlib.get_logger(__name__).warning("no telemetry", reason=error.message, hint=error.hint)
 
 
 @contextlib.contextmanager
 def configured(choice: Choice, service: str) -> Generator[None]:
-    """Around a command that stays: switched on at its start where wanted; at its end what is left is sent."""
+    """Enable telemetry for a long-running command, if wanted; flush it at the end."""
     configure(choice, service)
     try:
         yield
@@ -244,11 +240,11 @@ def _wanted(choice: Choice) -> bool:
 
 def _start(choice: Choice, service: str) -> None:
     for name in PROTOCOLS:
-        protocol = os.environ.get(name) or SPOKEN
-        if protocol != SPOKEN and choice != "console":
-            raise ConfigurationError(f"Byleave does not send telemetry by {protocol!r}.", hint=f"set {name}={SPOKEN}")
+        protocol = os.environ.get(name) or PROTOCOL
+        if protocol != PROTOCOL and choice != "console":
+            raise ConfigurationError(f"Byleave does not send telemetry by {protocol!r}.", hint=f"set {name}={PROTOCOL}")
     try:
-        # Here and not at the top: a client without telemetry loads nothing of it.
+        # Imported late: a client without telemetry loads nothing of it.
         from .otel import console_sdk, otlp_sdk
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("opentelemetry"):

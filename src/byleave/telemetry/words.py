@@ -1,7 +1,7 @@
-"""What spans and metrics may say: the names of their attributes and of the metrics, and nothing besides.
+"""Attributes and metrics that telemetry may use, and no others.
 
-An attribute that is not in the table cannot be set, so that parameters, results and prompts have no way in. Names that
-an agent makes up become `other`: a metric has as many series as there are tools, never as many as an agent likes.
+An attribute that is not in the table cannot be set, so parameters, results and prompts have no way in. Tool names that
+an agent makes up become `other`: a metric has a series per tool, never as many as an agent likes.
 """
 
 from collections.abc import Mapping
@@ -44,18 +44,18 @@ ATTRIBUTES = {
 }
 
 FOREIGN = frozenset({"agent_id"})
-"""Said by somebody else (an agent names itself): what looks like a secret does not leave."""
+"""Chosen by somebody else (an agent names itself): secrets are masked."""
 
 SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 LONG = (1, 2.5, 5, 10, 20, 30, 60, 120, 180, 300, 450, 600, 1800, 3600)
 
 
 class Metric(NamedTuple):
-    """A metric as it is declared."""
+    """Declaration of a metric."""
 
     kind: str
     unit: str
-    says: str
+    description: str
     buckets: tuple[float, ...] = ()
 
 
@@ -63,7 +63,7 @@ METRICS = {
     "byleave.calls": Metric("counter", "{call}", "Calls that ended, by tool, risk, outcome and error type."),
     "byleave.approval.wait": Metric("histogram", "s", "From the question to its end, by decision.", LONG),
     "byleave.execution.duration": Metric("histogram", "s", "From the signal to the result, by tool.", SHORT),
-    "byleave.queue.depth": Metric("gauge", "{call}", "What waits, by what it waits for: client or approval."),
+    "byleave.queue.depth": Metric("gauge", "{call}", "Waiting calls, by what they wait for: client or approval."),
     "byleave.runs": Metric("gauge", "{run}", "Runs that are not over, by state."),
     "byleave.runs.ended": Metric("counter", "{run}", "Runs that ended, by state."),
     "byleave.clients": Metric("gauge", "{client}", "Clients connected to this server."),
@@ -72,7 +72,7 @@ METRICS = {
 
 
 class CallIds(Protocol):
-    """What names a call: an execution's row, or what will become one."""
+    """Ids of a call: an execution's row, or a call that will become one."""
 
     @property
     def id(self) -> str: ...
@@ -85,18 +85,18 @@ class CallIds(Protocol):
 
 
 def ids_of(call: CallIds) -> dict[str, str]:
-    """The ids that a log line about a call carries."""
+    """Return the ids for log lines about a call."""
     ids = {"tool_id": call.id, "session_id": call.session_id, "project_id": call.project_id}
     return ids if call.run_id is None else {**ids, "run_id": call.run_id}
 
 
 def known_tool(name: str) -> str:
-    """The tool's name, or `other` for one that does not exist."""
+    """Return the tool's name, or `other` if it does not exist."""
     return name if name in TOOLS else OTHER
 
 
 def named(attributes: Mapping[str, Value | None]) -> dict[str, Value]:
-    """Attributes under their public names. Raises for one that is not in the table."""
+    """Return attributes under their public names. Raise for an unknown one."""
     return {ATTRIBUTES[key]: _safe(key, value) for key, value in attributes.items() if value is not None}
 
 

@@ -78,7 +78,7 @@ def _spellings(name: str) -> tuple[str, ...]:
 
 
 class _Wildcards:
-    """Services with wildcards: most names fit none of them, which their literal ends tell at once."""
+    """Parts with wildcards: most names fit none of them, which their literal ends tell at once."""
 
     def __init__(self) -> None:
         self._by_end: dict[str, set[tuple[int, int]]] = {}

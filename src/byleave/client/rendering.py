@@ -1,12 +1,8 @@
-"""What a question looks like on a terminal: what would happen, what would run, why it asks, how long there is.
+"""Rendering of a question on a terminal: effect, files that would run, reasons, time left, diff.
 
-Everything is made safe again here, field by field, whatever the server did, and what came from elsewhere has a mark
-before each line, so that none can pass for a line of ours. Nothing is left out without saying how to see it.
-
-A difference as a terminal shows it: unified, a bounded number of bounded lines, nothing a screen would obey.
-
-Both texts came masked and safe and are made safe again. Comparing is bounded: what both begin and end with is set
-aside, and a middle that is too long to compare is shown as taken out and put in. `v` shows all that would be written.
+Every field is escaped again here, whatever the server did, and foreign text has a mark before each line, so that it
+cannot pass for ours. Nothing is left out without saying how to see it. Diffs are bounded: the common beginning and end
+are skipped, and a middle too long to compare is shown as removed and added.
 """
 
 import difflib
@@ -27,25 +23,25 @@ from .questions import rule_line
 DIFFERENCE_LINES = 40
 SHOWN_CHARACTERS = 400
 COMPARED_LINES = 1000
-"""Beyond this many different lines on a side, comparing could take a terminal's patience."""
+"""Above this many differing lines on a side, diffing takes too long for a terminal."""
 CONTEXT = 3
 _STYLES = {"+": "green", "-": "red", "@": "dim"}
 MARK = "  | "
 
 
 def difference_lines(change: WriteChange) -> Iterator[Text]:
-    """What a write would do to its file."""
+    """Yield the diff of a write."""
     shown = change.change
     if shown.note is not None:
         yield Text.assemble(("  note: ", "dim"), safe_text(shown.note))
     if shown.after is None or (shown.before is None and shown.kind is not ChangeKind.CREATE):
         return
-    words = "new file" if shown.kind is ChangeKind.CREATE else "difference"
+    title = "new file" if shown.kind is ChangeKind.CREATE else "difference"
     lines = _unified(shown)
     if not lines:
-        yield Text.assemble((f"  {words}: ", "dim"), "none is to be seen")
+        yield Text.assemble((f"  {title}: ", "dim"), "none is to be seen")
         return
-    yield Text.assemble((f"  {words}:", "dim"))
+    yield Text.assemble((f"  {title}:", "dim"))
     for line in lines[:DIFFERENCE_LINES]:
         yield Text(f"{MARK}{_short(line)}", _STYLES.get(line[:1], ""))
     left = len(lines) - DIFFERENCE_LINES
@@ -54,7 +50,7 @@ def difference_lines(change: WriteChange) -> Iterator[Text]:
 
 
 def shows_after(change: WriteChange | None) -> bool:
-    """Whether the difference shows what would be written, so that it need not be shown twice."""
+    """Return True if the diff shows the whole new text, so that it need not be shown twice."""
     return (
         change is not None
         and change.change.after is not None
@@ -91,7 +87,7 @@ def _hunks(old: Sequence[str], new: Sequence[str], offset: int) -> Iterator[str]
 
 
 def _lines(text: str) -> list[str]:
-    """Lines, made safe; a last one without its end says so."""
+    """Split into safe lines; mark a last line without a newline."""
     if not text:
         return []
     lines = safe_text(text, lines=True).split("\n")
@@ -101,7 +97,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _shared(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many lines both begin with."""
+    """Count the lines both begin with."""
     count = 0
     for left, right in zip(one, other, strict=False):
         if left != right:
@@ -127,10 +123,10 @@ _IN_DESCRIPTION = {
 def question_lines(
     event: ApprovalRequested, seconds: float, change: WriteChange | None = None, *, unknown: str | None = None
 ) -> Iterator[Text]:
-    """All of a question but the answers. `unknown`: why there is no difference to show."""
+    """Yield a question without its answers. `unknown` is the reason there is no diff."""
     risk = event.risk_level
     yield Text.assemble("\n", (f"{risk.value} ", RISK_STYLE[risk]), (safe_text(event.tool_name), "bold"))
-    # Reasons and content have lines of their own below; what is left of the description says what would happen.
+    # Reasons and content have lines of their own below; the rest of the description says what would happen.
     reasons = {finding.reason for finding in event.findings}
     first, *rest = event.description.split("\n")
     rest = [
@@ -139,11 +135,11 @@ def question_lines(
         if line not in reasons and not ("content" in event.tool_params and line.startswith("Content: "))
     ]
     yield Text(quoted("\n".join([first, *rest])))
-    told = _IN_DESCRIPTION.get(event.tool_name, frozenset[str]())
+    described = _IN_DESCRIPTION.get(event.tool_name, frozenset[str]())
     if shows_after(change):
-        told |= {"content"}
+        described |= {"content"}
     for name, value in event.tool_params.items():
-        if name not in told:
+        if name not in described:
             yield _named(safe_text(name), value if isinstance(value, str) else repr(value))
     if event.inspection is not None and change is None:
         yield from _inspection_lines(event.inspection)
@@ -188,13 +184,13 @@ def _seen(file: SeenFile) -> str:
 
 
 def suggestion_lines(number: int, suggestion: Suggestion) -> Iterator[Text]:
-    """One rule to choose."""
+    """Yield one rule to choose."""
     yield Text.assemble((f"  {number}  ", "bold"), safe_text(suggestion.text))
     yield Text.assemble(("     at most: ", "dim"), safe_text(suggestion.widest))
 
 
 def rule_lines(rule: GrantRule, text: str, widest: str) -> Iterator[Text]:
-    """A rule exactly as it would be saved."""
+    """Yield a rule exactly as it would be saved."""
     line = rule_line(rule)
     yield Text.assemble(("  rule: ", "dim"), (f"{safe_text(rule.tool)}{'' if line is None else f'  {line}'}", "bold"))
     for path, digest in rule.files.items():
@@ -204,14 +200,14 @@ def rule_lines(rule: GrantRule, text: str, widest: str) -> Iterator[Text]:
 
 
 def preview_lines(preview: GrantPreview) -> Iterator[Text]:
-    """What the rule would have covered."""
+    """Yield the preview of a rule."""
     yield Text.assemble(("  so far: ", "dim"), safe_text(preview.sentence))
     for call in preview.refused:
         yield Text.assemble(("    you refused: ", "yellow"), safe_text(call.description))
 
 
 def everything_of(inspection: Inspection | None, whole: str) -> str:
-    """All there is to see: the whole call, and all that is known of what it would run. Not yet safe to print."""
+    """Return the whole call and all known files it would run. Not yet safe to print."""
     parts = [whole]
     for file in inspection.files if inspection is not None else ():
         parts.append(f"\n'{file.path}' (sha256 {file.sha256}):\n{file.text or file.note or '(no text)'}")
@@ -221,7 +217,7 @@ def everything_of(inspection: Inspection | None, whole: str) -> str:
 
 
 def rows(text: str, width: int) -> list[str]:
-    """Safe text cut into rows that fit a screen, each marked."""
+    """Split text into safe, marked rows that fit the screen."""
     room = max(10, width - len(MARK) - 1)
     return [
         f"{MARK}{line[start : start + room]}"
@@ -231,7 +227,7 @@ def rows(text: str, width: int) -> list[str]:
 
 
 def shortened(text: str) -> str:
-    """The first lines, and how to see the rest."""
+    """Return the first lines, and how to see the rest."""
     lines = text.split("\n")
     shown = [
         line if len(line) <= SHOWN_LINE_CHARACTERS else f"{line[:SHOWN_LINE_CHARACTERS]} [… v shows all of this line]"
@@ -242,12 +238,12 @@ def shortened(text: str) -> str:
 
 
 def quoted(text: str, *, short: bool = False) -> str:
-    """Safe text, each line marked, so that none can pass for a line of ours."""
+    """Return safe text with each line marked, so that none can pass for ours."""
     safe = safe_text(text, lines=True)
     return "\n".join(f"{MARK}{line}" for line in (shortened(safe) if short else safe).split("\n"))
 
 
 def clock(seconds: float) -> str:
-    """Minutes and seconds."""
+    """Format seconds as minutes and seconds."""
     minutes, rest = divmod(max(0, round(seconds)), 60)
     return f"{minutes}:{rest:02d}"

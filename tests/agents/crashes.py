@@ -26,6 +26,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCalls, FunctionModel
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from byleave.agents.offline import stream_function
+from byleave.calls import executor
 from byleave.protocol.executions import CompletedReport, FailedReport
 from byleave.protocol.states import ErrorType, RunState
 from byleave.settings import ServerSettings
@@ -107,7 +108,7 @@ async def serve(base: Path, die_at: int, park_seconds: float) -> None:
         desk = room.desk
         for name in ("claim", "checkpoint", "say", "park", "finish"):
             points.watch(desk.store.runs, name)
-        points.watch(desk.store.executions, "begin")
+        points.watch(executor, "begin")
         points.watch(desk.executor, "settle")
         points.watch(desk.approvals, "approve_tool")
         async with desk.client(client.act, workspace=str(room.root)):

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from byleave.bus import Bus, Presence
 from byleave.gate import cover_inert, describe, shown_params
+from byleave.gate.commands.calls import call_of
 from byleave.gate.policy.grants import covers, may_be_granted, problem_with, text_of, widest_of
-from byleave.gate.policy.rules import call_of
 from byleave.gate.text.changes import Write, write_change
 from byleave.gate.text.render import full_text
 from byleave.protocol.approvals import ApprovalRequest, WholeCall, call_digest

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from byleave.gate import Judgement, check_path, cover_inert, describe, mask_text, mask_value, safe_text, shown_params
+from byleave.gate.commands.calls import call_of
 from byleave.gate.commands.scripts import UNKNOWN
 from byleave.gate.policy.grants import suggest
-from byleave.gate.policy.rules import call_of
 from byleave.gate.text.changes import MISSING, NOT_LOOKED
 from byleave.protocol.grants import Suggestion
 from byleave.protocol.inspections import Inspection, SeenFile, SeenRole

@@ -98,7 +98,7 @@ def _root(workspace: Path | None) -> str:
 def _judged(gate: Gate, disk: DryRun, tool_name: str, params: dict[str, Any], root: str) -> Judgement:
     """The gate's verdict; where it lets a call pass and the disk does not, the disk's."""
     judgement = gate.judge(tool_name, params, workspace=root)
-    name, known, verdict = judgement
+    name, known, verdict, _ = judgement
     if verdict.refused or known is None:
         return judgement
     # A rule knows names only: a link meets the rules of what it leads to as well.

@@ -9,7 +9,7 @@ workspace, as it starts the command. Nothing here runs a tool.
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from byleave.gate import Gate
+from byleave.gate import Gate, Judgement
 from byleave.protocol.approvals import call_digest
 from byleave.protocol.errors import ByleaveError, ExecutionCancelled, ExecutionTimeout, NotFound, RefusedError
 from byleave.protocol.events import ExecutionSignal
@@ -55,8 +55,8 @@ class SignalChecks:
         """A call's deadline on our clock, in seconds since 1970."""
         return (moment(event.deadline) - self.server_ahead).timestamp()
 
-    async def check(self, event: ExecutionSignal) -> Verdict:
-        """The gate's verdict for a signal that may run; raises for any other."""
+    async def check(self, event: ExecutionSignal) -> Judgement:
+        """The gate's answer for a signal that may run; raises for any other."""
         server_now = datetime.now(UTC) + self.server_ahead
         if server_now >= moment(event.deadline):
             raise ExecutionTimeout(TOO_LATE)
@@ -90,26 +90,27 @@ class SignalChecks:
         if digest != event.digest:
             raise DriftedError("What was signalled is not what was approved; nothing was run.")
 
-    async def _check_gate(self, event: ExecutionSignal) -> Verdict:
+    async def _check_gate(self, event: ExecutionSignal) -> Judgement:
         if self._isolated is None:
             # Found out by really starting something in the sandbox, so not on the loop.
             self._isolated = await asyncio.to_thread(lambda: self._workspace.isolation.isolated)
-        verdict = self._judge(event, event.tool_params)
+        judgement = self._judge(event, event.tool_params)
         if self._gate.rules.policy.has_rules:
             # A rule knows names only: a link must meet the rules of what it leads to as well.
             real = await self._workspace.under_real_names(event.tool_params)
             if real != event.tool_params:
                 self._judge(event, real)
-        check_bound(event, verdict)
-        return verdict
+        check_bound(event, judgement.verdict)
+        return judgement
 
-    def _judge(self, event: ExecutionSignal, params: JsonObject) -> Verdict:
-        """Our own verdict on a call under one spelling; raises where that needed more than the signal has."""
-        verdict = self._gate.judge(event.tool_name, params, workspace=self._root, isolated=bool(self._isolated)).verdict
+    def _judge(self, event: ExecutionSignal, params: JsonObject) -> Judgement:
+        """Our own answer on a call under one spelling; raises where that needed more than the signal has."""
+        judgement = self._gate.judge(event.tool_name, params, workspace=self._root, isolated=bool(self._isolated))
+        verdict = judgement.verdict
         if verdict.refused:
             raise GateRefusal(verdict)
         if verdict.level is VerdictLevel.LOW:
-            return verdict
+            return judgement
         if event.approved_by.startswith("mode:") and self._gate.rules.policy.widest_mode is AgentMode.SANDBOX:
             raise RefusedError("This machine's rules permit no mode but sandbox; it was not run.")
         if not has_approval(event, verdict):
@@ -117,7 +118,7 @@ class SignalChecks:
             raise RefusedError(
                 f"On this machine it is {verdict.level.value}: it needed {needed} and has none, so it was not run."
             )
-        return verdict
+        return judgement
 
 
 def check_bound(event: ExecutionSignal, verdict: Verdict) -> None:

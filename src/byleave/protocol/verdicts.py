@@ -3,6 +3,7 @@
 A verdict is the strictest of its findings, so combining is `max`; there is no other way to combine.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -95,7 +96,7 @@ class Validation:
 
 
 def verdict_of(
-    findings: list[Finding],
+    findings: Sequence[Finding],
     *,
     network: bool = False,
     error_type: ErrorType | None = None,

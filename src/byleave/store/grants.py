@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from byleave.gate.commands.calls import Call, call_of
 from byleave.gate.policy.grants import covers, covers_everything
-from byleave.gate.policy.rules import Call, call_of
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import GrantChanged
 from byleave.protocol.grants import Grant, GrantRule, GrantStatus

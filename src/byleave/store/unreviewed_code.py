@@ -9,8 +9,9 @@ or lets go, so that nothing comes between. What cannot be told counts as everyth
 import json
 from collections.abc import Sequence
 
-from byleave.gate.policy.grants import NEVER_CODE, breadth, leaves_unseen
-from byleave.gate.policy.rules import Call, call_of
+from byleave.gate.commands.breadth import breadth
+from byleave.gate.commands.calls import Call, call_of
+from byleave.gate.policy.grants import NEVER_CODE, leaves_unseen
 from byleave.protocol.states import RiskLevel
 
 from .database import Row, Transaction

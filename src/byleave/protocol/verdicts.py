@@ -19,12 +19,12 @@ class VerdictLevel(StrEnum):
     HIGH = "HIGH"
     REFUSE = "REFUSE"
 
-    @property
-    def rank(self) -> int:
-        return _RANKS[self]
+    rank: int
+    """How strict it is, from 0; a plain attribute, since every comparison asks for it."""
 
 
-_RANKS = {VerdictLevel.LOW: 0, VerdictLevel.MEDIUM: 1, VerdictLevel.HIGH: 2, VerdictLevel.REFUSE: 3}
+for _rank, _level in enumerate(VerdictLevel):
+    _level.rank = _rank
 
 
 class Finding(WireModel):
@@ -114,4 +114,4 @@ def verdict_of(
 
 
 def _strictest_first(finding: Finding) -> int:
-    return -_RANKS[finding.level]
+    return -finding.level.rank

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from byleave.gate import DEFAULT_COMMANDS, Gate, GateRules, Judgement
+from byleave.gate.commands.calls import call_of
 from byleave.gate.commands.tables import load_tables
 from byleave.gate.policy.grants import covers, leaves_unseen, suggest
-from byleave.gate.policy.rules import call_of
 from byleave.protocol.grants import GrantRule, Suggestion
 from byleave.protocol.verdicts import VerdictLevel
 
@@ -158,7 +158,7 @@ class Replay:
             known = key in self.answered
             self.answered.add(key)
             return known
-        call = call_of(judged.tool_name, judged.params, verdict.understood, self.task.workspace)
+        call = call_of(judged.tool_name, judged.params, judged.command, self.task.workspace)
         unseen = self.unseen if self.way.shows_unseen else ()
         facts: dict[str, Any] = {
             "level": verdict.level,

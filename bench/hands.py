@@ -24,6 +24,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from byleave.gate import understand
 from byleave.protocol.errors import ByleaveError
 from byleave.protocol.tools import ExecuteCommandResult, SearchFilesResult
 from byleave.settings import ClientSettings
@@ -133,9 +134,10 @@ def through_runner(argv: list[str], workspace: Workspace) -> Run:
 
 def sandboxed(argv: list[str], workspace: Workspace) -> Run:
     """As the client runs it."""
+    line = understand(os.path.basename(argv[0]), argv[1:])
 
     async def run() -> int:
-        with workspace.sandbox.launch(argv) as launch:
+        with workspace.sandbox.launch(argv, understood=line) as launch:
             return _exit_code((await run_process(launch, OutputKeeper(KEPT_BYTES), seconds=30)).exit_code)
 
     return run

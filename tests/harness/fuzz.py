@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from byleave.gate import Gate, GateRules
+from byleave.gate import Gate, GateRules, understand
 from byleave.gate.commands.tables import CommandTable
 from byleave.gate.gate import Judgement
 from byleave.protocol.errors import ByleaveError
 from byleave.protocol.verdicts import VerdictLevel
-from byleave.workspace.commands.executor import safe_arguments
 from byleave.workspace.commands.operands import check_operands
 from byleave.workspace.paths import PathValidator
 
@@ -119,13 +118,14 @@ def low_lines(gate: Judge, place: Playground, source: Iterator[Line], done: Camp
             if verdict.level is not VerdictLevel.LOW or program(command) is None:
                 continue
             done.low += 1
+            understood = understand(command, args)
             try:
-                check_operands(paths, command, args)
+                check_operands(paths, understood)
             except ByleaveError:
                 done.held_back += 1
                 continue
             done.by_command[command] = done.by_command.get(command, 0) + 1
-            yield (command, *safe_arguments(command, args))
+            yield (command, *understood.safe_args)
     finally:
         paths.close()
 

@@ -11,10 +11,11 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from byleave.gate import secret_name
+from byleave.gate import secret_name, understand
+from byleave.protocol.verdicts import Finding, VerdictLevel
 from byleave.workspace.commands.operands import to_leave_out
 from byleave.workspace.sandbox.environment import SYSTEM_DIRECTORIES, clean_environment
 
@@ -153,6 +154,9 @@ def why_not() -> str | None:
     return f"{' and '.join(missing)} not installed" if missing else None
 
 
+_LOW = (Finding(level=VerdictLevel.LOW, reason="For this harness every line is.", rule="test"),)
+
+
 def trace_lines(
     place: Playground, lines: Sequence[Line], *, seconds: float = TOTAL_SECONDS, patience: float = PATIENT_SECONDS
 ) -> tuple[list[Misdeed], int]:
@@ -160,7 +164,7 @@ def trace_lines(
     results = _run(place, lines, LINE_SECONDS, seconds)
     misdeeds: list[Misdeed] = []
     for line, result in zip(lines, results, strict=False):
-        left_out = to_leave_out(str(place.root), line[0], list(line[1:]), low=True)
+        left_out = to_leave_out(str(place.root), replace(understand(line[0], line[1:]), findings=_LOW))
         misdeeds += [Misdeed(line, did) for did in judge_trace(place, line[0], result.pid, left_out)]
     slow = [line for line, result in zip(lines, results, strict=False) if not result.ended]
     changed = place.changes()

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from byleave.gate import NO_POLICY, Policy, parse_policy
-from byleave.gate.policy.globs import directory_of, path_fits
+from byleave.gate import NO_POLICY, Policy, parse_policy, understand
+from byleave.gate.globs import directory_of, path_fits
 from byleave.policy_files import load_policy
 from byleave.protocol.errors import ByleaveError, ConfigurationError, PathValidationError, RefusedError
 from byleave.protocol.policies import Layer
@@ -334,7 +334,7 @@ async def test_a_script_that_is_bound_meets_the_cover_too(obeying: Obeying, plac
     place.file("x.py", "print(open('private/key.txt').read())")
     workspace = await obeying("private/**")
     params = {"command": "python", "args": ["x.py"]}
-    looked = await workspace.inspect(params, ["x.py"])
+    looked = await workspace.inspect(understand("python", ["x.py"]))
     bound = {file.path: file.sha256 for file in looked.files}
     result = await workspace.run("execute_command", params, bound=bound)
     assert isinstance(result, ExecuteCommandResult)
@@ -526,7 +526,7 @@ async def test_a_denied_script_behind_a_link_is_not_shown(obeying: Obeying, plac
     place.file("private/x.py", "print('mine')")
     (place.root / "x.py").symlink_to("private/x.py")
     workspace = await obeying("private/**")
-    seen = await workspace.inspect({"command": "python", "args": ["x.py"]}, ["x.py"])
+    seen = await workspace.inspect(understand("python", ["x.py"]))
     assert seen.problem
     assert "mine" not in seen.model_dump_json()
 

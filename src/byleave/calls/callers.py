@@ -85,7 +85,7 @@ class Sessions:
 
 def new_execution(judgement: Judgement, sent: Mapping[str, Any], session: SessionRow, caller: Caller) -> NewExecution:
     """The record of a call, as the gate judged it."""
-    tool_name, params, verdict = judgement
+    tool_name, params, verdict = judgement.tool_name, judgement.params, judgement.verdict
     risk_level = verdict.risk_level
     tool = TOOLS.get(tool_name)
     timeout = tool.timeout_seconds if tool else 0

@@ -167,7 +167,7 @@ class ToolExecutor:
         self, judgement: Judgement, mode: AgentMode, machine: Machine, client: ConnectedClient | None
     ) -> Step:
         """The step that the verdict, the mode and the client allow."""
-        tool_name, params, verdict = judgement
+        tool_name, params, verdict = judgement.tool_name, judgement.params, judgement.verdict
         if verdict.refused or params is None:
             return Refusal(verdict.message, verdict.error_type or ErrorType.REFUSED)
         cleared = _cleared(verdict, mode)

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from byleave.gate import describe
+from byleave.gate.commands.calls import Call, call_of
 from byleave.gate.policy.grants import covers, covers_everything, may_be_granted, problem_with, text_of, widest_of
-from byleave.gate.policy.rules import Call, call_of
 from byleave.protocol.errors import CallerError, ConflictError
 from byleave.protocol.grants import (
     DEFAULT_EVERYTHING_SECONDS,

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from functools import partial
 
 from byleave.gate import Judgement, check_path, cover_inert, describe, mask_text, mask_value, safe_text, shown_params
+from byleave.gate.commands.calls import call_of
 from byleave.gate.commands.scripts import UNKNOWN
 from byleave.gate.policy.grants import suggest
-from byleave.gate.policy.rules import call_of
 from byleave.gate.text.changes import MISSING, NOT_LOOKED
 from byleave.protocol.approvals import call_digest, plain_json
 from byleave.protocol.errors import NotFound

@@ -10,8 +10,8 @@ import json
 from collections.abc import Sequence
 
 from byleave.gate import safe_text
+from byleave.gate.commands.calls import Call, call_of
 from byleave.gate.policy.grants import NEVER_CODE, breadth, leaves_unseen
-from byleave.gate.policy.rules import Call, call_of
 from byleave.protocol.states import RiskLevel
 from byleave.store.approvals import last_code_review
 from byleave.store.chat import projects_in_same_workspace

@@ -102,7 +102,7 @@ def _root(workspace: Path | None) -> str:
 def _judge(gate: Gate, disk: DryRun, tool_name: str, params: dict[str, Any], root: str) -> Judgement:
     """Return the gate's verdict, or the disk's refusal if the gate lets the call pass."""
     judgement = gate.judge(tool_name, params, workspace=root)
-    name, known, verdict = judgement
+    name, known, verdict, _ = judgement
     if verdict.refused or known is None:
         return judgement
     # Rules match names only: a link must also pass the rules of its target.

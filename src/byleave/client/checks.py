@@ -9,7 +9,7 @@ command. Nothing here runs a tool.
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from byleave.gate import Gate
+from byleave.gate import Gate, Judgement
 from byleave.protocol.approvals import call_digest
 from byleave.protocol.errors import ByleaveError, ExecutionCancelled, ExecutionTimeout, NotFound, RefusedError
 from byleave.protocol.events import ExecutionSignal
@@ -55,8 +55,8 @@ class SignalChecks:
         """Return a call's deadline on our clock, in seconds since 1970."""
         return (moment(event.deadline) - self.server_ahead).timestamp()
 
-    async def check(self, event: ExecutionSignal) -> Verdict:
-        """Return the gate's verdict for a signal that may run; raise for any other."""
+    async def check(self, event: ExecutionSignal) -> Judgement:
+        """Return the gate's judgement of a signal that may run; raise for any other."""
         server_now = datetime.now(UTC) + self.server_ahead
         if server_now >= moment(event.deadline):
             raise ExecutionTimeout(TOO_LATE)
@@ -92,26 +92,27 @@ class SignalChecks:
         if digest != event.digest:
             raise DriftedError("What was signalled is not what was approved; nothing was run.")
 
-    async def _check_gate(self, event: ExecutionSignal) -> Verdict:
+    async def _check_gate(self, event: ExecutionSignal) -> Judgement:
         if self._isolated is None:
             # The probe starts a process in the sandbox, so it must not block the loop.
             self._isolated = await asyncio.to_thread(lambda: self._workspace.isolation.isolated)
-        verdict = self._judge(event, event.tool_params)
+        judgement = self._judge(event, event.tool_params)
         if self._gate.rules.policy.has_rules:
             # Rules match names only: a link must also pass the rules of its target.
             real = await self._workspace.under_real_names(event.tool_params)
             if real != event.tool_params:
                 self._judge(event, real)
-        check_bound(event, verdict)
-        return verdict
+        check_bound(event, judgement.verdict)
+        return judgement
 
-    def _judge(self, event: ExecutionSignal, params: JsonObject) -> Verdict:
-        """Return our own verdict on one spelling of a call; raise if the signal lacks the approval it needs."""
-        verdict = self._gate.judge(event.tool_name, params, workspace=self._root, isolated=bool(self._isolated)).verdict
+    def _judge(self, event: ExecutionSignal, params: JsonObject) -> Judgement:
+        """Return our own judgement of one spelling of a call; raise if the signal lacks the approval it needs."""
+        judgement = self._gate.judge(event.tool_name, params, workspace=self._root, isolated=bool(self._isolated))
+        verdict = judgement.verdict
         if verdict.refused:
             raise GateRefusal(verdict)
         if verdict.level is VerdictLevel.LOW:
-            return verdict
+            return judgement
         if event.approved_by.startswith("mode:") and self._gate.rules.policy.widest_mode is AgentMode.SANDBOX:
             raise RefusedError("This machine's rules permit no mode but sandbox; it was not run.")
         if not has_approval(event, verdict):
@@ -119,7 +120,7 @@ class SignalChecks:
             raise RefusedError(
                 f"On this machine it is {verdict.level.value}: it needed {needed} and has none, so it was not run."
             )
-        return verdict
+        return judgement
 
 
 def check_bound(event: ExecutionSignal, verdict: Verdict) -> None:

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from byleave import telemetry
-from byleave.gate import Gate, mask_text, shown_params
+from byleave.gate import Gate, Judgement, mask_text, shown_params
 from byleave.protocol.errors import (
     ByleaveError,
     ConcurrencyLimitError,
@@ -39,7 +39,7 @@ from byleave.protocol.events import (
 )
 from byleave.protocol.executions import MAX_ERROR_CHARACTERS, ClientResult, QueueReport
 from byleave.protocol.tools import TOOLS, ToolResult
-from byleave.protocol.verdicts import Verdict, VerdictLevel
+from byleave.protocol.verdicts import VerdictLevel
 from byleave.protocol.wire import JsonObject
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandStopped, CommandTimeout, Workspace, unfinished
@@ -490,33 +490,33 @@ class ToolHandler:
 
     async def _perform(self, event: ExecutionSignal) -> ToolResult:
         with telemetry.span("byleave.client.check"):
-            verdict = await self._checks.check(event)
+            judgement = await self._checks.check(event)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("executing", tool_id=event.tool_id, params=_logged(event))
         changes = TOOLS[event.tool_name].changes_things
         cache = self._cache
         if cache is None:
-            return await self._run(event, verdict)
+            return await self._run(event, judgement)
         if changes:
             cache.forget(event.tool_params.get("path"))
             try:
-                return await self._run(event, verdict)
+                return await self._run(event, judgement)
             finally:
                 cache.forget(event.tool_params.get("path"))
         if event.tool_name != "read_file":
-            return await self._run(event, verdict)
+            return await self._run(event, judgement)
         known = cache.get(event.tool_params)
         if known is not None:
             log.debug("answered from memory", tool_id=event.tool_id)
             return known
         reading = cache.before(event.tool_params)
-        result = await self._run(event, verdict)
+        result = await self._run(event, judgement)
         cache.put(reading, result)
         return result
 
-    async def _run(self, event: ExecutionSignal, verdict: Verdict) -> ToolResult:
+    async def _run(self, event: ExecutionSignal, judgement: Judgement) -> ToolResult:
         """Journal the call, then run it. It gets the network only if the approval and our own gate both grant it."""
-        changes = TOOLS[event.tool_name].changes_things
+        changes, verdict = TOOLS[event.tool_name].changes_things, judgement.verdict
         await self._journal.acting(event.tool_id, event.tool_name, event.digest, durable=changes)
         live = None
         if event.tool_name == "execute_command":
@@ -540,6 +540,7 @@ class ToolHandler:
                         record_as=None if verdict.level is VerdictLevel.LOW else event.tool_id,
                         until=until,
                         asked=event.approved_by.startswith("person:"),
+                        understood=judgement.command,
                     )
         except TimeoutError as error:
             command = unfinished(error)

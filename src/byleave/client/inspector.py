@@ -68,9 +68,9 @@ class Inspector:
                 verdict = verdict if real == params else (await self._judge(event.tool_name, real)).verdict
             if not verdict.refused:
                 return await self._workspace.inspect_write(params["path"])
-        if verdict.refused or params is None:
+        if verdict.refused or judgement.command is None:
             return Inspection(files=[], problem=f"Refused on this machine: {mask_text(verdict.message)}"[:400])
-        return await self._workspace.inspect(params, verdict.runs)
+        return await self._workspace.inspect(judgement.command)
 
     async def _judge(self, tool_name: str, params: JsonObject) -> Judgement:
         isolation = await asyncio.to_thread(lambda: self._workspace.isolation)

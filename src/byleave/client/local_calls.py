@@ -21,7 +21,11 @@ async def run_here(gate: Gate, workspace: Workspace, tool_name: str, params: Jso
     record_as = None if verdict.level is VerdictLevel.LOW else new_id("tool")
     try:
         result = await workspace.run(
-            judgement.tool_name, judgement.params, network=verdict.network, record_as=record_as
+            judgement.tool_name,
+            judgement.params,
+            network=verdict.network,
+            record_as=record_as,
+            understood=judgement.command,
         )
     except ByleaveError as error:
         return failure_result(error)

@@ -5,7 +5,8 @@ and shown; `safe_text`, `describe` and `shown_params` make what people see. Noth
 own packaged tables.
 """
 
-from .commands.validator import DEFAULT_COMMANDS, CommandFindings, CommandValidator
+from .commands.understood import UNKNOWN_COMMAND, UnderstoodCommand
+from .commands.validator import DEFAULT_COMMANDS, CommandValidator, understand
 from .gate import Gate, GateRules, Judgement
 from .names import NameGlobs, protected_name, secret_globs, secret_name, trusted_globs, trusted_name
 from .paths import PathFinding, check_path
@@ -28,8 +29,8 @@ __all__ = [
     "DEFAULT_COMMANDS",
     "MASK_PREFIX",
     "NO_POLICY",
+    "UNKNOWN_COMMAND",
     "Action",
-    "CommandFindings",
     "CommandValidator",
     "Gate",
     "GateRules",
@@ -44,6 +45,7 @@ __all__ = [
     "RiskAssessor",
     "Rule",
     "ToolValidator",
+    "UnderstoodCommand",
     "check_path",
     "cover_inert",
     "declared_layers",
@@ -59,4 +61,5 @@ __all__ = [
     "shown_params",
     "trusted_globs",
     "trusted_name",
+    "understand",
 ]

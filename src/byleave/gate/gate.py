@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, cast
 
 from pydantic import ValidationError
 
-from byleave.gate.commands.scripts import runs
+from byleave.gate.commands.calls import call_of
+from byleave.gate.commands.understood import UnderstoodCommand
 from byleave.gate.commands.validator import DEFAULT_COMMANDS, CommandValidator
-from byleave.gate.policy.policy import NO_POLICY, Policy
-from byleave.gate.policy.rules import call_of
+from byleave.gate.policy.policy import NO_POLICY, Policy, PolicyOpinion
 from byleave.gate.text.characters import half_character, hidden_in
 from byleave.protocol.states import ErrorType
 from byleave.protocol.tools import MAX_FILE_BYTES, SCRIPT_NAMES, TOOLS, ToolParams
@@ -65,6 +65,8 @@ class Judgement(NamedTuple):
     params: JsonObject | None
     """Validated, with defaults filled in; None when malformed."""
     verdict: Verdict
+    command: UnderstoodCommand | None = None
+    """What an execute_command means, for those who run it; it never travels."""
 
 
 Rule = Callable[[JsonObject, str | None], Verdict]
@@ -90,7 +92,6 @@ class Gate:
         self._rules: dict[str, Rule] = {
             "read_file": self._read_file,
             "write_file": self._write_file,
-            "execute_command": self._execute_command,
             "list_directory": self._list_directory,
             "search_files": self._search_files,
             "search_web": self._search_web,
@@ -118,7 +119,7 @@ class Gate:
         else:  # already asks; with this finding it does so in `full` mode too
             findings = (*verdict.findings, _NO_SANDBOX)
             raised = verdict.model_copy(update={"findings": findings, "waived_by": None})
-        return Judgement(judgement.tool_name, judgement.params, raised)
+        return judgement._replace(verdict=raised)
 
     def with_policy(self, policy: Policy) -> "Gate":
         """The same gate under another policy."""
@@ -142,10 +143,16 @@ class Gate:
         params = _validated(name, spec.params, tool_params)
         if isinstance(params, Finding):
             return Judgement(name, None, _malformed(params))
-        verdict = self._rules[name](params, workspace)
+        command = None
+        if name == "execute_command":
+            command = self.commands.judge(params["command"], params["args"], workspace)
+            verdict = _command_verdict(command)
+        else:
+            verdict = self._rules[name](params, workspace)
         if self._policy is not None and not verdict.refused:
-            verdict = _under(self._policy, name, params, verdict, workspace)
-        return Judgement(name, params, verdict)
+            opinion = self._policy.judge(call_of(name, params, command, workspace))
+            verdict = _under(opinion, verdict)
+        return Judgement(name, params, verdict, command)
 
     def _read_file(self, params: JsonObject, workspace: str | None) -> Verdict:
         path = params["path"]
@@ -166,12 +173,6 @@ class Gate:
         if refusal is not None:
             return verdict_of([refusal])
         return verdict_of(self.risk.assess_write(relative, content))
-
-    def _execute_command(self, params: JsonObject, workspace: str | None) -> Verdict:
-        judged = self.commands.judge(params["command"], params["args"], workspace)
-        refused = any(finding.level is _REFUSE for finding in judged.findings)
-        files = () if refused else runs("execute_command", params, judged.understood, workspace)
-        return verdict_of(judged.findings, network=judged.network, understood=judged.understood, runs=files)
 
     def _list_directory(self, params: JsonObject, workspace: str | None) -> Verdict:
         refusal = check_path(params["path"], workspace=workspace).refusal or _check_glob(params["pattern"], "pattern")
@@ -194,9 +195,14 @@ class Gate:
         return _PLAIN["search_web"]
 
 
-def _under(policy: Policy, name: str, params: JsonObject, verdict: Verdict, workspace: str | None) -> Verdict:
+def _command_verdict(command: UnderstoodCommand) -> Verdict:
+    refused = any(finding.level is _REFUSE for finding in command.findings)
+    runs = () if refused else command.runs
+    return verdict_of(command.findings, network=command.network, understood=command.to_json(), runs=runs)
+
+
+def _under(opinion: PolicyOpinion, verdict: Verdict) -> Verdict:
     """The verdict with what the owner's rules add: findings, or the waiving of a question that only risk asks."""
-    opinion = policy.judge(call_of(name, params, verdict.understood, workspace))
     if opinion.findings:
         # Before the gate's own of the same level: what the owner wrote says most.
         judged = verdict_of([*opinion.findings, *verdict.findings])

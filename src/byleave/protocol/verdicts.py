@@ -3,6 +3,7 @@
 A verdict is the strictest of its findings, so `max` combines them; there is no other way to combine.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,12 +19,12 @@ class VerdictLevel(StrEnum):
     HIGH = "HIGH"
     REFUSE = "REFUSE"
 
-    @property
-    def rank(self) -> int:
-        return _RANKS[self]
+    rank: int
+    """How strict it is, from 0; a plain attribute, since every comparison asks for it."""
 
 
-_RANKS = {VerdictLevel.LOW: 0, VerdictLevel.MEDIUM: 1, VerdictLevel.HIGH: 2, VerdictLevel.REFUSE: 3}
+for _rank, _level in enumerate(VerdictLevel):
+    _level.rank = _rank
 
 
 class Finding(WireModel):
@@ -95,7 +96,7 @@ class Validation:
 
 
 def verdict_of(
-    findings: list[Finding],
+    findings: Sequence[Finding],
     *,
     network: bool = False,
     error_type: ErrorType | None = None,
@@ -113,4 +114,4 @@ def verdict_of(
 
 
 def _strictest_first(finding: Finding) -> int:
-    return -_RANKS[finding.level]
+    return -finding.level.rank

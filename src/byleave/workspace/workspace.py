@@ -11,7 +11,7 @@ import os
 import posixpath
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from byleave.gate import NO_POLICY, Policy, mask_text
+from byleave.gate import NO_POLICY, Policy, UnderstoodCommand, mask_text, understand
 from byleave.policy_files import own_directories, own_layer
 from byleave.protocol.errors import (
     ConfigurationError,
@@ -51,11 +51,10 @@ from byleave.workspace.files.links import under_real_names
 from byleave.workspace.files.write_preview import inspect_write
 from byleave.workspace.sandbox.backends import sandboxes
 from byleave.workspace.sandbox.bound_files import HeldFiles
-from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
 from byleave.workspace.sandbox.environment import SYSTEM_DIRECTORIES, find_program, remove_left
 from byleave.workspace.sandbox.orphaned_sandboxes import end_orphans
 from byleave.workspace.sandbox.processes import OnOutput
-from byleave.workspace.sandbox.protection import PROTECTED, WriteExclusion, link_targets, starts_nothing
+from byleave.workspace.sandbox.protection import PROTECTED, WriteExclusion, link_targets
 from byleave.workspace.sandbox.sandbox import Isolation, NoSandbox, Sandbox
 from byleave.workspace.search.executor import SearchExecutor
 from byleave.workspace.undo.desk import UndoDesk
@@ -138,8 +137,6 @@ class Workspace:
                 end_orphans(self.root)
                 remove_left(self.root)
                 self._sandbox = choose_sandbox(self.root, self._settings.sandbox)
-                if isinstance(self._sandbox, BubblewrapSandbox):
-                    self._sandbox.keep_spares(self._settings.home / "spares")
             return self._sandbox
 
     @property
@@ -156,10 +153,9 @@ class Workspace:
         with suppress(OSError, ToolFailure):
             self._undo.prepare()
 
-    async def inspect(self, tool_params: JsonObject, runs: Sequence[str]) -> Inspection:
+    async def inspect(self, command: UnderstoodCommand) -> Inspection:
         """What the files a command would run hold now. Never raises: what cannot be seen is said."""
-        most = self._settings.max_file_bytes
-        return await asyncio.to_thread(inspect, self._command_paths, tool_params, runs, max_bytes=most)
+        return await asyncio.to_thread(inspect, self._command_paths, command, max_bytes=self._settings.max_file_bytes)
 
     async def inspect_write(self, path: str) -> Inspection:
         """What a write would replace, as it is now. Never raises: what cannot be seen is said."""
@@ -188,9 +184,11 @@ class Workspace:
         record_as: str | None = None,
         until: float | None = None,
         asked: bool = True,
+        understood: UnderstoodCommand | None = None,
     ) -> ToolResult:
         """Execute one gated call. A cancelled call ends its processes before it returns.
 
+        `understood`: what the gate made of a command; it is what runs. None: it is read here.
         `bound`: a command runs only while these files have this content (SHA-256, or `missing`), and a write replaces
         only the one it names (by its real path); else DriftedError.
         `record_as`: keep what a write or a command changes under this id, so that it can be undone.
@@ -230,14 +228,22 @@ class Workspace:
                 if self._own is not None:
                     await asyncio.to_thread(make_own, self.root, own_directories(self._settings))
                 executor = CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held, self._floor)
+                line = understood or understand(command.command, command.args, str(self.root))
                 run = partial(
-                    executor.run, command, network=network, on_output=on_output, bound=bound, until=until, asked=asked
+                    executor.run,
+                    line,
+                    command.timeout,
+                    network=network,
+                    on_output=on_output,
+                    bound=bound,
+                    until=until,
+                    asked=asked,
                 )
-                async with self._turn_of(command):
-                    return await run() if record_as is None else await recorded(self._undo, record_as, command, run)
+                async with self._turn_of(line):
+                    return await run() if record_as is None else await recorded(self._undo, record_as, line, run)
 
-    def _turn_of(self, command: ExecuteCommandParams) -> AbstractAsyncContextManager[None]:
-        if starts_nothing([command.command, *command.args]):
+    def _turn_of(self, command: UnderstoodCommand) -> AbstractAsyncContextManager[None]:
+        if command.starts_nothing:
             return nullcontext()  # it has the workspace read-only, whatever is replaced there
         return self._turns.command(link_targets(str(self.root), PROTECTED))
 
@@ -264,8 +270,6 @@ class Workspace:
         await asyncio.to_thread(self._files.close)
         await asyncio.to_thread(self.undoing.close)
         await asyncio.to_thread(self._undo.close)
-        if isinstance(self._sandbox, BubblewrapSandbox):
-            await asyncio.to_thread(self._sandbox.close)
         self._paths.close()
 
 

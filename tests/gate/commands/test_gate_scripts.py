@@ -1,12 +1,11 @@
 """Which files a command line would run, from the line alone."""
 
 import shlex
-from typing import Any
 
 import pytest
 
-from byleave.gate import Gate, GateRules
-from byleave.gate.commands.scripts import UNKNOWN, changes_what_it_runs, package_scripts, runs
+from byleave.gate import Gate, GateRules, UnderstoodCommand
+from byleave.gate.commands.scripts import UNKNOWN
 from byleave.protocol.inspections import MAX_SEEN_FILES
 
 pytestmark = pytest.mark.promise("A", "G3")
@@ -24,15 +23,16 @@ _GATE = Gate(
 def of(line: str) -> tuple[str, ...]:
     command, *args = shlex.split(line)
     params = {"command": command, "args": args, "timeout": 30}
-    verdict = _GATE.judge("execute_command", params, workspace=WORKSPACE).verdict
-    assert not verdict.refused, verdict.message
-    assert verdict.runs == runs("execute_command", params, verdict.understood, WORKSPACE)
-    return verdict.runs
+    judgement = _GATE.judge("execute_command", params, workspace=WORKSPACE)
+    assert not judgement.verdict.refused, judgement.verdict.message
+    assert judgement.command is not None
+    assert judgement.verdict.runs == judgement.command.runs
+    return judgement.verdict.runs
 
 
-def reading(line: str) -> tuple[str, list[str], Any]:
+def understood(line: str) -> UnderstoodCommand:
     command, *args = shlex.split(line)
-    return command, args, _GATE.commands.judge(command, args).understood
+    return _GATE.commands.judge(command, args)
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_never_more_files_than_can_be_shown() -> None:
 
 
 def test_only_commands_run_files() -> None:
-    assert runs("write_file", {"path": "x.py", "content": ""}, None) == ()
-    assert runs("execute_command", {"command": "python", "args": ["x.py"]}, None) == ()
+    assert _GATE.judge("write_file", {"path": "x.py", "content": ""}).verdict.runs == ()
+    assert UnderstoodCommand("python", ("x.py",)).runs == ()
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_only_commands_run_files() -> None:
     ],
 )
 def test_the_scripts_of_a_package_are_named_in_the_order_they_run(line: str, scripts: list[str] | None) -> None:
-    assert package_scripts(*reading(line)) == (None if scripts is None else tuple(scripts))
+    assert understood(line).package_scripts == (None if scripts is None else tuple(scripts))
 
 
 @pytest.mark.parametrize(
@@ -231,4 +231,4 @@ def test_the_scripts_of_a_package_are_named_in_the_order_they_run(line: str, scr
     ],
 )
 def test_some_commands_rewrite_what_they_run_by_their_own_nature(line: str, rewrites: bool) -> None:
-    assert changes_what_it_runs(*reading(line)) is rewrites
+    assert understood(line).changes_what_it_runs is rewrites

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from byleave.gate import Gate, GateRules, Judgement
+from byleave.gate.commands.breadth import Opening, breadth
+from byleave.gate.commands.calls import call_of
 from byleave.gate.commands.tables import load_tables
 from byleave.gate.policy.grants import (
     MOST_SUGGESTIONS,
-    Opening,
-    breadth,
     covers,
     covers_everything,
     leaves_unseen,
@@ -23,7 +23,6 @@ from byleave.gate.policy.grants import (
     text_of,
     widest_of,
 )
-from byleave.gate.policy.rules import call_of
 from byleave.protocol.grants import GrantRule, Suggestion
 from byleave.protocol.verdicts import VerdictLevel
 
@@ -64,7 +63,7 @@ def is_covered(
 ) -> bool:
     assert judgement.params is not None
     verdict = judgement.verdict
-    call = call_of(judgement.tool_name, judgement.params, verdict.understood, WORKSPACE)
+    call = call_of(judgement.tool_name, judgement.params, judgement.command, WORKSPACE)
     return covers(
         rule,
         call,
@@ -311,7 +310,7 @@ def test_all_of_git_covers_no_program_secret_or_file_that_runs(line: str) -> Non
 def test_what_a_covered_call_leaves_unseen_is_known() -> None:
     def left(judgement: Judgement) -> tuple[str, ...]:
         assert judgement.params is not None
-        return leaves_unseen(call_of(judgement.tool_name, judgement.params, judgement.verdict.understood, WORKSPACE))
+        return leaves_unseen(call_of(judgement.tool_name, judgement.params, judgement.command, WORKSPACE))
 
     assert left(write("src/a.py")) == ("src/a.py",)
     assert left(write("src/x/../a.py")) == ("**",)
@@ -442,7 +441,7 @@ def test_no_suggestion_covers_code_that_nobody_has_seen(line: str, attacks: list
         if not is_covered(one.rule, judgement):
             continue
         assert judgement.verdict.level is VerdictLevel.MEDIUM
-        call = call_of("execute_command", judgement.params, judgement.verdict.understood, WORKSPACE)
+        call = call_of("execute_command", judgement.params, judgement.command, WORKSPACE)
         opening = breadth().opening(call.argv)
         if call.argv[0] in breadth().runners and opening is None:
             # The same script with other arguments: what runs is what was shown, word for word up to its name.

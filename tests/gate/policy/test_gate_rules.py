@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byleave.gate import CommandValidator, Gate, GateRules, Policy, parse_policy
-from byleave.gate.policy.globs import directory_of, path_above, path_fits
-from byleave.gate.policy.rules import Call, Fit, Pattern, call_of
+from byleave.gate.commands.calls import Call, call_of
+from byleave.gate.globs import directory_of, path_above, path_fits
+from byleave.gate.policy.rules import Fit, Pattern
 from byleave.protocol.policies import Layer
 
 pytestmark = pytest.mark.promise("G3", "S")
@@ -19,7 +20,7 @@ WORKSPACE = "/home/user/ws"
 
 def line(*argv: str) -> Call:
     command, *args = argv
-    understood = CommandValidator(frozenset({command})).judge(command, args, WORKSPACE).understood
+    understood = CommandValidator(frozenset({command})).judge(command, args, WORKSPACE)
     return call_of("execute_command", {"command": command, "args": args}, understood, WORKSPACE)
 
 

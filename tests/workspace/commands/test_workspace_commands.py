@@ -11,11 +11,11 @@ from typing import Literal
 
 import pytest
 
+from byleave.gate import understand
 from byleave.protocol.errors import CommandNotAllowed, InvalidParameters, ToolFailure
-from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
+from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandExecutor, CommandTimeout, NoSandbox, Workspace
-from byleave.workspace.commands.executor import safe_arguments
 from byleave.workspace.sandbox import processes
 from byleave.workspace.sandbox.environment import Toolchain, find_program, search_path, toolchains
 from byleave.workspace.sandbox.processes import KeptStream, OutputKeeper
@@ -95,8 +95,8 @@ async def test_impossible_arguments_are_errors(workspace: Workspace) -> None:
 async def test_signal_shows_in_the_exit_code(workspace: Workspace, bare: CommandExecutor) -> None:
     kill = "import os; os.kill(os.getpid(), 15)"
     assert (await _run(workspace, "python", "-c", kill)).exit_code == 128 + 15
-    params = ExecuteCommandParams(command="python", args=["-c", kill])
-    assert (await bare.run(params)).exit_code == 128 + 15
+    line = understand("python", ["-c", kill])
+    assert (await bare.run(line, 30)).exit_code == 128 + 15
 
 
 async def test_git_works_and_commits(workspace: Workspace, repository: Place) -> None:
@@ -168,14 +168,14 @@ async def test_only_name_and_address_of_the_users_git_settings_are_taken(
 def test_git_and_zip_get_options_that_keep_them_tame() -> None:
     safety = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"]
     safety += ["-c", "safe.bareRepository=explicit", "--no-pager"]
-    assert safe_arguments("git", ["status"]) == [*safety, "status"]
-    assert safe_arguments("git", ["-C", "x", "diff", "a"]) == [
+    assert list(understand("git", ["status"]).safe_args) == [*safety, "status"]
+    assert list(understand("git", ["-C", "x", "diff", "a"]).safe_args) == [
         *safety,
         *["-C", "x", "diff", "--no-ext-diff", "--no-textconv", "a"],
     ]
-    assert safe_arguments("git", []) == safety
-    assert safe_arguments("zip", ["-r", "x.zip", "."]) == ["-y", "-r", "x.zip", "."]
-    assert safe_arguments("ls", ["-l"]) == ["-l"]
+    assert list(understand("git", []).safe_args) == safety
+    assert list(understand("zip", ["-r", "x.zip", "."]).safe_args) == ["-y", "-r", "x.zip", "."]
+    assert list(understand("ls", ["-l"]).safe_args) == ["-l"]
 
 
 @pytest.mark.promise("S")
@@ -325,7 +325,7 @@ async def test_timeout_ends_the_whole_tree_and_keeps_the_output(workspace: Works
 async def test_timeout_without_a_sandbox_ends_the_whole_tree_too(bare: CommandExecutor, marker: str) -> None:
     script = DAEMON.format(sleep=100, marker=marker, then="time.sleep(100)")
     with pytest.raises(CommandTimeout):
-        await bare.run(ExecuteCommandParams(command="python", args=["-c", script], timeout=1))
+        await bare.run(understand("python", ["-c", script]), 1)
     assert _alive(marker) == []
 
 
@@ -334,9 +334,9 @@ async def test_child_that_keeps_the_pipe_does_not_hold_up_the_result(
     workspace: Workspace, bare: CommandExecutor, marker: str, isolated: bool
 ) -> None:
     script = DAEMON.format(sleep=100, marker=marker, then="print('done')")
-    params = ExecuteCommandParams(command="python", args=["-c", script], timeout=20)
+    line = understand("python", ["-c", script])
     async with asyncio.timeout(10):
-        result = await (_run(workspace, "python", "-c", script, timeout=20) if isolated else bare.run(params))
+        result = await (_run(workspace, "python", "-c", script, timeout=20) if isolated else bare.run(line, 30))
     assert (result.exit_code, result.stdout) == (0, "started\ndone\n")
     assert _alive(marker) == []
 
@@ -347,16 +347,17 @@ async def test_cancelling_ends_the_whole_tree_before_it_returns(
     workspace: Workspace, bare: CommandExecutor, marker: str, isolated: bool
 ) -> None:
     script = DAEMON.format(sleep=100, marker=marker, then="time.sleep(100)")
-    params = ExecuteCommandParams(command="python", args=["-c", script], timeout=60)
+    line = understand("python", ["-c", script])
     started = asyncio.Event()
 
     def on_output(stream: str, text: str) -> None:
         started.set()
 
     if isolated:
-        call = asyncio.ensure_future(workspace.run("execute_command", params.model_dump(), on_output=on_output))
+        params = {"command": line.command, "args": [*line.args]}
+        call = asyncio.ensure_future(workspace.run("execute_command", params, on_output=on_output))
     else:
-        call = asyncio.ensure_future(bare.run(params, on_output=on_output))
+        call = asyncio.ensure_future(bare.run(line, 30, on_output=on_output))
     await started.wait()
     call.cancel()
     await asyncio.sleep(0)

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
+from byleave.gate import understand
 from byleave.protocol.errors import PathValidationError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import Workspace
-from byleave.workspace.commands.executor import safe_arguments
 from byleave.workspace.commands.operands import MAX_LEFT_OUT
 from harness.place import Place
 
@@ -213,7 +213,7 @@ async def test_diff_of_directories_follows_no_link_and_leaves_secrets_out(worksp
     ],
 )
 def test_grep_is_run_so_that_it_follows_no_link(given: str, run_as: str) -> None:
-    assert safe_arguments("grep", given.split()) == run_as.split()
+    assert list(understand("grep", given.split()).safe_args) == run_as.split()
 
 
 @pytest.mark.parametrize("call", [("grep", "-Rh", "SECRET", "."), ("diff", "-r", "-N", "empty", ".")])

@@ -8,14 +8,14 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from byleave.gate import Gate
+from byleave.gate import Gate, UnderstoodCommand, understand
 from byleave.protocol.errors import ToolFailure
 from byleave.protocol.inspections import MAX_SEEN_TEXT, Inspection
-from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
+from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace import BubblewrapSandbox, CommandExecutor, DriftedError, NoSandbox, Workspace
 from byleave.workspace.files import inspection as inspection_module
@@ -39,9 +39,10 @@ def call(command: str, *args: str) -> dict[str, Any]:
 
 async def inspected(workspace: Workspace, command: str, *args: str) -> Inspection:
     params = call(command, *args)
-    verdict = Gate().judge("execute_command", params, workspace=str(workspace.root)).verdict
-    assert not verdict.refused, verdict.message
-    return await workspace.inspect(params, verdict.runs)
+    judgement = Gate().judge("execute_command", params, workspace=str(workspace.root))
+    assert judgement.command is not None
+    assert not judgement.verdict.refused, judgement.verdict.message
+    return await workspace.inspect(judgement.command)
 
 
 async def run(workspace: Workspace, bound: dict[str, str], command: str, *args: str) -> ExecuteCommandResult:
@@ -194,14 +195,14 @@ async def test_what_cannot_be_seen_is_said_and_bound_to_nothing(
 async def test_a_file_that_is_too_large_is_not_looked_at(place: Place, tmp_path: Path) -> None:
     place.file("x.py", "#" * 2000)
     workspace = Workspace(place.root, ClientSettings(home=tmp_path / "home", max_file_bytes=1000))
-    inspection = await workspace.inspect(call("python", "x.py"), ("x.py",))
+    inspection = await workspace.inspect(understand("python", ["x.py"]))
     await workspace.close()
     assert inspection.problem is not None
     assert "larger than 1000 bytes" in inspection.problem
 
 
 async def test_a_fault_while_looking_is_a_problem_and_no_crash(workspace: Workspace) -> None:
-    inspection = await workspace.inspect({"command": 1}, ("x.py",))
+    inspection = await workspace.inspect(cast("UnderstoodCommand", None))
     assert inspection.problem is not None
     assert "could not be looked at" in inspection.problem
 
@@ -553,20 +554,21 @@ async def test_without_a_sandbox_the_file_is_checked_and_watched(place: Place, w
     executor = CommandExecutor(
         place.root, NoSandbox(place.root, reason="none"), ClientSettings(home=place.root), workspace._paths, held
     )
-    params = ExecuteCommandParams(command="python", args=["x.py"])
-    assert (await executor.run(params, bound={"x.py": sha(GOOD)})).stdout == "good []\n"
+    line = understand("python", ["x.py"])
+    assert (await executor.run(line, 30, bound={"x.py": sha(GOOD)})).stdout == "good []\n"
     with pytest.raises(DriftedError):
-        await executor.run(params, bound={"x.py": sha(EVIL)})
+        await executor.run(line, 30, bound={"x.py": sha(EVIL)})
     place.file("x.py", SLOW)
     with pytest.raises(DriftedError, match="it was ended while it started"):
         await executor.run(
-            params,
+            line,
+            30,
             bound={"x.py": sha(SLOW)},
             on_output=lambda stream, text: place.file("x.py", EVIL) and None,
         )
     bare = CommandExecutor(place.root, NoSandbox(place.root, reason="none"), ClientSettings(home=place.root))
     with pytest.raises(ToolFailure, match="cannot be checked"):
-        await bare.run(params, bound={"x.py": sha(GOOD)})
+        await bare.run(line, 30, bound={"x.py": sha(GOOD)})
 
 
 @pytest.mark.parametrize("call_that_fails", ["inotify_init1", "inotify_add_watch"])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand
 from byleave.protocol.errors import ToolFailure
 from byleave.workspace import BubblewrapSandbox, NoSandbox
 from byleave.workspace.sandbox import conformance as conformance_module
@@ -152,6 +153,7 @@ class _WithNetwork:
         self,
         argv: list[str],
         *,
+        understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
         pins: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),

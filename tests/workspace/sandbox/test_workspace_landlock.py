@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand, understand
 from byleave.protocol.errors import ConfigurationError, ToolFailure
-from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
+from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandExecutor, CommandTimeout, NoSandbox, Workspace
 from byleave.workspace.sandbox import backends as sandboxes_module
@@ -30,6 +31,7 @@ from byleave.workspace.sandbox.processes import Ended, OutputKeeper, run_process
 from byleave.workspace.sandbox.sandbox import Launch
 from byleave.workspace.sandbox.seatbelt import SeatbeltSandbox
 from byleave.workspace.workspace import choose_sandbox
+from harness.lines import understood
 from harness.place import Place
 
 pytestmark = [
@@ -66,7 +68,7 @@ async def _run(
     sandbox: LandlockSandbox, *argv: str, seconds: float = 20, network: bool = False
 ) -> tuple[Ended, str, Launch]:
     keeper = OutputKeeper(100_000)
-    with sandbox.launch(list(argv), network=network) as launch:
+    with sandbox.launch(list(argv), understood=understood(argv), network=network) as launch:
         ended = await run_process(launch, keeper, seconds=seconds)
     captured = keeper.captured()
     return ended, captured.stdout + captured.stderr, launch
@@ -102,7 +104,7 @@ def test_root_gives_nothing_away_below_what_the_owner_already_has(
         chown(path, uid, gid)
 
     monkeypatch.setattr(os, "chown", watched)
-    with LandlockSandbox(others_directory).launch(["/bin/true"]) as launch:
+    with LandlockSandbox(others_directory).launch(["/bin/true"], understood=understood(["true"])) as launch:
         home = Path(launch.env["HOME"])
         assert {path.stat().st_uid for path in (home, home.parent, home / ".gitconfig")} == {NOBODY}
     assert len(ways) == 4
@@ -455,9 +457,9 @@ async def weaker(place: Place, tmp_path: Path) -> CommandExecutor:
 
 
 async def test_timeout_gives_what_was_said_until_then(weaker: CommandExecutor) -> None:
-    params = ExecuteCommandParams(command="python", args=["-c", DAEMONS, "stay"], timeout=2)
+    line = understand("python", ["-c", DAEMONS, "stay"])
     with pytest.raises(CommandTimeout) as caught:
-        await weaker.run(params)
+        await weaker.run(line, 2)
     partial = caught.value.partial
     assert isinstance(partial, ExecuteCommandResult)
     assert (partial.stdout, partial.isolation["backend"]) == ("started\n", "landlock")
@@ -498,12 +500,13 @@ class _Imported(LandlockSandbox):
         self,
         argv: list[str],
         *,
+        understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
         pins: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:
-        with super().launch(argv, network=network) as launch:
+        with super().launch(argv, understood=understood, network=network) as launch:
             order = launch.argv[-1]
             measuring = {name: value for name, value in os.environ.items() if name.startswith("COV")}
             env = launch.env | measuring | {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -13,11 +13,11 @@ from byleave.protocol.errors import PathValidationError, ToolFailure
 from byleave.workspace import BubblewrapSandbox, NoSandbox
 from byleave.workspace.sandbox import masking as masking_module
 from byleave.workspace.sandbox import protection as protection_module
-from byleave.workspace.sandbox import stand_ins as stubs_module
 from byleave.workspace.sandbox.masking import MAX_MASKED, mode_at, parents_of, real_path
 from byleave.workspace.sandbox.processes import OutputKeeper, run_process
 from byleave.workspace.sandbox.protection import Link, link_at, put_back
 from byleave.workspace.sandbox.sandbox import Isolation, Launch
+from harness.lines import understood
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3", "S")
@@ -31,7 +31,7 @@ def sandbox(place: Place) -> BubblewrapSandbox:
 
 async def _run(sandbox: BubblewrapSandbox, *argv: str, masked: tuple[str, ...] = ()) -> tuple[str, Launch]:
     keeper = OutputKeeper(100_000)
-    with sandbox.launch(list(argv), masked=masked) as launch:
+    with sandbox.launch(list(argv), understood=understood(argv), masked=masked) as launch:
         await run_process(launch, keeper, seconds=20)
     captured = keeper.captured()
     return captured.stdout + captured.stderr, launch
@@ -141,14 +141,17 @@ def test_what_a_running_command_could_move_is_not_hidden_by_name(sandbox: Bubble
     with sandbox.launch([PYTHON]):  # it could swap `conf` for a link while the next one is being set up
         for argv in ([PYTHON], ["/usr/bin/cat"]):
             with pytest.raises(ToolFailure, match=r"'conf/\.env' is forbidden and cannot be hidden now"):
-                sandbox.launch(argv, masked=["conf/.env"]).__enter__()
+                sandbox.launch(argv, understood=understood(argv), masked=["conf/.env"]).__enter__()
     with (
         sandbox.launch([PYTHON], masked=["conf/.env"]),  # here it cannot
         sandbox.launch([PYTHON], masked=["conf/.env"]) as second,
-        sandbox.launch(["/usr/bin/cat"], masked=["conf/.env"]),
+        sandbox.launch(["/usr/bin/cat"], understood=understood(["cat"]), masked=["conf/.env"]),
     ):
         assert second.isolation.masked == ("conf/.env",)
-    with sandbox.launch(["/usr/bin/cat"]), sandbox.launch([PYTHON], masked=["conf/.env"]):
+    with (
+        sandbox.launch(["/usr/bin/cat"], understood=understood(["cat"])),
+        sandbox.launch([PYTHON], masked=["conf/.env"]),
+    ):
         pass  # readers move nothing
 
 
@@ -168,10 +171,7 @@ def _open_descriptors() -> set[tuple[str, str]]:
     return found
 
 
-def test_hiding_leaves_no_descriptor_open(
-    sandbox: BubblewrapSandbox, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stubs_module, "_aside", lambda work: work())  # else some may be open for a moment
+def test_hiding_leaves_no_descriptor_open(sandbox: BubblewrapSandbox, place: Place) -> None:
     place.file("a", "x")
     gc.collect()  # what an earlier test left is not ours
     before = _open_descriptors()
@@ -257,16 +257,16 @@ async def test_git_may_change_a_link_and_does_not_disturb_one_that_is_held(
 ) -> None:
     place.file("dotfiles/.bashrc", "x")
     (place.root / ".bashrc").symlink_to("dotfiles/.bashrc")
-    with sandbox.launch(["/usr/bin/git"]) as git:
+    with sandbox.launch(["/usr/bin/git"], understood=understood(["git"])) as git:
         assert ".bashrc is a link and was not protected." in git.isolation.degraded
-    with sandbox.launch([PYTHON]), sandbox.launch(["/usr/bin/git"]) as git:
+    with sandbox.launch([PYTHON]), sandbox.launch(["/usr/bin/git"], understood=understood(["git"])) as git:
         # The first one's mounts are named by these paths, so nobody may swap them now.
         assert "dotfiles/.bashrc" in git.isolation.protected
 
 
 def test_target_that_a_running_command_could_swap_is_not_mounted(sandbox: BubblewrapSandbox, place: Place) -> None:
     place.file("dotfiles/.bashrc", "x")
-    with sandbox.launch(["/usr/bin/git"]):
+    with sandbox.launch(["/usr/bin/git"], understood=understood(["git"])):
         (place.root / ".zshrc").symlink_to("dotfiles/.bashrc")
         with sandbox.launch([PYTHON]) as second:
             assert "dotfiles/.bashrc" not in second.isolation.protected

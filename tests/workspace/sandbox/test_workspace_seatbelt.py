@@ -9,9 +9,11 @@ from byleave.workspace.sandbox.bound_files import BoundFile
 from byleave.workspace.sandbox.landlock import LandlockSandbox
 from byleave.workspace.sandbox.protection import PROTECTED
 from byleave.workspace.sandbox.seatbelt import Profile, SeatbeltSandbox, profile_for, working_seatbelt
+from harness.lines import understood
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3", "S")
+PYTHON = understood(["python3"])
 PRIVATE = Path("/private/tmp/byleave-x")
 
 
@@ -29,25 +31,25 @@ def _rule(profile: Profile, start: str, name: str) -> str:
 
 
 def test_everything_is_denied_first(place: Place) -> None:
-    profile, _ = profile_for(place.root, PRIVATE, ["/usr/bin/python3"], network=False)
+    profile, _ = profile_for(place.root, PRIVATE, PYTHON, network=False)
     assert _rules(profile)[:2] == ["(version 1)", "(deny default)"]
     assert not any(line.startswith("(allow default") for line in _rules(profile))
 
 
 def test_only_the_workspace_and_a_private_place_are_writable(place: Place) -> None:
-    profile, _ = profile_for(place.root, PRIVATE, ["/usr/bin/python3"], network=False)
+    profile, _ = profile_for(place.root, PRIVATE, PYTHON, network=False)
     writable = [
         path for line in _rules(profile) if line.startswith("(allow file-write* ") for path in _paths(profile, line)
     ]
     assert sorted(writable) == sorted([str(PRIVATE), str(place.root)])
-    reader, protected = profile_for(place.root, PRIVATE, ["/bin/cat"], network=False)
+    reader, protected = profile_for(place.root, PRIVATE, understood(["/bin/cat"]), network=False)
     assert _paths(reader, _rule(reader, "(allow file-write* ", "PRIVATE")) == [str(PRIVATE)]
     assert (str(place.root) in _paths(reader, _rule(reader, "(allow file-read* ", "OWN")), protected) == (True, ["."])
     assert "WORKSPACE_0" not in reader.parameters
 
 
 def test_protected_and_forbidden_names_are_denied_after_the_workspace_is_allowed(place: Place) -> None:
-    profile, protected = profile_for(place.root, PRIVATE, ["/usr/bin/python3"], network=False, masked=["secrets"])
+    profile, protected = profile_for(place.root, PRIVATE, PYTHON, network=False, masked=["secrets"])
     order = [
         _rules(profile).index(_rule(profile, start, name))
         for start, name in (
@@ -64,7 +66,7 @@ def test_protected_and_forbidden_names_are_denied_after_the_workspace_is_allowed
 
 
 def test_git_may_change_its_repository_but_not_what_runs_in_it(place: Place) -> None:
-    profile, protected = profile_for(place.root, PRIVATE, ["/usr/bin/git", "commit"], network=False)
+    profile, protected = profile_for(place.root, PRIVATE, understood(["/usr/bin/git", "commit"]), network=False)
     denied = _paths(profile, _rule(profile, "(deny file-write* ", "PROTECTED"))
     assert str(place.root / ".git") not in denied
     assert {str(place.root / ".git/hooks"), str(place.root / ".git/config"), str(place.root / ".vscode")} <= set(denied)
@@ -72,14 +74,14 @@ def test_git_may_change_its_repository_but_not_what_runs_in_it(place: Place) -> 
 
 
 def test_network_is_there_only_when_granted(place: Place) -> None:
-    assert "network" not in profile_for(place.root, PRIVATE, ["/usr/bin/python3"], network=False)[0].text
-    assert "(allow network-outbound" in profile_for(place.root, PRIVATE, ["/usr/bin/python3"], network=True)[0].text
+    assert "network" not in profile_for(place.root, PRIVATE, PYTHON, network=False)[0].text
+    assert "(allow network-outbound" in profile_for(place.root, PRIVATE, PYTHON, network=True)[0].text
 
 
 def test_paths_never_become_part_of_the_profile(tmp_path: Path) -> None:
     odd = tmp_path / 'a") (allow default) ; "\n=x'
     odd.mkdir()
-    profile, _ = profile_for(odd, PRIVATE, ["/usr/bin/python3"], network=True, masked=['"))(allow default)'])
+    profile, _ = profile_for(odd, PRIVATE, PYTHON, network=True, masked=['"))(allow default)'])
     assert "allow default" not in profile.text
     assert str(tmp_path) not in profile.text
     arguments = profile.arguments()
@@ -98,7 +100,12 @@ def test_rule_without_paths_is_left_out(place: Place) -> None:
 def test_launch_says_that_it_was_never_tested(place: Place) -> None:
     sandbox = SeatbeltSandbox(place.root, identity="[user]\n")
     place.file("secret")
-    with sandbox.launch(["/bin/true", "x"], pins=[BoundFile("run.py", 0, 0o600)], masked=["secret"]) as launch:
+    with sandbox.launch(
+        ["/bin/true", "x"],
+        understood=understood(["true", "x"]),
+        pins=[BoundFile("run.py", 0, 0o600)],
+        masked=["secret"],
+    ) as launch:
         assert launch.argv[:2] == ["/usr/bin/sandbox-exec", "-p"]
         assert launch.argv[-2:] == ["/bin/true", "x"]
         home = Path(launch.env["HOME"])

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from byleave.gate import understand
 from byleave.protocol.errors import ByleaveError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
@@ -27,10 +28,10 @@ from byleave.workspace.sandbox import protection as own_code
 from byleave.workspace.sandbox.bound_files import BoundFile
 from byleave.workspace.sandbox.bubblewrap import _takes_descriptors
 from byleave.workspace.sandbox.environment import command_user, find_program
-from byleave.workspace.sandbox.git_words import git_only_reads, makes_a_repository, works_in_another
 from byleave.workspace.sandbox.limits import HeldBack, may_limit
 from byleave.workspace.sandbox.orphaned_sandboxes import end_orphans
 from byleave.workspace.sandbox.processes import OutputKeeper, run_process
+from byleave.workspace.sandbox.protection import works_in_another
 from byleave.workspace.sandbox.stand_ins import _STAMP, StandIns, is_stand_in
 from harness.place import Place
 
@@ -136,13 +137,13 @@ async def test_reading_git_can_change_nothing_whatever_it_starts(workspace: Work
     ],
 )
 def test_git_reads_only_where_its_subcommand_says_so(line: str, reads: bool) -> None:
-    assert git_only_reads(line.split()) is reads
+    assert understand("git", line.split()).only_reads is reads
 
 
 def test_subcommands_that_make_a_repository_are_known() -> None:
-    assert makes_a_repository(["-c", "a=b", "init", "x"])
-    assert makes_a_repository(["clone", "x", "."])
-    assert not makes_a_repository(["-C", "init", "add", "."])
+    assert understand("git", ["-c", "a=b", "init", "x"]).makes_repository
+    assert understand("git", ["clone", "x", "."]).makes_repository
+    assert not understand("git", ["-C", "init", "add", "."]).makes_repository
 
 
 def test_repository_that_git_works_in_is_known(place: Place) -> None:
@@ -150,14 +151,14 @@ def test_repository_that_git_works_in_is_known(place: Place) -> None:
     (place.root / "sub/.git").mkdir(parents=True)
     (place.root / "plain/deep").mkdir(parents=True)
     (place.root / "sub/deep").mkdir()
-    assert works_in_another(root, ["-C", "sub", "add"])
-    assert works_in_another(root, ["-C", "sub", "-c", "a=b", "-C", "deep", "add"])
-    assert works_in_another(root, ["--git-dir", "sub/.git", "add"])
-    assert works_in_another(root, ["--git-dir=sub/.git", "add"])
-    assert not works_in_another(root, ["--git-dir=.git", "add"])
-    assert not works_in_another(root, ["-C", "plain/deep", "add"])
-    assert not works_in_another(root, ["-C", str(place.outside), "add"])
-    assert not works_in_another(root, ["add", "-C", "sub"])
+    assert works_in_another(root, understand("git", ["-C", "sub", "add"]))
+    assert works_in_another(root, understand("git", ["-C", "sub", "-c", "a=b", "-C", "deep", "add"]))
+    assert works_in_another(root, understand("git", ["--git-dir", "sub/.git", "add"]))
+    assert works_in_another(root, understand("git", ["--git-dir=sub/.git", "add"]))
+    assert not works_in_another(root, understand("git", ["--git-dir=.git", "add"]))
+    assert not works_in_another(root, understand("git", ["-C", "plain/deep", "add"]))
+    assert not works_in_another(root, understand("git", ["-C", str(place.outside), "add"]))
+    assert not works_in_another(root, understand("git", ["add", "-C", "sub"]))
 
 
 async def test_repository_that_is_a_link_gets_no_directory_made_behind_it(workspace: Workspace, place: Place) -> None:
@@ -235,7 +236,7 @@ async def test_command_that_cannot_join_its_group_does_not_run(
 
 async def test_command_that_only_reads_sees_nothing_of_the_kernel(workspace: Workspace) -> None:
     output = OutputKeeper(1 << 16)
-    with workspace.sandbox.launch(["/bin/ls", "."]) as launch:
+    with workspace.sandbox.launch(["/bin/ls", "."], understood=understand("ls", ["."])) as launch:
         # As if it named what it was not given.
         launch = replace(launch, argv=[*launch.argv[:-1], "/proc"])
         assert (await run_process(launch, output, seconds=30)).exit_code == 2

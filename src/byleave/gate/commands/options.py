@@ -8,8 +8,10 @@ the gate refuses; what it does not know is handed on as unknown, which is never 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from byleave.protocol.verdicts import VerdictLevel
+from byleave.protocol.wire import JsonObject
 
 from .tables import CommandTable, Kind, Option, Style
 
@@ -29,8 +31,7 @@ class Unreadable(Exception):
     """The arguments do not fit the command's own grammar."""
 
 
-@dataclass(slots=True)
-class Said:
+class Said(NamedTuple):
     """One option as it was given."""
 
     option: Option
@@ -39,30 +40,44 @@ class Said:
     abbreviated: bool = False
     """Perhaps meant, not surely."""
     at: int = 0
-    """Which argument it stands in."""
+    """Index of its argument."""
 
 
+@dataclass(frozen=True, slots=True)
 class Reading:
-    """What an argv says."""
+    """The words of one command or subcommand, sorted by its table."""
 
-    __slots__ = ("operands", "rest", "said", "unknown")
+    name: str
+    """Of the table: `git log`."""
+    said: tuple[Said, ...] = ()
+    unknown: tuple[tuple[str, str | None], ...] = ()
+    """Options the table does not have, with the value glued to them."""
+    operands: tuple[str, ...] = ()
+    rest: tuple[str, ...] = ()
+    """Arguments of the program that the command starts."""
+    sub: "Reading | None" = None
+    """The subcommand's own words."""
 
-    def __init__(self, operands: list[str] | None = None) -> None:
-        self.said: list[Said] = []
-        self.unknown: list[tuple[str, str | None]] = []
-        """Options the table does not have, with the value glued to them."""
-        self.operands: list[str] = [] if operands is None else operands
-        self.rest: list[str] = []
-        """Arguments of the program that the command starts."""
+    def to_json(self) -> JsonObject:
+        """For `byleave check`."""
+        shown: JsonObject = {
+            "command": self.name,
+            "options": [[said.spelled, said.value] for said in self.said],
+            "operands": list(self.operands),
+        }
+        return shown if self.sub is None else {**shown, "subcommand": self.sub.to_json()}
 
 
 def read(table: CommandTable, args: Sequence[str]) -> Reading:
     """Read the arguments of one command or subcommand."""
+    reader = _Reader(table, args)
     if table.style is Style.ECHO:
-        return _read_echo(table, args)
-    if table.style is Style.FIND:
-        return _read_find(table, args)
-    return _Reader(table, args).read()
+        reader.read_echo()
+    elif table.style is Style.FIND:
+        reader.read_find()
+    else:
+        reader.read()
+    return reader.reading()
 
 
 class _Reader:
@@ -73,16 +88,27 @@ class _Reader:
         self.options = table.options
         self.args = args
         self.at = 0
-        self.reading = Reading()
+        self.here = 0
+        """Index of the argument being read."""
+        self.said: list[Said] = []
+        self.unknown: list[tuple[str, str | None]] = []
+        self.operands: list[str] = []
+        self.rest: list[str] = []
         self.doubtful_letters = 0
 
-    def read(self) -> Reading:
-        args, reading, table = self.args, self.reading, self.table
+    def reading(self) -> Reading:
+        return Reading(self.table.name, tuple(self.said), tuple(self.unknown), tuple(self.operands), tuple(self.rest))
+
+    def _say(self, option: Option, spelled: str, value: str | None = None, *, abbreviated: bool = False) -> None:
+        self.said.append(Said(option, spelled, value, abbreviated, self.here))
+
+    def read(self) -> None:
+        args, table = self.args, self.table
         if table.style is Style.TAR and args and not args[0].startswith("-") and args[0]:
             self.at = 1
             self._old_cluster(args[0])
         while self.at < len(args):
-            here, before, arg = self.at, len(reading.said), args[self.at]
+            self.here, arg = self.at, args[self.at]
             self.at += 1
             if arg == "--":
                 if not table.dashes_end:
@@ -90,16 +116,13 @@ class _Reader:
                 self._end_of_options()
                 break
             self._argument(arg)
-            for said in reading.said[before:]:
-                said.at = here
-        return reading
 
     def _argument(self, arg: str) -> None:
-        reading, table = self.reading, self.table
+        table = self.table
         if table.plus_follows and _PLUS_FOLLOWS.fullmatch(arg):
-            reading.said.append(Said(self.options["-f"], arg))
+            self._say(self.options["-f"], arg)
         if len(arg) < 2 or arg[0] != "-":
-            reading.operands.append(arg)
+            self.operands.append(arg)
             if table.stops_at_operand:
                 self._stop()
         elif table.style is Style.SINGLE:
@@ -116,23 +139,24 @@ class _Reader:
     def _perhaps_options(self, args: Sequence[str]) -> None:
         """An option that is not known may have taken the `--` for its value; then what follows are options."""
         try:
-            also = _Reader(self.table, args).read()
+            also = _Reader(self.table, args)
+            also.read()
         except Unreadable:
             return
-        self.reading.said += [Said(said.option, said.option.name, said.value, abbreviated=True) for said in also.said]
+        self.said += [Said(said.option, said.option.name, said.value, abbreviated=True) for said in also.said]
 
     def _end_of_options(self) -> None:
         remaining = self.args[self.at :]
-        if self.reading.unknown:
+        if self.unknown:
             self._perhaps_options(remaining)
-        if self.table.stops_at_operand and remaining and not self.reading.operands:
-            self.reading.operands.append(remaining[0])
+        if self.table.stops_at_operand and remaining and not self.operands:
+            self.operands.append(remaining[0])
             remaining = remaining[1:]
-        (self.reading.rest if self.table.stops_at_operand else self.reading.operands).extend(remaining)
+        (self.rest if self.table.stops_at_operand else self.operands).extend(remaining)
         self.at = len(self.args)
 
     def _stop(self) -> None:
-        self.reading.rest.extend(self.args[self.at :])
+        self.rest.extend(self.args[self.at :])
         self.at = len(self.args)
 
     def _next(self, spelled: str) -> str:
@@ -156,7 +180,7 @@ class _Reader:
             if not certain and _OPTION.fullmatch(value):
                 # A version that does not know the option takes this for the next one: it counts as both.
                 self.at -= 1
-        self.reading.said.append(Said(option, spelled, value, abbreviated))
+        self._say(option, spelled, value, abbreviated=abbreviated)
         if option.stops:
             self._stop()
 
@@ -172,7 +196,7 @@ class _Reader:
             return
         meant = [self.options[full] for full in self.table.long_names if full.startswith(name)]
         if not meant:
-            self.reading.unknown.append((name, glued))
+            self.unknown.append((name, glued))
             return
         self._abbreviated(name, glued, meant)
 
@@ -185,8 +209,8 @@ class _Reader:
             value = self.args[self.at]
             if all(option.kind is not None for option in meant):
                 self.at += 1
-        self.reading.said.extend(
-            Said(option, name, value if option.kind else None, abbreviated=True) for option in meant
+        self.said.extend(
+            Said(option, name, value if option.kind else None, abbreviated=True, at=self.here) for option in meant
         )
 
     def _setting(self, name: str, glued: str | None) -> None:
@@ -202,7 +226,7 @@ class _Reader:
         if meant:
             self._abbreviated(name, glued, meant)
         else:
-            self.reading.unknown.append((name, glued))
+            self.unknown.append((name, glued))
 
     def _short(self, arg: str) -> None:
         """A cluster: flags, then perhaps one option whose value is the rest or the next argument."""
@@ -220,7 +244,7 @@ class _Reader:
     def _cluster(self, arg: str) -> None:
         index = 1
         while index < len(arg):
-            if len(self.reading.said) > MOST_OPTIONS:
+            if len(self.said) > MOST_OPTIONS:
                 raise Unreadable("there are too many options")
             # zip has options of two letters, which go before those of one
             letter = f"-{arg[index : index + 2]}"
@@ -230,14 +254,14 @@ class _Reader:
                 option = self.options.get(letter)
             after = index + len(letter) - 1
             if option is None:
-                self.reading.unknown.append((letter, arg[after:] or None))
+                self.unknown.append((letter, arg[after:] or None))
                 self._perhaps(arg[after:])
                 return
             if option.kind is not None:
                 glued = arg[after:].removeprefix("=") if self.table.equals else arg[after:]
                 self._take(option, letter, glued or None)
                 return
-            self.reading.said.append(Said(option, letter))
+            self._say(option, letter)
             index = after
 
     def _perhaps(self, letters: str) -> None:
@@ -253,7 +277,7 @@ class _Reader:
             if option.kind is not None:
                 following = self.args[self.at] if self.at < len(self.args) and not option.glued_only else None
                 value = letters[index + len(option.name) - 2 :].removeprefix("=") or following
-            self.reading.said.append(Said(option, option.name, value, abbreviated=True))
+            self._say(option, option.name, value, abbreviated=True)
             if option.kind is not None:
                 return
 
@@ -267,14 +291,14 @@ class _Reader:
                 continue
             option = self.options.get(f"-{letter}")
             if option is None:
-                self.reading.unknown.append((f"-{letter}", None))
+                self.unknown.append((f"-{letter}", None))
             else:
-                self.reading.said.append(Said(option, f"-{letter}"))
+                self._say(option, f"-{letter}")
         return True
 
     def _old_cluster(self, cluster: str) -> None:
         """`tar xPf`: letters first, their values follow in order."""
-        if len(self.reading.said) + len(cluster) > MOST_OPTIONS:
+        if len(self.said) + len(cluster) > MOST_OPTIONS:
             raise Unreadable("there are too many options")
         for index, letter in enumerate(cluster, 1):
             option = self.options.get(f"-{letter}")
@@ -288,9 +312,9 @@ class _Reader:
                 self._take(option, f"-{letter}", glued)  # tree -L2
                 return
             if option is None:
-                self.reading.unknown.append((f"-{letter}", None))
+                self.unknown.append((f"-{letter}", None))
             elif option.kind is None or option.glued_only:
-                self.reading.said.append(Said(option, f"-{letter}"))
+                self._say(option, f"-{letter}")
             else:
                 self._take(option, f"-{letter}", None)
 
@@ -300,9 +324,9 @@ class _Reader:
         name = name[1:] if name.startswith("--") else name
         option = self.options.get(name)
         if option is None:
-            self.reading.unknown.append((name, value if equals else None))
+            self.unknown.append((name, value if equals else None))
         elif option.kind is None:  # a flag takes =true and =false
-            self.reading.said.append(Said(option, name))
+            self._say(option, name)
             if option.stops:
                 self._stop()
         else:
@@ -325,66 +349,52 @@ class _Reader:
             if option is not None and option.kind is not None:
                 self._take(option, arg[:end], arg[end:])
                 return
-        self.reading.unknown.append((name, value if equals else None))
+        self.unknown.append((name, value if equals else None))
 
+    def read_echo(self) -> None:
+        for index, arg in enumerate(self.args):
+            option = self.options.get(arg)
+            if option is None:
+                self.operands.extend(self.args[index:])
+                break
+            self._say(option, arg)
 
-def _read_echo(table: CommandTable, args: Sequence[str]) -> Reading:
-    reading = Reading()
-    for index, arg in enumerate(args):
-        option = table.options.get(arg)
+    def read_find(self) -> None:
+        """Start points, then an expression in which every primary has its own number of values."""
+        expression = False
+        while self.at < len(self.args):
+            arg = self.args[self.at]
+            self.at += 1
+            if arg in _FIND_PUNCTUATION:
+                expression = True
+            elif arg == "--" and not expression:
+                continue
+            elif not arg.startswith("-") or arg == "-":
+                # GNU find takes a late operand as an error; older ones as a start point.
+                self.operands.append(arg)
+                if expression:
+                    self.unknown.append((arg, None))
+            else:
+                self._primary(arg)
+                expression = expression or not (arg in ("-H", "-L", "-P", "-D") or arg.startswith("-O"))
+
+    def _primary(self, arg: str) -> None:
+        option = self.options.get(arg)
+        if option is None and arg.startswith("-O"):
+            self._say(self.options["-O"], "-O", arg[2:])
+            return
+        if option is None and arg.startswith("-newer") and len(arg) == 8:
+            # -newerXY: a time with Y = t, otherwise a file to compare with
+            option = Option(arg, Kind.DATE if arg.endswith("t") else Kind.PATH_NAME)
         if option is None:
-            reading.operands.extend(args[index:])
-            break
-        reading.said.append(Said(option, arg))
-    return reading
-
-
-def _read_find(table: CommandTable, args: Sequence[str]) -> Reading:
-    """Start points, then an expression in which every primary has its own number of values."""
-    reading = Reading()
-    at = 0
-    expression = False
-    while at < len(args):
-        arg = args[at]
-        at += 1
-        if arg in _FIND_PUNCTUATION:
-            expression = True
-        elif arg == "--" and not expression:
-            continue
-        elif not arg.startswith("-") or arg == "-":
-            # GNU find takes a late operand as an error; older ones as a start point.
-            reading.operands.append(arg)
-            if expression:
-                reading.unknown.append((arg, None))
-        else:
-            at = _primary(table, args, at, arg, reading)
-            expression = expression or not (arg in ("-H", "-L", "-P", "-D") or arg.startswith("-O"))
-    return reading
-
-
-def _primary(table: CommandTable, args: Sequence[str], at: int, arg: str, reading: Reading) -> int:
-    option = table.options.get(arg)
-    if option is None and arg.startswith("-O"):
-        option = table.options["-O"]
-        reading.said.append(Said(option, "-O", arg[2:]))
-        return at
-    if option is None and arg.startswith("-newer") and len(arg) == 8:
-        # -newerXY: a time with Y = t, otherwise a file to compare with
-        option = Option(arg, Kind.DATE if arg.endswith("t") else Kind.PATH_NAME)
-    if option is None:
-        reading.unknown.append((arg, None))
-        return at
-    if option.until:
-        end = next((index for index in range(at, len(args)) if args[index] in (";", "+")), len(args) - 1)
-        reading.said.append(Said(option, arg, " ".join(args[at:end])))
-        return end + 1
-    value = None
-    if option.kind is not None:
-        if at >= len(args):
-            raise Unreadable(f"{arg} needs a value")
-        value = args[at]
-        at += 1
-    reading.said.append(Said(option, arg, value))
-    if arg == "-fprintf":
-        at += 1  # the format; only the file matters
-    return at
+            self.unknown.append((arg, None))
+            return
+        if option.until:
+            args, at = self.args, self.at
+            end = next((index for index in range(at, len(args)) if args[index] in (";", "+")), len(args) - 1)
+            self._say(option, arg, " ".join(args[at:end]))
+            self.at = end + 1
+            return
+        self._say(option, arg, self._next(arg) if option.kind is not None else None)
+        if arg == "-fprintf":
+            self.at += 1  # the format; only the file matters

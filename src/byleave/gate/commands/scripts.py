@@ -6,13 +6,12 @@ later is a change like any other. What the files themselves load (imports, packa
 looks at a disk. `UNKNOWN` stands for a line whose files cannot be told: nobody can look at it, so nobody approves it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from byleave.protocol.inspections import MAX_SEEN_FILES
-from byleave.protocol.wire import JsonObject
 
-from .validator import ALIASES
+from .options import Reading
 
 
 def _names(text: str) -> frozenset[str]:
@@ -68,36 +67,40 @@ class Line(NamedTuple):
         return any(spelled in names for spelled, _ in self.options)
 
 
-def runs(
-    tool_name: str, params: JsonObject, understood: JsonObject | None, workspace: str | None = None
-) -> tuple[str, ...]:
-    """The files whose content this call would run, from the workspace; empty when it runs none."""
-    if tool_name != "execute_command":
-        return ()
-    given: str = params["command"]
-    name = _RUNNERS.get(ALIASES.get(given, given))
-    if name is None or understood is None:  # a line that could not be read is refused
-        return ()
-    found = dict.fromkeys(_plain(path, workspace) for path in name(_line(params["args"], understood)))
-    return tuple(found)[:MAX_SEEN_FILES]
+def line_of(args: Sequence[str], reading: Reading) -> Line:
+    """A reading with the words of its subcommands in one row."""
+    options: list[Option] = []
+    operands = list(reading.operands)
+    part: Reading | None = reading
+    while part is not None:
+        options += [(said.spelled, said.value) for said in part.said]
+        part = part.sub
+        if part is not None and len(operands) == 1:
+            operands += part.operands  # where the command stops at its subcommand
+    return Line(args, options, operands)
 
 
-def changes_what_it_runs(command: str, args: Sequence[str], understood: JsonObject | None) -> bool:
-    """Whether it is the command's own business to rewrite the files it runs, as `npm install` does package.json."""
-    if command != "npm" or understood is None:
+def runs(program: str, line: Line, workspace: str | None = None) -> tuple[str, ...]:
+    """Files of the workspace whose content a program would run."""
+    files_of = _RUNNERS.get(program)
+    if files_of is None:
+        return ()
+    return tuple(dict.fromkeys(_plain(path, workspace) for path in files_of(line)))[:MAX_SEEN_FILES]
+
+
+def changes_what_it_runs(program: str, line: Line) -> bool:
+    """True if the command itself rewrites the files it runs, as `npm install` does package.json."""
+    if program != "npm":
         return False
-    subcommand = _npm_subcommand(_line(args, understood))
+    subcommand = _npm_subcommand(line)
     return subcommand not in _NPM_RUNS_SCRIPTS and subcommand not in ("ci", "clean-install", "ic", "install-clean")
 
 
-def package_scripts(command: str, args: Sequence[str], understood: JsonObject | None) -> tuple[str, ...] | None:
+def package_scripts(program: str, line: Line) -> tuple[str, ...] | None:
     """The scripts of package.json that a line would run, in order; None: not certain which."""
-    if command not in ("node", "npm") or understood is None:
-        return None
-    line = _line(args, understood)
-    if command == "node":
+    if program == "node":
         return tuple(line.values("--run")) or None
-    subcommand = _npm_subcommand(line)
+    subcommand = _npm_subcommand(line) if program == "npm" else ""
     if subcommand in ("test", "t", "tst"):
         return _around("test")
     if subcommand in ("start", "stop"):
@@ -113,18 +116,6 @@ def package_scripts(command: str, args: Sequence[str], understood: JsonObject | 
 
 def _around(name: str) -> tuple[str, ...]:
     return (f"pre{name}", name, f"post{name}")
-
-
-def _line(args: Sequence[str], understood: JsonObject) -> Line:
-    options: list[Option] = []
-    operands: list[str] = list(understood["operands"])
-    reading: Mapping[str, Any] | None = understood
-    while reading is not None:
-        options += [(spelled, value) for spelled, value in reading["options"]]
-        reading = cast("Mapping[str, Any] | None", reading.get("subcommand"))
-        if reading is not None and len(operands) == 1:
-            operands += reading["operands"]  # where the command stops at its subcommand
-    return Line(args, options, operands)
 
 
 def _plain(path: str, workspace: str | None) -> str:

@@ -25,6 +25,9 @@ from typing import Any
 
 from byleave.protocol.verdicts import VerdictLevel
 
+ALIASES = {"python3": "python"}
+"""Programs that share the table of another."""
+
 
 class Kind(StrEnum):
     """What a value is."""

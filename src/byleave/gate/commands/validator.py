@@ -3,47 +3,31 @@
 A line is LOW only when its command may be LOW and every argument is understood and harmless. Everything else rises:
 unknown options, links followed, files written; and is refused where a program would be named or a path leads out.
 It decides from argv and tables alone and never from the joined text.
-
-Which directories a command may look through, beyond the files its line names.
-
-`grep -r x .` opens everything below, `cat a.txt` only what it is told. A rule that protects paths must know the
-difference, so that it neither misses the one nor nags about the other. Programs that run code are left to the
-approval that shows the code: what they open cannot be told from their line. A command that is not listed here may
-look through everything.
 """
 
 import shlex
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
 
 from byleave.gate.paths import quoted
 from byleave.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
 from byleave.protocol.verdicts import Finding, Validation, VerdictLevel
-from byleave.protocol.wire import JsonObject
 
 from .arguments import Argument, backtracks, is_remote, judge_value
 from .options import Reading, Said, Unreadable, read
-from .tables import CommandTable, Kind, Style, TableError, load_tables
+from .tables import ALIASES, CommandTable, Kind, Style, TableError, load_tables
+from .understood import UnderstoodCommand
 
 DEFAULT_COMMANDS = frozenset(
     ("grep", "find", "locate", "ls", "cat", "head", "tail", "wc", "gcc", "python", "python3", "node", "npm", "git")
 ) | frozenset(("zip", "unzip", "tar", "echo", "date", "pwd", "whoami"))
-ALIASES = {"python3": "python"}
 LONG_COMMAND_BYTES = 8 * 1024
 
 _LOW, _MEDIUM, _HIGH, _REFUSE = VerdictLevel.LOW, VerdictLevel.MEDIUM, VerdictLevel.HIGH, VerdictLevel.REFUSE
 NETWORK = "Uses the network."
 _REMOTES = (Kind.REMOTE, Kind.TARGET, Kind.ORIGIN)
 _WRITTEN = (Kind.PATH_WRITE, Kind.PATH_CHANGE)
-
-
-class CommandFindings(NamedTuple):
-    """What the tables say of one command line."""
-
-    findings: list[Finding]
-    network: bool = False
-    understood: JsonObject | None = None
 
 
 class CommandValidator:
@@ -69,20 +53,21 @@ class CommandValidator:
         refusals = [one for one in self.judge(command, args, workspace).findings if one.level is _REFUSE]
         return Validation(refusals[0].reason if refusals else None)
 
-    def judge(self, command: str, args: Sequence[str], workspace: str | None = None) -> CommandFindings:
-        """Findings for one line; never empty."""
+    def judge(self, command: str, args: Sequence[str], workspace: str | None = None) -> UnderstoodCommand:
+        """Understand one line, once; its findings are never empty."""
         if not self.is_command_allowed(command):
-            return CommandFindings([_not_allowed(command, self.allowed)])
+            return _unread(command, args, workspace, [_not_allowed(command, self.allowed)])
         too_much = _check_amount(command, args)
         if too_much is not None and too_much.level is _REFUSE:
-            return CommandFindings([too_much])
+            return _unread(command, args, workspace, [too_much])
         if command not in _CHECKED:
             check_table(command)
         table = self.tables.get(ALIASES.get(command, command)) or self._family(command)
-        judged = _without_table(command, args, workspace) if table is None else _judge_table(table, args, workspace)
-        if too_much is not None:
-            judged.findings.append(too_much)
-        return judged
+        further = [] if too_much is None else [too_much]
+        if table is None:
+            return _unread(command, args, workspace, [*_without_table(command, args, workspace), *further])
+        findings, network, reading = _judge_table(table, args, workspace)
+        return UnderstoodCommand(command, tuple(args), workspace, (*findings, *further), network, reading)
 
     def _family(self, command: str) -> CommandTable | None:
         """`mkfs.ext4` is as forbidden as `mkfs`, whatever the configuration allows."""
@@ -121,7 +106,7 @@ def _example(table: CommandTable, line: str) -> str:
     command, *args = shlex.split(line)
     if ALIASES.get(command, command) != table.name:
         return f"an example of {command}"
-    findings = _judge_table(table, args, None).findings
+    findings = _judge_table(table, args, None)[0]
     return max((finding.level for finding in findings), key=lambda level: level.rank).value
 
 
@@ -158,27 +143,44 @@ def _amount(level: VerdictLevel, reason: str, instead: str | None = None) -> Fin
     return Finding(level=level, reason=reason, rule="commands.amount", instead=instead)
 
 
-def _without_table(command: str, args: Sequence[str], workspace: str | None) -> CommandFindings:
+def understand(command: str, args: Sequence[str], workspace: str | None = None) -> UnderstoodCommand:
+    """Understand a line whose program is turned on, or was when it was judged."""
+    return CommandValidator(frozenset({command})).judge(command, args, workspace)
+
+
+@lru_cache(maxsize=2048)
+def understood_line(argv: tuple[str, ...]) -> UnderstoodCommand:
+    """Understand a line of the record or the words of a rule, by the tables alone."""
+    return understand(argv[0], argv[1:])
+
+
+def _unread(command: str, args: Sequence[str], workspace: str | None, findings: list[Finding]) -> UnderstoodCommand:
+    return UnderstoodCommand(command, tuple(args), workspace, tuple(findings))
+
+
+def _without_table(command: str, args: Sequence[str], workspace: str | None) -> list[Finding]:
     """A command allowed by configuration: nothing is known of it, so it is always HIGH."""
     table = CommandTable(command, "", _HIGH, Style.GNU, {}, ())
     place = Argument(table, workspace)
     findings = [place.finding(_HIGH, f"Nothing is known of the arguments of {quoted(command)}.")]
     for arg in args:
         findings += judge_value(Kind.LOOSE, arg, place)
-    return CommandFindings(findings)
+    return findings
 
 
-def _judge_table(table: CommandTable, args: Sequence[str], workspace: str | None) -> CommandFindings:
-    """Read and judge one command; what it cannot read is refused."""
+def _judge_table(
+    table: CommandTable, args: Sequence[str], workspace: str | None
+) -> tuple[list[Finding], bool, Reading | None]:
+    """Findings, need of network and reading of one command; what it cannot read is refused."""
     try:
         judge = _Judge(table, read(table, args), workspace)
         judge.run()
     except Unreadable as error:
         reason = f"The arguments of {table.name} cannot be read: {error}."
-        return CommandFindings([Finding(level=_REFUSE, reason=reason, rule=f"{_rule(table)}.syntax")])
+        return [Finding(level=_REFUSE, reason=reason, rule=f"{_rule(table)}.syntax")], False, None
     if judge.network:
         judge.findings.append(Finding(level=table.level, reason=NETWORK, rule="commands.network"))
-    return CommandFindings(judge.findings, judge.network, judge.understood)
+    return judge.findings, judge.network, judge.reading
 
 
 def _rule(table: CommandTable) -> str:
@@ -198,18 +200,12 @@ class _Judge:
         self.workspace = workspace
         self.findings: list[Finding] = []
         self.network = table.network
-        self.understood: JsonObject = {}
         self.place = Argument(table, workspace)
         # What is written under a name is written under that name with a suffix as well: the copy of the old content.
         self.suffixes = ["", *(said.value for said in reading.said if said.option.kind is Kind.SUFFIX and said.value)]
 
     def run(self) -> None:
         reading, table = self.reading, self.table
-        self.understood = {
-            "command": table.name,
-            "options": [[said.spelled, said.value] for said in reading.said],
-            "operands": reading.operands,
-        }
         if not (table.subs and reading.operands and reading.operands[0] in table.subs):
             self.findings.append(_base(table))
         for said in reading.said:
@@ -254,9 +250,7 @@ class _Judge:
             self.findings += inner.findings
             self.network = self.network or inner.network
         if module is not None and module.network:
-            self.network = (
-                self.network or self.reading.rest[:1] == [] or self.reading.rest[0] not in module.offline_with
-            )
+            self.network = self.network or not self.reading.rest or self.reading.rest[0] not in module.offline_with
 
     def _unknown(self, name: str, value: str | None) -> None:
         level = max(_MEDIUM, self.table.level, key=lambda item: item.rank)
@@ -285,7 +279,7 @@ class _Judge:
             if table.style is Style.CONFIG:
                 self._perhaps_meant(name)
             return True
-        inner = read(sub, reading.rest) if table.stops_at_operand else Reading(operands=reading.operands[1:])
+        inner = read(sub, reading.rest) if table.stops_at_operand else Reading(sub.name, operands=reading.operands[1:])
         self._inner(sub, inner)
         if table.style is Style.CONFIG:
             self._doubtful_subcommands()
@@ -296,7 +290,7 @@ class _Judge:
         judge.run()
         self.findings += judge.findings
         self.network = self.network or judge.network
-        self.understood = {**self.understood, "subcommand": judge.understood}
+        self.reading = replace(self.reading, sub=judge.reading)
 
     def _doubtful_subcommands(self) -> None:
         """npm gives an option it does not know the next word; the subcommand is then a later one."""
@@ -304,14 +298,14 @@ class _Judge:
         for name in self.reading.operands[1 : 1 + swallowed]:
             sub = self.table.subs.get(name)
             if sub is not None:
-                self._inner(sub, Reading())
+                self._inner(sub, Reading(sub.name))
 
     def _perhaps_meant(self, name: str) -> None:
         """npm takes `exe` for `exec`, and `true` for the value of a flag before it: the strictest of them decides."""
         meant = [full for full in self.table.subs if name and full.startswith(name)]
         meant += [word for word in self.reading.operands[1:] if word in self.table.subs]
         for full in meant:
-            self._inner(self.table.subs[full], Reading())
+            self._inner(self.table.subs[full], Reading(self.table.subs[full].name))
 
     def _operands(self) -> None:
         table, reading = self.table, self.reading
@@ -421,60 +415,3 @@ def _base(table: CommandTable) -> Finding:
         )
         _BASES[key] = found
     return found
-
-
-_EVERYTHING = (".",)
-_NAMES_ONLY = frozenset(
-    ("cat", "head", "tail", "wc", "date", "pwd", "whoami", "echo", "sed", "sort", "cut", "uniq", "tr", "stat", "file")
-) | frozenset(("touch", "mkdir"))
-"""Open what the line names, and nothing below a directory."""
-_WALK_WITH = {
-    "grep": ("-r", "-R", "-d", "--r", "--d"),
-    "ls": ("-R", "--r"),
-    "diff": ("-r", "--r"),
-    "cp": ("-r", "-R", "-a", "--r", "--a"),
-    "rm": ("-r", "-R", "--r"),
-}
-"""Look through directories only with one of these options, or one that begins so."""
-_GIVE_PATTERN = ("-e", "-f", "--regexp", "--file")
-_WALK = frozenset({"find", "du", "tree", "mv"})
-_RUN_CODE = frozenset({"python", "node", "npm", "gcc", "make", "pytest", "cargo", "go", "pip"})
-_ABOUT_HISTORY = frozenset(
-    ("status", "branch", "tag", "remote", "fetch", "rev-parse", "rev-list", "config", "version", "help", "init")
-) | frozenset(("describe", "shortlog", "reflog", "push", "ls-remote", "merge-base", "symbolic-ref", "for-each-ref"))
-"""Subcommands of git that show or change no file's content."""
-
-
-def reach_of(
-    argv: Sequence[str],
-    options: Sequence[str],
-    operands: Sequence[str],
-    mentions: tuple[str, ...],
-    understood: JsonObject | None,
-) -> tuple[str, ...]:
-    """The directories; none when only named files are opened."""
-    command = argv[0]
-    if understood is None:
-        return mentions if command in _RUN_CODE else _EVERYTHING
-    if command in _RUN_CODE:
-        return mentions
-    if any(option.startswith("--f") for option in options) and command in ("wc", "sort", "du"):
-        return _EVERYTHING  # --files0-from: the names are in a file
-    if command in _NAMES_ONLY:
-        return ()
-    if command == "git":
-        sub = understood.get("subcommand")
-        quiet = sub is not None and sub["command"].partition(" ")[2] in _ABOUT_HISTORY
-        return () if quiet else _EVERYTHING
-    if command in _WALK_WITH or command in _WALK:
-        if command in _WALK_WITH and not any(option.startswith(_WALK_WITH[command]) for option in options):
-            return ()
-        return _operands(command, understood, operands)
-    return _EVERYTHING
-
-
-def _operands(command: str, understood: JsonObject, operands: Sequence[str]) -> tuple[str, ...]:
-    """What is walked: the operands, without grep's pattern; the current directory when there are none."""
-    if command == "grep" and not any(spelled in _GIVE_PATTERN for spelled, _ in understood["options"]):
-        operands = operands[1:]
-    return tuple(operands) or _EVERYTHING

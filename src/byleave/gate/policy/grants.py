@@ -15,28 +15,21 @@ A grant's rule in words: what it covers, and the most that could then run withou
 
 Made from the rule alone and safe to show: the ends of each word are visible, secrets are masked, and nothing moves the
 cursor. It says what a rule means and never whether it may be saved.
-
-How far a beginning of a command line reaches: what may be granted as a class, from `broad.toml`.
-
-A program that runs no code of its own choosing may be granted by its first words; one that runs code only where the
-data says, option for option, what may follow. It reads words and never a disk, and what it does not know it does not
-let pass: an option that is not listed is not harmless.
 """
 
 import posixpath
 import re
-import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, lru_cache
-from importlib import resources
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 from pydantic import ValidationError
 
 from byleave.gate.commands.arguments import is_remote
-from byleave.gate.commands.tables import load_tables
-from byleave.gate.commands.validator import ALIASES, CommandValidator
+from byleave.gate.commands.breadth import breadth
+from byleave.gate.commands.calls import Call, call_of
+from byleave.gate.commands.tables import ALIASES, load_tables
+from byleave.gate.commands.validator import understood_line
 from byleave.gate.names import protected_name
 from byleave.gate.paths import check_path
 from byleave.gate.risk import MEDIUM_EXTENSIONS, SOURCE_EXTENSIONS, source_kind
@@ -48,176 +41,7 @@ from byleave.protocol.tools import TOOLS
 from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.protocol.wire import JsonObject
 
-from .rules import Call, Pattern, call_of
-
-Words = tuple[str, ...]
-
-_WORD = re.compile(r"[A-Za-z0-9_.,:%+][A-Za-z0-9_.,:%+-]*")
-_NUMBER = re.compile(r"[0-9]{1,6}|auto|logical")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_PACKAGE = re.compile(r"(?:@[A-Za-z0-9_.-]+/)?[A-Za-z0-9_][A-Za-z0-9_.-]*(?:@[A-Za-z0-9_.~^-]+)?")
-_PATH = re.compile(r"[A-Za-z0-9_.][^\0-\x1f\\:*?\"<>|@]*")
-
-
-def _is_path(value: str) -> bool:
-    return bool(_PATH.fullmatch(value)) and ".." not in value.split("/") and check_path(value).refusal is None
-
-
-def _is_test(value: str) -> bool:
-    """A file or directory, perhaps with the name of a test in it."""
-    return _is_path(value.partition("::")[0])
-
-
-_FITS: dict[str, Callable[[str], bool]] = {
-    "text": lambda value: bool(value),
-    "word": lambda value: _WORD.fullmatch(value) is not None,
-    "number": lambda value: _NUMBER.fullmatch(value) is not None,
-    "name": lambda value: _NAME.fullmatch(value) is not None and ".." not in value,
-    "package": lambda value: _PACKAGE.fullmatch(value) is not None and ".." not in value,
-    "path": _is_path,
-    "test": _is_test,
-    "none": lambda value: False,
-}
-_TAKES = ("text", "word", "number", "path")
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """A beginning that runs code, and what may follow it."""
-
-    words: Words
-    what: str
-    widest: str
-    runs: bool
-    """Whether code of the workspace runs, and not merely is looked at."""
-    flags: frozenset[str]
-    takes: Mapping[str, str]
-    """Options with a value, and of which kind."""
-    operands: str
-
-    def lets(self, rest: Sequence[str]) -> bool:
-        """Whether every argument after the beginning is one of those that may follow."""
-        waiting: str | None = None
-        for arg in rest:
-            if waiting is not None:
-                if arg.startswith("-") or not _FITS[waiting](arg):
-                    return False
-                waiting = None
-            elif not arg.startswith("-"):
-                if not _FITS[self.operands](arg):
-                    return False
-            elif arg in self.takes:
-                waiting = self.takes[arg]
-            elif not self._is_option(arg):
-                return False
-        return waiting is None
-
-    def _is_option(self, arg: str) -> bool:
-        if arg in self.flags:
-            return True
-        name, equals, value = arg.partition("=")
-        if equals:
-            return name in self.takes and _FITS[self.takes[name]](value)
-        if arg.startswith("--"):
-            return False
-        if all(f"-{letter}" in self.flags for letter in arg[1:]):
-            return len(arg) > 2  # a cluster: -xvs
-        kind = self.takes.get(arg[:2])
-        return kind is not None and _FITS[kind](arg[2:])
-
-
-@dataclass(frozen=True, slots=True)
-class Breadth:
-    """`broad.toml`, ready to be asked."""
-
-    plain: frozenset[str]
-    never: Mapping[str, str]
-    runners: Mapping[str, str]
-    openings: tuple[Opening, ...]
-    apart: tuple[Words, ...]
-    brings: tuple[Words, ...]
-    widest: Mapping[Words, str]
-
-    def opening(self, words: Sequence[str]) -> Opening | None:
-        """The beginning that these words start with."""
-        return next((one for one in self.openings if begins(words, one.words)), None)
-
-    def is_apart(self, words: Sequence[str]) -> bool:
-        """Whether only the exact line may be granted, wherever the options stand."""
-        return any(begins(words, one) for one in self.apart)
-
-    def brings_unseen(self, words: Sequence[str]) -> bool:
-        return any(begins(words, one) for one in self.brings)
-
-
-def begins(words: Sequence[str], beginning: Words) -> bool:
-    """Whether the words start with these, one for one."""
-    return tuple(words[: len(beginning)]) == beginning
-
-
-@cache
-def breadth() -> Breadth:
-    """Read the packaged data, once."""
-    text = resources.files(__name__.rpartition(".")[0]).joinpath("broad.toml").read_text("utf-8")
-    data: dict[str, Any] = tomllib.loads(text)
-    return Breadth(
-        plain=frozenset(data["plain"]["programs"].split()),
-        never={program: entry["because"] for entry in data["never"] for program in entry["programs"].split()},
-        runners={entry["program"]: entry["runs"] for entry in data["runner"]},
-        openings=tuple(one for entry in data["open"] for one in _openings(entry)),
-        apart=_lines(data["apart"]["commands"]),
-        brings=_lines(data["brings"]["commands"]),
-        widest={words: entry["text"] for entry in data["widest"] for words in _lines(entry["commands"])},
-    )
-
-
-def _lines(commands: Iterable[str]) -> tuple[Words, ...]:
-    return tuple(tuple(command.split()) for command in commands)
-
-
-def _openings(entry: Mapping[str, Any]) -> list[Opening]:
-    return [
-        Opening(
-            words=words,
-            what=entry["what"],
-            widest=entry["widest"],
-            runs=entry["runs"],
-            flags=frozenset(entry.get("flags", "").split()),
-            takes={option: kind for kind in _TAKES for option in entry.get(kind, "").split()},
-            operands=entry["operands"],
-        )
-        for words in _lines(entry["commands"])
-    ]
-
-
-@lru_cache(maxsize=1)
-def validator() -> CommandValidator:
-    """Judges by the tables alone: which commands are turned on is not a question of breadth."""
-    return CommandValidator(frozenset(load_tables()))
-
-
-class Subcommand(NamedTuple):
-    """What a command is told to do, as it was written and under its own name."""
-
-    spelled: str
-    name: str
-
-
-@lru_cache(maxsize=2048)
-def subcommand_of(argv: tuple[str, ...]) -> Subcommand | None:
-    """The subcommand a line leads to, wherever options stand; read here, since a stored call has no reading."""
-    understood = validator().judge(argv[0], argv[1:]).understood if argv[0] in load_tables() else None
-    inner = understood.get("subcommand") if understood is not None else None
-    if understood is None or inner is None:
-        return None
-    return Subcommand(understood["operands"][0], inner["command"].rpartition(" ")[2])
-
-
-def named(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The program and its subcommand, without what stands between and after them."""
-    subcommand = subcommand_of(argv)
-    return argv[:1] if subcommand is None else (argv[0], subcommand.name)
-
+from .rules import Pattern
 
 _MISSING = "missing"
 _MOST_SHOWN = 3
@@ -261,7 +85,7 @@ def widest_of(rule: GrantRule) -> str:
         return f"{how}, as often as wanted, until {_shown_files(rule)} changes. What it reads or imports may change."
     if rule.exact:
         return "This very line, as often as wanted."
-    said = breadth().widest.get(named(words))
+    said = breadth().widest.get(understood_line(words).named)
     return said or f"Any {line_of(words)} that the gate calls MEDIUM; what is HIGH is asked about all the same."
 
 
@@ -362,10 +186,9 @@ def covers(
         return False
     if call.tool != "execute_command":
         return True
-    rest = call.argv[len(rule.command) :]
-    if network and any(is_remote(arg) for arg in rest):
+    if network and any(is_remote(word) for word in call.after(len(rule.command))):
         return False  # an address that the rule does not name
-    if not rule.exact and breadth().is_apart(named(call.argv)):
+    if not rule.exact and breadth().is_apart(understood_line(call.argv).named):
         return False
     return _code_is_seen(rule, call, network=network, bound=bound, unseen=unseen)
 
@@ -385,7 +208,7 @@ def _code_is_seen(
     """Whether all that would run is what a person was shown, or the project's own tests."""
     if _NOWHERE in bound or (rule.files and dict(bound) != rule.files):
         return False
-    if call.argv[0] not in breadth().runners:
+    if call.program not in breadth().runners:
         return not bound
     hidden = any(not path.lower().endswith(NEVER_CODE) for path in unseen)
     opening = breadth().opening(call.argv)
@@ -393,7 +216,7 @@ def _code_is_seen(
         # What comes over the network, and what a module from elsewhere is pointed at, is nobody's to bind.
         return not network and not hidden and _is_there(rule.files)
     in_its_place = not rule.files and _is_there(bound)  # `pytest.py` in the workspace would run as `-m pytest`
-    return opening.lets(call.argv[len(opening.words) :]) and not in_its_place and not (opening.runs and hidden)
+    return opening.lets(call.after(len(opening.words))) and not in_its_place and not (opening.runs and hidden)
 
 
 def _is_there(files: Mapping[str, str]) -> bool:
@@ -404,7 +227,7 @@ def leaves_unseen(call: Call) -> tuple[str, ...]:
     """What changes when this call runs without a person being shown the result: paths, or `**` for any."""
     if call.tool == "write_file":
         return (call.path if call.path is not None else "**",)
-    if call.tool == "execute_command" and breadth().brings_unseen(named(call.argv)):
+    if call.tool == "execute_command" and breadth().brings_unseen(understood_line(call.argv).named):
         return ("**",)
     return ()
 
@@ -476,7 +299,7 @@ def _command_problem(words: tuple[str, ...], exact: bool, paths: tuple[str, ...]
         return None
     if program not in known.plain:
         return f"{line} with anything after it reaches too far: it can only be granted as an exact line."
-    return f"{line} can only be granted as an exact line." if known.is_apart(named(words)) else None
+    return f"{line} can only be granted as an exact line." if known.is_apart(understood_line(words).named) else None
 
 
 def _runner_problem(words: tuple[str, ...], exact: bool, files: tuple[str, ...]) -> str | None:
@@ -491,7 +314,7 @@ def _runner_problem(words: tuple[str, ...], exact: bool, files: tuple[str, ...])
         return f"{line} could run {runs} that nobody has seen: {hint}."
     if not exact and not any(_names_file(words[-1], file) for file in files):
         return f"{line} with anything after it could run {runs}: let the words end with the file, or be the whole line."
-    if validator().judge(words[0], words[1:]).network:
+    if understood_line(words).network:
         return f"{line} runs code that comes over the network, which nobody has seen."
     return None
 
@@ -506,7 +329,7 @@ def _judged_problem(words: tuple[str, ...], exact: bool) -> str | None:
     if words[0] not in load_tables():
         return f"Nothing is known of the arguments of {quote(words[0])}, so each use of it is asked about."
     absolute = any(word.startswith("/") for word in words)
-    for finding in validator().judge(words[0], words[1:]).findings:
+    for finding in understood_line(words).findings:
         if not exact and finding.rule.endswith(".operands"):
             continue
         if absolute and finding.rule == "paths.outside":
@@ -531,7 +354,7 @@ def suggest(
     """Rules to offer with a question about this call, narrow to wide; each covers the call itself."""
     if params is None or verdict.level not in (_MEDIUM, _HIGH) or verdict.always_asks:
         return []
-    call = call_of(tool_name, params, verdict.understood, workspace)
+    call = call_of(tool_name, params, None, workspace)
     if not may_be_granted(call, level=verdict.level, always_asks=False):
         return []
     offered: list[Suggestion] = []
@@ -570,23 +393,19 @@ def _write_rules(path: str | None) -> Iterable[GrantRule | None]:
 
 def _command_rules(call: Call, bound: Mapping[str, str]) -> Iterable[GrantRule | None]:
     """The line; then as few of its first words as reach no further than they should."""
-    argv = call.argv
     files = dict(bound) if _is_there(bound) else {}
-    opening = breadth().opening(argv)
-    if argv[0] in breadth().runners and opening is None:
-        yield _rule("execute_command", argv, exact=True, files=files)
-        script = next((at for at, arg in enumerate(argv) if any(_names_file(arg, file) for file in files)), None)
-        if script is not None:
-            yield _rule("execute_command", argv[: script + 1], files=files)
-        return
-    yield _rule("execute_command", argv, exact=True, files=files)
+    yield _rule("execute_command", call.argv, exact=True, files=files)
+    opening = breadth().opening(call.argv)
     if opening is not None:
         yield _rule("execute_command", opening.words, files=files)
-        return
-    subcommand = subcommand_of(argv)
-    if subcommand is not None and subcommand.spelled in argv:
-        yield _rule("execute_command", argv[: argv.index(subcommand.spelled) + 1])
-    yield _rule("execute_command", argv[:1])
+    elif call.program in breadth().runners:
+        script = call.up_to(lambda word: any(_names_file(word, file) for file in files))
+        yield _rule("execute_command", script, files=files) if script else None
+    else:
+        subcommand = understood_line(call.argv).subcommand
+        words = () if subcommand is None else call.up_to(lambda word: word == subcommand.spelled)
+        yield _rule("execute_command", words) if words else None
+        yield _rule("execute_command", call.up_to(lambda word: True))
 
 
 def _rule(

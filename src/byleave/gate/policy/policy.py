@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, cast
 
-from byleave.gate.commands.tables import all_names, load_tables
-from byleave.gate.commands.validator import ALIASES, CommandValidator
+from byleave.gate.commands.calls import FILE_TOOLS, Call, call_of
+from byleave.gate.commands.tables import ALIASES, all_names, load_tables
+from byleave.gate.commands.validator import understand
 from byleave.gate.paths import climbs_out, quoted
 from byleave.gate.text.characters import half_character, hidden_in, hidden_in_prose
 from byleave.protocol.errors import CallerError
@@ -29,7 +30,7 @@ from byleave.protocol.states import AgentMode
 from byleave.protocol.tools import SCRIPT_NAMES, TOOLS
 from byleave.protocol.verdicts import Finding, VerdictLevel
 
-from .rules import FILE_TOOLS, Call, Fit, Pattern, call_of
+from .rules import Fit, Pattern
 
 MOST_COMPARED = 20_000
 """Patterns times names that are compared for one call."""
@@ -224,10 +225,9 @@ class Policy:
     def _candidates(self, call: Call) -> Iterator[Rule]:
         yield from self._by_tool.get(None, ())
         yield from self._by_tool.get(call.tool, ())
-        if call.argv:
-            yield from self._by_command.get(call.argv[0], ())
-        if call.also is not None:
-            yield from self._by_command.get(call.also.argv[0], ())
+        for one in (call, call.also):
+            if one is not None and one.program is not None:
+                yield from self._by_command.get(one.program, ())
 
 
 NO_POLICY = Policy()
@@ -462,8 +462,7 @@ class _Reader:
         except ValueError:
             raise self.wrong(f"The example {quoted(example)} cannot be read.", "quote as in a shell", number) from None
         if first not in TOOLS:
-            understood = CommandValidator(frozenset({first})).judge(first, others).understood
-            return call_of("execute_command", {"command": first, "args": others}, understood)
+            return call_of("execute_command", {"command": first, "args": others}, understand(first, others))
         if first in FILE_TOOLS and len(others) == 1:
             recursive = {"recursive": False, "pattern": "*", "glob": None}
             return call_of(first, {"path": others[0], **recursive}, None)

@@ -17,8 +17,8 @@ from byleave.calls.approvals import Refusal, foresee_answer
 from byleave.calls.grants import Asked
 from byleave.calls.machines import Machine
 from byleave.gate import Gate, Judgement, describe, mask_text, mask_value, safe_text, shown_params
+from byleave.gate.commands.calls import call_of
 from byleave.gate.policy.explain import Decider, decider
-from byleave.gate.policy.rules import call_of
 from byleave.gate.text.secrets import WITHHELD
 from byleave.protocol.approvals import call_digest
 from byleave.protocol.errors import NotFound
@@ -131,7 +131,7 @@ async def _in_session(
     parts: Services, session: SessionRow, judgement: Judgement, machine: Machine, outcome: Outcome
 ) -> Outcome:
     """What people said in this session before: it may answer in their place."""
-    name, params, verdict = judgement
+    name, params, verdict, _ = judgement
     if params is None:
         return outcome
     bound = dict.fromkeys(verdict.runs, UNSEEN)
@@ -166,7 +166,7 @@ async def _in_session(
 def _answer(
     judgement: Judgement, outcome: Outcome, gate: Gate, given: Mapping[str, Any], settings: ServerSettings
 ) -> CheckAnswer:
-    name, params, verdict = judgement
+    name, params, verdict, _ = judgement
     hidden = Hidden(name, params if params is not None else dict(given))
     asks = outcome.decision is CheckDecision.ASKS
     seconds = settings.high_approval_seconds

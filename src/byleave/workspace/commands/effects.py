@@ -15,10 +15,9 @@ from contextlib import suppress
 from functools import cache
 from typing import Literal, TypeVar
 
-from byleave.gate import mask_text, trusted_name
-from byleave.protocol.tools import MAX_CHANGES, ExecuteCommandParams, ExecuteCommandResult, FileChange
+from byleave.gate import UnderstoodCommand, mask_text, trusted_name
+from byleave.protocol.tools import MAX_CHANGES, ExecuteCommandResult, FileChange
 from byleave.workspace.paths import visible
-from byleave.workspace.sandbox.protection import starts_nothing
 from byleave.workspace.stopping import outlast
 from byleave.workspace.undo.recorder import Running, UndoRecorder
 from byleave.workspace.undo.snapshots import Change, Tree, changes_between
@@ -162,22 +161,22 @@ def _runs_later() -> tuple[_Shapes, dict[str, str], _Shapes]:
     )
 
 
-def command_summary(params: ExecuteCommandParams) -> str:
+def command_summary(command: UnderstoodCommand) -> str:
     """A command in one line, without secrets."""
-    return mask_text(shlex.join([params.command, *params.args]))[:_MAX_SUMMARY]
+    return mask_text(shlex.join([command.command, *command.args]))[:_MAX_SUMMARY]
 
 
 async def recorded(
     recorder: UndoRecorder,
     tool_id: str,
-    params: ExecuteCommandParams,
+    command: UnderstoodCommand,
     run: Callable[[], Awaitable[ExecuteCommandResult]],
 ) -> ExecuteCommandResult:
     """Run a command, and tell what it changed."""
-    if starts_nothing([params.command, *params.args]):
+    if command.starts_nothing:
         return await run()  # it has the workspace read-only
     try:
-        running = await _begin(recorder, tool_id, command_summary(params))
+        running = await _begin(recorder, tool_id, command_summary(command))
     except OSError as error:
         return await _unkept(recorder, run, _unrecorded(error))
     try:

@@ -18,8 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from byleave.gate import CommandValidator
-from byleave.gate.commands.scripts import changes_what_it_runs
+from byleave.gate import UnderstoodCommand, understand
 from byleave.policy_files import PROJECT_POLICY
 from byleave.protocol.errors import (
     ByleaveError,
@@ -29,31 +28,20 @@ from byleave.protocol.errors import (
     RefusedError,
     ToolFailure,
 )
-from byleave.protocol.tools import ExecuteCommandParams, ExecuteCommandResult
+from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace.denied_paths import DeniedPaths
 from byleave.workspace.paths import PathValidator, visible
 from byleave.workspace.sandbox.bound_files import HeldFiles, Holding, drifted
 from byleave.workspace.sandbox.environment import find_program
-from byleave.workspace.sandbox.git_words import subcommand_at
 from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
 from byleave.workspace.sandbox.processes import Ended, OnOutput, OutputKeeper, run_process
-from byleave.workspace.sandbox.protection import only_reads, starts_nothing
 from byleave.workspace.sandbox.sandbox import Isolation, Launch, Sandbox
 from byleave.workspace.sandbox.trusted import TrustedFiles
 from byleave.workspace.stopping import outlast
 
-from .operands import check_operands, is_low, to_leave_out, without_links
+from .operands import check_operands, to_leave_out
 
-# A bare repository among the files brings a configuration of its own, which can name programs: only a named one counts.
-_GIT_SAFETY = (
-    *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
-    *("-c", "safe.bareRepository=explicit", "--no-pager"),
-)
-_GIT_SHOWS_DIFFS = frozenset({"diff", "log", "show"})
-_NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
-# Nobody but its owner can remove it, so that git would fail each time.
-_NOT_OURS = ("--exclude=/.byleave",)
 _MAX_TOLD = 10
 _LIST_SECONDS = 30
 _MOST_COMPARED = 16 * 1024**2
@@ -84,23 +72,6 @@ def unfinished(error: BaseException | None) -> Unfinished | None:
     return error
 
 
-def safe_arguments(command: str, args: list[str]) -> list[str]:
-    """The arguments with what keeps a command from running or reading more than it says."""
-    if command == "git":
-        return [*_GIT_SAFETY, *_tame(args)]
-    if command == "zip":
-        return ["-y", *args]  # store links as links; following them packs what lies outside
-    return without_links(command, args) if command in ("grep", "diff") else args
-
-
-def _tame(args: list[str]) -> list[str]:
-    """Put what keeps a subcommand tame right after it."""
-    position = subcommand_at(args)
-    subcommand = args[position] if position < len(args) else ""
-    more = _NO_PROGRAMS if subcommand in _GIT_SHOWS_DIFFS else _NOT_OURS if subcommand == "clean" else ()
-    return [*args[: position + 1], *more, *args[position + 1 :]]
-
-
 class CommandExecutor:
     """Runs commands of one workspace."""
 
@@ -123,7 +94,8 @@ class CommandExecutor:
 
     async def run(
         self,
-        params: ExecuteCommandParams,
+        command: UnderstoodCommand,
+        wanted_seconds: float,
         *,
         network: bool = False,
         on_output: OnOutput | None = None,
@@ -138,22 +110,29 @@ class CommandExecutor:
         `asked`: whether a person was asked about this very call; what is LOW is never asked about.
         `until`: not started after it (seconds since 1970).
         """
-        if "\x00" in params.command or any("\x00" in argument for argument in params.args):
+        if "\x00" in "".join((command.command, *command.args)):
             raise ToolFailure("An argument holds a NUL character, which no program can be given.")
         if self._paths is not None:
-            await asyncio.to_thread(check_operands, self._paths, params.command, params.args)
-        argv = [find_program(params.command, self._root), *safe_arguments(params.command, params.args)]
+            await asyncio.to_thread(check_operands, self._paths, command)
+        program = find_program(command.command, self._root)
         keeper = OutputKeeper(self._settings.max_output_bytes, on_output)
-        seconds = min(params.timeout, self._settings.command_timeout_seconds)
+        seconds = min(wanted_seconds, self._settings.command_timeout_seconds)
         masked = await self._denied()
-        kept, withheld = await self._withhold(params, argv, asked=asked)
+        kept, withheld = await self._withhold(command, program, asked=asked)
         began = time.monotonic()
-        launching = partial(self._sandbox.launch, argv, network=network, masked=masked, withheld=withheld)
+        launching = partial(
+            self._sandbox.launch,
+            [program, *command.safe_args],
+            understood=command,
+            network=network,
+            masked=masked,
+            withheld=withheld,
+        )
         told: list[str] = []
         try:
-            async with self._hold(params, bound) as holding:
+            async with self._hold(command, bound) as holding:
                 with launching(pins=holding.pins if holding else ()) as launch:
-                    self._check_covered(launch, masked, argv)
+                    self._check_covered(launch, masked, command)
                     _check_left_out(launch, withheld)
                     if kept is not None:
                         await asyncio.to_thread(kept.keep, launch.isolation.protected)
@@ -162,23 +141,23 @@ class CommandExecutor:
         finally:
             if kept is not None:
                 told = await outlast(asyncio.get_running_loop().run_in_executor(None, kept.put_back))
-        result = _result(params.command, ended, keeper, launch, time.monotonic() - began)
+        result = _result(command.command, ended, keeper, launch, time.monotonic() - began)
         result = result.model_copy(update={"warnings": [*result.warnings, *_left_out(launch), *told]})
-        if not starts_nothing(argv):
+        if not command.starts_nothing:
             result = result.model_copy(update={"warnings": [*result.warnings, *await self._new_denied(masked)]})
         if ended.stopped:
-            raise asyncio.CancelledError from CommandStopped(f"{params.command} was stopped.", partial=result)
+            raise asyncio.CancelledError from CommandStopped(f"{command.command} was stopped.", partial=result)
         if ended.idle:
             raise CommandTimeout(
-                f"{params.command} printed nothing for {self._idle} s and was ended.",
+                f"{command.command} printed nothing for {self._idle} s and was ended.",
                 partial=result,
                 hint="BYLEAVE_COMMAND_IDLE_SECONDS says how long it may be quiet.",
             )
         if ended.timed_out:
             raise CommandTimeout(
-                f"{params.command} ran longer than {seconds} s and was ended.",
+                f"{command.command} ran longer than {seconds} s and was ended.",
                 partial=result,
-                hint=_more_time(params.timeout, seconds),
+                hint=_more_time(wanted_seconds, seconds),
             )
         return result
 
@@ -188,7 +167,7 @@ class CommandExecutor:
             return []
         return await asyncio.to_thread(self._floor.masked, self._paths)
 
-    def _check_covered(self, launch: Launch, masked: Sequence[str], argv: list[str]) -> None:
+    def _check_covered(self, launch: Launch, masked: Sequence[str], command: UnderstoodCommand) -> None:
         """What is denied must be covered, and the project's rules out of reach, or nothing runs: a sandbox may be too
         weak for it, or there is none."""
         for path in masked:
@@ -199,7 +178,7 @@ class CommandExecutor:
                     hint="install bubblewrap (`byleave doctor` says what is missing), or use the file tools",
                 )
         # What it leaves there would be the rules from the next start on. Without any there is nothing to loosen.
-        held = starts_nothing(argv) or not _RULES_HELD.isdisjoint(launch.isolation.protected)
+        held = command.starts_nothing or not _RULES_HELD.isdisjoint(launch.isolation.protected)
         if not held and os.path.lexists(self._root / PROJECT_POLICY):
             raise RefusedError(
                 f"Here nothing keeps a command from the rules in {PROJECT_POLICY!r}, so nothing was run.",
@@ -216,27 +195,24 @@ class CommandExecutor:
         return told if len(made) <= _MAX_TOLD else [*told, f"It made {len(made) - _MAX_TOLD} more that are denied."]
 
     async def _withhold(
-        self, params: ExecuteCommandParams, argv: list[str], *, asked: bool
+        self, command: UnderstoodCommand, program: str, *, asked: bool
     ) -> tuple[TrustedFiles | None, Withheld]:
         """What a command that nobody was asked about may not read or change."""
-        is_git = params.command == "git"
-        call = (str(self._root), params.command, params.args)
-        low = is_low(*call)
-        if asked and not low:
+        if asked and not command.is_low:
             return None, NOTHING_WITHHELD
-        secrets = await asyncio.to_thread(to_leave_out, *call, low=low)
-        if secrets and is_git:
-            secrets = await self._not_in_the_repository(argv[0], secrets)
-        if low or self._paths is None or only_reads(argv):
-            return None, Withheld(secrets, only_reads=low)
-        kept = await asyncio.to_thread(TrustedFiles, self._paths, is_git=is_git)
+        secrets = await asyncio.to_thread(to_leave_out, str(self._root), command)
+        if secrets and command.is_git:
+            secrets = await self._not_in_the_repository(program, secrets)
+        if command.is_low or self._paths is None or command.only_reads:
+            return None, Withheld(secrets, only_reads=command.is_low)
+        kept = await asyncio.to_thread(TrustedFiles, self._paths, is_git=command.is_git)
         return kept, Withheld(secrets, sealed=kept.sealed)
 
     async def _not_in_the_repository(self, git: str, paths: Sequence[str]) -> tuple[str, ...]:
         """Those of the files that git does not hold with just this content: hiding the others would hide nothing."""
         keeper = OutputKeeper(self._settings.max_output_bytes, None)
-        argv = [git, *_GIT_SAFETY, "ls-files", "-s", "-z", "--", *paths]
-        with self._sandbox.launch(argv) as launch:
+        listing = understand("git", ["ls-files", "-s", "-z", "--", *paths])
+        with self._sandbox.launch([git, *listing.safe_args], understood=listing) as launch:
             ended = await run_process(launch, keeper, seconds=_LIST_SECONDS, idle_seconds=self._idle)
         if ended.exit_code != 0:
             return tuple(paths)
@@ -255,7 +231,7 @@ class CommandExecutor:
 
     @asynccontextmanager
     async def _hold(
-        self, params: ExecuteCommandParams, bound: Mapping[str, str] | None
+        self, command: UnderstoodCommand, bound: Mapping[str, str] | None
     ) -> AsyncGenerator[Holding | None]:
         """Watch over the files the command is bound to."""
         if not bound:
@@ -263,9 +239,7 @@ class CommandExecutor:
             return
         if self._held is None:
             raise ToolFailure("What this command would run cannot be checked here; nothing was run.")
-        understood = CommandValidator(frozenset({params.command})).judge(params.command, params.args).understood
-        watch = not changes_what_it_runs(params.command, params.args, understood)
-        async with self._held.hold(bound, watch=watch) as holding:
+        async with self._held.hold(bound, watch=not command.changes_what_it_runs) as holding:
             yield holding
 
 

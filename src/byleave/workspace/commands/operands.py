@@ -17,59 +17,24 @@ import errno
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator
 from types import TracebackType
 
-from byleave.gate import CommandValidator, check_path
-from byleave.gate.commands.options import Unreadable, read
-from byleave.gate.commands.tables import Kind, load_tables
-from byleave.gate.commands.validator import ALIASES
-from byleave.gate.policy.grants import breadth
+from byleave.gate import UnderstoodCommand, check_path, understand
 from byleave.protocol.errors import ByleaveError, ConfigurationError, MachineError, PathValidationError, ToolFailure
-from byleave.protocol.verdicts import VerdictLevel
 from byleave.protocol.wire import JsonObject
 from byleave.workspace.files.links import refuse_hidden_secret, under_real_names
 from byleave.workspace.paths import PathValidator, path_error, refuse_odd_kind
 from byleave.workspace.sandbox.masking import find, secrets
 
-_SHOW_CONTENT = frozenset({"cat", "head", "tail", "wc", "grep", "date", "sed", "sort", "diff", "cut", "uniq", "tree"})
-_LIST_NAMES = frozenset({"ls", "find", "stat", "file", "du"})
-_NOT_NAMES = frozenset(
-    {Kind.PATTERN, Kind.TEXT, Kind.NUMBER, Kind.WORD, Kind.GLOB, Kind.DATE, Kind.DATE_FORMAT, Kind.SED_SCRIPT}
-)
 _LEADS_OUT = frozenset({errno.EXDEV, errno.ELOOP})
-_OPEN_DIRECTORIES = frozenset({"grep", "diff"})
-"""Of the commands that can be LOW, those that open what lies in a directory."""
 MAX_LEFT_OUT = 200
 """Each costs the start of a command about half a millisecond."""
-_GIVE_PATTERN = frozenset({"-e", "-f", "--regexp", "--file"})
 
 
-def check_operands(paths: PathValidator, command: str, args: list[str]) -> None:
+def check_operands(paths: PathValidator, command: UnderstoodCommand) -> None:
     """Refuse names behind which the file system has something else than their spelling says."""
-    if command not in _SHOW_CONTENT and command not in _LIST_NAMES:
-        return
-    for name, of_option in dict.fromkeys(_names(command, args)):
-        # The value of an option is opened even by a command that only lists, such as find -samefile.
-        _check(paths, name, opened=of_option or command in _SHOW_CONTENT)
-
-
-def _names(command: str, args: list[str]) -> Iterator[tuple[str, bool]]:
-    """What of the arguments could be a name, as the gate reads them; True for the value of an option."""
-    validator = CommandValidator(frozenset({command}))
-    table, understood = validator.tables[command], validator.judge(command, args).understood
-    if understood is None:  # unreadable, and so refused; were it not, every word counts
-        yield from ((arg, True) for arg in args)
-        return
-    for spelled, value in understood["options"]:
-        option = table.options.get(spelled)
-        if value and (option is None or option.kind not in _NOT_NAMES):
-            yield value, True
-    said = {spelled for spelled, _ in understood["options"]}
-    kinds = table.operands if table.first_given_by.isdisjoint(said) else table.operands[1:]
-    for index, operand in enumerate(understood["operands"]):
-        if not (index < len(kinds) and kinds[index] in _NOT_NAMES):
-            yield operand, False
+    for name in command.names:
+        _check(paths, name.spelled, opened=name.opened)
 
 
 def _check(paths: PathValidator, name: str, *, opened: bool) -> None:
@@ -96,34 +61,16 @@ def _check(paths: PathValidator, name: str, *, opened: bool) -> None:
         os.close(fd)
 
 
-def is_low(root: str, command: str, args: list[str]) -> bool:
-    """Whether the tables know a command to be harmless, so that nobody is asked about it."""
-    findings = CommandValidator(frozenset({command})).judge(command, args, root).findings
-    return all(finding.level is VerdictLevel.LOW for finding in findings)
-
-
-def to_leave_out(root: str, command: str, args: list[str], *, low: bool) -> tuple[str, ...]:
+def to_leave_out(root: str, command: UnderstoodCommand) -> tuple[str, ...]:
     """Files with secrets that a command which nobody was asked about may not read.
 
     Programs that run code are left alone: what they open was decided with the code. A LOW command has only what lies in
     directories left to find: what it names was judged by its name.
     """
-    if ALIASES.get(command, command) in breadth().runners or (low and command not in _OPEN_DIRECTORIES):
+    if command.runs_code:
         return ()
-    tops = _directories(root, command, args) if low else ["."]
-    return _few(find(root, tops, secrets()))
-
-
-def _directories(root: str, command: str, args: list[str]) -> list[str]:
-    """Every argument that is a directory, whatever it is there for: which options walk it does not matter."""
-    words = {piece for arg in args for piece in (arg, arg.partition("=")[2]) if piece and "\0" not in piece}
-    tops = [word for word in sorted(words) if os.path.isdir(os.path.join(root, word))]
-    if command == "grep":
-        reading = read(load_tables()["grep"], args)
-        by_option = any(said.option.name in _GIVE_PATTERN for said in reading.said)
-        if not (reading.operands if by_option else reading.operands[1:]):
-            tops.append(".")
-    return tops
+    tops = [word for word in command.walked if os.path.isdir(os.path.join(root, word))] if command.is_low else ["."]
+    return _few(find(root, tops, secrets())) if tops else ()
 
 
 def _few(paths: list[str]) -> tuple[str, ...]:
@@ -139,24 +86,6 @@ def _few(paths: list[str]) -> tuple[str, ...]:
             )
         paths = sorted({fullest, *(path for path in paths if not path.startswith(f"{fullest}/"))})
     return tuple(paths)
-
-
-def without_links(command: str, args: list[str]) -> list[str]:
-    """The arguments of grep or diff so that it follows no link it meets in a directory."""
-    if command == "diff":
-        return ["--no-dereference", *args]
-    try:
-        reading = read(load_tables()["grep"], args)
-    except Unreadable:
-        return args
-    changed = list(args)
-    for said in reading.said:
-        if said.option.name == "-R":
-            # Flags stand before a value in their cluster, so the first such letter is one.
-            changed[said.at] = changed[said.at].replace("R", "r", 1)
-        elif said.option.name == "--dereference-recursive":
-            changed[said.at] = "-r"
-    return changed
 
 
 class DryRun:
@@ -187,7 +116,7 @@ class DryRun:
             return None
         try:
             if tool_name == "execute_command":
-                check_operands(self._paths, params["command"], params["args"])
+                check_operands(self._paths, understand(params["command"], params["args"]))
             elif "path" in params:
                 os.close(self._paths.open_beneath(params["path"], os.O_PATH))
         except MachineError as error:

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from byleave.gate import CommandValidator, cover_inert, mask_text, secret_name
-from byleave.gate.commands.scripts import package_scripts
+from byleave.gate import UnderstoodCommand, cover_inert, mask_text, secret_name
 from byleave.protocol.errors import ByleaveError, ToolFailure
 from byleave.protocol.inspections import MAX_SEEN_TEXT, Inspection, SeenFile
 from byleave.protocol.tools import MAX_FILE_BYTES
@@ -92,16 +91,14 @@ def refuse_directory(look: Look, among: Collection[str]) -> None:
         raise ToolFailure(f"{look.path!r} is a directory, so what it would run cannot be shown.")
 
 
-def inspect(
-    paths: PathValidator, params: JsonObject, runs: Sequence[str], *, max_bytes: int = MAX_FILE_BYTES
-) -> Inspection:
-    """What the files of a command hold now; a command whose program is not there has no need of them."""
+def inspect(paths: PathValidator, command: UnderstoodCommand, *, max_bytes: int = MAX_FILE_BYTES) -> Inspection:
+    """The files that a command runs, as they are now; refused where its program is not installed."""
     try:
-        find_program(params["command"], paths.root)
-        call = _Call(params, runs)
-        looks = [look_at(paths, path, max_bytes=max_bytes) for path in runs]
+        find_program(command.program, paths.root)
+        call = _Call(command)
+        looks = [look_at(paths, path, max_bytes=max_bytes) for path in command.runs]
         for look in looks:
-            refuse_directory(look, runs)
+            refuse_directory(look, command.runs)
         call.refuse_unseen(looks)
         return Inspection(files=[call.seen(look) for look in looks])
     except ByleaveError as error:
@@ -113,23 +110,21 @@ def inspect(
 class _Call:
     """The command whose files are looked at."""
 
-    def __init__(self, params: JsonObject, runs: Sequence[str]) -> None:
-        self._command: str = params["command"]
-        self._runs = runs
-        args: list[str] = params.get("args", [])
-        understood = CommandValidator(frozenset({self._command})).judge(self._command, args).understood
-        self._scripts = package_scripts(self._command, args, understood)
-        self._shows_scripts = self._command == "npm" or self._scripts is not None
+    def __init__(self, command: UnderstoodCommand) -> None:
+        self._program = command.program
+        self._runs = command.runs
+        self._scripts = command.package_scripts
+        self._shows_scripts = self._program == "npm" or self._scripts is not None
 
     def refuse_unseen(self, looks: Sequence[Look]) -> None:
         """Refuse what would run something that is not among the files."""
-        is_script = self._command in ("python", "python3", "node") and bool(looks)
+        is_script = self._program in ("python", "node") and bool(looks)
         is_module = any(path.endswith("__init__.py") for path in self._runs)
         if is_script and not is_module and all(look.sha256 == MISSING for look in looks):
             raise ToolFailure(f"There is no {self._runs[0]!r} in the workspace.")
         for look in looks:
             directory, _, name = look.path.rpartition("/")
-            if self._command == "node" and name == "package.json" and (directory or ".") in self._runs and look.head:
+            if self._program == "node" and name == "package.json" and (directory or ".") in self._runs and look.head:
                 self._refuse_other_main(directory, look)
 
     def _refuse_other_main(self, directory: str, look: Look) -> None:

@@ -11,8 +11,11 @@ later fails or is checked by the kernel. Nothing here opens a file's content.
 """
 
 import os
+from functools import partial
+from typing import cast
 
 from byleave.gate import RiskAssessor, protected_name, secret_name, trusted_name
+from byleave.gate.commands.understood import with_names
 from byleave.protocol.errors import PathValidationError
 from byleave.protocol.verdicts import VerdictLevel
 from byleave.protocol.wire import JsonObject
@@ -75,16 +78,8 @@ def under_real_names(paths: PathValidator, params: JsonObject) -> JsonObject:
     if isinstance(path, str):
         changed["path"] = _real(paths, path)
     if isinstance(args, list):
-        changed["args"] = [_real_argument(paths, arg) if isinstance(arg, str) else arg for arg in args]  # pyright: ignore[reportUnknownVariableType] - judged again as any call is
+        changed["args"] = with_names(cast("list[object]", args), partial(_real, paths))
     return changed
-
-
-def _real_argument(paths: PathValidator, arg: str) -> str:
-    """A name, or the value glued to an option."""
-    name, equals, value = arg.partition("=")
-    if arg.startswith("-"):
-        return f"{name}={_real(paths, value)}" if equals and value else arg
-    return _real(paths, arg)
 
 
 def _real(paths: PathValidator, name: str) -> str:

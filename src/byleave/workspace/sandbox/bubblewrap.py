@@ -16,6 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand, understand
+
 from .bound_files import BoundFile
 from .environment import (
     clean_environment,
@@ -28,14 +30,24 @@ from .environment import (
 )
 from .limits import LIMITS, HeldBack, may_limit
 from .masking import NOTHING_WITHHELD, Withheld
-from .minimal_mounts import can_use_minimal_mounts
-from .protection import Mounts, Protection, only_reads
-from .sandbox import ETC_DIRECTORIES, ETC_FILES, ETC_FOR_NETWORK, Isolation, Launch, limit_argv, tried_out
+from .protection import Mounts, Protection
+from .sandbox import (
+    ETC_DIRECTORIES,
+    ETC_FILES,
+    ETC_FOR_NETWORK,
+    Isolation,
+    Launch,
+    limit_argv,
+    tried_out,
+)
 from .seccomp import filter_fd, filter_for
 
 _HOME = "/.home"
 _NOT_PROGRAMS = ("/usr/etc", "/usr/local/etc", "/usr/local/src")
 """What this machine's owner keeps beside the programs: npm's settings in `etc`, with the tokens of registries."""
+_SYSTEM_PROGRAMS = ("/usr/bin", "/bin")
+_MOST_OPERANDS = 32
+"""To look at more names would take longer than the mounts."""
 _SHARED_BYTES = 256 * 1024**2
 _COVER_BYTES = 16 * 1024**2
 # Of a group's processes some are the sandbox's own.
@@ -85,9 +97,7 @@ class BubblewrapSandbox:
         self._little = [*apart, *_LITTLE]
         self._proc = ["--proc", "/proc", *(_cover_proc() if self._is_root else []), "--remount-ro", "/proc"]
         self._protection = Protection(root, by_descriptor=_takes_descriptors(self._bwrap))
-        self.keep_spares = self._protection.keep_spares
         self.remove_left = self._protection.remove_left
-        self.close = self._protection.close
         self._lock = threading.Lock()
         self._writing = 0
         """Commands that run now and could change the workspace."""
@@ -131,13 +141,14 @@ class BubblewrapSandbox:
 
     def probe(self) -> str | None:
         """Run /bin/true through the full argument list; None when it worked, else why not."""
-        return tried_out(self.launch(["/bin/true"], whole=True), "bubblewrap")
+        return tried_out(self.launch(["/bin/true"], understood=understand("true", ()), whole=True), "bubblewrap")
 
     @contextmanager
     def launch(
         self,
         argv: list[str],
         *,
+        understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
         pins: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
@@ -145,16 +156,20 @@ class BubblewrapSandbox:
         whole: bool = False,
     ) -> Generator[Launch]:
         """`whole`: with every mount, also those that this command has no use for."""
-        with ExitStack() as held, self._protection.hold(argv, masked, withheld) as mounts, self._counted(argv) as alone:
+        with (
+            ExitStack() as held,
+            self._protection.hold(understood, masked, withheld) as mounts,
+            self._counted(writes=not understood.only_reads) as alone,
+        ):
             if pins and not alone:
                 names = ", ".join(pin.path for pin in pins)
                 mounts.degraded.append(f"Another command still runs, so {names} was checked and watched, not covered.")
-            yield self._prepare(argv, mounts, network, held, pins if alone else (), whole=whole)
+            little = not whole and not network and self._needs_little(understood)
+            yield self._prepare(argv, mounts, network, held, pins if alone else (), little=little)
 
     @contextmanager
-    def _counted(self, argv: list[str]) -> Generator[bool]:
+    def _counted(self, *, writes: bool) -> Generator[bool]:
         """Whether no other command runs that could swap a file for a link, which a mount would follow."""
-        writes = not only_reads(argv)
         with self._lock:
             alone = self._writing == 0
             self._writing += writes
@@ -164,15 +179,34 @@ class BubblewrapSandbox:
             with self._lock:
                 self._writing -= writes
 
+    def _needs_little(self, command: UnderstoodCommand) -> bool:
+        """True if the system's programs and the workspace are all it needs: mounts are what a start waits for.
+
+        With too few of them a file could seem to be missing that is there, so what is not plain gets them all.
+        """
+        operands = command.plain_operands
+        if operands is None or len(operands) > _MOST_OPERANDS:
+            return False
+        program = find_program(command.command, self._root)
+        # A link may lead among what only the others are given.
+        is_systems = os.path.dirname(program) in _SYSTEM_PROGRAMS and not os.path.islink(program)
+        return is_systems and all(_stays_inside(operand, str(self._root)) for operand in operands)
+
     def _prepare(
-        self, argv: list[str], mounts: Mounts, network: bool, held: ExitStack, pins: Sequence[BoundFile], *, whole: bool
+        self,
+        argv: list[str],
+        mounts: Mounts,
+        network: bool,
+        held: ExitStack,
+        pins: Sequence[BoundFile],
+        *,
+        little: bool,
     ) -> Launch:
         read_end, write_end = (_held(held, fd) for fd in os.pipe())
         identity = _held(held, os.memfd_create("gitconfig", os.MFD_CLOEXEC))
         os.write(identity, self._identity)
         os.lseek(identity, 0, os.SEEK_SET)
         base, members = self.isolation(network=network), None
-        little = not whole and not network and can_use_minimal_mounts(argv, self._root)
         if self._pids_group is not None and not little:
             members, _ = held.enter_context(limited_group(self._pids_group, LIMITS["nproc"] + _OWN_PROCESSES))
         elif self._pids_group is not None:
@@ -244,6 +278,27 @@ class BubblewrapSandbox:
                 )
             ),
         ]
+
+
+def _stays_inside(operand: str, root: str) -> bool:
+    """True if it names something in the workspace and no link is on its way; what is no path may be taken for one."""
+    relative = operand.removeprefix(f"{root}/")
+    if relative == root:
+        return True
+    parts = relative.split("/")
+    if parts[0] == "" or ".." in parts:
+        return relative == ""
+    way = root
+    for part in parts:
+        way = f"{way}/{part}"
+        try:
+            if stat.S_ISLNK(os.lstat(way).st_mode):
+                return False
+        except FileNotFoundError:
+            return True
+        except (OSError, ValueError):
+            return False
+    return True
 
 
 def _held(held: ExitStack, fd: int) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand, understand
 from byleave.protocol.errors import ToolFailure
 
 from . import confine
@@ -29,7 +30,7 @@ from .environment import (
 )
 from .limits import LIMITS
 from .masking import NOTHING_WITHHELD, Withheld
-from .protection import only_reads, watched_names
+from .protection import watched_names
 from .sandbox import ETC_DIRECTORIES, ETC_FILES, ETC_FOR_NETWORK, Isolation, Launch, report_unmasked, tried_out
 from .seccomp import filter_for
 
@@ -141,19 +142,20 @@ class LandlockSandbox:
 
     def probe(self) -> str | None:
         """Run /bin/true as a command would be run; None when it worked, else why not."""
-        return tried_out(self.launch(["/bin/true"]), "Landlock")
+        return tried_out(self.launch(["/bin/true"], understood=understand("true", ())), "Landlock")
 
     @contextmanager
     def launch(
         self,
         argv: list[str],
         *,
+        understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
         pins: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:
-        reads = only_reads(argv)
+        reads = understood.only_reads
         isolation = report_unmasked(self.isolation(network=network), masked)
         if pins:
             words = f"Landlock cannot cover files: {', '.join(pin.path for pin in pins)} was checked and watched only."

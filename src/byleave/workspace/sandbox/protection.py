@@ -47,12 +47,11 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence, Set
 from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
+from byleave.gate import UnderstoodCommand
 from byleave.protocol.errors import PathValidationError, ToolFailure
 
-from .git_words import git_only_reads, makes_a_repository, works_in_another
 from .masking import NOTHING_WITHHELD, Mask, Withheld, covers, masks_for, mode_at, open_at, parents_of
 from .stand_ins import StandIns, is_stand_in
 
@@ -223,23 +222,6 @@ GIT_PROTECTED = tuple(
 _GIT_SETTINGS = ("config", "config.worktree", "commondir")
 # Nothing is let near these through a link, not even git.
 _NEVER_LINKS = (".git", ".byleave")
-_READERS = frozenset({"ls", "cat", "head", "tail", "wc", "grep", "echo", "date", "pwd", "whoami", "locate", "true"})
-_FIND_WRITES = ("-delete", "-fprint", "-fls", "-exec", "-ok")
-
-
-def only_reads(argv: list[str]) -> bool:
-    """Whether a command can do its work without writing to the workspace."""
-    if os.path.basename(argv[0]) == "git":
-        return git_only_reads(argv[1:])
-    return starts_nothing(argv)
-
-
-def starts_nothing(argv: list[str]) -> bool:
-    """Whether a command only reads and never starts another program."""
-    name = os.path.basename(argv[0])
-    if name == "find":
-        return not any(argument.startswith(_FIND_WRITES) for argument in argv[1:])
-    return name in _READERS
 
 
 @dataclass(slots=True)
@@ -315,15 +297,10 @@ class Protection:
         self._own_code, self._kernel_mounts = own_code(root), KernelMounts(root)
         self._lock = threading.Lock()
         self._stubs = StandIns()
-        self.close = self._stubs.close
         self._running: list[_Hold] = []
         """One for each command that runs now and could change the workspace."""
         self._masks: list[list[Mask]] = []
         """One for each command that runs now."""
-
-    def keep_spares(self, place: Path) -> None:
-        """Keep directories ready at `place`, from which stand-ins are taken."""
-        self._stubs.keep_spares(place, self._root)
 
     def remove_left(self) -> None:
         """Take away the stand-ins of clients that were killed."""
@@ -335,7 +312,7 @@ class Protection:
 
     @contextmanager
     def hold(
-        self, argv: list[str], masked: Sequence[str] = (), withheld: Withheld = NOTHING_WITHHELD
+        self, command: UnderstoodCommand, masked: Sequence[str] = (), withheld: Withheld = NOTHING_WITHHELD
     ) -> Generator[Mounts]:
         """Protect the workspace for the time of one command, and hide what lies at `masked` from it."""
         mounts = Mounts()
@@ -352,9 +329,11 @@ class Protection:
                 mounts.covers, mounts.masked = [*self._kernel_mounts.covers(), *arguments], sorted(hidden)
                 mounts.left_out = sorted(left_out)
                 mounts.fds.extend(fds)
-                writing = partial(self._writing, argv=argv, masks=masks, sealed=withheld.sealed)
-                reads = withheld.only_reads or only_reads(argv)
-                held.enter_context((self._reading if reads else writing)(mounts, root_fd))
+                if withheld.only_reads or command.only_reads:
+                    self._bind(mounts, root_fd, ".", "--ro-bind")
+                    mounts.protected.append(".")
+                else:
+                    held.enter_context(self._writing(mounts, root_fd, command, masks, withheld.sealed))
                 yield mounts
         finally:
             mounts.close()
@@ -398,23 +377,17 @@ class Protection:
                 self._masks.remove(masks)
 
     @contextmanager
-    def _reading(self, mounts: Mounts, root_fd: int) -> Generator[None]:
-        self._bind(mounts, root_fd, ".", "--ro-bind")
-        mounts.protected.append(".")
-        yield
-
-    @contextmanager
     def _writing(
-        self, mounts: Mounts, root_fd: int, *, argv: list[str], masks: list[Mask], sealed: Sequence[str]
+        self, mounts: Mounts, root_fd: int, command: UnderstoodCommand, masks: list[Mask], sealed: Sequence[str]
     ) -> Generator[None]:
-        is_git = os.path.basename(argv[0]) == "git"
+        is_git = command.is_git
         missing = [name for name in PROTECTED if not _exists(root_fd, name) or is_stand_in(root_fd, name)]
         # `git init` and its like are the one way to a repository; anything else that appeared is told.
-        expected = (".git",) if is_git and makes_a_repository(argv[1:]) else ()
+        expected = (".git",) if command.makes_repository else ()
         wanted = tuple(name for name in (".git", ".byleave") if name not in expected) if is_git else PROTECTED
         with self._lock:
             stubs = [name for name in wanted if not self._loose(name)]
-        opens_git = is_git and not works_in_another(str(self._root), argv[1:])
+        opens_git = is_git and not works_in_another(str(self._root), command)
         with (
             self._stubs.placed(root_fd, stubs),
             self._mounted(mounts, root_fd, masks, sealed, is_git=is_git, opens_git=opens_git),
@@ -551,6 +524,16 @@ class Protection:
             known.add(target)
         with suppress(OSError):
             mine.there[target] = _identity(os.stat(target, dir_fd=mine.root_fd, follow_symlinks=False))
+
+
+def works_in_another(root: str, git: UnderstoodCommand) -> bool:
+    """True if git works in another repository than the workspace's own, by -C or --git-dir."""
+    place = os.path.join(root, *git.git_directories)
+    if git.git_dir is not None:
+        return os.path.realpath(os.path.join(place, git.git_dir)) != os.path.join(root, ".git")
+    real = Path(os.path.realpath(place))
+    ways = (real, *real.parents)
+    return Path(root) in ways and any(os.path.lexists(way / ".git") for way in ways[: ways.index(Path(root))])
 
 
 @contextmanager

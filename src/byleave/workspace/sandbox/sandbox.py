@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand
 from byleave.protocol.errors import ToolFailure
 from byleave.protocol.wire import JsonObject, WireModel
 
@@ -105,6 +106,7 @@ class Sandbox(Protocol):
         self,
         argv: list[str],
         *,
+        understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
         pins: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
@@ -112,6 +114,7 @@ class Sandbox(Protocol):
     ) -> AbstractContextManager[Launch]:
         """Prepare one command; leaving the context cleans up, so the command must have ended by then.
 
+        `understood` says what the command may need and change; one of which nothing is known may write.
         `pins` are laid over their files where that can be done; `Launch.covered` says whether it was. `masked` are
         paths from the workspace, files or directories, that it must not see into; `Isolation.masked` says which of
         them are hidden. A sandbox that can hide nothing says so in `Isolation.degraded`. Of `withheld`,
@@ -229,6 +232,7 @@ class NoSandbox:
         self,
         argv: list[str],
         *,
+        understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
         pins: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),

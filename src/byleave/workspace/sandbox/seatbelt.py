@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand, understand
+
 from .bound_files import BoundFile
 from .environment import clean_environment, usable_toolchains
 from .masking import NOTHING_WITHHELD, Withheld
-from .protection import GIT_PROTECTED, PROTECTED, only_reads
+from .protection import GIT_PROTECTED, PROTECTED
 from .sandbox import Isolation, Launch, tried_out
 
 _PROGRAM = "/usr/bin/sandbox-exec"
@@ -76,7 +78,7 @@ class Profile:
 
 
 def profile_for(
-    root: Path, private: Path, argv: Sequence[str], *, network: bool, masked: Sequence[str] = ()
+    root: Path, private: Path, command: UnderstoodCommand, *, network: bool, masked: Sequence[str] = ()
 ) -> tuple[Profile, list[str]]:
     """The profile for one command, and the names it protects."""
     profile = Profile()
@@ -85,9 +87,9 @@ def profile_for(
     profile.allow("file-read*", [str(root), str(private)], "OWN")
     profile.allow("file-write*", [str(private)], "PRIVATE")
     protected = ["."]
-    if not only_reads(list(argv)):
+    if not command.only_reads:
         profile.allow("file-write*", [str(root)], "WORKSPACE")
-        is_git = os.path.basename(argv[0]) == "git"
+        is_git = command.is_git
         protected = [*(GIT_PROTECTED if is_git else ()), *(n for n in PROTECTED if not (is_git and n == ".git"))]
         profile.deny("file-write*", [str(root / name) for name in protected], "PROTECTED")
     profile.deny("file-read* file-write*", [str(root / path) for path in masked], "MASKED")
@@ -117,13 +119,14 @@ class SeatbeltSandbox:
 
     def probe(self) -> str | None:
         """Run /bin/true as a command would be run; None when it worked, else why not."""
-        return tried_out(self.launch(["/bin/true"]), "Seatbelt")
+        return tried_out(self.launch(["/bin/true"], understood=understand("true", ())), "Seatbelt")
 
     @contextmanager
     def launch(
         self,
         argv: list[str],
         *,
+        understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
         pins: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
@@ -133,7 +136,7 @@ class SeatbeltSandbox:
         try:
             (private / ".gitconfig").write_text(self._identity, encoding="utf-8")
             profile, protected = profile_for(
-                self._root, private, argv, network=network, masked=[*masked, *withheld.secrets]
+                self._root, private, understood, network=network, masked=[*masked, *withheld.secrets]
             )
             base = self.isolation(network=network)
             watched = [f"{pin.path} was checked and watched, not covered." for pin in pins]

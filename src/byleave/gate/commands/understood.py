@@ -1,0 +1,298 @@
+"""UnderstoodCommand: a command line, read once; everybody after the gate asks it instead of looking at argv.
+
+`CommandValidator.judge` makes it from the one reading of the arguments. Each fact is worked out when it is first asked
+for and kept. What the tables could not read (`reading` is None) is never LOW, writes, and gets no privilege. Pure: what
+the disk has to say (links, directories, repositories) is added by those who ask.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from byleave.protocol.verdicts import Finding, VerdictLevel
+from byleave.protocol.wire import JsonObject
+
+from . import scripts
+from .breadth import breadth
+from .options import Reading
+from .tables import ALIASES, Kind, load_tables
+
+_READERS = frozenset({"ls", "cat", "head", "tail", "wc", "grep", "echo", "date", "pwd", "whoami", "locate", "true"})
+_FIND_WRITES = ("-delete", "-fprint", "-fls", "-exec", "-ok")
+_GIT_READS = frozenset(
+    {
+        *("annotate", "blame", "cat-file", "check-attr", "check-ignore", "cherry", "count-objects", "describe", "diff"),
+        *("diff-files", "diff-index", "diff-tree", "for-each-ref", "grep", "log", "ls-files", "ls-tree", "merge-base"),
+        *("name-rev", "rev-list", "rev-parse", "shortlog", "show", "show-branch", "show-ref", "status", "var"),
+        *("verify-commit", "verify-tag", "version", "whatchanged"),
+    }
+)
+_GIT_WRITES = "--ou"
+"""How `--output` begins, however it is shortened."""
+_MAKES_REPOSITORY = frozenset({"init", "init-db", "clone"})
+
+# A bare repository among the files brings a configuration of its own, which can name programs: only a named one counts.
+_GIT_SAFETY = (
+    *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
+    *("-c", "safe.bareRepository=explicit", "--no-pager"),
+)
+_TAMED_BY = {
+    **dict.fromkeys(("diff", "log", "show"), ("--no-ext-diff", "--no-textconv")),
+    # Nobody but its owner can remove it, so that git would fail each time.
+    "clean": ("--exclude=/.byleave",),
+}
+
+_SHOW_CONTENT = frozenset({"cat", "head", "tail", "wc", "grep", "date", "sed", "sort", "diff", "cut", "uniq", "tree"})
+_LIST_NAMES = frozenset({"ls", "find", "stat", "file", "du"})
+_NOT_NAMES = frozenset(
+    {Kind.PATTERN, Kind.TEXT, Kind.NUMBER, Kind.WORD, Kind.GLOB, Kind.DATE, Kind.DATE_FORMAT, Kind.SED_SCRIPT}
+)
+_OPEN_DIRECTORIES = frozenset({"grep", "diff"})
+"""Of the commands that can be LOW, those that open what lies in a directory."""
+GIVE_PATTERN = frozenset({"-e", "-f", "--regexp", "--file"})
+
+_OPEN_NOTHING = frozenset({"echo", "true", "whoami"})
+_FIND_PLAIN = """-name -iname -path -ipath -regex -iregex -type -size -empty -perm -mtime -mmin -maxdepth -mindepth
+-prune -not -and -or -a -o -print -print0"""
+# Not F and p of ls: with them it looks where links lead. Not cp and mv: without /proc they cannot copy a directory that
+# is read-only.
+_PLAIN_LETTERS = {
+    "cat": ("AbeEnstTuv", ""),
+    "date": ("duIR", "--utc"),
+    "find": ("", _FIND_PLAIN),
+    "grep": ("aABbcCeEFGhHiIlLmnoPqrsTvwxyzZ", "--include --exclude --exclude-dir"),
+    "head": ("cnqvz", ""),
+    "ls": ("aAbBcCdfgGhiklmnNoqQrRsStuUvxX", ""),
+    "mkdir": ("mpv", "--parents --verbose"),
+    "pwd": ("LP", ""),
+    "rm": ("dfirRv", "--force --recursive --verbose"),
+    "tail": ("cnqvz", ""),
+    "touch": ("acdmt", ""),
+    "wc": ("clLmw", ""),
+}
+_PLAIN_OPTIONS = {
+    program: frozenset((*(f"-{letter}" for letter in f"{letters}0123456789"), *words.split()))
+    for program, (letters, words) in _PLAIN_LETTERS.items()
+}
+"""Options that follow no link, open nothing, start nothing and ask the kernel for nothing."""
+
+
+class Subcommand(NamedTuple):
+    """A subcommand as it was written, and under its own name."""
+
+    spelled: str
+    name: str
+
+
+class OpenedName(NamedTuple):
+    """An argument that could be the name of a file."""
+
+    spelled: str
+    opened: bool
+    """Whether its content is read; else it is only listed."""
+
+
+@dataclass(frozen=True)
+class UnderstoodCommand:
+    """One command line and what it means."""
+
+    command: str
+    """As it was given."""
+    args: tuple[str, ...] = ()
+    workspace: str | None = None
+    findings: tuple[Finding, ...] = ()
+    """What the tables say of it; a rule of the owner is no part of this."""
+    network: bool = False
+    reading: Reading | None = None
+    """None: the tables do not know the program, or could not read its arguments."""
+
+    def to_json(self) -> JsonObject | None:
+        """The reading, for `byleave check`."""
+        return None if self.reading is None else self.reading.to_json()
+
+    @property
+    def program(self) -> str:
+        """The program under the name its table has."""
+        return ALIASES.get(self.command, self.command)
+
+    @cached_property
+    def is_low(self) -> bool:
+        """True if the tables know it to be harmless, so that nobody is asked about it."""
+        return bool(self.findings) and all(finding.level is VerdictLevel.LOW for finding in self.findings)
+
+    @cached_property
+    def subcommand(self) -> Subcommand | None:
+        """The subcommand it leads to, wherever options stand."""
+        reading = self.reading
+        if reading is None or reading.sub is None:
+            return None
+        return Subcommand(reading.operands[0], reading.sub.name.rpartition(" ")[2])
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The program and its subcommand, without what stands between and after them."""
+        return (self.program,) if self.subcommand is None else (self.program, self.subcommand.name)
+
+    # What it may do
+
+    @cached_property
+    def starts_nothing(self) -> bool:
+        """True if it only reads and never starts another program."""
+        if self.command == "find":
+            return not any(arg.startswith(_FIND_WRITES) for arg in self.args)
+        return self.command in _READERS
+
+    @cached_property
+    def only_reads(self) -> bool:
+        """True if it can do its work without writing to the workspace."""
+        if not self.is_git:
+            return self.starts_nothing
+        return self._git_word in _GIT_READS and not any(arg.startswith(_GIT_WRITES) for arg in self.args)
+
+    @property
+    def runs_code(self) -> bool:
+        """True for programs that run code of the workspace or of packages."""
+        return self.program in breadth().runners
+
+    @cached_property
+    def _line(self) -> scripts.Line | None:
+        return None if self.reading is None else scripts.line_of(self.args, self.reading)
+
+    @cached_property
+    def runs(self) -> tuple[str, ...]:
+        """Files of the workspace whose content it would run."""
+        return () if self._line is None else scripts.runs(self.program, self._line, self.workspace)
+
+    @property
+    def changes_what_it_runs(self) -> bool:
+        """True if it rewrites the files it runs, as `npm install` does package.json."""
+        return self._line is not None and scripts.changes_what_it_runs(self.program, self._line)
+
+    @property
+    def package_scripts(self) -> tuple[str, ...] | None:
+        """The scripts of package.json that it would run, in order; None: not certain which."""
+        return None if self._line is None else scripts.package_scripts(self.program, self._line)
+
+    # git
+
+    @property
+    def is_git(self) -> bool:
+        return self.command == "git"
+
+    @property
+    def _git_word(self) -> str:
+        """The subcommand as git sees it, known to the tables or not."""
+        return self.reading.operands[0] if self.reading is not None and self.reading.operands else ""
+
+    @property
+    def makes_repository(self) -> bool:
+        """True if a new repository is what the command is for."""
+        return self.is_git and self._git_word in _MAKES_REPOSITORY
+
+    @property
+    def git_directories(self) -> tuple[str, ...]:
+        """Where git goes first, one after the other, by -C."""
+        return self._values("-C")
+
+    @property
+    def git_dir(self) -> str | None:
+        """The repository it is told to use, by --git-dir."""
+        given = self._values("--git-dir")
+        return given[-1] if given else None
+
+    def _values(self, name: str) -> tuple[str, ...]:
+        said = () if self.reading is None else self.reading.said
+        return tuple(one.value for one in said if one.option.name == name and one.value is not None)
+
+    # Files
+
+    @cached_property
+    def names(self) -> tuple[OpenedName, ...]:
+        """Arguments of a reading command that could be names of files."""
+        shows = self.command in _SHOW_CONTENT
+        if not shows and self.command not in _LIST_NAMES:
+            return ()
+        if self.reading is None:  # unreadable, and so refused; were it not, every word counts
+            return tuple(OpenedName(arg, opened=True) for arg in self.args)
+        table = load_tables()[self.command]
+        found: list[OpenedName] = []
+        for one in self.reading.said:
+            option = table.options.get(one.spelled)
+            if one.value and (option is None or option.kind not in _NOT_NAMES):
+                # Opened even by a command that only lists, such as find -samefile.
+                found.append(OpenedName(one.value, opened=True))
+        given = {one.spelled for one in self.reading.said}
+        kinds = table.operands if table.first_given_by.isdisjoint(given) else table.operands[1:]
+        for index, operand in enumerate(self.reading.operands):
+            if not (index < len(kinds) and kinds[index] in _NOT_NAMES):
+                found.append(OpenedName(operand, opened=shows))
+        return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def walked(self) -> tuple[str, ...]:
+        """Words that a LOW command may open as directories, whatever each is there for."""
+        if self.command not in _OPEN_DIRECTORIES:
+            return ()
+        words = {piece for arg in self.args for piece in (arg, arg.partition("=")[2]) if piece and "\0" not in piece}
+        return (*sorted(words), *([] if self.command != "grep" or self._grep_names_places else ["."]))
+
+    @property
+    def _grep_names_places(self) -> bool:
+        if self.reading is None:
+            return False
+        by_option = any(one.option.name in GIVE_PATTERN for one in self.reading.said)
+        return bool(self.reading.operands if by_option else self.reading.operands[1:])
+
+    @cached_property
+    def plain_operands(self) -> tuple[str, ...] | None:
+        """Operands of a line that needs only the system's programs and the workspace; None for any other line."""
+        if self.command in _OPEN_NOTHING:
+            return ()
+        known, reading = _PLAIN_OPTIONS.get(self.command), self.reading
+        if known is None or reading is None or reading.unknown or "-" in reading.operands:
+            return None
+        plain = all(one.spelled in known and not one.abbreviated for one in reading.said)
+        return reading.operands if plain else None
+
+    # How it is started
+
+    @cached_property
+    def safe_args(self) -> tuple[str, ...]:
+        """The arguments with what keeps the command from running or reading more than it says."""
+        args = self.args
+        if self.is_git:
+            at = len(args) if self.reading is None else len(args) - len(self.reading.rest)
+            return (*_GIT_SAFETY, *args[:at], *_TAMED_BY.get(self._git_word, ()), *args[at:])
+        if self.command == "zip":
+            return ("-y", *args)  # store links as links; following them packs what lies outside
+        if self.command == "diff":
+            return ("--no-dereference", *args)
+        return self._grep_without_links() if self.command == "grep" else args
+
+    def _grep_without_links(self) -> tuple[str, ...]:
+        """The arguments of grep so that it follows no link it meets in a directory."""
+        changed = list(self.args)
+        for one in () if self.reading is None else self.reading.said:
+            if one.option.name == "-R":
+                # Flags stand before a value in their cluster, so the first such letter is one.
+                changed[one.at] = changed[one.at].replace("R", "r", 1)
+            elif one.option.name == "--dereference-recursive":
+                changed[one.at] = "-r"
+        return tuple(changed)
+
+
+UNKNOWN_COMMAND = UnderstoodCommand("")
+"""Stands for a program of which nothing is known: it may write, and gets every protection."""
+
+
+def with_names(args: Sequence[object], real: Callable[[str], str]) -> list[object]:
+    """The arguments with each name, or value glued to an option, replaced by what `real` gives for it."""
+    return [_with_name(arg, real) if isinstance(arg, str) else arg for arg in args]
+
+
+def _with_name(arg: str, real: Callable[[str], str]) -> str:
+    if not arg.startswith("-"):
+        return real(arg)
+    name, equals, value = arg.partition("=")
+    return f"{name}={real(value)}" if equals and value else arg

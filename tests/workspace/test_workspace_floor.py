@@ -150,7 +150,7 @@ paths = ["five"]
         "five"
     ]
     assert [name for name in ("four", "five") if floor.forbids(name, "write_file")] == ["four", "five"]
-    assert DeniedPaths(NO_POLICY).guard("read_file") is None
+    assert DeniedPaths(NO_POLICY).guards.get("read_file") is None
 
 
 # What is covered

@@ -284,7 +284,7 @@ def _denying(*denied: str) -> Policy:
 async def test_denied_file_that_is_met_late_is_refused_in_words(place: Place, paths: PathValidator) -> None:
     """As when it is swapped in after the first look."""
     place.file("private/key", "SECRET")
-    guard = DeniedPaths(_denying("private/**")).guard("read_file")
+    guard = DeniedPaths(_denying("private/**")).guards.get("read_file")
     assert guard is not None
     files = GuardedFiles(GuardedPaths(paths, guard), max_file_bytes=1000)
     with pytest.raises(ByleaveError, match="No permission"):

@@ -19,7 +19,7 @@ from pathlib import Path
 from byleave.gate import Policy, Rule
 from byleave.gate.globs import DEEP
 from byleave.protocol.errors import PathValidationError, RefusedError
-from byleave.protocol.tools import ListDirectoryParams, ListDirectoryResult, WriteFileParams, WriteFileResult
+from byleave.protocol.tools import TOOLS, ListDirectoryParams, ListDirectoryResult, WriteFileParams, WriteFileResult
 from byleave.workspace.files.executor import FileSystemExecutor, Listing
 from byleave.workspace.files.writing import Replacing
 
@@ -38,18 +38,14 @@ class DeniedPaths:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._patterns: dict[str, Denials | None] = {}
-        self._lock = threading.Lock()
+        # Without rules there is nothing to ask for tool by tool, which is the usual case.
+        self._patterns = {tool: found for tool in TOOLS if policy.has_rules and (found := _denials(policy, tool))}
+        self.guards = {tool: patterns.forbid for tool, patterns in self._patterns.items()}
+        """`forbids` for each tool to which something is denied."""
 
     def forbids(self, relative: str, tool: str) -> bool:
         """Whether a path from the workspace, or a directory above it, is denied to a tool."""
-        patterns = self._of(tool)
-        return patterns is not None and patterns.forbid(relative)
-
-    def guard(self, tool: str) -> Callable[[str], bool] | None:
-        """`forbids` for one tool; None where nothing is denied to it."""
-        patterns = self._of(tool)
-        return None if patterns is None else patterns.forbid
+        return tool in self.guards and self.guards[tool](relative)
 
     def refuse(self, relative: str, tool: str) -> None:
         """Raise for a denied path, in the words of the rule."""
@@ -64,7 +60,7 @@ class DeniedPaths:
         self, paths: PathValidator, *, max_entries: int = MAX_ENTRIES, seconds: float = MAX_SECONDS
     ) -> list[str]:
         """What is there and denied to commands: paths from the workspace, each a file or a directory with all in it."""
-        patterns = self._of(COMMANDS)
+        patterns = self._patterns.get(COMMANDS)
         if patterns is None:
             return []
         if patterns.top.forbidden:
@@ -77,13 +73,6 @@ class DeniedPaths:
             return _Walk(paths, patterns, max_entries, seconds).run()
         except _TooMuch as error:
             raise self._too_much(error.live, patterns) from None
-
-    def _of(self, tool: str) -> Denials | None:
-        with self._lock:
-            if tool not in self._patterns:
-                globs = [glob for rule in self._policy.path_denials(tool) for glob in rule.pattern.paths]
-                self._patterns[tool] = Denials(globs) if globs else None
-            return self._patterns[tool]
 
     def _rule(self, relative: str, tool: str) -> Rule:
         rules = self._policy.path_denials(tool)
@@ -99,6 +88,11 @@ class DeniedPaths:
             "nothing was run.",
             hint=f"write it narrower, such as {narrower!r}, or deny one directory: 'secrets/**'",
         )
+
+
+def _denials(policy: Policy, tool: str) -> Denials | None:
+    globs = [glob for rule in policy.path_denials(tool) for glob in rule.pattern.paths]
+    return Denials(globs) if globs else None
 
 
 class _TooMuch(Exception):

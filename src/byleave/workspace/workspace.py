@@ -51,8 +51,8 @@ from byleave.workspace.files.links import under_real_names
 from byleave.workspace.files.write_preview import inspect_write
 from byleave.workspace.sandbox.backends import sandboxes
 from byleave.workspace.sandbox.bound_files import HeldFiles
+from byleave.workspace.sandbox.bubblewrap import end_orphans
 from byleave.workspace.sandbox.environment import SYSTEM_DIRECTORIES, find_program, remove_left
-from byleave.workspace.sandbox.orphaned_sandboxes import end_orphans
 from byleave.workspace.sandbox.processes import OnOutput
 from byleave.workspace.sandbox.protection import PROTECTED, WriteExclusion, link_targets
 from byleave.workspace.sandbox.sandbox import Isolation, NoSandbox, Sandbox
@@ -105,7 +105,7 @@ class Workspace:
         }
         self._command_paths = self._guarded_paths(COMMANDS)
         self._write_paths = self._guarded_paths("write_file")
-        guard = self._floor.guard("search_files")
+        guard = self._floor.guards.get("search_files")
         self._search = SearchExecutor(self._guarded_paths("search_files"), forbidden=guard)
 
     def _guarded_files(self, tool: str) -> FileSystemExecutor | None:
@@ -117,7 +117,7 @@ class Workspace:
         return files
 
     def _guarded_paths(self, tool: str) -> PathValidator:
-        guard = self._floor.guard(tool)
+        guard = self._floor.guards.get(tool)
         if guard is None:
             return self._paths
         paths = GuardedPaths(self._paths, guard)
@@ -164,7 +164,7 @@ class Workspace:
         except PathValidationError as error:
             return Inspection(files=[], problem=mask_text(error.message)[:400])
         look = partial(inspect_write, max_bytes=self._settings.max_file_bytes)
-        unreadable = self._floor.guard("read_file")
+        unreadable = self._floor.guards.get("read_file")
         if unreadable is not None:
             look = partial(look, unreadable=unreadable)
         return await asyncio.to_thread(look, self._write_paths, path)
@@ -254,7 +254,7 @@ class Workspace:
             await self._refuse_path(path, tool_name)
 
     async def _refuse_path(self, path: str, tool_name: str) -> None:
-        if self._floor.guard(tool_name) is None:
+        if tool_name not in self._floor.guards:
             return
         self._floor.refuse(await self._real(path), tool_name)
 

@@ -18,7 +18,7 @@ import pytest
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandTimeout, Workspace
-from byleave.workspace.sandbox.orphaned_sandboxes import end_orphans
+from byleave.workspace.sandbox.bubblewrap import end_orphans
 from byleave.workspace.sandbox.processes import KeptStream
 from harness.place import Place
 

@@ -4,15 +4,23 @@ Files: an allow-list (system read-only, private HOME and /tmp, the workspace as 
 granted, then the host's. A filter on system calls (`seccomp`). Every process of a command dies with it. The probe runs
 /bin/true through the full argument list: an installed bwrap proves nothing. What does not work here is left out piece
 by piece (`working_sandbox`), and `Isolation` says so.
+
+A sandbox dies with its client, once it has asked the kernel for that. A client that is killed in the few milliseconds
+before leaves an orphan that waits for ever. An orphan is a bubblewrap of this workspace to which no client listens:
+nobody reads what it reports, or its outer half is gone. Nobody else's is ever touched.
 """
 
 import os
+import re
+import select
+import signal
 import stat
 import subprocess
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -28,16 +36,18 @@ from .environment import (
     pids_group,
     usable_toolchains,
 )
-from .limits import LIMITS, HeldBack, may_limit
 from .masking import NOTHING_WITHHELD, Withheld
 from .protection import Mounts, Protection
 from .sandbox import (
     ETC_DIRECTORIES,
     ETC_FILES,
     ETC_FOR_NETWORK,
+    LIMITS,
+    HeldBack,
     Isolation,
     Launch,
     limit_argv,
+    may_limit,
     tried_out,
 )
 from .seccomp import filter_fd, filter_for
@@ -412,3 +422,99 @@ def _cover_proc() -> list[str]:
             if stat.S_ISREG(mode) and not mode & 0o004:
                 arguments += ["--ro-bind", "/dev/null", path]
     return arguments
+
+
+_DEATH_MILLISECONDS = 2000
+_NAMESPACES = re.compile(r"^NSpid:\s+([\d\t ]+)$", re.MULTILINE)
+_PARENT = re.compile(r"^PPid:\s+(\d+)$", re.MULTILINE)
+
+
+def end_orphans(root: Path) -> int:
+    """Kill the sandboxes that killed clients of this workspace left; gives how many processes that were."""
+    if not os.path.isdir("/proc/self"):
+        return 0  # no bubblewrap either
+    return sum(_end_if_stray(int(name), root) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _end_if_stray(pid: int, root: Path) -> bool:
+    # Cheap first: nearly every process is something else.
+    if not _is_sandbox(pid):
+        return False
+    # ValueError: something else that calls itself so, with options that we never give.
+    with suppress(OSError, ValueError), _held_process(pid) as pidfd:
+        # Again, now that the number cannot become another's.
+        if _is_sandbox(pid) and _is_ours(pid, root) and _is_left(pid):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            _wait(pidfd)
+            return True
+    return False
+
+
+@contextmanager
+def _held_process(pid: int) -> Generator[int]:
+    pidfd = os.pidfd_open(pid)
+    try:
+        yield pidfd
+    finally:
+        os.close(pidfd)
+
+
+def _wait(pidfd: int) -> None:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    poll.poll(_DEATH_MILLISECONDS)
+
+
+def _is_sandbox(pid: int) -> bool:
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).removesuffix(" (deleted)") == "bwrap"
+    except OSError:
+        return False
+
+
+def _is_ours(pid: int, root: Path) -> bool:
+    """Whether its options, as we give them, name this workspace, and it runs as us or as the workspace's owner."""
+    options = _options_of(pid)
+    names_us = any(pair == (b"--chdir", os.fsencode(root)) for pair in pairwise(options))
+    users = {os.geteuid()} | ({root.stat().st_uid} if os.geteuid() == 0 else set[int]())
+    return names_us and os.stat(f"/proc/{pid}").st_uid in users
+
+
+def _options_of(pid: int) -> list[bytes]:
+    """The arguments before the command's own: what the command is given decides nothing."""
+    arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return arguments[: arguments.index(b"--")] if b"--" in arguments else []
+
+
+def _is_left(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text("utf-8", "replace")
+    namespaces, parent = _NAMESPACES.search(status), _PARENT.search(status)
+    if namespaces is None or parent is None:
+        return False
+    is_inner = len(namespaces[1].split()) > _depth() and namespaces[1].split()[-1] == "1"
+    return (is_inner and not _is_sandbox(int(parent[1]))) or _nobody_listens(pid)
+
+
+def _depth() -> int:
+    """How many namespaces of processes we are in ourselves."""
+    found = _NAMESPACES.search(Path("/proc/self/status").read_text("utf-8", "replace"))
+    return 1 if found is None else len(found[1].split())
+
+
+def _nobody_listens(pid: int) -> bool:
+    """Whether the pipe it reports on has no reader any more; a client keeps its end as long as it lives."""
+    options = _options_of(pid)
+    if b"--json-status-fd" not in options[:-1]:
+        return False
+    number = int(options[options.index(b"--json-status-fd") + 1])
+    link = f"/proc/{pid}/fd/{number}"
+    if not os.readlink(link).startswith("pipe:"):
+        return False
+    # A second writing end of the same pipe: the kernel says of it whether somebody still reads.
+    end = os.open(link, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        poll = select.poll()
+        poll.register(end, 0)
+        return any(events & select.POLLERR for _, events in poll.poll(0))
+    finally:
+        os.close(end)

@@ -28,10 +28,9 @@ from .environment import (
     pids_group,
     usable_toolchains,
 )
-from .limits import LIMITS
 from .masking import NOTHING_WITHHELD, Withheld
 from .protection import watched_names
-from .sandbox import ETC_DIRECTORIES, ETC_FILES, ETC_FOR_NETWORK, Isolation, Launch, report_unmasked, tried_out
+from .sandbox import ETC_DIRECTORIES, ETC_FILES, ETC_FOR_NETWORK, LIMITS, Isolation, Launch, report_unmasked, tried_out
 from .seccomp import filter_for
 
 _CREATE_RULESET, _VERSION = 444, 1

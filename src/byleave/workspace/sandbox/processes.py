@@ -27,8 +27,7 @@ from typing import IO, Literal
 from byleave.protocol.errors import ToolFailure
 from byleave.workspace.stopping import refuse_late
 
-from .limits import inner_process, parent_of
-from .sandbox import Launch
+from .sandbox import Launch, inner_process, parent_of
 
 StreamName = Literal["stdout", "stderr"]
 OnOutput = Callable[[StreamName, str], None]

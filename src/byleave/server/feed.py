@@ -23,7 +23,7 @@ from byleave.settings import ServerSettings
 from byleave.store import Store, StoredEvent
 from byleave.store.ledger import feed_topic
 
-from .problems import TooMany, Unavailable
+from .errors import TooMany, Unavailable
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -156,19 +156,32 @@ def plain_page(
     if button is not None:
         label, target = button
         lines += f'<form method="post" action="{escape(target, quote=True)}"><button>{_marked(label)}</button></form>'
+    return html_page(title, lines, status=status, script=script, data=data, posts=button is not None)
+
+
+def html_page(
+    title: str,
+    body: str,
+    *,
+    status: int,
+    script: str | None = None,
+    data: Mapping[str, str] = NOTHING,
+    posts: bool = False,
+) -> Response:
+    """A page around HTML of our own."""
     known = "".join(f' data-{name}="{escape(value, quote=True)}"' for name, value in data.items())
     runs = "" if script is None else f"<script>{script}</script>"
     html = (
         f'<!doctype html><html lang="en"{known}><head><meta charset="utf-8">{runs}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)} - Byleave</title><style>{STYLE}</style></head>"
-        f"<body><main><h1>{escape(title)}</h1>{lines}</main></body></html>"
+        f"<body><main><h1>{escape(title)}</h1>{body}</main></body></html>"
     )
     headers = {
-        "content-security-policy": _policy(script, posts=button is not None),
+        "content-security-policy": _policy(script, posts=posts),
         "cache-control": "no-store",
         # Lets a browser say which page posted; to others nothing is told.
-        "referrer-policy": "same-origin" if button is not None else "no-referrer",
+        "referrer-policy": "same-origin" if posts else "no-referrer",
     }
     return Response(html, status, headers=headers, media_type="text/html; charset=utf-8")
 

@@ -34,9 +34,9 @@ from byleave.store import Store
 from byleave.store.database import Hint
 
 from .attendance import Attendance
+from .errors import Unavailable
 from .feed import StreamManager
 from .page_files import PageFiles
-from .problems import Unavailable
 
 if find_spec("pydantic_ai") is None:  # installed without the `agents` extra
     RunWorker = None  # type: ignore[assignment,misc] - a name that may be missing is looked at before use

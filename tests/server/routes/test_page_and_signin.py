@@ -21,8 +21,8 @@ from byleave.server.auth.links import (
     MOST_LED,
 )
 from byleave.server.auth.tokens import HEADER, issue_session
+from byleave.server.errors import TooMany
 from byleave.server.page_files import PageFile
-from byleave.server.problems import TooMany
 from byleave.server.routes.page import FOREVER
 from harness.signing import handed_key, page_cookie, page_headers
 

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from pydantic import SecretStr
 
 from byleave.protocol.errors import ConfigurationError
-from byleave.server.problems import Unauthenticated, Unavailable
+from byleave.server.errors import Unauthenticated, Unavailable
 from byleave.settings import ServerSettings
 
 SHORTEST_SECRET = 32

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope
-from byleave.server.problems import TooMany
+from byleave.server.errors import TooMany
 
 CODE_SECONDS = 600.0
 MOST_CODES = 1000

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 import structlog
 
 from byleave.protocol.wire import timestamp
+from byleave.server.errors import Unauthenticated
 from byleave.server.feed import FeedStream, Reader, StreamManager
-from byleave.server.problems import Unauthenticated
 from byleave.store import Store
 
 from .links import LINK_HINT, SESSION_SECONDS

@@ -1589,7 +1589,7 @@ export interface PolicyText {
  * An error on the wire: RFC 9457 problem+json.
  */
 export interface Problem {
-  type: string;
+  type?: string;
   /**
    * The kind of error, in a few words.
    */
@@ -1602,15 +1602,15 @@ export interface Problem {
   /**
    * What to do about it.
    */
-  hint: string | null;
+  hint?: string | null;
   /**
    * With a conflict: what already holds.
    */
-  state: string | null;
+  state?: string | null;
   /**
    * With a wrong form: what is wrong, field by field.
    */
-  errors:
+  errors?:
     | {
         [k: string]: unknown;
       }[]

@@ -7,7 +7,7 @@ Nothing here reads a file.
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, StringConstraints
 
 from .wire import Digest, Identifier, Timestamp, WireModel
 
@@ -64,7 +64,7 @@ class UndoPlan(WireModel):
     plan: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
     """A digest of all of it; carrying it out needs the same one."""
     files: list[ShownChange] = Field(max_length=MAX_UNDO_FILES)
-    total_files: int = Field(ge=0)
+    total_files: StrictInt = Field(ge=0)
     """More than `files` has when there are too many to show."""
     conflicts: list[ShownPath] = Field(default_factory=list[str], max_length=MAX_UNDO_FILES)
     """Changed since the call: nothing can be undone while there is one."""
@@ -81,7 +81,7 @@ class UndoBody(WireModel):
 
     plan: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
     """The plan that was shown."""
-    partial: bool = False
+    partial: StrictBool = False
     """Also when something is lost: undo the rest."""
 
 
@@ -93,8 +93,8 @@ class UndoReport(WireModel):
     """What it would do, or did."""
     undo_id: Identifier | None = None
     """When it was carried out and changed something: under this name it can be taken back."""
-    done: bool = False
-    begun: bool = False
+    done: StrictBool = False
+    begun: StrictBool = False
     """It was begun and takes long: another report follows."""
     problem: Told | None = None
     """Why not."""

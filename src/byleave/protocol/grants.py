@@ -7,7 +7,7 @@ refusal, a deny, an explicit ask, secrets, HIGH unless it is for everything) is 
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, StringConstraints
 
 from .states import ApprovalScope, ExecutionStatus, RiskLevel
 from .wire import Digest, Timestamp, WireModel
@@ -35,7 +35,7 @@ class GrantRule(WireModel):
     tool: str = Field(max_length=100)
     command: tuple[Token, ...] = Field(default=(), max_length=64)
     """With execute_command: the words the line begins with, one for one."""
-    exact: bool = False
+    exact: StrictBool = False
     """Whether nothing may follow those words."""
     paths: tuple[Token, ...] = Field(default=(), max_length=32)
     """With a file tool: patterns of paths, from the workspace (`src/**`)."""
@@ -95,9 +95,9 @@ class GrantTerms(WireModel):
 
     rule: GrantRule | None = None
     """With scope `class`: the rule as it was shown, perhaps edited."""
-    expires_in_seconds: int | None = Field(default=None, ge=1, le=LONGEST_GRANT_SECONDS)
-    max_uses: int | None = Field(default=None, ge=1, le=10_000)
-    warned: bool = False
+    expires_in_seconds: StrictInt | None = Field(default=None, ge=1, le=LONGEST_GRANT_SECONDS)
+    max_uses: StrictInt | None = Field(default=None, ge=1, le=10_000)
+    warned: StrictBool = False
     """With scope `session`: that the warning was shown and accepted."""
 
 

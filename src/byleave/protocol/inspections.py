@@ -7,7 +7,7 @@ execute looks at them and says what they hold; the approval shows that and is bo
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, StringConstraints, model_validator
 
 from .changes import MAX_SHOWN_TEXT
 from .wire import Digest, Timestamp, WireModel
@@ -36,11 +36,11 @@ class SeenFile(WireModel):
     """From the workspace."""
     role: SeenRole = SeenRole.RUNS
     sha256: Digest
-    size: int | None = Field(default=None, ge=0)
+    size: StrictInt | None = Field(default=None, ge=0)
     modified_at: Timestamp | None = None
     text: str | None = Field(default=None, max_length=2 * MAX_SHOWN_TEXT)
     """What will run, or its beginning; or all of what will be replaced. Secrets masked."""
-    shortened: bool = False
+    shortened: StrictBool = False
     """Not all of it is here. Of a long file that would be replaced none is: see `GET /my/approvals/{id}/change`."""
     note: Annotated[str, StringConstraints(max_length=400)] | None = None
     """Why there is no text: it is binary, too long, or may hold secrets."""

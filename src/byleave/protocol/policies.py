@@ -6,7 +6,7 @@ questions into runs for this machine only, and the client holds every call again
 
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StrictBool, StringConstraints
 
 from .states import Layer
 from .wire import Identifier, WireModel
@@ -21,7 +21,7 @@ class PolicyText(WireModel):
     source: str = Field(max_length=400)
     """Where it was read, for people: a file's name."""
     text: str = Field(max_length=MAX_POLICY_CHARACTERS)
-    trusted: bool = True
+    trusted: StrictBool = True
     """A project's file may loosen only after the owner trusts it; what tightens counts anyway."""
 
 

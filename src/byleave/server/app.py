@@ -8,18 +8,14 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import cached_property
-from http import HTTPStatus
 from importlib.metadata import version
 from threading import Lock
 from typing import Any, cast
 
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.openapi.utils import get_openapi
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Match
+from starlette.types import ASGIApp
 
 from byleave.protocol import engine
 from byleave.protocol.schema import wire_schema, wire_words
@@ -29,11 +25,11 @@ from byleave.settings import ServerSettings
 
 from .auth.isolation import UserIsolationMiddleware
 from .dependencies import StrictRoute
-from .errors import MethodNotAllowed
-from .problems import problem_response, problems, wrong_form
+from .problems import problems
 from .routes import ROUTERS
 from .services import Services, open_services
 
+FASTAPI_ERRORS = ("HTTPValidationError", "ValidationError")
 SCHEMAS = "#/components/schemas/"
 SCOPES = {
     Scope.CHAT: "post messages, read the conversation",
@@ -61,6 +57,10 @@ class ByleaveApi(FastAPI):
 
     settings: ServerSettings
     _making = Lock()
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The one middleware around the router: it answers for every error, so FastAPI's for those are left out."""
+        return UserIsolationMiddleware(AsyncExitStackMiddleware(self.router), settings=self.settings)
 
     @cached_property
     def openapi_text(self) -> bytes:
@@ -95,7 +95,8 @@ class ByleaveApi(FastAPI):
         )
         wait["schema"]["maximum"] = self.settings.max_wait_seconds
         components = document["components"]
-        components["schemas"] = dict(sorted({**components["schemas"], **_words()}.items()))
+        words = {**components["schemas"], **_words()}
+        components["schemas"] = {name: words[name] for name in sorted(words) if name not in FASTAPI_ERRORS}
         scopes = "; ".join(f"`{scope}`: {text}" for scope, text in SCOPES.items())
         components["securitySchemes"] = {
             "bearer": {
@@ -128,32 +129,20 @@ def create_app(settings: ServerSettings, *, parts: Services | None = None) -> By
         # Served by `routes.docs`, from a thread and without files from elsewhere.
         openapi_url=None,
         redirect_slashes=False,
-        exception_handlers={HTTPException: _handle, RequestValidationError: _handle},
+        # Byleave has its own, which masks secrets; FastAPI's would quote requests that are wrong.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.settings = settings
     app.state.parts = parts
     for router in ROUTERS:
         # include_router would match every request twice; there is no prefix to add.
         app.router.routes.extend(router.routes)
-    app.add_middleware(UserIsolationMiddleware, settings=settings)
     return app
 
 
 def openapi_document(settings: ServerSettings | None = None) -> JsonObject:
     """The description of a server with these settings."""
     return create_app(settings or ServerSettings()).openapi()
-
-
-async def _handle(request: Request, error: Exception) -> Response:
-    """Answer what FastAPI itself raises; everything else is left to the middleware."""
-    if isinstance(error, RequestValidationError):
-        error = wrong_form(error.errors())
-    elif isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        # Starlette names the methods of the first route of this path only.
-        routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
-        allowed = sorted({method for route in routes for method in route.methods})
-        error = MethodNotAllowed(request.method[:20], allowed)
-    return problem_response(error)
 
 
 def _add_errors(path: str, operation: JsonObject) -> None:

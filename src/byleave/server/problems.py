@@ -12,8 +12,11 @@ from http import HTTPStatus
 from typing import Any
 
 import structlog
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope
 
 from byleave.protocol.errors import ByleaveError, ConfigurationError, ConflictError, Problem
 from byleave.protocol.wire import JsonObject
@@ -33,7 +36,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
 
 
-def wrong_form(complaints: Sequence[Any]) -> WrongForm:
+def _wrong_form(complaints: Sequence[Any]) -> WrongForm:
     """What FastAPI says against a request, field by field, without the input: it may hold a secret."""
     errors: list[JsonObject] = [
         {"field": ".".join(str(part) for part in complaint["loc"][1:]), "message": complaint["msg"]}
@@ -48,8 +51,14 @@ def wrong_form(complaints: Sequence[Any]) -> WrongForm:
     )
 
 
-def problem_response(error: Exception) -> Response:
-    """The answer for any error."""
+def problem_response(error: Exception, scope: Scope) -> Response:
+    """The answer for any error of a request."""
+    if isinstance(error, RequestValidationError):
+        error = _wrong_form(error.errors())
+    elif isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        # Starlette names the methods of the first route of this path only.
+        routes = [route for route in scope["app"].routes if route.matches(scope)[0] is not Match.NONE]
+        error = MethodNotAllowed(scope["method"][:20], sorted({method for route in routes for method in route.methods}))
     if isinstance(error, ByleaveError):
         return _of_byleave(error)
     if isinstance(error, STORAGE_ERRORS):

@@ -183,7 +183,7 @@ class UserIsolationMiddleware:
         except Exception as error:  # the boundary: whatever went wrong, the user gets a problem and not a closed line
             if guarded.status:
                 raise
-            await problem_response(error)(scope, receive, guarded)
+            await problem_response(error, scope)(scope, receive, guarded)
         if scope["method"] not in SAFE_METHODS:
             _log_request(scope, guarded.status, began)
 

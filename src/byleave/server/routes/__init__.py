@@ -2,7 +2,10 @@
 
 from . import about, approvals, audit, chat, feed, grants, mcp, page, policy, projects, sign_in, tools, undo
 
-ROUTERS = tuple(
-    module.router
-    for module in (tools, feed, chat, approvals, grants, mcp, undo, projects, audit, policy, page, sign_in, about)
+ROUTERS = (
+    tools.hot,
+    *(
+        module.router
+        for module in (tools, feed, chat, approvals, grants, mcp, undo, projects, audit, policy, page, sign_in, about)
+    ),
 )

@@ -1,18 +1,28 @@
-"""What a server says of itself: its health, the API's description, and the same for people to read.
+"""What a server says of itself: its health, the proof of which server it is, and the description of its API.
 
 `/docs` is plain HTML without a script or anything from elsewhere: it works offline and under the strictest policy.
+
+The proof is an HMAC keyed with the signature of the asker's token, which the asker does not send: whoever merely holds
+our port learns nothing by being asked, and cannot answer. It covers the address this server was reached at, so that
+nobody can pass our answer on as theirs. Pages may not ask, our own included.
 """
 
 import asyncio
+import base64
+import hmac
+import json
 from html import escape
-from typing import Any
+from typing import Any, cast
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from byleave.protocol.sign_in import ProofBody, ServerProof, proof_message
 from byleave.protocol.wire import JsonObject, WireModel
-from byleave.server.dependencies import Parts, StrictRoute
+from byleave.server.auth.isolation import unlogged
+from byleave.server.dependencies import Parts, StrictRoute, from_a_program
+from byleave.server.errors import WrongForm
 from byleave.server.page_files import html_page
 from byleave.server.problems import problems
 
@@ -36,6 +46,35 @@ async def readyz(parts: Parts) -> Health:
     await parts.store.feed.head("")
     await parts.store.check_writable()
     return Health(status="ready")
+
+
+@router.post(
+    "/proof",
+    summary="Prove which server this is",
+    responses=problems(403),
+    dependencies=[Depends(from_a_program)],
+)
+@unlogged
+async def prove(parts: Parts, request: Request, body: ProofBody, response: Response) -> ServerProof:
+    """Takes a token without its signature, and answers with an HMAC keyed with that signature: a client looks at it
+    before it sends the token itself. Never from a page."""
+    if not _signed_by_secret(body.claims):
+        raise WrongForm("This is not the beginning of a token this server could have signed.")
+    host, port = request.scope["server"]
+    key = parts.signing.signature(body.claims)
+    proof = hmac.digest(key, proof_message(body.challenge, host, port), "sha256").hex()
+    response.headers["cache-control"] = "no-store"
+    return ServerProof(host=host, port=port, proof=proof)
+
+
+def _signed_by_secret(claims: str) -> bool:
+    """Whether the header says HS256: only such a token's signature is the secret's own."""
+    head = claims.partition(".")[0]
+    try:
+        header: object = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
+    except ValueError:
+        return False
+    return isinstance(header, dict) and cast(JsonObject, header).get("alg") == "HS256"
 
 
 @router.get("/openapi.json", summary="This description", response_model=dict[str, Any])

@@ -1,23 +1,17 @@
-"""Signing in: a one-time link for a browser or a program, signing out, and the proof of which server this is.
+"""Signing in with a one-time link, as a browser or as a program, and signing out.
 
 The cookie a sign-in sets is HttpOnly and SameSite=Strict, holds chat and approve only, and opens nothing without the
 key that comes with it (`page_key`). A link signs a browser in at once when it was typed or opened from outside the
 browser. When another page led there, or somebody else is signed in here, a person is asked first: a link can be
 anybody's, and who follows it must not talk in another's name unawares.
 
-Programs exchange a link for a token, which may do no more than what asked for the link. Exchange and proof are closed
-to pages, our own included: a page's cookie may not execute, and a link followed in a browser is a browser's. The proof
-is an HMAC keyed with the signature of the asker's token, which the asker does not send: whoever merely holds our port
-learns nothing by being asked, and cannot answer. It covers the address this server was reached at, so that nobody can
-pass our answer on as theirs.
+Programs exchange a link for a token, which may do no more than what asked for the link. The exchange is closed to
+pages, our own included: a page's cookie may not execute, and a link followed in a browser is a browser's.
 """
 
-import base64
-import hmac
-import json
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import structlog
@@ -28,14 +22,13 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.overview import SignInLink
-from byleave.protocol.sign_in import ExchangeBody, ExchangedToken, ProofBody, ServerProof, proof_message
+from byleave.protocol.sign_in import ExchangeBody, ExchangedToken
 from byleave.protocol.states import Scope
-from byleave.protocol.wire import JsonObject, WireModel
-from byleave.server.auth.isolation import unlogged
+from byleave.protocol.wire import WireModel
 from byleave.server.auth.links import CODE_SECONDS, PROGRAM_SECONDS, Code, cookie_name, cookies_in
 from byleave.server.auth.tokens import HEADER, Principal, issue_session, issue_token, new_key
 from byleave.server.dependencies import Allow, Parts, StrictRoute, from_a_program, from_our_form, from_our_page
-from byleave.server.errors import Unauthenticated, WrongForm
+from byleave.server.errors import Unauthenticated
 from byleave.server.page_files import named, plain_page, reads_html
 from byleave.server.problems import problems
 from byleave.server.services import Services
@@ -243,33 +236,3 @@ async def exchange(parts: Parts, body: ExchangeBody, response: Response) -> Exch
     token = issue_token(parts.settings, found.user, scopes, seconds)
     response.headers["cache-control"] = "no-store"
     return ExchangedToken(token=token, user_id=found.user, scopes=scopes, expires_in_seconds=seconds)
-
-
-@router.post(
-    "/proof",
-    summary="Prove which server this is",
-    tags=["health"],
-    responses=problems(403),
-    dependencies=[Depends(from_a_program)],
-)
-@unlogged
-async def prove(parts: Parts, request: Request, body: ProofBody, response: Response) -> ServerProof:
-    """Takes a token without its signature, and answers with an HMAC keyed with that signature: a client looks at it
-    before it sends the token itself. Never from a page."""
-    if not _signed_by_secret(body.claims):
-        raise WrongForm("This is not the beginning of a token this server could have signed.")
-    host, port = request.scope["server"]
-    key = parts.signing.signature(body.claims)
-    proof = hmac.digest(key, proof_message(body.challenge, host, port), "sha256").hex()
-    response.headers["cache-control"] = "no-store"
-    return ServerProof(host=host, port=port, proof=proof)
-
-
-def _signed_by_secret(claims: str) -> bool:
-    """Whether the header says HS256: only such a token's signature is the secret's own."""
-    head = claims.partition(".")[0]
-    try:
-        header: object = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
-    except ValueError:
-        return False
-    return isinstance(header, dict) and cast(JsonObject, header).get("alg") == "HS256"

@@ -43,6 +43,7 @@ from byleave.server.dependencies import (
     Allow,
     Anyone,
     Executor,
+    HotRoute,
     Parts,
     Project,
     StrictRoute,
@@ -57,6 +58,8 @@ from byleave.store.executions import given_to_another
 from byleave.store.history import HistoryFilter
 
 router = APIRouter(route_class=StrictRoute, tags=["tools"])
+hot = APIRouter(route_class=HotRoute, tags=["tools"])
+"""What the client of a call sends, and the call itself."""
 
 CURSOR = re.compile(r"[0-9TZ:.-]{24}~[A-Za-z0-9_.-]{1,64}")
 CATALOGUE = tool_catalogue().model_dump_json().encode()
@@ -73,6 +76,13 @@ CLIENT_HEADER = Header(
     description="Which client reports: only the one that got the signal may, with a token it has opened its stream "
     "with. Needed where several clients share a token.",
 )
+TRACEPARENT = {
+    "name": "traceparent",
+    "in": "header",
+    "required": False,
+    "description": "The span you call from; the call is linked with it where telemetry is on.",
+    "schema": {"type": "string"},
+}
 ClientHeader = Annotated[str | None, CLIENT_HEADER]
 
 
@@ -90,7 +100,13 @@ class HistoryQuery(WireModel):
     limit: int = Field(default=50, ge=1, le=200, description="How many on a page.")
 
 
-@router.post("/my/tools/execute", summary="Call a tool", response_model=ToolResponse, responses=problems(404, 503))
+@hot.post(
+    "/my/tools/execute",
+    summary="Call a tool",
+    response_model=ToolResponse,
+    responses=problems(404, 503),
+    openapi_extra={"parameters": [TRACEPARENT]},
+)
 @unlogged
 @takes(file=True)
 async def execute(
@@ -102,8 +118,7 @@ async def execute(
     """The way in for an agent that runs elsewhere. LOW answers with the result; MEDIUM and HIGH answer
     `awaiting_approval` at once, or `pending` while the machine looks at what would run: follow it with
     `GET /my/tools/{tool_id}?wait=`. A refused call is an answer with the status `failed`. The same
-    `idempotency_key` in the same session never runs twice. With the header `traceparent` the call is linked with
-    the span it names, where telemetry is on."""
+    `idempotency_key` in the same session never runs twice."""
     await check_project(parts, principal, body.project_id)
     session = await parts.executor.agent_session(
         principal.user_id, body.project_id, body.session_id, principal.agent_id
@@ -121,9 +136,7 @@ async def execute(
     return Response(row.response_json(), media_type="application/json")
 
 
-@router.post(
-    "/my/projects/{project_id}/tools/{tool_id}/result", summary="Report a result", responses=problems(409, 503)
-)
+@hot.post("/my/projects/{project_id}/tools/{tool_id}/result", summary="Report a result", responses=problems(409, 503))
 @unlogged
 @takes(file=True, mended=True)
 async def post_result(
@@ -144,7 +157,7 @@ async def post_result(
     return ResultAck(success=True, tool_id=tool_id, status=row.status, message="Result stored.")
 
 
-@router.post(
+@hot.post(
     "/my/projects/{project_id}/tools/{tool_id}/output",
     summary="Report output as it comes",
     status_code=204,
@@ -188,7 +201,7 @@ async def post_queued(
     return Response(status_code=204)
 
 
-@router.post(
+@hot.post(
     "/my/projects/{project_id}/tools/{tool_id}/begin",
     summary="Begin with a call that waited",
     responses=problems(409, 503),
@@ -207,7 +220,7 @@ async def post_begin(
     return Begun(started_at=row.started_at or row.created_at, deadline=row.deadline or row.created_at)
 
 
-@router.post(
+@hot.post(
     "/my/projects/{project_id}/tools/{tool_id}/inspection",
     summary="Say what a call would run",
     status_code=204,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .app import create_app, openapi_document
-    from .auth.links import SignIn
+    from .auth.sign_ins import SignIn
     from .auth.tokens import Principal, issue_token, server_secret
     from .feed import StreamManager
     from .services import Services, open_services
@@ -35,7 +35,7 @@ _HOMES = {
     "Listening": "serving",
     "Services": "services",
     "Principal": "auth.tokens",
-    "SignIn": "auth.links",
+    "SignIn": "auth.sign_ins",
     "StreamManager": "feed",
     "create_app": "app",
     "issue_token": "auth.tokens",

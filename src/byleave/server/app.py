@@ -27,6 +27,7 @@ from .auth.isolation import UserIsolationMiddleware
 from .dependencies import StrictRoute
 from .problems import problems
 from .routes import ROUTERS
+from .routes.page import PageFiles
 from .services import Services, open_services
 
 FASTAPI_ERRORS = ("HTTPValidationError", "ValidationError")
@@ -133,7 +134,7 @@ def create_app(settings: ServerSettings, *, parts: Services | None = None) -> By
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.settings = settings
-    app.state.parts = parts
+    app.state.parts, app.state.page = parts, PageFiles()
     for router in ROUTERS:
         # include_router would match every request twice; there is no prefix to add.
         app.router.routes.extend(router.routes)

@@ -12,7 +12,7 @@ import pytest
 from byleave.protocol.sign_in import proof_message
 from byleave.protocol.states import Scope
 from byleave.server import issue_token
-from byleave.server.auth.links import ASKING_SECONDS, COOKIE, MOST_WRONG, PROGRAM_SECONDS, SignIn
+from byleave.server.auth.sign_ins import ASKING_SECONDS, COOKIE, MOST_WRONG, PROGRAM_SECONDS, SignIn
 from byleave.server.errors import TooMany
 from harness.signing import page_headers
 

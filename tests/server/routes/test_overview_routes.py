@@ -11,8 +11,8 @@ import pytest
 
 from byleave.bus import ConnectedClient, Presence
 from byleave.protocol.states import Scope
-from byleave.server.attendance import Attendance
 from byleave.server.errors import TooMany
+from byleave.server.feed import Attendance
 from byleave.server.routes.audit import Verifications
 from byleave.store.audit import PIECE, Audit
 

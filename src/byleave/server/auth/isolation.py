@@ -28,7 +28,7 @@ from byleave.server.problems import problem_response
 from byleave.server.services import Services
 from byleave.settings import ServerSettings
 
-from .links import LINK_HINT, cookies_in
+from .sign_ins import LINK_HINT, cookies_in
 from .tokens import HEADER, TOKEN_HINT, Principal
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])

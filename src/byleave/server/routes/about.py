@@ -23,8 +23,9 @@ from byleave.protocol.wire import JsonObject, WireModel
 from byleave.server.auth.isolation import unlogged
 from byleave.server.dependencies import Parts, StrictRoute, from_a_program
 from byleave.server.errors import WrongForm
-from byleave.server.page_files import html_page
 from byleave.server.problems import problems
+
+from .page import html_page
 
 router = APIRouter(route_class=StrictRoute, tags=["health"])
 

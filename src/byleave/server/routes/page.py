@@ -1,15 +1,32 @@
-"""The chat page and its files; nothing here depends on who asks."""
+"""The chat page: its files by name, and plain pages for those who get here without it.
+
+The files are what `make ui` builds, held in memory: no path of a request ever reaches the file system. A file with a
+hash in its name never changes, so a browser may keep it for good; everything else is asked for again each time and
+answered with 304 while it is the same. A page that is built anew is noticed when the index is asked for. Nothing that
+is served here depends on who asks.
+
+A plain page has a few sentences and one style. The style, and the script of the one page that has any, are named by
+their digests in the page's own policy, so that nothing else inline could count. Every text is escaped here.
+"""
 
 import asyncio
+import base64
+import gzip
+import hashlib
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from byleave.gate import safe_text
 from byleave.protocol.errors import NotFound
-from byleave.server.dependencies import Parts, StrictRoute
-from byleave.server.page_files import PageFile, plain_page
+from byleave.server.dependencies import StrictRoute
 from byleave.server.problems import problems
 
 router = APIRouter(route_class=StrictRoute, tags=["page"])
@@ -17,12 +34,115 @@ router = APIRouter(route_class=StrictRoute, tags=["page"])
 FOREVER = "public, max-age=31536000, immutable"
 ANEW = "no-cache"
 NO_WEIGHT = re.compile(r"q=0(\.0*)?")
+PAGE = Path(__file__).parents[1] / "page"
+INDEX = "index.html"
+SMALLEST_COMPRESSED = 256
+"""Below this compression gains nothing."""
+
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+    ".map": "application/json",
+    ".webmanifest": "application/manifest+json",
+    ".txt": "text/plain; charset=utf-8",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".webp": "image/webp",
+    ".woff2": "font/woff2",
+    ".mp3": "audio/mpeg",
+    ".ogg": "audio/ogg",
+    ".wav": "audio/wav",
+}
+UNKNOWN = "application/octet-stream"
+PACKED = frozenset({".png", ".ico", ".webp", ".woff2", ".mp3", ".ogg"})
+"""Compressed as they are."""
+HASHED = re.compile(r"[-.](?=[a-z_-]*[A-Z0-9])[A-Za-z0-9_-]{8}\.[a-z0-9]+")
+"""How the end of a name looks that Vite gave a hash to: a plain word of eight letters is none."""
+
+
+@dataclass(frozen=True)
+class PageFile:
+    """One file, ready to be sent."""
+
+    name: str
+    content: bytes
+
+    @property
+    def ending(self) -> str:
+        return Path(self.name).suffix.lower()
+
+    @property
+    def media_type(self) -> str:
+        return TYPES.get(self.ending, UNKNOWN)
+
+    @property
+    def never_changes(self) -> bool:
+        """Whether another content would have another name."""
+        return any(found.end() == len(self.name) for found in HASHED.finditer(self.name))
+
+    @cached_property
+    def tag(self) -> str:
+        """Its ETag; weak, since packed and unpacked have the same."""
+        return f'W/"{hashlib.sha256(self.content).hexdigest()[:32]}"'
+
+    @cached_property
+    def packed(self) -> bytes | None:
+        """Compressed, once; None where that gains nothing."""
+        if self.ending in PACKED or len(self.content) < SMALLEST_COMPRESSED:
+            return None
+        return gzip.compress(self.content, 9, mtime=0)
+
+
+class PageFiles:
+    """The page as it was built last."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = PAGE if directory is None else directory
+        self._files: dict[str, PageFile] = {}
+        self._before: dict[str, PageFile] = {}
+        """What a page that is open in a browser since the last build may still ask for."""
+        self._stamp: tuple[int, ...] | None = None
+
+    def index(self) -> PageFile | None:
+        """The page itself; None when it was never built."""
+        self._look()
+        return self._files.get(INDEX)
+
+    def file(self, name: str) -> PageFile | None:
+        """One of the files it refers to; None when there is none of this name."""
+        if name == INDEX:
+            return None
+        if name not in self._files:
+            self._look()
+        return self._files.get(name) or self._before.get(name)
+
+    def _look(self) -> None:
+        """Read the files again if they are others. While they are being built the last ones stay."""
+        try:
+            stamp = self._now()
+            if stamp == self._stamp:
+                return
+            paths = [path for path in sorted(self._directory.iterdir()) if path.is_file() and not path.is_symlink()]
+            files = {path.name: PageFile(path.name, path.read_bytes()) for path in paths}
+        except OSError:  # not built, or just being built
+            return
+        if INDEX in files:
+            self._before = {name: file for name, file in self._files.items() if file.never_changes}
+            self._files, self._stamp = files, stamp
+
+    def _now(self) -> tuple[int, ...]:
+        index, directory = (self._directory / INDEX).stat(), self._directory.stat()
+        return index.st_mtime_ns, index.st_size, index.st_ino, directory.st_mtime_ns
 
 
 @router.get("/", summary="The chat page", response_class=HTMLResponse, responses=problems(503))
-async def index(parts: Parts, request: Request) -> Response:
+async def index(request: Request) -> Response:
     """HTML."""
-    found = parts.page.index()
+    found = request.app.state.page.index()
     if found is None:
         return plain_page(
             "The chat page was not built",
@@ -39,9 +159,9 @@ async def index(parts: Parts, request: Request) -> Response:
     response_class=Response,
     responses={200: {"content": {"*/*": {"schema": {}}}}, **problems(404)},
 )
-async def page_file(parts: Parts, request: Request, name: str) -> Response:
+async def page_file(request: Request, name: str) -> Response:
     """Its script or its style. A name with a hash in it never changes."""
-    found = parts.page.file(name)
+    found = request.app.state.page.file(name)
     if found is None:
         raise NotFound("There is nothing here.", hint="The chat page is at /.")
     return await _sent(request, found)
@@ -74,3 +194,91 @@ def _takes_gzip(header: str) -> bool:
         if name.strip() == "gzip":
             return NO_WEIGHT.fullmatch(weight.replace(" ", "")) is None
     return False
+
+
+# Plain pages
+
+STYLE = (
+    ":root{color-scheme:light dark;font:16px/1.5 system-ui,sans-serif}"
+    "body{max-width:34rem;margin:12vh auto;padding:0 1.25rem}"
+    "h1{font-size:1.35rem;margin:0 0 .75rem}"
+    "code{font:.95em ui-monospace,monospace;padding:.1em .35em;border:1px solid #8886;border-radius:4px}"
+    "bdi{font-weight:600;overflow-wrap:anywhere}"
+    "button{font:inherit;padding:.5em 1.1em;cursor:pointer}"
+)
+_MARKS = str.maketrans({"`": "'", "«": "<", "»": ">"})
+NOTHING: Mapping[str, str] = {}
+
+
+def plain_page(
+    title: str,
+    *paragraphs: str,
+    status: int,
+    button: tuple[str, str] | None = None,
+    script: str | None = None,
+    data: Mapping[str, str] = NOTHING,
+) -> Response:
+    """Paragraphs are text in which `…` marks what is typed and «…» what somebody named. `button`: label, where to.
+    `script` is the same for everybody and runs before anything is shown; what it needs to know is in `data`."""
+    lines = "".join(f"<p>{_marked(paragraph)}</p>" for paragraph in paragraphs)
+    if button is not None:
+        label, target = button
+        lines += f'<form method="post" action="{escape(target, quote=True)}"><button>{_marked(label)}</button></form>'
+    return html_page(title, lines, status=status, script=script, data=data, posts=button is not None)
+
+
+def html_page(
+    title: str,
+    body: str,
+    *,
+    status: int,
+    script: str | None = None,
+    data: Mapping[str, str] = NOTHING,
+    posts: bool = False,
+) -> Response:
+    """A page around HTML of our own."""
+    known = "".join(f' data-{name}="{escape(value, quote=True)}"' for name, value in data.items())
+    runs = "" if script is None else f"<script>{script}</script>"
+    html = (
+        f'<!doctype html><html lang="en"{known}><head><meta charset="utf-8">{runs}'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)} - Byleave</title><style>{STYLE}</style></head>"
+        f"<body><main><h1>{escape(title)}</h1>{body}</main></body></html>"
+    )
+    headers = {
+        "content-security-policy": _policy(script, posts=posts),
+        "cache-control": "no-store",
+        # Lets a browser say which page posted; to others nothing is told.
+        "referrer-policy": "same-origin" if posts else "no-referrer",
+    }
+    return Response(html, status, headers=headers, media_type="text/html; charset=utf-8")
+
+
+def _policy(script: str | None, *, posts: bool) -> str:
+    runs = "" if script is None else f" script-src {_digest(script)};"
+    target = "'self'" if posts else "'none'"
+    return (
+        f"default-src 'none'; style-src {_digest(STYLE)};{runs} "
+        f"frame-ancestors 'none'; base-uri 'none'; form-action {target}"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def named(text: str) -> str:
+    """A name in a paragraph: shown as it is, and never taken for anything else."""
+    return f"«{safe_text(text).translate(_MARKS)}»"
+
+
+def reads_html(request: Request) -> bool:
+    """Whether a person looks at this, as far as the browser says."""
+    accepted = request.headers.get("accept", "").lower()
+    return any(kind.partition(";")[0].strip() == "text/html" for kind in accepted.split(","))
+
+
+def _marked(text: str) -> str:
+    pieces = escape(text).split("`")
+    marked = "".join(f"<code>{piece}</code>" if number % 2 else piece for number, piece in enumerate(pieces))
+    return marked.replace("«", "<bdi>").replace("»", "</bdi>")

@@ -25,13 +25,14 @@ from byleave.protocol.overview import SignInLink
 from byleave.protocol.sign_in import ExchangeBody, ExchangedToken
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import WireModel
-from byleave.server.auth.links import CODE_SECONDS, PROGRAM_SECONDS, Code, cookie_name, cookies_in
+from byleave.server.auth.sign_ins import CODE_SECONDS, PROGRAM_SECONDS, Code, cookie_name, cookies_in
 from byleave.server.auth.tokens import HEADER, Principal, issue_session, issue_token, new_key
 from byleave.server.dependencies import Allow, Parts, StrictRoute, from_a_program, from_our_form, from_our_page
 from byleave.server.errors import Unauthenticated
-from byleave.server.page_files import named, plain_page, reads_html
 from byleave.server.problems import problems
 from byleave.server.services import Services
+
+from .page import named, plain_page, reads_html
 
 router = APIRouter(route_class=StrictRoute, tags=["page"])
 

@@ -25,8 +25,6 @@ Every message stands alone as a sentence; `hint` says what to do next.
 
 import errno
 
-from pydantic import ConfigDict
-
 from .states import ErrorType
 from .wire import JsonObject, WireModel
 
@@ -140,9 +138,6 @@ def refusal_of_system(error: OSError) -> ConfigurationError:
 
 class Problem(WireModel):
     """An error on the wire: RFC 9457 problem+json."""
-
-    # What is None is left out.
-    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
 
     type: str = "about:blank"
     title: str

@@ -74,6 +74,7 @@ RECEIVED: frozenset[type[WireModel]] = frozenset(
         chat.ProjectBody,
         *(asked for asked, _ in engine.REQUESTS.values()),
         engine.WorkspaceSettings,
+        errors.Problem,
         sign_in.ExchangeBody,
         sign_in.ProofBody,
         executions.CompletedReport,
@@ -92,7 +93,7 @@ RECEIVED: frozenset[type[WireModel]] = frozenset(
         *(spec.params for spec in tools.TOOLS.values()),
     }
 )
-"""What a client or an agent sends; everything else is what it gets."""
+"""What a client or an agent sends, and a problem, which leaves out what is None; everything else is sent whole."""
 
 NOT_ON_THE_WIRE: frozenset[type[WireModel]] = frozenset({WireModel, events.Event, tools.ToolParams, tools.ToolSpec})
 

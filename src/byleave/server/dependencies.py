@@ -222,7 +222,7 @@ class HotRoute(StrictRoute):
     tenth of all that the server does for a call (`bench`).
 
     It knows what these endpoints declare and no more: dependencies on the request and the project, text in the path
-    and in optional headers, a body, and a model or a response."""
+    and in headers, a body, and a model or a response."""
 
     async def handle(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["method"] not in self.methods:
@@ -239,12 +239,15 @@ class HotRoute(StrictRoute):
     async def _values(self, request: "StrictRequest") -> dict[str, Any]:
         dependant, path = self.dependant, request.path_params
         values: dict[str, Any] = {field.name: path[field.name] for field in dependant.path_params}
-        values |= {field.name: request.headers.get(field.alias) for field in dependant.header_params}
         if dependant.request_param_name is not None:
             values[dependant.request_param_name] = request
         for needed in dependant.dependencies:
             of_path = {field.name: path[field.name] for field in needed.path_params}
             values[needed.name or ""] = await cast(Any, needed.call)(request=request, **of_path)
+        for field in dependant.header_params:
+            values[field.name] = request.headers.get(field.alias)
+            if values[field.name] is None and field.field_info.is_required():
+                raise RequestValidationError([{"loc": ("header", field.alias), "msg": "Field required"}])
         if self.body_field is not None:
             values[self.body_field.name], errors = self.body_field.validate(await self.read(request), {}, loc=("body",))
             if errors:

@@ -180,7 +180,7 @@ async def post_output(
     return Response(status_code=204)
 
 
-@router.post(
+@hot.post(
     "/my/projects/{project_id}/tools/queued",
     summary="Say which calls wait on the machine",
     status_code=204,

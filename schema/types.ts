@@ -1589,7 +1589,7 @@ export interface PolicyText {
  * An error on the wire: RFC 9457 problem+json.
  */
 export interface Problem {
-  type: string;
+  type?: string;
   /**
    * The kind of error, in a few words.
    */
@@ -1602,15 +1602,15 @@ export interface Problem {
   /**
    * The next step for the reader.
    */
-  hint: string | null;
+  hint?: string | null;
   /**
    * Current state, for a conflict.
    */
-  state: string | null;
+  state?: string | null;
   /**
    * Errors by field, for an invalid body.
    */
-  errors:
+  errors?:
     | {
         [k: string]: unknown;
       }[]

@@ -4,7 +4,7 @@ import re
 from html import unescape
 from http.cookies import Morsel, SimpleCookie
 
-from byleave.server.auth.links import COOKIE
+from byleave.server.auth.sign_ins import COOKIE
 from byleave.server.auth.tokens import HEADER
 
 _KEY = re.compile(r'<html lang="en" data-key="([^"]+)" data-user="([^"]*)">')

@@ -9,7 +9,7 @@ import pytest_asyncio
 from aiohttp import web
 from playwright.async_api import Browser, Page, expect
 
-from byleave.server.auth.links import COOKIE
+from byleave.server.auth.sign_ins import COOKIE
 from byleave.server.auth.tokens import HEADER
 from harness.browser import new_context
 from harness.household import Household

@@ -6,7 +6,7 @@ Both sides of a diff are masked texts; only digests are compared before anything
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, StringConstraints
 
 from .wire import Digest, Identifier, Timestamp, WireModel
 
@@ -63,7 +63,7 @@ class UndoPlan(WireModel):
     plan: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
     """Digest of the plan; required to carry it out."""
     files: list[ShownChange] = Field(max_length=MAX_UNDO_FILES)
-    total_files: int = Field(ge=0)
+    total_files: StrictInt = Field(ge=0)
     """Larger than `files` if there are too many to show."""
     conflicts: list[ShownPath] = Field(default_factory=list[str], max_length=MAX_UNDO_FILES)
     """Files changed since the call; nothing can be undone while there are any."""
@@ -80,7 +80,7 @@ class UndoBody(WireModel):
 
     plan: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
     """The plan that was shown."""
-    partial: bool = False
+    partial: StrictBool = False
     """Undo the rest even if some files are lost."""
 
 
@@ -92,8 +92,8 @@ class UndoReport(WireModel):
     """The plan, or the result."""
     undo_id: Identifier | None = None
     """Id to redo it by; set if it was carried out and changed something."""
-    done: bool = False
-    begun: bool = False
+    done: StrictBool = False
+    begun: StrictBool = False
     """The undo has begun and takes long: another report follows."""
     problem: Note | None = None
     """Reason it was not done."""

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StrictBool, StringConstraints
 
 from .states import AgentMode, RunState
 from .wire import Identifier, Timestamp, WireModel
@@ -14,7 +14,7 @@ CHAT_AGENT = "chat"
 
 class ProjectBody(WireModel):
     name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
-    if_none: bool = False
+    if_none: StrictBool = False
     """Create only if the user has no project; otherwise return the oldest. Concurrent requests get the same one."""
 
 

@@ -5,7 +5,7 @@ Parameters and results in the record are masked. Nothing here changes a state; s
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StrictInt, StringConstraints
 
 from .approvals import Decision
 from .states import AgentMode, ClientResultStatus, ErrorType, ExecutionStatus, ResponseStatus, RiskLevel
@@ -96,7 +96,7 @@ class CompletedReport(WireModel):
 
     status: Literal["completed"]
     result: JsonObject
-    duration_ms: int | None = Field(default=None, ge=0)
+    duration_ms: StrictInt | None = Field(default=None, ge=0)
     timestamp: Timestamp | None = None
 
 
@@ -108,7 +108,7 @@ class FailedReport(WireModel):
     error_type: ErrorType | None = None
     result: JsonObject | None = None
     """Partial result, such as the output of a command that timed out."""
-    duration_ms: int | None = Field(default=None, ge=0)
+    duration_ms: StrictInt | None = Field(default=None, ge=0)
     timestamp: Timestamp | None = None
 
 
@@ -142,7 +142,7 @@ class OutputChunk(WireModel):
 
     stream: Literal["stdout", "stderr"]
     text: str = Field(max_length=65536)
-    sequence: int = Field(ge=0, le=2**31)
+    sequence: StrictInt = Field(ge=0, le=2**31)
     """Counts up from 0 for each execution; a repeated number is dropped."""
 
 

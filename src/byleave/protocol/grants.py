@@ -7,7 +7,7 @@ covers (a refusal, a deny, an explicit ask, secrets, HIGH unless it is for every
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, StringConstraints
 
 from .states import ApprovalScope, ExecutionStatus, RiskLevel
 from .wire import Digest, Timestamp, WireModel
@@ -35,7 +35,7 @@ class GrantRule(WireModel):
     tool: str = Field(max_length=100)
     command: tuple[Token, ...] = Field(default=(), max_length=64)
     """First words of the command line, for execute_command."""
-    exact: bool = False
+    exact: StrictBool = False
     """True if nothing may follow those words."""
     paths: tuple[Token, ...] = Field(default=(), max_length=32)
     """Path patterns from the workspace (`src/**`), for a file tool."""
@@ -95,9 +95,9 @@ class GrantTerms(WireModel):
 
     rule: GrantRule | None = None
     """The rule as shown or edited, for scope `class`."""
-    expires_in_seconds: int | None = Field(default=None, ge=1, le=LONGEST_GRANT_SECONDS)
-    max_uses: int | None = Field(default=None, ge=1, le=10_000)
-    warned: bool = False
+    expires_in_seconds: StrictInt | None = Field(default=None, ge=1, le=LONGEST_GRANT_SECONDS)
+    max_uses: StrictInt | None = Field(default=None, ge=1, le=10_000)
+    warned: StrictBool = False
     """True if the warning was shown and accepted, for scope `session`."""
 
 

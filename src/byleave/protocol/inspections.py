@@ -7,7 +7,7 @@ reports their content; the approval shows it and is bound to it.
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, StringConstraints, model_validator
 
 from .changes import MAX_SHOWN_TEXT
 from .wire import Digest, Timestamp, WireModel
@@ -37,11 +37,11 @@ class SeenFile(WireModel):
     """Workspace-relative."""
     role: SeenRole = SeenRole.RUNS
     sha256: Digest
-    size: int | None = Field(default=None, ge=0)
+    size: StrictInt | None = Field(default=None, ge=0)
     modified_at: Timestamp | None = None
     text: str | None = Field(default=None, max_length=2 * MAX_SHOWN_TEXT)
     """Content that will run, or its beginning; or all content that will be replaced. Secrets are masked."""
-    shortened: bool = False
+    shortened: StrictBool = False
     """The text is incomplete. A long file that would be replaced has none: see `GET /my/approvals/{id}/change`."""
     note: Annotated[str, StringConstraints(max_length=400)] | None = None
     """Reason there is no text: binary, too long, or may hold secrets."""

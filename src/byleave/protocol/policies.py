@@ -6,7 +6,7 @@ waive questions for its own machine only, and the client checks every call again
 
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StrictBool, StringConstraints
 
 from .states import Layer
 from .wire import Identifier, WireModel
@@ -21,7 +21,7 @@ class PolicyText(WireModel):
     source: str = Field(max_length=400)
     """Name of the file, for people."""
     text: str = Field(max_length=MAX_POLICY_CHARACTERS)
-    trusted: bool = True
+    trusted: StrictBool = True
     """A project's file may loosen rules only after the owner trusts it; it may always tighten them."""
 
 

@@ -73,6 +73,7 @@ RECEIVED: frozenset[type[WireModel]] = frozenset(
         chat.ProjectBody,
         *(params for params, _ in engine.REQUESTS.values()),
         engine.WorkspaceSettings,
+        errors.Problem,
         sign_in.ExchangeBody,
         sign_in.ProofBody,
         executions.CompletedReport,
@@ -91,7 +92,7 @@ RECEIVED: frozenset[type[WireModel]] = frozenset(
         *(spec.params for spec in tools.TOOLS.values()),
     }
 )
-"""Models sent by a client or an agent; all others are sent to it."""
+"""Models sent by a client or an agent, and a problem, which leaves out empty fields; all others are sent whole."""
 
 NOT_ON_THE_WIRE: frozenset[type[WireModel]] = frozenset({WireModel, events.Event, tools.ToolParams, tools.ToolSpec})
 

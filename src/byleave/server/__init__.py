@@ -1,19 +1,18 @@
 """The server: HTTP in front of the executor, the approvals and the feed.
 
-Read `app` first, then `isolation` (what every request passes before a route sees it) and `streams` (the feed). Routes
-are plain functions of a request, listed once with who may call them; nothing here judges a call, writes SQL or
-executes a tool. The names below are brought in when they are asked for: who wants a token need not load a server.
+Read `app` first, then `auth.isolation` (the middleware every request passes), `dependencies` (what routes ask for),
+and `feed`. Nothing here judges a call, writes SQL or executes a tool. The names below are imported when they are asked
+for: who wants a token need not load a server.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .app import create_app
-    from .auth.links import SignIn
+    from .app import create_app, openapi_document
+    from .auth.sign_ins import SignIn
     from .auth.tokens import Principal, issue_token, server_secret
     from .feed import StreamManager
-    from .openapi import openapi_document
     from .services import Services, open_services
     from .serving import Listening, run_server, serve
 
@@ -36,12 +35,12 @@ _HOMES = {
     "Listening": "serving",
     "Services": "services",
     "Principal": "auth.tokens",
-    "SignIn": "auth.links",
+    "SignIn": "auth.sign_ins",
     "StreamManager": "feed",
     "create_app": "app",
     "issue_token": "auth.tokens",
     "open_services": "services",
-    "openapi_document": "openapi",
+    "openapi_document": "app",
     "run_server": "serving",
     "serve": "serving",
     "server_secret": "auth.tokens",

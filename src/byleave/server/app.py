@@ -1,46 +1,116 @@
-"""create_app: the routes, the one middleware, and the parts behind them.
+"""create_app: FastAPI with the routers, the one middleware, and the services behind them.
 
-Without `parts` the app opens its own when it starts and closes them when it stops; with them, whoever opened them
-closes them. Routes come from the lists in their modules; there is no other way in.
+Without `parts` the app opens its own services when it starts and closes them when it stops; with them, whoever opened
+them closes them.
 """
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import cached_property
+from importlib.metadata import version
+from threading import Lock
+from typing import Any, cast
 
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
+from fastapi.openapi.utils import get_openapi
+from starlette.types import ASGIApp
 
-from byleave.protocol.errors import ByleaveError
-from byleave.server.auth.isolation import UserIsolationMiddleware
-from byleave.server.routes.listing import ROUTES
+from byleave.protocol import engine
+from byleave.protocol.schema import wire_schema, wire_words
+from byleave.protocol.states import Scope
+from byleave.protocol.wire import JsonObject
 from byleave.settings import ServerSettings
-from byleave.store import STORAGE_ERRORS
 
-from .openapi import openapi_text
-from .problems import handle
-from .routing import PlainRoute, Route
+from .auth.isolation import UserIsolationMiddleware
+from .dependencies import StrictRoute
+from .problems import problems
+from .routes import ROUTERS
+from .routes.page import PageFiles
 from .services import Services, open_services
 
+FASTAPI_ERRORS = ("HTTPValidationError", "ValidationError")
+SCHEMAS = "#/components/schemas/"
+SCOPES = {
+    Scope.CHAT: "post messages, read the conversation",
+    Scope.APPROVE: "decide approvals; never together with `agent`",
+    Scope.EXECUTE: "execute tools and report their results",
+    Scope.AGENT: "call tools from elsewhere; never approves",
+}
+TAGS = {
+    "projects": "Your projects.",
+    "chat": "Messages, sessions and runs.",
+    "feed": "What happens, as it happens.",
+    "tools": "Tool calls and their results.",
+    "approvals": "What waits for a person.",
+    "grants": "What was allowed beyond one call.",
+    "policy": "The rules calls are judged by, and what they would say of one.",
+    "audit": "The chain of everything that happened.",
+    "mcp": "The tools for hosts that speak MCP.",
+    "page": "The chat page, and signing in to it.",
+    "health": "For whoever watches the server.",
+}
 
-class GuardedApp(FastAPI):
-    """FastAPI behind the guard: no request reaches the framework before the one middleware has let it in.
 
-    A listed route is answered by the guard itself; the framework is left with what is not listed.
-    """
+class ByleaveApi(FastAPI):
+    """FastAPI whose description uses the protocol's own schema and names every error."""
 
-    guard: UserIsolationMiddleware
+    settings: ServerSettings
+    _making = Lock()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await super().__call__(scope, receive, send)
-        else:
-            scope["app"] = self
-            await self.guard(scope, receive, send)
+    def build_middleware_stack(self) -> ASGIApp:
+        """The one middleware around the router: it answers for every error, so FastAPI's for those are left out."""
+        return UserIsolationMiddleware(AsyncExitStackMiddleware(self.router), settings=self.settings)
+
+    @cached_property
+    def openapi_text(self) -> bytes:
+        """The description as it is sent."""
+        return json.dumps(self.openapi()).encode()
+
+    def openapi(self) -> JsonObject:
+        """Make the description once, when it is first asked for: it takes longer than all the rest of a start."""
+        with self._making:
+            if self.openapi_schema is None:
+                self.openapi_schema = self._describe()
+            return self.openapi_schema
+
+    def _describe(self) -> JsonObject:
+        for route in self.routes:
+            cast(StrictRoute, route).build()
+        document = get_openapi(
+            title=self.title,
+            version=version("byleave"),
+            summary="Lets AI agents act on a user's own machine, asking first.",
+            license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            tags=[{"name": name, "description": text} for name, text in TAGS.items()],
+            routes=self.routes,
+            separate_input_output_schemas=False,
+        )
+        for path, operations in document["paths"].items():
+            for operation in operations.values():
+                _add_errors(path, operation)
+        # The longest wait is a setting of this server.
+        wait = next(
+            one for one in document["paths"]["/my/tools/{tool_id}"]["get"]["parameters"] if one["in"] == "query"
+        )
+        wait["schema"]["maximum"] = self.settings.max_wait_seconds
+        components = document["components"]
+        words = {**components["schemas"], **_words()}
+        components["schemas"] = {name: words[name] for name in sorted(words) if name not in FASTAPI_ERRORS}
+        scopes = "; ".join(f"`{scope}`: {text}" for scope, text in SCOPES.items())
+        components["securitySchemes"] = {
+            "bearer": {
+                "type": "http",
+                "scheme": "bearer",
+                "bearerFormat": "JWT",
+                "description": f"Scopes, in the claim `scope`: {scopes}.",
+            }
+        }
+        return document
 
 
-def create_app(settings: ServerSettings, *, parts: Services | None = None) -> FastAPI:
+def create_app(settings: ServerSettings, *, parts: Services | None = None) -> ByleaveApi:
     """The application, ready for any ASGI server."""
 
     @asynccontextmanager
@@ -54,30 +124,57 @@ def create_app(settings: ServerSettings, *, parts: Services | None = None) -> Fa
         finally:
             await opened.close()
 
-    app = GuardedApp(
+    app = ByleaveApi(
         title="Byleave",
         lifespan=lifespan,
+        # Served by `routes.docs`, from a thread and without files from elsewhere.
         openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
         redirect_slashes=False,
+        # Byleave has its own, which masks secrets; FastAPI's would quote requests that are wrong.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    app.state.parts = parts
-    app.state.description = openapi_text
-    for route in ROUTES:
-        _add(app, route)
-    for kind in (ByleaveError, *STORAGE_ERRORS, HTTPException, RequestValidationError):
-        app.add_exception_handler(kind, handle)
-    app.guard = UserIsolationMiddleware(super(GuardedApp, app).__call__, settings=settings, routes=ROUTES)
+    app.settings = settings
+    app.state.parts, app.state.page = parts, PageFiles()
+    for router in ROUTERS:
+        # include_router would match every request twice; there is no prefix to add.
+        app.router.routes.extend(router.routes)
     return app
 
 
-def _add(app: FastAPI, route: Route) -> None:
-    app.router.add_api_route(
-        route.path,
-        route.endpoint,
-        methods=[route.method],
-        response_model=None,
-        route_class_override=PlainRoute,
-        include_in_schema=False,
-    )
+def openapi_document(settings: ServerSettings | None = None) -> JsonObject:
+    """The description of a server with these settings."""
+    return create_app(settings or ServerSettings()).openapi()
+
+
+def _add_errors(path: str, operation: JsonObject) -> None:
+    """Name the errors that follow from what an operation takes; it names the others itself."""
+    found: set[int] = {421, 500}
+    if operation["security"]:
+        found |= {401, 403}
+    if "{project_id}" in path:
+        found.add(404)
+    if any(one["in"] != "path" for one in operation.setdefault("parameters", [])):
+        found.add(400)
+    if "requestBody" in operation:
+        found |= {400, 413, 415}
+    named: JsonObject = operation["responses"]
+    named.pop("422", None)  # FastAPI's own
+    named |= {str(status): problem for status, problem in problems(*found).items()}
+    operation["responses"] = dict(sorted(named.items()))
+
+
+def _words() -> JsonObject:
+    """The protocol's schema, with the descriptions of its fields."""
+    words: JsonObject = wire_schema()["$defs"]
+    # An editor's engine speaks to its editor, not to the server.
+    local = {name for name, word in wire_words().items() if word.__module__ == engine.__name__}
+    return _moved({name: word for name, word in words.items() if name not in local})
+
+
+def _moved(value: Any) -> Any:
+    """The same schema with its references pointing at where OpenAPI keeps schemas."""
+    if isinstance(value, dict):
+        return {key: _moved(item) for key, item in cast(JsonObject, value).items()}
+    if isinstance(value, list):
+        return [_moved(item) for item in cast(list[Any], value)]
+    return value.replace("#/$defs/", SCHEMAS) if isinstance(value, str) else value

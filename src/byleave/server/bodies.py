@@ -1,9 +1,8 @@
-"""Request bodies: strict JSON, then the protocol's model.
+"""Request bodies: bounded in bytes and in memory, and strict JSON.
 
 Stricter than JSON libraries are by default: no NaN or infinity, no key twice (which of the two would have been
 approved?), no endless nesting, no half characters. Every refusal says what is wrong and where; none quotes the body.
-A large body may be one long text, not millions of values, and is read beside the event loop. What all bodies of one
-user, and of one user's agents, may take together is bounded (`BodyRoom`); how long one may take is in `serving`.
+A large body may be one long text, not millions of values. `serving` bounds how long a body may take to arrive.
 """
 
 import asyncio
@@ -12,13 +11,14 @@ import json
 import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Hashable
-from contextlib import asynccontextmanager, suppress
-from typing import Any, NoReturn, TypeVar, cast
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from typing import Any, NoReturn, cast
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
-from starlette.requests import Request
+from starlette.types import Message, Receive
 
-from .problems import TooLarge, TooMany, WrongForm, wrong_form
+from byleave.settings import ServerSettings
+
+from .errors import TooLarge, TooMany, WrongForm, WrongMediaType
 
 MAX_DEPTH = 64
 LARGE_BYTES = 256 * 1024
@@ -33,8 +33,11 @@ QUIET_SECONDS = 1.0
 ROOM_SECONDS = 30
 """How long a body waits for room."""
 
-Model = TypeVar("Model", bound=BaseModel)
-Result = TypeVar("Result")
+JSON_HINT = "Send Content-Type: application/json."
+UNSAID = ("", "text/plain;charset=utf-8")
+"""Content types of a request that names none: `fetch` sets the second by itself."""
+
+HeaderOf = Callable[[bytes], str]
 
 
 class BodyRoom:
@@ -81,44 +84,72 @@ def _give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-async def read_body(request: Request, model: type[Model], *, printable: bool = False) -> Model:
-    """The body as one of the protocol's words. With `printable`, no string in it may hold a NUL."""
+class BodyLimits:
+    """How large the bodies of a server's requests may be, one by one and together."""
 
-    def read(body: bytes) -> Model:
-        value = parse_json(body)
-        if printable and b"\\u0000" in body:
-            _each_string(value, _refuse_nul)
-        try:
-            return model.model_validate(value)
-        except ValidationError as error:
-            raise wrong_form(error, "The body") from None
-
-    return await _off_the_loop(read, await request.body())
+    def __init__(self, settings: ServerSettings) -> None:
+        self.ordinary = settings.max_body_bytes
+        self.file = settings.max_payload_bytes
+        self.room = BodyRoom(settings.max_payload_bytes)
 
 
-async def read_union(request: Request, adapter: "TypeAdapter[Any]") -> Any:
-    """A body that may be one of several words; half characters are mended, since a result must not get lost."""
+class RequestBody:
+    """One request's body. Stands in for `receive`, and counts the bytes as they come.
 
-    def read(body: bytes) -> Any:
-        value = parse_json(body, mend=True)
-        try:
-            return adapter.validate_python(value)
-        except ValidationError as error:
-            raise wrong_form(error, "The body") from None
+    It may be as large as an ordinary one; a route that carries files says so with `check`. From somebody we do not
+    know (`sender` is None) it is small.
+    """
 
-    return await _off_the_loop(read, await request.body())
+    __slots__ = ("_header", "_limit", "_limits", "_read", "_receive", "_sender")
+
+    def __init__(self, limits: BodyLimits, receive: Receive, header: HeaderOf, sender: Hashable | None) -> None:
+        self._limits = limits
+        self._receive = receive
+        self._header = header
+        self._sender = sender
+        self._limit = min(SMALL_BYTES, limits.ordinary) if sender is None else limits.ordinary
+        self._read = 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._read += len(message.get("body", b""))
+            if self._read > self._limit:
+                raise self._too_large()
+        return message
+
+    def check(self, *, needs_json: bool, carries_file: bool) -> None:
+        """Refuse a body that is too large or not JSON, before any of it is read."""
+        if carries_file and self._sender is not None:
+            self._limit = self._limits.file
+        length = self._header(b"content-length")
+        if length.isdigit() and int(length) > self._limit:
+            raise self._too_large()
+        empty = length in ("", "0") and not self._header(b"transfer-encoding")
+        if media_type(self._header) == "application/json" or not (needs_json or not empty):
+            return
+        # Only a program sends a token, so it need not say what every body is; a page's forms never carry one.
+        unsaid = self._header(b"content-type").replace(" ", "").lower() in UNSAID
+        if empty or not (unsaid and self._sender is not None and self._header(b"authorization")):
+            raise WrongMediaType("The body must be JSON.", hint=JSON_HINT)
+
+    def room(self) -> AbstractAsyncContextManager[None]:
+        """Memory for the body, until the request is answered."""
+        length = self._header(b"content-length")
+        if self._sender is None or (not length and not self._header(b"transfer-encoding")):
+            return NO_ROOM
+        size = int(length) if length.isdigit() else self._limit
+        return NO_ROOM if size <= SMALL_BYTES else self._limits.room.take(self._sender, size)
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"The body is larger than {self._limit} bytes.", hint="Send less, or in several requests.")
 
 
-def read_query(request: Request, model: type[Model]) -> Model:
-    """The query as a model; a parameter given twice or not known is an error."""
-    pairs = request.query_params.multi_items()
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        raise WrongForm("A query parameter is given twice.", hint="Give each parameter once.")
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        raise wrong_form(error, "The query") from None
+NO_ROOM = nullcontext[None](None)
+
+
+def media_type(header: HeaderOf) -> str:
+    return header(b"content-type").partition(";")[0].strip().lower()
 
 
 def parse_json(body: bytes, *, mend: bool = False) -> Any:
@@ -148,8 +179,10 @@ def parse_json(body: bytes, *, mend: bool = False) -> Any:
     return value
 
 
-async def _off_the_loop(read: Callable[[bytes], Result], body: bytes) -> Result:
-    return await asyncio.to_thread(read, body) if len(body) > LARGE_BYTES else read(body)
+def refuse_nul(body: bytes, value: Any) -> None:
+    """Refuse a parsed body in which a string holds a NUL."""
+    if b"\\u0000" in body:
+        _each_string(value, _refuse_nul)
 
 
 def _refuse_too_many(body: bytes) -> None:

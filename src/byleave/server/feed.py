@@ -1,4 +1,4 @@
-"""The feed on the wire: StreamManager, and what one reader gets.
+"""The feed on the wire: StreamManager, what one reader gets, and news of machines that come and go.
 
 A stream replays from where its reader was and then goes on live, without a gap and without a repeat: hints bring
 events early, the store says what is true. A reader that does not keep up costs a bounded buffer; beyond it the stream
@@ -19,11 +19,12 @@ import structlog
 
 from byleave.bus import Bus, ConnectedClient, Presence
 from byleave.calls.executor import ToolExecutor
+from byleave.protocol.overview import Machine
 from byleave.settings import ServerSettings
-from byleave.store import Store, StoredEvent
+from byleave.store import STORAGE_ERRORS, Store, StoredEvent
 from byleave.store.ledger import feed_topic
 
-from .problems import TooMany, Unavailable
+from .errors import TooMany, Unavailable
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -35,6 +36,8 @@ LOOK_AGAIN_SECONDS = 5.0
 """How often an idle stream looks at the store itself, in case a hint got lost."""
 FIRST_BYTES = b"retry: 1000\n\n"
 BEAT = b": beat\n\n"
+PAUSE_SECONDS = 1.0
+"""A change of machines is told no more often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,3 +281,60 @@ def _frames(events: Iterable[StoredEvent]) -> bytes:
     return "".join(f"id: {event.seq}\nevent: {event.kind}\ndata: {event.payload}\n\n" for event in events).encode(
         "utf-8"
     )
+
+
+class Attendance:
+    """Tells a project's feed which machines are there, as they come and go.
+
+    A machine that comes is told at once, one that goes after a moment: most of those that go are back by then. However
+    often clients connect, a project hears of it about once a second, and only of what is different then. Nothing is
+    told while the server closes: that its clients leave is no news of theirs.
+    """
+
+    def __init__(self, store: Store, presence: Presence, pause: float = PAUSE_SECONDS) -> None:
+        self._store = store
+        self._presence = presence
+        self._pause = pause
+        self._told: dict[str, list[Machine]] = {}
+        """What each project's feed was told last; not there: nobody."""
+        self._telling: dict[str, asyncio.Task[None]] = {}
+        presence.on_change = self._changed
+
+    def close(self) -> None:
+        """Say nothing any more. May be called twice."""
+        self._presence.on_change = None
+        for task in self._telling.values():
+            task.cancel()  # what has reached the store by now is written all the same
+
+    async def wait_closed(self) -> None:
+        self.close()
+        await asyncio.gather(*list(self._telling.values()), return_exceptions=True)
+
+    def _changed(self, client: ConnectedClient, came: bool) -> None:
+        project_id = client.project_id
+        if project_id not in self._telling:
+            wait = 0.0 if came else self._pause
+            task = asyncio.create_task(self._follow(project_id, wait), name="byleave-attendance")
+            self._telling[project_id] = task
+
+    async def _follow(self, project_id: str, wait: float) -> None:
+        try:
+            await asyncio.sleep(wait)
+            await self._tell(project_id)
+        finally:
+            # In the same breath as the last look: a change that comes now begins anew.
+            del self._telling[project_id]
+
+    async def _tell(self, project_id: str) -> None:
+        while (here := self._presence.machines(project_id)) != self._told.get(project_id, []):
+            try:
+                await self._store.machines.tell(project_id, here)
+            except STORAGE_ERRORS as error:
+                # The next change tries again; who asks for the list itself gets the truth meanwhile.
+                log.error("a change of machines could not be told", project=project_id, error=str(error))
+                return
+            if here:
+                self._told[project_id] = here
+            else:
+                self._told.pop(project_id, None)
+            await asyncio.sleep(self._pause)

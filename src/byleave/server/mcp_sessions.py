@@ -26,8 +26,8 @@ from byleave.server.auth.tokens import Principal
 from byleave.server.routes.feed import tells_of
 from byleave.store import SessionRow
 
+from .errors import TooMany, Unavailable
 from .feed import Reader
-from .problems import TooMany, Unavailable
 from .services import Services
 
 log = structlog.stdlib.get_logger(__name__)

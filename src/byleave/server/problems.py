@@ -3,87 +3,26 @@
 Whatever goes wrong leaves the server as a `Problem`: a sentence, a hint, and with a conflict what already holds. What
 is our own fault is logged under an id and told without its inside; nothing here ever puts a body, a parameter, a
 token or a traceback on the wire.
-
-What a request can be refused for, each with its HTTP status.
-
-Nothing but words: how they look on the wire is in `problems`. This module must stay cheap to import, since making a
-token needs it and nothing else of the server.
 """
 
 import json
 import secrets
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
 import structlog
-from pydantic import ValidationError
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope
 
-from byleave.protocol.errors import ByleaveError, CallerError, ConfigurationError, ConflictError, Problem
+from byleave.protocol.errors import ByleaveError, ConfigurationError, ConflictError, Problem
 from byleave.protocol.wire import JsonObject
 from byleave.store import STORAGE_ERRORS
 
-
-class WrongForm(CallerError):
-    """A request that does not have the form it must have."""
-
-    def __init__(self, message: str, *, hint: str | None = None, errors: list[JsonObject] | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.errors = errors
-
-
-class Unauthenticated(CallerError):
-    """Nobody we know."""
-
-    status_code = 401
-
-
-class TooLarge(CallerError):
-    """More bytes than this route takes."""
-
-    status_code = 413
-
-
-class WrongMediaType(CallerError):
-    """A body that does not say it is JSON."""
-
-    status_code = 415
-
-
-class Misdirected(CallerError):
-    """A request for a host this server does not answer to."""
-
-    status_code = 421
-
-
-class TooMany(CallerError):
-    """More at once than one user may have."""
-
-    status_code = 429
-
-    def __init__(self, message: str, *, hint: str | None = None, retry_after: int | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.retry_after = retry_after
-        """Seconds, where it is known when it makes sense again."""
-
-
-class Unavailable(ByleaveError):
-    """This server cannot do it now, or was installed without it."""
-
-    status_code = 503
-
-
-class MethodNotAllowed(CallerError):
-    """The path exists, the method does not."""
-
-    status_code = 405
-
-    def __init__(self, method: str, allowed: list[str]) -> None:
-        super().__init__(f"{method} is not possible here.", hint=f"Use {' or '.join(allowed)}.")
-        self.allowed = allowed
-
+from .errors import MethodNotAllowed, TooMany, Unauthenticated, WrongForm
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -91,23 +30,35 @@ PROBLEM_TYPE = "application/problem+json"
 RETRY_SECONDS = "5"
 
 
-def wrong_form(error: ValidationError, what: str) -> WrongForm:
-    """A model's complaints, field by field, without repeating the input: it may hold a secret."""
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Error responses of a route, for its description."""
+    content = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
+
+
+def _wrong_form(complaints: Sequence[Any]) -> WrongForm:
+    """What FastAPI says against a request, field by field, without the input: it may hold a secret."""
     errors: list[JsonObject] = [
-        {"field": ".".join(str(part) for part in complaint["loc"]), "message": complaint["msg"]}
-        for complaint in error.errors(include_url=False, include_context=False, include_input=False)[:20]
+        {"field": ".".join(str(part) for part in complaint["loc"][1:]), "message": complaint["msg"]}
+        for complaint in complaints[:20]
     ]
     first = errors[0]
     place = f"{first['field']}: " if first["field"] else ""
     return WrongForm(
-        f"{what} does not have the right form: {place}{first['message']}.",
+        f"The {complaints[0]['loc'][0]} does not have the right form: {place}{first['message']}.",
         hint="See `errors`, and /openapi.json for the form.",
         errors=errors,
     )
 
 
-def problem_response(error: Exception) -> Response:
-    """The answer for any error."""
+def problem_response(error: Exception, scope: Scope) -> Response:
+    """The answer for any error of a request."""
+    if isinstance(error, RequestValidationError):
+        error = _wrong_form(error.errors())
+    elif isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        # Starlette names the methods of the first route of this path only.
+        routes = [route for route in scope["app"].routes if route.matches(scope)[0] is not Match.NONE]
+        error = MethodNotAllowed(scope["method"][:20], sorted({method for route in routes for method in route.methods}))
     if isinstance(error, ByleaveError):
         return _of_byleave(error)
     if isinstance(error, STORAGE_ERRORS):
@@ -123,11 +74,6 @@ def problem_response(error: Exception) -> Response:
     incident = secrets.token_hex(6)
     log.error("unexpected error", incident=incident, exc_info=error)
     return _response(500, "Something went wrong in the server.", hint=f"Its log says more under {incident}.")
-
-
-async def handle(request: Request, error: Exception) -> Response:
-    """FastAPI's way to the same."""
-    return problem_response(error)
 
 
 def _of_byleave(error: ByleaveError) -> Response:

@@ -26,18 +26,15 @@ from byleave.protocol.chat import AgentInfo
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.policies import PolicyText
 from byleave.server.auth.keys import SharedSecret
-from byleave.server.auth.links import SignIn
 from byleave.server.auth.secret import seal_keys, server_secret
-from byleave.server.auth.sessions import PageSessions
+from byleave.server.auth.sign_ins import PageSessions, SignIn
 from byleave.server.auth.tokens import TokenVerifier, session_verifier
 from byleave.settings import ServerSettings
 from byleave.store import Store
 from byleave.store.database import Hint
 
-from .attendance import Attendance
-from .feed import StreamManager
-from .page_files import PageFiles
-from .problems import Unavailable
+from .errors import Unavailable
+from .feed import Attendance, StreamManager
 
 if find_spec("pydantic_ai") is None:  # installed without the `agents` extra
     RunWorker = None  # type: ignore[assignment,misc] - a name that may be missing is looked at before use
@@ -83,7 +80,6 @@ class Services:
     """Signs what this server issues itself, and proves that it is this server."""
     own_rules: tuple[PolicyText, ...] = ()
     """The server's own layers, as they were written when it started."""
-    page: PageFiles = field(default_factory=PageFiles)
     sign_in: SignIn = field(default_factory=SignIn)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the server is asked to stop: whoever only waits answers at once."""

@@ -4,15 +4,16 @@ import re
 from typing import Any
 
 import pytest
-from fastapi.routing import APIRoute
 
 from byleave.protocol.states import Scope
-from byleave.server import create_app
-from byleave.server.routes.listing import ROUTES
+from byleave.server import create_app, openapi_document
+from byleave.server.dependencies import Allow, Anyone, StrictRoute
 from byleave.settings import ServerSettings
 
 BEHIND_A_TOKEN = ("/my", "/mcp")
+ROUTES: list[Any] = [*create_app(ServerSettings()).routes]
 PRIVATE = [route for route in ROUTES if route.path.startswith(BEHIND_A_TOKEN)]
+DESCRIBED: dict[str, Any] = openapi_document()["paths"]
 WITHOUT_IDS = ("/my/projects", "/my/me", "/my/signin", "/mcp")
 BODIES: dict[str, Any] = {
     "ProjectBody": {"name": "x"},
@@ -33,23 +34,51 @@ BODIES: dict[str, Any] = {
 }
 
 
+def _method(route: Any) -> str:
+    (method,) = route.methods
+    return method
+
+
 def _name(route: Any) -> str:
-    return f"{route.method} {route.path}"
+    return f"{_method(route)} {route.path}"
+
+
+def _body(route: Any) -> str | None:
+    """The word a route takes, by its name."""
+    content = DESCRIBED[route.path][_method(route).lower()].get("requestBody", {}).get("content")
+    if content is None:
+        return None
+    schema = content["application/json"]["schema"]
+    return schema["$ref"].rpartition("/")[2] if "$ref" in schema else "ResultReport"
 
 
 @pytest.mark.promise("R-user")
-def test_every_route_of_the_app_is_in_the_list_that_isolation_guards() -> None:
-    app = create_app(ServerSettings())
-    served = {
-        (method, route.path) for route in app.routes if isinstance(route, APIRoute) for method in route.methods or ()
-    }
-    assert served == {(route.method, route.path) for route in ROUTES}
-    assert len(app.routes) == len(ROUTES)
-    for route in PRIVATE:
-        assert route.scopes, _name(route)
+def test_every_route_behind_a_token_says_who_may_call_it_and_no_other_does() -> None:
     for route in ROUTES:
-        if not route.path.startswith(BEHIND_A_TOKEN):
-            assert route.scopes is None, _name(route)
+        assert isinstance(route, StrictRoute)
+        assert (route.allow is not None) is route.path.startswith(BEHIND_A_TOKEN), _name(route)
+        assert route.allow is None or route.allow.scopes, _name(route)
+
+
+def test_a_private_route_that_does_not_say_who_may_call_it_cannot_be_made() -> None:
+    async def endpoint() -> None: ...
+
+    async def asks(principal: Anyone) -> None: ...
+
+    for path in ("/my/things", "/mcp", "/my/{name}"):
+        with pytest.raises(TypeError, match="who may call it"):
+            StrictRoute(path, endpoint)
+    with pytest.raises(TypeError, match="who may call it"):
+        StrictRoute("/things", asks)
+    allow = StrictRoute("/my/things", asks).allow
+    assert isinstance(allow, Allow)
+
+
+@pytest.mark.promise("R-user")
+async def test_a_path_that_only_looks_like_another_opens_nothing(server: Any) -> None:
+    for path in ("/mcp%0A", "/my/me%0A", "/my%0A"):
+        answer = await server.user().get(path, headers={"Authorization": ""})
+        assert answer.status in (401, 404), path
 
 
 async def _things_of(alice: Any) -> dict[str, str]:
@@ -77,15 +106,17 @@ def _unknown(things: dict[str, str]) -> dict[str, str]:
 
 async def _try(user: Any, route: Any, things: dict[str, str]) -> Any:
     path = route.path.format(**things)
-    if route.method == "GET":
+    if _method(route) == "GET":
         query = f"?session_id={things['session_id']}" if route.path.endswith(("/messages", "/runs")) else ""
         if route.path in ("/my/tools/history", "/my/approvals", "/my/grants"):
             query = f"?project_id={things['project_id']}"
         return await user.get(path + query)
-    body = dict(BODIES[route.body]) if route.body else None
-    if route.body == "ExecuteRequest":
+    name = _body(route)
+    body = dict(BODIES[name]) if name else None
+    if name == "ExecuteRequest":
         body = {**BODIES["ExecuteRequest"], "project_id": things["project_id"]}
-    return await user.send(route.method, path, body)
+    needs_client = route.path.endswith(("/queued", "/undo-report"))
+    return await user.send(_method(route), path, body, headers={"Byleave-Client": "c1"} if needs_client else {})
 
 
 @pytest.mark.promise("S5", "R-user")
@@ -128,12 +159,12 @@ async def test_every_route_needs_a_token_and_one_of_its_scopes(server: Any) -> N
     nobody = server.user(scopes=())
     for route in PRIVATE:
         path = route.path.format(**things)
-        anonymous = await server.user().ask(route.method, path, headers={"Authorization": ""})
+        anonymous = await server.user().ask(_method(route), path, headers={"Authorization": ""})
         assert anonymous.status == 401, _name(route)
         assert (await _try(nobody, route, things)).status == 403, _name(route)
         for scope in Scope:
             answer = await _try(server.user("carol", (scope,)), route, things)
-            if scope in (route.scopes or ()) and not route.needs_all:
+            if scope in route.allow.scopes and len(route.allow.choices) == 1:
                 assert answer.status not in (401, 403), (_name(route), scope)
             else:
                 assert answer.status == 403, (_name(route), scope)
@@ -144,7 +175,7 @@ async def test_every_route_needs_a_token_and_one_of_its_scopes(server: Any) -> N
 async def test_what_is_a_persons_is_closed_to_every_token_that_carries_agent(server: Any) -> None:
     things = await _things_of(server.user())
     agent = server.user("alice", (Scope.CHAT, Scope.APPROVE, Scope.AGENT))
-    closed = [route for route in PRIVATE if route.people_only]
+    closed = [route for route in PRIVATE if route.allow.people_only]
     names = {route.path.rpartition("/")[2] for route in closed}
     assert names >= {"check", "policy", "audit", "verify", "signin", "whole", "grants", "preview"}
     for route in closed:
@@ -157,7 +188,7 @@ async def test_wrong_method_is_405_and_unknown_paths_are_404_only_for_those_who_
     for route in PRIVATE:
         answer = await alice.ask("PATCH", route.path.format(**_any_ids()))
         assert answer.status == 405, _name(route)
-        assert route.method in answer.headers["Allow"]
+        assert _method(route) in answer.headers["Allow"]
     for path in (
         "/my",
         "/my/",

@@ -25,7 +25,7 @@ from byleave.server.auth import keys
 from byleave.server.auth import tokens as auth
 from byleave.server.auth.keys import PublishedKeys
 from byleave.server.auth.tokens import TokenVerifier
-from byleave.server.problems import Unauthenticated, Unavailable
+from byleave.server.errors import Unauthenticated, Unavailable
 from byleave.settings import ServerSettings
 
 SECRET = "a secret of the tests, long enough to be one"

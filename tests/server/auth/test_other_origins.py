@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from byleave.server.auth.links import COOKIE
+from byleave.server.auth.sign_ins import COOKIE
 from byleave.server.auth.tokens import HEADER, issue_session
 from byleave.settings import ServerSettings
 

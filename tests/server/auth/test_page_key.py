@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from byleave.server import server_secret
-from byleave.server.auth.links import COOKIE, cookie_name
+from byleave.server.auth.sign_ins import COOKIE, cookie_name
 from byleave.server.auth.tokens import HEADER, LONGEST_KEY, issue_session
 from harness.signing import handed_key, page_cookie, page_headers
 

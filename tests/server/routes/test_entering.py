@@ -12,8 +12,8 @@ import pytest
 from byleave.protocol.sign_in import proof_message
 from byleave.protocol.states import Scope
 from byleave.server import issue_token
-from byleave.server.auth.links import ASKING_SECONDS, COOKIE, MOST_WRONG, PROGRAM_SECONDS, SignIn
-from byleave.server.problems import TooMany
+from byleave.server.auth.sign_ins import ASKING_SECONDS, COOKIE, MOST_WRONG, PROGRAM_SECONDS, SignIn
+from byleave.server.errors import TooMany
 from harness.signing import page_headers
 
 pytestmark = pytest.mark.promise("S")

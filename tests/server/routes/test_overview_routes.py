@@ -11,9 +11,9 @@ import pytest
 
 from byleave.bus import ConnectedClient, Presence
 from byleave.protocol.states import Scope
-from byleave.server.attendance import Attendance
-from byleave.server.problems import TooMany
-from byleave.server.verifying import Verifications
+from byleave.server.errors import TooMany
+from byleave.server.feed import Attendance
+from byleave.server.routes.audit import Verifications
 from byleave.store.audit import PIECE, Audit
 
 PEOPLE = (Scope.CHAT, Scope.APPROVE)

@@ -11,7 +11,7 @@ import pytest
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope
 from byleave.server import SignIn, issue_token, server_secret
-from byleave.server.auth.links import (
+from byleave.server.auth.sign_ins import (
     ASKING_SECONDS,
     CODE_SECONDS,
     COOKIE,
@@ -21,9 +21,8 @@ from byleave.server.auth.links import (
     MOST_LED,
 )
 from byleave.server.auth.tokens import HEADER, issue_session
-from byleave.server.page_files import PageFile
-from byleave.server.problems import TooMany
-from byleave.server.routes.page import FOREVER
+from byleave.server.errors import TooMany
+from byleave.server.routes.page import FOREVER, PageFile
 from harness.signing import handed_key, page_cookie, page_headers
 
 JSON = {"Content-Type": "application/json"}
@@ -67,7 +66,7 @@ def _build(directory: Path, index: str = INDEX, **files: str) -> None:
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the page of servers that start from here on is built."""
     directory = tmp_path / "page"
-    monkeypatch.setattr("byleave.server.page_files.PAGE", directory)
+    monkeypatch.setattr("byleave.server.routes.page.PAGE", directory)
     return directory
 
 

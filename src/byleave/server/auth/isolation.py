@@ -1,48 +1,38 @@
 """UserIsolationMiddleware: the one place every request passes before a route sees it.
 
-In order: is the host ours, who is asking, is the route there and open to them, is the project theirs, is the body JSON
-and small enough (counted while it is read). Another user's project and one that does not exist are the same 404. Plain
-ASGI, so that it costs next to nothing and sees every byte. It never trusts anything in a request but a verified token.
-Which other pages may read answers is in `origins`; the cookie opens nothing to any of them.
+It checks the host, verifies the token or the cookie, counts every byte of a body, adds the headers every answer
+carries, logs the request, and turns whatever went wrong into a problem. Plain ASGI, so that it costs next to nothing.
+It trusts nothing in a request but a verified token. Scopes and projects are the routes' (`dependencies`).
 
-Which pages of other origins may use this server: those the operator listed, with a bearer token and nothing else.
-
-Without the setting there are none. The list is compared whole and exactly, as browsers write an origin; `null`, other
-ports, other schemes and names that merely look alike are others. Credentials are never allowed: the cookie is for our
-own page. A page that is not listed learns nothing, not even that there is a list.
+Pages of other origins may use this server with a bearer token, if the operator listed their origin. The list is
+compared whole and exactly, as browsers write an origin; `null`, other ports, other schemes and names that merely look
+alike are others. Credentials are never allowed: the cookie is for our own page. A page that is not listed learns
+nothing, not even that there is a list.
 """
 
 import re
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import structlog
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from byleave.protocol.errors import NotFound, RefusedError
+from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope as ScopeName
-from byleave.server.bodies import SMALL_BYTES, BodyRoom
-from byleave.server.problems import (
-    MethodNotAllowed,
-    Misdirected,
-    TooLarge,
-    Unauthenticated,
-    WrongForm,
-    WrongMediaType,
-    problem_response,
-)
-from byleave.server.routing import Route, RouteTable
+from byleave.server.bodies import JSON_HINT, BodyLimits, HeaderOf, RequestBody, media_type
+from byleave.server.errors import Misdirected, Unauthenticated, WrongForm, WrongMediaType
+from byleave.server.problems import problem_response
 from byleave.server.services import Services
 from byleave.settings import ServerSettings
 
-from .links import LINK_HINT, cookies_in
+from .sign_ins import LINK_HINT, cookies_in
 from .tokens import HEADER, TOKEN_HINT, Principal
 
-HeaderOf = Callable[[bytes], str]
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 API = "/my/"
 FILES = "/page/"
@@ -113,10 +103,6 @@ PAGE_POLICY = (
 BARE_POLICY = "default-src 'none'; frame-ancestors 'none'"
 HOST = re.compile(r"(?:\[([^][]*)\]|([^][:]*))(?::[0-9]{0,5})?")
 """A name or a bracketed address, and a port: what else could follow is how one host is dressed up as another."""
-IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-JSON_HINT = "Send Content-Type: application/json."
-UNSAID = ("", "text/plain;charset=utf-8")
-"""Content types of a request that names none: the second is what `fetch` puts there by itself."""
 PAGE_HINT = "Use the page this server serves, or a bearer token."
 PAGE_KEY = HEADER.lower().encode()
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -160,21 +146,22 @@ class Headers:
 class UserIsolationMiddleware:
     """See the module."""
 
-    def __init__(self, app: ASGIApp, *, settings: ServerSettings, routes: Iterable[Route]) -> None:
+    def __init__(self, app: ASGIApp, *, settings: ServerSettings) -> None:
         self._app = app
         self._hosts = frozenset(host.lower() for host in settings.allowed_hosts)
-        self._ordinary_bytes = settings.max_body_bytes
-        self._file_bytes = settings.max_payload_bytes
-        self._room = BodyRoom(settings.max_payload_bytes)
-        self._routes = RouteTable(routes)
+        self._bodies = BodyLimits(settings)
         self._origins = Origins(settings.page_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
         if scope["type"] != "http":  # nothing here speaks WebSocket
             await send({"type": "websocket.close", "code": 1008})
             return
         began = time.perf_counter()
-        guarded = _Guarded(send, _PRIVATE if _is_private(scope["path"]) else _PUBLIC)
+        private = is_private(scope["path"])
+        guarded = _Guarded(send, _PRIVATE if private else _PUBLIC)
         try:
             headers = Headers(scope["headers"])
             host = self._check_host(headers)
@@ -182,62 +169,25 @@ class UserIsolationMiddleware:
                 await self._origins.preflight(headers.get(b"origin"))(scope, receive, guarded)
                 return
             guarded.more = self._origins.allowing(scope["path"], headers.get)
-            receive = await self._admit(scope, receive, headers, host)
-            route: Route | None = scope["byleave.route"]
-            if route is None:
-                await self._app(scope, receive, guarded)
-            else:  # found and checked already: what the framework would do between is find it once more
-                async with self._room_for(scope, headers, route):
-                    response = await route.endpoint(Request(scope, receive))
-                await response(scope, receive, guarded)
+            sender: tuple[str, bool] | None = None
+            if private:
+                principal = await self._authenticate(scope["app"].state.parts, headers, scope["method"], host)
+                scope["byleave.principal"] = principal
+                # A user's agents share a room: their unfinished bodies must not hold up the machine's results.
+                sender = principal.user_id, ScopeName.AGENT in principal.scopes
+            scope["byleave.headers"] = headers
+            if scope["method"] not in SAFE_METHODS:
+                scope["byleave.body"] = receive = RequestBody(self._bodies, receive, headers.get, sender)
+            await self._app(scope, receive, guarded)
         except ClientDisconnect:
             log.info("request broken off by its sender", method=scope["method"], path=scope["path"])
             return
         except Exception as error:  # the boundary: whatever went wrong, the user gets a problem and not a closed line
             if guarded.status:
                 raise
-            await problem_response(error)(scope, receive, guarded)
+            await problem_response(error, scope)(scope, receive, guarded)
         if scope["method"] not in SAFE_METHODS:
             _log_request(scope, guarded.status, began)
-
-    async def _admit(self, scope: Scope, receive: Receive, headers: Headers, host: str) -> Receive:
-        path: str = scope["path"]
-        private = _is_private(path)
-        principal: Principal | None = None
-        if private:
-            parts: Services = scope["app"].state.parts
-            principal = await self._authenticate(parts, headers, scope["method"], host)
-            scope["byleave.principal"] = principal
-        route, scope["path_params"] = self._find(scope["method"], path, private=private)
-        scope["byleave.route"] = route
-        if private and principal is not None and route is not None:
-            _check_scopes(principal, route)
-            await _check_project(scope["app"].state.parts, principal, scope["path_params"].get("project_id"))
-        if scope["method"] in SAFE_METHODS:
-            return receive
-        if route is not None and route.programs_only:
-            _check_no_page(headers)
-        elif not private and route is not None:
-            # What a page posts without a token sets or clears its cookie: only our own pages may have that done.
-            _check_same_origin(headers, scope["method"], host, needs_json=not route.plain_form)
-        limit = self._limit(route, private=private)
-        _check_body(headers, limit, needs_json=route is not None and route.body is not None, private=private)
-        return _limited(receive, limit)
-
-    def _limit(self, route: Route | None, *, private: bool) -> int:
-        """The largest body a route takes."""
-        if not private:
-            return min(SMALL_BYTES, self._ordinary_bytes)
-        return self._file_bytes if route is not None and route.carries_file else self._ordinary_bytes
-
-    def _room_for(self, scope: Scope, headers: Headers, route: Route) -> AbstractAsyncContextManager[None]:
-        if scope["method"] in SAFE_METHODS or not _is_private(scope["path"]):
-            return nullcontext()
-        length = headers.get(b"content-length")
-        if not length and not headers.get(b"transfer-encoding"):
-            return nullcontext()
-        size = int(length) if length.isdigit() else self._limit(route, private=True)
-        return nullcontext() if size <= SMALL_BYTES else self._room.take(_whose_room(scope["byleave.principal"]), size)
 
     def _check_host(self, headers: Headers) -> str:
         host = headers.get(b"host")
@@ -262,21 +212,8 @@ class UserIsolationMiddleware:
             raise Unauthenticated(
                 "This needs a token.", hint=f"Send `Authorization: Bearer …`. {TOKEN_HINT} In a browser: {LINK_HINT}"
             )
-        _check_same_origin(headers, method, host)
+        check_same_origin(headers, method, host)
         return await parts.sessions.verify(cookies, headers.get(PAGE_KEY))
-
-    def _find(self, method: str, path: str, *, private: bool) -> tuple[Route | None, dict[str, str]]:
-        """The route of a path. Behind the token there is nothing but what is listed; elsewhere the router decides."""
-        found = self._routes.find(path)
-        if found is None:
-            if private:
-                raise NotFound("There is nothing here.", hint="See /openapi.json for what there is.")
-            return None, {}
-        methods, parameters = found
-        route = methods.get(method)
-        if route is None:
-            raise MethodNotAllowed(method[:20], sorted(methods))
-        return route, parameters
 
 
 class _Guarded:
@@ -301,24 +238,12 @@ class _Guarded:
         await self._send(message)
 
 
-def _is_private(path: str) -> bool:
+def is_private(path: str) -> bool:
+    """True if a path needs a token, whether there is anything or not."""
     return path in PRIVATE or path.startswith(PRIVATE_BELOW)
 
 
-def _check_scopes(principal: Principal, route: Route) -> None:
-    if route.people_only and ScopeName.AGENT in principal.scopes:
-        raise RefusedError("An agent's token can never do this.", hint="Use a person's token, without `agent`.")
-    wanted = route.scopes or frozenset()
-    for scopes in (frozenset({scope}) for scope in sorted(wanted)) if route.needs_all else (wanted,):
-        principal.require(scopes)
-
-
-def _whose_room(principal: Principal) -> tuple[str, bool]:
-    """A user's agents share one of their own: what they leave unfinished must not hold up the machine's results."""
-    return principal.user_id, ScopeName.AGENT in principal.scopes
-
-
-def _check_same_origin(headers: Headers, method: str, host: str, *, needs_json: bool = True) -> None:
+def check_same_origin(headers: Headers, method: str, host: str, *, needs_json: bool = True) -> None:
     """A browser sends the cookie along with requests other pages make; those are not the user's."""
     site = headers.get(b"sec-fetch-site")
     if site and site not in (("same-origin", "none") if method in SAFE_METHODS else ("same-origin",)):
@@ -330,73 +255,33 @@ def _check_same_origin(headers: Headers, method: str, host: str, *, needs_json: 
         raise RefusedError("Another page made this request.", hint=PAGE_HINT)
     if not origin and not site:
         raise RefusedError("This request does not say which page made it.", hint=PAGE_HINT)
-    if needs_json and _media_type(headers) != "application/json":
+    if needs_json and media_type(headers.get) != "application/json":
         raise WrongMediaType("A request with the page's cookie must be JSON.", hint=JSON_HINT)
 
 
-def _check_no_page(headers: Headers) -> None:
+def check_no_page(headers: Headers) -> None:
     """A browser says which page posts, and brings the cookie; a program does neither."""
     if headers.get(b"origin") or headers.get(b"cookie") or headers.get(b"sec-fetch-site") not in ("", "none"):
         raise RefusedError("A page made this request; only programs may.", hint="Open the link in a browser instead.")
 
 
-async def _check_project(parts: Services, principal: Principal, project_id: str | None) -> None:
-    if project_id is None:
-        return
-    if not IDENTIFIER.fullmatch(project_id) or not await parts.store.chat.owns(principal.user_id, project_id):
-        raise no_project(project_id)
+def unlogged(endpoint: Endpoint) -> Endpoint:
+    """Log an endpoint's requests only when one goes wrong; the record tells of the tool calls."""
+    setattr(endpoint, UNLOGGED, True)
+    return endpoint
 
 
-def no_project(project_id: str) -> NotFound:
-    """The same words for a project that is not there and for one that is somebody else's."""
-    return NotFound(f"No project {project_id[:100]!r}.", hint="See `GET /my/projects` for yours.")
-
-
-def _media_type(headers: Headers) -> str:
-    return headers.get(b"content-type").partition(";")[0].strip().lower()
-
-
-def _check_body(headers: Headers, limit: int, *, needs_json: bool, private: bool) -> None:
-    length = headers.get(b"content-length")
-    if length.isdigit() and int(length) > limit:
-        raise _too_large(limit)
-    empty = length in ("", "0") and not headers.get(b"transfer-encoding")
-    if _media_type(headers) == "application/json" or not (needs_json or not empty):
-        return
-    # Only a program sends a token, so it need not say what every body is; a page's forms never carry one.
-    unsaid = headers.get(b"content-type").replace(" ", "").lower() in UNSAID
-    if empty or not (unsaid and private and headers.get(b"authorization")):
-        raise WrongMediaType("The body must be JSON.", hint=JSON_HINT)
-
-
-def _limited(receive: Receive, limit: int) -> Receive:
-    left = limit
-
-    async def counted() -> Message:
-        nonlocal left
-        message = await receive()
-        if message["type"] == "http.request":
-            left -= len(message.get("body", b""))
-            if left < 0:
-                raise _too_large(limit)
-        return message
-
-    return counted
-
-
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The body is larger than {limit} bytes.", hint="Send less, or in several requests.")
+UNLOGGED = "byleave_unlogged"
 
 
 def _log_request(scope: Scope, status: int, began: float) -> None:
-    route: Route | None = scope.get("byleave.route")
     principal: Principal | None = scope.get("byleave.principal")
-    if route is not None and route.quiet and status < 400:
+    if status < 400 and getattr(scope.get("endpoint"), UNLOGGED, False):
         return
     log.info(
         "request",
         method=scope["method"],
-        route=route.path if route else None,
+        route=getattr(scope.get("route"), "path", None),
         user=principal.user_id if principal else None,
         status=status,
         ms=round((time.perf_counter() - began) * 1000, 1),

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from byleave.protocol.errors import ConfigurationError
-from byleave.server.problems import Unauthenticated, Unavailable
+from byleave.server.errors import Unauthenticated, Unavailable
 from byleave.settings import ServerSettings
 
 from .secret import server_secret

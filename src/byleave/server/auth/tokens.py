@@ -26,7 +26,7 @@ import jwt
 
 from byleave.protocol.errors import ConfigurationError, RefusedError
 from byleave.protocol.states import AgentMode, Scope
-from byleave.server.problems import Unauthenticated
+from byleave.server.errors import Unauthenticated
 from byleave.settings import ServerSettings
 
 from .keys import KeySource, SharedSecret, key_source

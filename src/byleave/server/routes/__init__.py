@@ -1,1 +1,11 @@
-"""The HTTP routes, one module per resource."""
+"""The routes, one module for each resource; the busiest first, since the router looks through them in this order."""
+
+from . import about, approvals, audit, chat, feed, grants, mcp, page, policy, projects, sign_in, tools, undo
+
+ROUTERS = (
+    tools.hot,
+    *(
+        module.router
+        for module in (tools, feed, chat, approvals, grants, mcp, undo, projects, audit, policy, page, sign_in, about)
+    ),
+)

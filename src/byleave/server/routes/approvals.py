@@ -1,21 +1,43 @@
-"""What waits for a decision, and the decision (R4, R5, R8, R9).
+"""Approvals that wait for a decision, and the decision (R4, R5, R8, R9).
 
-The first decision counts; a later one is told what holds and who decided (409). A decision is only ever a person's:
-an agent's token does not get this far.
+The first decision counts; a later one is told what holds and who decided (409). Only a person decides: an agent's
+token does not get this far.
 """
 
-from pydantic import Field
-from starlette.requests import Request
-from starlette.responses import Response
+from typing import Annotated
 
-from byleave.protocol.approvals import ApprovalList, ApproveBody, ConfirmBody, DecisionAnswer, RejectBody
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from byleave.protocol.approvals import (
+    ApprovalList,
+    ApproveBody,
+    ConfirmBody,
+    DecisionAnswer,
+    RejectBody,
+    WholeCall,
+)
+from byleave.protocol.changes import WriteChange
 from byleave.protocol.grants import GrantTerms
 from byleave.protocol.states import AnsweredFrom, ApprovalScope, Scope
 from byleave.protocol.wire import Identifier, WireModel
-from byleave.server.auth.isolation import no_project
-from byleave.server.bodies import read_body, read_query
-from byleave.server.problems import WrongForm
-from byleave.server.routing import ANY_SCOPE, APPROVE, PEOPLE, JsonAnswer, Route, parts_of, principal_of
+from byleave.server.auth.tokens import Principal
+from byleave.server.dependencies import (
+    Anyone,
+    Approver,
+    Flag,
+    Parts,
+    Person,
+    Project,
+    StrictRoute,
+    check_project,
+    takes,
+)
+from byleave.server.errors import WrongForm
+from byleave.server.problems import problems
+from byleave.server.services import Services
+
+router = APIRouter(route_class=StrictRoute, tags=["approvals"])
 
 
 class ApprovalsQuery(WireModel):
@@ -23,76 +45,111 @@ class ApprovalsQuery(WireModel):
 
 
 class WholeQuery(WireModel):
-    reveal: bool = Field(default=False, description="Also what is masked in the question.")
+    reveal: Flag = Field(default=False, description="Also what is masked in the question.")
 
 
-async def approve(request: Request) -> Response:
-    body = await read_body(request, ApproveBody)
-    return await _decide(request, approve=True, digest=body.digest, scope=body.scope, terms=body.terms)
+@router.post(
+    "/my/projects/{project_id}/approvals/{approval_id}/approve", summary="Approve", responses=problems(409, 503)
+)
+async def approve(
+    parts: Parts, principal: Approver, project: Project, approval_id: str, body: ApproveBody
+) -> DecisionAnswer:
+    """Lets exactly what was shown run. With `digest`, only if that is what waits. With the scope `class` or
+    `session`, further calls too, as `terms` say; those that already wait go with it. A decision that came too
+    late or second is a 409 whose `state` says what holds."""
+    return await _decide(
+        parts,
+        principal,
+        approval_id,
+        project_id=project,
+        approve=True,
+        digest=body.digest,
+        scope=body.scope,
+        terms=body.terms,
+    )
 
 
-async def reject(request: Request) -> Response:
-    body = await read_body(request, RejectBody, printable=True)
-    return await _decide(request, approve=False, reason=body.reason)
+@router.post("/my/projects/{project_id}/approvals/{approval_id}/reject", summary="Reject", responses=problems(409, 503))
+@takes(printable=True)
+async def reject(
+    parts: Parts, principal: Approver, project: Project, approval_id: str, body: RejectBody
+) -> DecisionAnswer:
+    """Nothing runs; the agent is told, with the reason."""
+    return await _decide(parts, principal, approval_id, project_id=project, approve=False, reason=body.reason)
 
 
-async def confirm(request: Request) -> Response:
-    body = await read_body(request, ConfirmBody, printable=True)
+@router.post("/my/approvals/{approval_id}/confirm", summary="Decide", responses=problems(404, 409, 503))
+@takes(printable=True)
+async def confirm(parts: Parts, principal: Approver, approval_id: str, body: ConfirmBody) -> DecisionAnswer:
+    """Approve or reject without naming the project."""
     approve = body.decision == "approved"
     if not approve and body.scope is not ApprovalScope.ONCE:
         raise WrongForm("A no covers one call.", hint="Leave `scope` out.")
     return await _decide(
-        request, approve=approve, reason=body.reason, digest=body.digest, scope=body.scope, terms=body.terms
+        parts,
+        principal,
+        approval_id,
+        approve=approve,
+        reason=body.reason,
+        digest=body.digest,
+        scope=body.scope,
+        terms=body.terms,
     )
 
 
-async def whole_call(request: Request) -> Response:
-    reveal = read_query(request, WholeQuery).reveal
-    approvals, user_id = parts_of(request).approvals, principal_of(request).user_id
-    return JsonAnswer(await approvals.whole_call(request.path_params["approval_id"], user_id, reveal=reveal))
-
-
-async def change(request: Request) -> Response:
-    user_id = principal_of(request).user_id
-    return JsonAnswer(await parts_of(request).approvals.change(request.path_params["approval_id"], user_id))
-
-
-async def list_approvals(request: Request) -> Response:
-    parts, user_id = parts_of(request), principal_of(request).user_id
-    query = read_query(request, ApprovalsQuery)
-    if query.project_id is not None and not await parts.store.chat.owns(user_id, query.project_id):
-        raise no_project(query.project_id)
-    waiting = await parts.approvals.get_pending_approvals(user_id, query.project_id)
-    if Scope.AGENT in principal_of(request).scopes:
+@router.get("/my/approvals", summary="What waits for a decision", responses=problems(404))
+async def list_approvals(parts: Parts, principal: Anyone, query: Annotated[ApprovalsQuery, Query()]) -> ApprovalList:
+    """Oldest first."""
+    await check_project(parts, principal, query.project_id)
+    waiting = await parts.approvals.get_pending_approvals(principal.user_id, query.project_id)
+    if Scope.AGENT in principal.scopes:
         waiting = [
             one if one.inspection is None else one.model_copy(update={"inspection": one.inspection.without_texts()})
             for one in waiting
         ]
-    return JsonAnswer(ApprovalList(approvals=waiting, total_count=len(waiting)))
+    return ApprovalList(approvals=waiting, total_count=len(waiting))
+
+
+@router.get("/my/approvals/{approval_id}/whole", summary="All of what waits", responses=problems(404))
+async def whole_call(
+    parts: Parts, principal: Person, approval_id: str, query: Annotated[WholeQuery, Query()]
+) -> WholeCall:
+    """Where a question shows a part of a long content, this shows all of it. What looks like a secret and could not
+    act is masked, with its length; `reveal` shows that too. Never open to an agent's token."""
+    return await parts.approvals.whole_call(approval_id, principal.user_id, reveal=query.reveal)
+
+
+@router.get("/my/approvals/{approval_id}/change", summary="What a write would change", responses=problems(404))
+async def change(parts: Parts, principal: Person, approval_id: str) -> WriteChange:
+    """The file as it is on the machine and as it would be, secrets masked on both sides. The approval is bound to
+    what the machine read: another content when it is written is drift, and refused. 404 where it is no write."""
+    return await parts.approvals.change(approval_id, principal.user_id)
 
 
 async def _decide(
-    request: Request,
+    parts: Services,
+    principal: Principal,
+    approval_id: str,
     *,
     approve: bool,
+    project_id: str | None = None,
     reason: str | None = None,
     digest: str | None = None,
     scope: ApprovalScope = ApprovalScope.ONCE,
     terms: GrantTerms | None = None,
-) -> Response:
-    principal = principal_of(request)
-    row, grant, released = await parts_of(request).approvals.decide(
-        request.path_params["approval_id"],
+) -> DecisionAnswer:
+    row, grant, released = await parts.approvals.decide(
+        approval_id,
         principal.user_id,
         approve=approve,
         reason=reason,
         digest=digest,
-        project_id=request.path_params.get("project_id"),
+        project_id=project_id,
         scope=scope,
         terms=terms,
         decided_from=AnsweredFrom.PAGE if principal.sign_ins else AnsweredFrom.PROGRAM,
     )
-    answer = DecisionAnswer(
+    return DecisionAnswer(
         success=True,
         approval_id=row.id,
         status=row.status,
@@ -100,7 +157,6 @@ async def _decide(
         grant_id=grant.id if grant else None,
         released=list(released),
     )
-    return JsonAnswer(answer)
 
 
 def _told(calls: int, *, approve: bool) -> str:
@@ -108,86 +164,3 @@ def _told(calls: int, *, approve: bool) -> str:
     if approve:
         return f"{number} {'goes' if calls == 1 else 'go'} on."
     return f"{number} {'was' if calls == 1 else 'were'} ended."
-
-
-_ERRORS = (400, 404, 409, 413, 415, 503)
-
-ROUTES = (
-    Route(
-        "POST",
-        "/my/projects/{project_id}/approvals/{approval_id}/approve",
-        approve,
-        "Approve",
-        "Lets exactly what was shown run. With `digest`, only if that is what waits. With the scope `class` or "
-        "`session`, further calls too, as `terms` say; those that already wait go with it. A decision that came too "
-        "late or second is a 409 whose `state` says what holds.",
-        "approvals",
-        APPROVE,
-        body="ApproveBody",
-        answer="DecisionAnswer",
-        errors=_ERRORS,
-    ),
-    Route(
-        "POST",
-        "/my/projects/{project_id}/approvals/{approval_id}/reject",
-        reject,
-        "Reject",
-        "Nothing runs; the agent is told, with the reason.",
-        "approvals",
-        APPROVE,
-        body="RejectBody",
-        answer="DecisionAnswer",
-        errors=_ERRORS,
-    ),
-    Route(
-        "POST",
-        "/my/approvals/{approval_id}/confirm",
-        confirm,
-        "Decide",
-        "Approve or reject without naming the project.",
-        "approvals",
-        APPROVE,
-        body="ConfirmBody",
-        answer="DecisionAnswer",
-        errors=_ERRORS,
-    ),
-    Route(
-        "GET",
-        "/my/approvals",
-        list_approvals,
-        "What waits for a decision",
-        "Oldest first.",
-        "approvals",
-        ANY_SCOPE,
-        query=ApprovalsQuery,
-        answer="ApprovalList",
-        errors=(400, 404),
-    ),
-    Route(
-        "GET",
-        "/my/approvals/{approval_id}/whole",
-        whole_call,
-        "All of what waits",
-        "Where a question shows a part of a long content, this shows all of it. What looks like a secret and could not "
-        "act is masked, with its length; `reveal` shows that too. Never open to an agent's token.",
-        "approvals",
-        PEOPLE,
-        people_only=True,
-        query=WholeQuery,
-        answer="WholeCall",
-        errors=(400, 404),
-    ),
-    Route(
-        "GET",
-        "/my/approvals/{approval_id}/change",
-        change,
-        "What a write would change",
-        "The file as it is on the machine and as it would be, secrets masked on both sides. The approval is bound to "
-        "what the machine read: another content when it is written is drift, and refused. 404 where it is no write.",
-        "approvals",
-        PEOPLE,
-        people_only=True,
-        answer="WriteChange",
-        errors=(404,),
-    ),
-)

@@ -1,12 +1,13 @@
-"""Projects, messages, sessions and runs (R0, R1).
+"""Messages, sessions, runs and agents of a project (R1).
 
-A posted message is stored with its run in one transaction and answered at once; who works on it is the worker's
-business. Nothing here waits for an agent.
+A posted message is stored with its run in one transaction and answered at once; the worker picks the run up. Nothing
+here waits for an agent.
 """
 
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
 from pydantic import Field
-from starlette.requests import Request
-from starlette.responses import Response
 
 from byleave.protocol.chat import (
     CHAT_AGENT,
@@ -16,19 +17,20 @@ from byleave.protocol.chat import (
     MessageAccepted,
     MessageBody,
     MessageList,
-    ProjectBody,
-    ProjectList,
     RunList,
     SessionList,
 )
 from byleave.protocol.errors import NotFound, RefusedError
 from byleave.protocol.states import AgentMode, Scope
 from byleave.protocol.wire import Identifier, WireModel
-from byleave.server.bodies import read_body, read_query
-from byleave.server.problems import Unavailable
-from byleave.server.routing import ANY_SCOPE, CHAT, JsonAnswer, Route, parts_of, principal_of
+from byleave.server.auth.tokens import Principal
+from byleave.server.dependencies import Allow, Chatter, Parts, Project, StrictRoute, takes
+from byleave.server.errors import Unavailable
+from byleave.server.problems import problems
 from byleave.server.services import Services
 from byleave.store.chat import MessageKey
+
+router = APIRouter(route_class=StrictRoute, tags=["chat"])
 
 
 class MessagesQuery(WireModel):
@@ -42,23 +44,19 @@ class RunsQuery(WireModel):
     limit: int = Field(default=20, ge=1, le=200, description="How many of the newest.")
 
 
-async def create_project(request: Request) -> Response:
-    body = await read_body(request, ProjectBody, printable=True)
-    chat, principal = parts_of(request).store.chat, principal_of(request)
-    project = await chat.create_project(principal.user_id, body.name, if_none=body.if_none, actor=principal.actor)
-    return JsonAnswer(project.to_wire(), 201)
-
-
-async def list_projects(request: Request) -> Response:
-    rows = await parts_of(request).store.chat.projects(principal_of(request).user_id)
-    return JsonAnswer(ProjectList(projects=[row.to_wire() for row in rows], total_count=len(rows)))
-
-
-async def post_message(request: Request) -> Response:
-    parts, principal = parts_of(request), principal_of(request)
-    body = await read_body(request, MessageBody, printable=True)
-    project_id: str = request.path_params["project_id"]
-    agent = _pick(agents_of(parts, project_id), body.agent or CHAT_AGENT)
+@router.post(
+    "/my/projects/{project_id}/chat/messages",
+    summary="Post a message",
+    status_code=202,
+    responses=problems(409, 503),
+)
+@takes(printable=True)
+async def post_message(parts: Parts, principal: Chatter, project: Project, body: MessageBody) -> MessageAccepted:
+    """Stores the message and starts an agent on it in the background; the answer comes on the feed. Without
+    `session_id` a new session is opened, without `agent` it is `chat`. `mode: full` needs a token that may
+    approve, and an agent that may have it. With a `client_key`, a message that is sent again gets the same
+    answer and starts nothing; another one under the same key is a 409."""
+    agent = _pick(agents_of(parts, project), body.agent or CHAT_AGENT)
     if body.mode is AgentMode.FULL and not principal.may_approve:
         # Full mode answers the agent's questions beforehand, so only who may answer them may choose it.
         raise RefusedError(
@@ -71,7 +69,7 @@ async def post_message(request: Request) -> Response:
         )
     posted = await parts.store.chat.post(
         principal.user_id,
-        project_id,
+        project,
         body.content,
         session_id=body.session_id,
         # Who may not approve does not open anything by leaving the mode out, either.
@@ -80,8 +78,7 @@ async def post_message(request: Request) -> Response:
         key=_key(body),
         actor=principal.actor,
     )
-    accepted = MessageAccepted(message_id=posted.message_id, session_id=posted.session_id, run_id=posted.run_id)
-    return JsonAnswer(accepted, 202)
+    return MessageAccepted(message_id=posted.message_id, session_id=posted.session_id, run_id=posted.run_id)
 
 
 def _key(body: MessageBody) -> MessageKey | None:
@@ -92,9 +89,11 @@ def _key(body: MessageBody) -> MessageKey | None:
     return MessageKey.of(body.client_key, body.session_id, content=body.content, agent=body.agent, mode=mode)
 
 
-async def list_agents(request: Request) -> Response:
-    agents = agents_of(parts_of(request), request.path_params["project_id"])
-    return JsonAnswer(AgentList(agents=agents, total_count=len(agents)))
+@router.get("/my/projects/{project_id}/agents", summary="Agents of a project", responses=problems(503))
+async def list_agents(parts: Parts, principal: Chatter, project: Project) -> AgentList:
+    """Who can work on a message: name, model, mode and tools of each; `chat` comes first."""
+    agents = agents_of(parts, project)
+    return AgentList(agents=agents, total_count=len(agents))
 
 
 def agents_of(parts: Services, project_id: str) -> list[AgentInfo]:
@@ -115,142 +114,52 @@ def _pick(agents: list[AgentInfo], name: str) -> AgentInfo:
     raise NotFound(f"No agent {name!r} in this project.", hint=f"It has: {names}.")
 
 
-async def list_messages(request: Request) -> Response:
-    store, user_id = parts_of(request).store, principal_of(request).user_id
-    query = read_query(request, MessagesQuery)
-    await _session_here(request, query.session_id)
-    rows, more = await store.chat.message_page(user_id, query.session_id, query.limit, query.before)
-    return JsonAnswer(MessageList(messages=[row.to_wire() for row in rows], total_count=len(rows), more=more))
+@router.get("/my/projects/{project_id}/chat/messages", summary="Messages of a session")
+async def list_messages(
+    parts: Parts, principal: Chatter, project: Project, query: Annotated[MessagesQuery, Query()]
+) -> MessageList:
+    """The newest messages of one session, oldest first; with `before`, the newest of those before that message.
+    `more` says whether there are older ones."""
+    await _check_session(parts, principal, project, query.session_id)
+    rows, more = await parts.store.chat.message_page(principal.user_id, query.session_id, query.limit, query.before)
+    return MessageList(messages=[row.to_wire() for row in rows], total_count=len(rows), more=more)
 
 
-async def list_runs(request: Request) -> Response:
-    query = read_query(request, RunsQuery)
-    await _session_here(request, query.session_id)
-    rows = await parts_of(request).store.runs.of_session(principal_of(request).user_id, query.session_id, query.limit)
-    return JsonAnswer(RunList(runs=[row.to_wire() for row in rows], total_count=len(rows)))
+@router.get("/my/projects/{project_id}/chat/runs", summary="Runs of a session")
+async def list_runs(
+    parts: Parts, principal: Chatter, project: Project, query: Annotated[RunsQuery, Query()]
+) -> RunList:
+    """The newest runs of one session, newest first: whether an agent still works in it, and how the last one ended."""
+    await _check_session(parts, principal, project, query.session_id)
+    rows = await parts.store.runs.of_session(principal.user_id, query.session_id, query.limit)
+    return RunList(runs=[row.to_wire() for row in rows], total_count=len(rows))
 
 
-async def _session_here(request: Request, session_id: str) -> None:
-    """Refuses a session that is another user's or another project's."""
-    session = await parts_of(request).store.chat.session(session_id, user_id=principal_of(request).user_id)
-    if session.project_id != request.path_params["project_id"]:
+async def _check_session(parts: Services, principal: Principal, project_id: str, session_id: str) -> None:
+    """Refuse a session that is another user's or another project's."""
+    session = await parts.store.chat.session(session_id, user_id=principal.user_id)
+    if session.project_id != project_id:
         raise NotFound(f"No session {session_id!r}.", hint="Leave session_id out to open a new one.")
 
 
-async def list_sessions(request: Request) -> Response:
-    rows = await parts_of(request).store.chat.sessions(principal_of(request).user_id, request.path_params["project_id"])
-    return JsonAnswer(SessionList(sessions=[row.to_wire() for row in rows], total_count=len(rows)))
+@router.get("/my/projects/{project_id}/chat/sessions", summary="Sessions of a project")
+async def list_sessions(parts: Parts, principal: Chatter, project: Project) -> SessionList:
+    """Newest first."""
+    rows = await parts.store.chat.sessions(principal.user_id, project)
+    return SessionList(sessions=[row.to_wire() for row in rows], total_count=len(rows))
 
 
-async def cancel_run(request: Request) -> Response:
-    parts, user_id = parts_of(request), principal_of(request).user_id
-    run_id: str = request.path_params["run_id"]
-    run = await parts.store.runs.get(run_id, user_id=user_id)
-    if run.project_id != request.path_params["project_id"]:
+@router.post("/my/projects/{project_id}/chat/runs/{run_id}/cancel", summary="Stop a run", responses=problems(409, 503))
+async def cancel_run(
+    parts: Parts,
+    principal: Annotated[Principal, Depends(Allow(Scope.CHAT, people_only=True))],
+    project: Project,
+    run_id: str,
+) -> Cancelled:
+    """Stops the agent's run and calls off everything it has open. Never open to an agent's token."""
+    run = await parts.store.runs.get(run_id, user_id=principal.user_id)
+    if run.project_id != project:
         raise NotFound(f"No run {run_id!r}.")
-    called_off = await parts.store.runs.cancel(run_id, user_id=user_id, connected=parts.presence.connected())
+    called_off = await parts.store.runs.cancel(run_id, user_id=principal.user_id, connected=parts.presence.connected())
     also = f" Open calls stopped with it: {len(called_off)}." if called_off else ""
-    return JsonAnswer(Cancelled(success=True, message=f"Stopped.{also}"))
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/my/projects/{project_id}/agents",
-        list_agents,
-        "Agents of a project",
-        "Who can work on a message: name, model, mode and tools of each; `chat` comes first.",
-        "chat",
-        CHAT,
-        answer="AgentList",
-        errors=(404, 503),
-    ),
-    Route(
-        "POST",
-        "/my/projects/{project_id}/chat/messages",
-        post_message,
-        "Post a message",
-        "Stores the message and starts an agent on it in the background; the answer comes on the feed. Without "
-        "`session_id` a new session is opened, without `agent` it is `chat`. `mode: full` needs a token that may "
-        "approve, and an agent that may have it. With a `client_key`, a message that is sent again gets the same "
-        "answer and starts nothing; another one under the same key is a 409.",
-        "chat",
-        CHAT,
-        body="MessageBody",
-        answer="MessageAccepted",
-        status=202,
-        errors=(400, 404, 409, 413, 415, 503),
-    ),
-    Route(
-        "GET",
-        "/my/projects/{project_id}/chat/messages",
-        list_messages,
-        "Messages of a session",
-        "The newest messages of one session, oldest first; with `before`, the newest of those before that message. "
-        "`more` says whether there are older ones.",
-        "chat",
-        CHAT,
-        query=MessagesQuery,
-        answer="MessageList",
-        errors=(400, 404),
-    ),
-    Route(
-        "GET",
-        "/my/projects/{project_id}/chat/sessions",
-        list_sessions,
-        "Sessions of a project",
-        "Newest first.",
-        "chat",
-        CHAT,
-        answer="SessionList",
-        errors=(404,),
-    ),
-    Route(
-        "GET",
-        "/my/projects/{project_id}/chat/runs",
-        list_runs,
-        "Runs of a session",
-        "The newest runs of one session, newest first: whether an agent still works in it, and how the last one ended.",
-        "chat",
-        CHAT,
-        query=RunsQuery,
-        answer="RunList",
-        errors=(400, 404),
-    ),
-    Route(
-        "POST",
-        "/my/projects/{project_id}/chat/runs/{run_id}/cancel",
-        cancel_run,
-        "Stop a run",
-        "Stops the agent's run and calls off everything it has open. Never open to an agent's token.",
-        "chat",
-        CHAT,
-        people_only=True,
-        answer="Cancelled",
-        errors=(404, 409, 503),
-    ),
-    Route(
-        "POST",
-        "/my/projects",
-        create_project,
-        "Create a project",
-        "A project has one workspace, one feed and any number of sessions. With `if_none` one is made only for who has "
-        "none yet; else the answer is their oldest.",
-        "projects",
-        frozenset({Scope.CHAT, Scope.EXECUTE}),
-        body="ProjectBody",
-        answer="Project",
-        status=201,
-        errors=(400, 413, 415, 503),
-    ),
-    Route(
-        "GET",
-        "/my/projects",
-        list_projects,
-        "Your projects",
-        "Oldest first.",
-        "projects",
-        ANY_SCOPE,
-        answer="ProjectList",
-    ),
-)
+    return Cancelled(success=True, message=f"Stopped.{also}")

@@ -1,4 +1,4 @@
-"""The feed's route (R2): who reads, from where, and the bytes.
+"""The feed as server-sent events (R2): who reads, from where, and the bytes.
 
 A stream that says which client it is, or that could execute and does not say otherwise, is offered executions; every
 other only watches. However it ends, its reader is taken out of the list of those who are here.
@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Annotated
 
 import structlog
+from fastapi import APIRouter, Depends, Header, Query
 from pydantic import Field, StringConstraints
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
@@ -23,13 +23,15 @@ from byleave.protocol.approvals import plain_json
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.inspections import LOOKS_AT_WRITES, Inspection
 from byleave.protocol.states import Scope
-from byleave.protocol.wire import Identifier, WireModel, new_id
+from byleave.protocol.wire import Identifier, JsonObject, WireModel, new_id
 from byleave.server.auth.tokens import TOKEN_HINT, Principal
-from byleave.server.bodies import read_query
+from byleave.server.dependencies import Allow, Anyone, Flag, Parts, Project, StrictRoute
+from byleave.server.errors import WrongForm
 from byleave.server.feed import FIRST_BYTES, FeedStream, Reader
-from byleave.server.problems import WrongForm
-from byleave.server.routing import ANY_SCOPE, Route, parts_of, principal_of
+from byleave.server.problems import problems
 from byleave.store import StoredEvent
+
+router = APIRouter(route_class=StrictRoute)
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -54,13 +56,26 @@ class StreamQuery(WireModel):
     isolation: Annotated[str, StringConstraints(max_length=40, pattern=r"^[A-Za-z0-9_.+-]*$")] | None = Field(
         default=None, description="Which isolation commands get there; `none` when there is none."
     )
-    execute: bool = Field(default=True, description="`false` to only watch.")
+    execute: Flag = Field(default=True, description="`false` to only watch.")
 
 
 class ToolStreamQuery(WireModel):
     last_event_id: str | None = Field(
         default=None, max_length=20, description="Where to go on, for those who cannot send the header Last-Event-ID."
     )
+
+
+LastEventId = Annotated[
+    str | None, Header(alias="Last-Event-ID", description="The `id:` of the last event that was received.")
+]
+EVENTS: dict[int | str, JsonObject] = {
+    200: {"content": {"text/event-stream": {"schema": {"$ref": "#/components/schemas/FeedEvent"}}}},
+    **problems(429, 503),
+}
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"x-accel-buffering", b"no"),
+]
 
 
 class FeedResponse(Response):
@@ -90,26 +105,68 @@ class FeedResponse(Response):
                 await gone
 
 
-async def stream(request: Request) -> Response:
-    principal, query = principal_of(request), read_query(request, StreamQuery)
-    project_id: str = request.path_params["project_id"]
-    last = _last_event_id(request.headers.get("last-event-id") or query.last_event_id)
-    looks = request.headers.get("byleave-looks") == LOOKS_AT_WRITES
-    client = _client(principal, query, project_id, looks=looks)
-    if client is not None and request.headers.get("byleave-editor") == "vscode":
+@router.get(
+    "/my/projects/{project_id}/chat/stream",
+    summary="The feed",
+    tags=["feed"],
+    response_class=Response,
+    responses=EVENTS,
+)
+async def stream(
+    parts: Parts,
+    principal: Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE, Scope.EXECUTE))],
+    project: Project,
+    query: Annotated[StreamQuery, Query()],
+    last_event_id: LastEventId = None,
+    looks: Annotated[
+        str | None,
+        Header(
+            alias="Byleave-Looks",
+            description=f"`{LOOKS_AT_WRITES}` from a client that says what a call would run or replace, when asked.",
+        ),
+    ] = None,
+    editor: Annotated[
+        str | None,
+        Header(
+            alias="Byleave-Editor",
+            description="`vscode` from a client in that editor: a page then says what is done there.",
+        ),
+    ] = None,
+) -> Response:
+    """Server-sent events: every event has an `id:`, its kind in `event:` and JSON in `data:` (`FeedEvent`). With
+    `Last-Event-ID` everything since is replayed first, without a gap or a repeat; without, it starts now. A
+    number that was never given starts now too; something that is no number is a 400. A comment line comes at
+    least every heartbeat. With `client`, executions of the project are signalled on this stream. It ends with
+    the token or the sign-in it was opened with."""
+    last = _last_event_id(last_event_id or query.last_event_id)
+    client = _client(principal, query, project, looks=looks == LOOKS_AT_WRITES)
+    if client is not None and editor == "vscode":
         client = replace(client, editor="vscode")
     if client is not None:
-        await parts_of(request).store.machines.connected(project_id, client.client_id, principal.token)
-    reader = Reader(principal.user_id, project_id, client, last, told=_told(principal))
-    return FeedResponse(await parts_of(request).sessions.open_feed(principal, reader))
+        await parts.store.machines.connected(project, client.client_id, principal.token)
+    reader = Reader(principal.user_id, project, client, last, told=_told(principal))
+    return FeedResponse(await parts.sessions.open_feed(principal, reader))
 
 
-async def stream_tool(request: Request) -> Response:
-    """The feed of one call: for an agent, which may not watch the project."""
-    principal, query = principal_of(request), read_query(request, ToolStreamQuery)
-    parts, tool_id = parts_of(request), str(request.path_params["tool_id"])
+@router.get(
+    "/my/tools/{tool_id}/stream",
+    summary="The feed of one call",
+    tags=["tools"],
+    response_class=Response,
+    responses={**EVENTS, **problems(404)},
+)
+async def stream_tool(
+    parts: Parts,
+    principal: Anyone,
+    tool_id: str,
+    query: Annotated[ToolStreamQuery, Query()],
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Server-sent events of one call only: that it waits for a person, the decision, output as it comes, the end.
+    Without `Last-Event-ID` it starts at the call's beginning. It does not end by itself: close it after
+    `tool.finished`."""
     row = await parts.store.executions.get(tool_id, user_id=principal.user_id)
-    last = _last_event_id(request.headers.get("last-event-id") or query.last_event_id)
+    last = _last_event_id(last_event_id or query.last_event_id)
     if last is None:
         last = await parts.store.feed.before(row.project_id, row.created_at)
     told = _told(principal)
@@ -176,53 +233,3 @@ def _client(principal: Principal, query: StreamQuery, project_id: str, *, looks:
     if may_execute and query.execute:
         return ConnectedClient(new_id("anon"), project_id, declared=False)
     return None
-
-
-_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"x-accel-buffering", b"no"),
-]
-
-ROUTES = (
-    Route(
-        "GET",
-        "/my/projects/{project_id}/chat/stream",
-        stream,
-        "The feed",
-        "Server-sent events: every event has an `id:`, its kind in `event:` and JSON in `data:` (`FeedEvent`). With "
-        "`Last-Event-ID` everything since is replayed first, without a gap or a repeat; without, it starts now. A "
-        "number that was never given starts now too; something that is no number is a 400. A comment line comes at "
-        "least every heartbeat. With `client`, executions of the project are signalled on this stream. It ends with "
-        "the token or the sign-in it was opened with.",
-        "feed",
-        frozenset({Scope.CHAT, Scope.APPROVE, Scope.EXECUTE}),
-        query=StreamQuery,
-        headers=(
-            ("Last-Event-ID", "The `id:` of the last event that was received."),
-            (
-                "Byleave-Looks",
-                f"`{LOOKS_AT_WRITES}` from a client that says what a call would run or replace, when asked.",
-            ),
-            ("Byleave-Editor", "`vscode` from a client in that editor: a page then says what is done there."),
-        ),
-        answer="FeedEvent",
-        answer_type="text/event-stream",
-        errors=(400, 404, 429, 503),
-    ),
-    Route(
-        "GET",
-        "/my/tools/{tool_id}/stream",
-        stream_tool,
-        "The feed of one call",
-        "Server-sent events of one call only: that it waits for a person, the decision, output as it comes, the end. "
-        "Without `Last-Event-ID` it starts at the call's beginning. It does not end by itself: close it after "
-        "`tool.finished`.",
-        "tools",
-        ANY_SCOPE,
-        query=ToolStreamQuery,
-        headers=(("Last-Event-ID", "The `id:` of the last event that was received."),),
-        answer="FeedEvent",
-        answer_type="text/event-stream",
-        errors=(400, 404, 429, 503),
-    ),
-)

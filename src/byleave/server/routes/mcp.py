@@ -7,62 +7,102 @@ a bearer token opens it, never the page's cookie, and a page of another origin n
 
 import asyncio
 import importlib
-from typing import TYPE_CHECKING, cast
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Annotated, cast
 
+from fastapi import APIRouter, Depends, Header
 from starlette.requests import Request
 from starlette.responses import Response
 
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope
-from byleave.server.auth.isolation import IDENTIFIER, no_project
-from byleave.server.auth.tokens import TOKEN_HINT
-from byleave.server.problems import Unauthenticated, Unavailable, WrongForm
-from byleave.server.routing import Route, parts_of, principal_of
+from byleave.server.auth.isolation import is_of, unlogged
+from byleave.server.auth.tokens import TOKEN_HINT, Principal
+from byleave.server.dependencies import Allow, Parts, Project, StrictRoute, check_project, takes
+from byleave.server.errors import Unauthenticated, Unavailable, WrongForm
+from byleave.server.problems import problems
 from byleave.server.services import Services
 
 if TYPE_CHECKING:
     from byleave.server.mcp_sessions import McpSessions
 
-PART = "mcp"
-PROJECT_HEADER = "byleave-project"
 
-
-async def post_mcp(request: Request) -> Response:
-    return await _answer(request)
-
-
-async def listen_mcp(request: Request) -> Response:
-    return await _answer(request)
-
-
-async def end_mcp(request: Request) -> Response:
-    return await _answer(request)
-
-
-async def _answer(request: Request) -> Response:
+async def by_bearer(request: Request) -> None:
+    """Refuse the page's cookie, and pages of other origins."""
     if "authorization" not in request.headers:
         raise Unauthenticated("MCP needs a bearer token.", hint=f"Send `Authorization: Bearer …`. {TOKEN_HINT}")
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != request.headers["host"].lower():
+    if origin is not None and not is_of(origin, request.headers["host"]):
         raise RefusedError("Another page made this request.", hint="Use an MCP host, not a page.")
-    project_id = await _project(request)
-    sessions = await _sessions(parts_of(request))
-    return await sessions.answer(principal_of(request).user_id, project_id)
 
 
-async def _project(request: Request) -> str:
-    """The project in the path, which the guard has checked; else the one in the header, else the only one."""
-    in_path: str | None = request.path_params.get("project_id")
-    if in_path is not None:
-        return in_path
-    chat, user_id = parts_of(request).store.chat, principal_of(request).user_id
-    named = request.headers.get(PROJECT_HEADER)
+router = APIRouter(route_class=StrictRoute, tags=["mcp"], dependencies=[Depends(by_bearer)])
+
+PART = "mcp"
+
+
+OfAgent = Annotated[Principal, Depends(Allow(Scope.AGENT, Scope.CHAT))]
+WHICH = (
+    "`/mcp` takes the project from the header Byleave-Project, or your only one. "
+    "Protocol versions 2025-03-26 and later."
+)
+
+
+async def answer_mcp(parts: Parts, principal: OfAgent, project: Project) -> Response:
+    """Answer an MCP request about the project in the path."""
+    return await (await _sessions(parts)).answer(principal.user_id, project)
+
+
+async def answer_mcp_by_header(
+    parts: Parts,
+    principal: OfAgent,
+    named: Annotated[str | None, Header(alias="Byleave-Project", description="Which of your projects.")] = None,
+) -> Response:
+    """Answer an MCP request about the project in the header, else about the only one."""
+    project = await _project(parts, principal, named)
+    return await (await _sessions(parts)).answer(principal.user_id, project)
+
+
+for endpoint in (answer_mcp, answer_mcp_by_header):
+    unlogged(takes(file=True)(endpoint))
+
+for path, endpoint, again in (("/mcp/{project_id}", answer_mcp, ""), ("/mcp", answer_mcp_by_header, "_again")):
+    for method, name, summary, description, kind, errors in (
+        (
+            "POST",
+            "post_mcp",
+            "Speak MCP",
+            "One JSON-RPC message; the answer comes as JSON or as a stream.",
+            "*/*",
+            (400, 404, 413, 415, 503),
+        ),
+        (
+            "GET",
+            "listen_mcp",
+            "Listen to an MCP session",
+            "Messages of the server's own.",
+            "text/event-stream",
+            (400, 404, 503),
+        ),
+        ("DELETE", "end_mcp", "End an MCP session", "Calls off what it has open.", "*/*", (400, 404, 503)),
+    ):
+        router.add_api_route(
+            path,
+            endpoint,
+            methods=[method],
+            operation_id=name + again,
+            summary=summary,
+            description=f"{description} {WHICH}",
+            response_class=Response,
+            responses={200: {"content": {kind: {"schema": {}}}}, **problems(*errors)},
+        )
+
+
+async def _project(parts: Services, principal: Principal, named: str | None) -> str:
+    """The project in the header, else the only one."""
     if named is not None:
-        if not IDENTIFIER.fullmatch(named) or not await chat.owns(user_id, named):
-            raise no_project(named)
+        await check_project(parts, principal, named)
         return named
-    projects = await chat.projects(user_id)
+    projects = await parts.store.chat.projects(principal.user_id)
     if len(projects) != 1:
         raise WrongForm(
             f"You have {len(projects)} projects, so say which one.",
@@ -84,36 +124,3 @@ async def _sessions(parts: Services) -> "McpSessions":
             ) from None
         parts.on_demand.setdefault(PART, module.McpSessions(parts))
     return cast("McpSessions", parts.on_demand[PART])
-
-
-_SCOPES = frozenset({Scope.AGENT, Scope.CHAT})
-_WHICH = (
-    "`/mcp` takes the project from the header Byleave-Project, or your only one. "
-    "Protocol versions 2025-03-26 and later."
-)
-
-ROUTES = tuple(
-    Route(
-        method,
-        path,
-        endpoint,
-        summary,
-        f"{description} {_WHICH}",
-        "mcp",
-        _SCOPES,
-        carries_file=method == "POST",
-        headers=headers,
-        answer_type=kind,
-        errors=(400, 404, 413, 415, 503) if method == "POST" else (400, 404, 503),
-        quiet=True,
-    )
-    for path, headers in (
-        ("/mcp/{project_id}", ()),
-        ("/mcp", (("Byleave-Project", "Which of your projects."),)),
-    )
-    for method, endpoint, summary, description, kind in (
-        ("POST", post_mcp, "Speak MCP", "One JSON-RPC message; the answer comes as JSON or as a stream.", "*/*"),
-        ("GET", listen_mcp, "Listen to an MCP session", "Messages of the server's own.", "text/event-stream"),
-        ("DELETE", end_mcp, "End an MCP session", "Calls off what it has open.", "*/*"),
-    )
-)

@@ -1,54 +1,148 @@
-"""What needs no token: the chat page, signing in and out, health, and the API's description.
+"""The chat page: its files by name, and plain pages for those who get here without it.
 
-The cookie a sign-in sets is HttpOnly and SameSite=Strict, holds chat and approve only, and opens nothing without the
-key that comes with it (`page_key`). A link signs a browser in at
-once when it was typed or opened from outside the browser. When another page led there, or somebody else is signed in
-here, a person is asked first: a link can be anybody's, and who follows it must not talk in another's name unawares.
+The files are what `make ui` builds, held in memory: no path of a request ever reaches the file system. A file with a
+hash in its name never changes, so a browser may keep it for good; everything else is asked for again each time and
+answered with 304 while it is the same. A page that is built anew is noticed when the index is asked for. Nothing that
+is served here depends on who asks.
+
+A plain page has a few sentences and one style. The style, and the script of the one page that has any, are named by
+their digests in the page's own policy, so that nothing else inline could count. Every text is escaped here.
 """
 
 import asyncio
+import base64
+import gzip
+import hashlib
 import re
-from contextlib import suppress
-from http import HTTPStatus
-from urllib.parse import quote
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
 
-from pydantic import Field
+from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, Response
 
-from byleave.protocol.errors import NotFound, RefusedError
-from byleave.protocol.wire import WireModel
-from byleave.server.auth.links import Code, cookie_name, cookies_in
-from byleave.server.auth.tokens import HEADER, issue_session, new_key
-from byleave.server.bodies import read_query
-from byleave.server.page_files import PageFile, named, plain_page, reads_html
-from byleave.server.problems import Unauthenticated
-from byleave.server.routing import JsonAnswer, Route, parts_of
+from byleave.gate import safe_text
+from byleave.protocol.errors import NotFound
+from byleave.server.dependencies import StrictRoute
+from byleave.server.problems import problems
+
+router = APIRouter(route_class=StrictRoute, tags=["page"])
 
 FOREVER = "public, max-age=31536000, immutable"
 ANEW = "no-cache"
 NO_WEIGHT = re.compile(r"q=0(\.0*)?")
-KEEP_KEY = (
-    "const root = document.documentElement;"
-    "try {"
-    'localStorage.setItem("byleave-page-key", root.dataset.key + " " + root.dataset.user);'
-    "root.hidden = true;"
-    'location.replace("/");'
-    "} catch {}"
-)
-"""Runs before anything is shown; `ui/src/page_key.ts` reads what it keeps."""
+PAGE = Path(__file__).parents[1] / "page"
+INDEX = "index.html"
+SMALLEST_COMPRESSED = 256
+"""Below this compression gains nothing."""
+
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+    ".map": "application/json",
+    ".webmanifest": "application/manifest+json",
+    ".txt": "text/plain; charset=utf-8",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".webp": "image/webp",
+    ".woff2": "font/woff2",
+    ".mp3": "audio/mpeg",
+    ".ogg": "audio/ogg",
+    ".wav": "audio/wav",
+}
+UNKNOWN = "application/octet-stream"
+PACKED = frozenset({".png", ".ico", ".webp", ".woff2", ".mp3", ".ogg"})
+"""Compressed as they are."""
+HASHED = re.compile(r"[-.](?=[a-z_-]*[A-Z0-9])[A-Za-z0-9_-]{8}\.[a-z0-9]+")
+"""How the end of a name looks that Vite gave a hash to: a plain word of eight letters is none."""
 
 
-class SignInQuery(WireModel):
-    code: str = Field(min_length=1, max_length=200, description="The code from the link.")
+@dataclass(frozen=True)
+class PageFile:
+    """One file, ready to be sent."""
+
+    name: str
+    content: bytes
+
+    @property
+    def ending(self) -> str:
+        return Path(self.name).suffix.lower()
+
+    @property
+    def media_type(self) -> str:
+        return TYPES.get(self.ending, UNKNOWN)
+
+    @property
+    def never_changes(self) -> bool:
+        """Whether another content would have another name."""
+        return any(found.end() == len(self.name) for found in HASHED.finditer(self.name))
+
+    @cached_property
+    def tag(self) -> str:
+        """Its ETag; weak, since packed and unpacked have the same."""
+        return f'W/"{hashlib.sha256(self.content).hexdigest()[:32]}"'
+
+    @cached_property
+    def packed(self) -> bytes | None:
+        """Compressed, once; None where that gains nothing."""
+        if self.ending in PACKED or len(self.content) < SMALLEST_COMPRESSED:
+            return None
+        return gzip.compress(self.content, 9, mtime=0)
 
 
-class Health(WireModel):
-    status: str
+class PageFiles:
+    """The page as it was built last."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = PAGE if directory is None else directory
+        self._files: dict[str, PageFile] = {}
+        self._before: dict[str, PageFile] = {}
+        """What a page that is open in a browser since the last build may still ask for."""
+        self._stamp: tuple[int, ...] | None = None
+
+    def index(self) -> PageFile | None:
+        """The page itself; None when it was never built."""
+        self._look()
+        return self._files.get(INDEX)
+
+    def file(self, name: str) -> PageFile | None:
+        """One of the files it refers to; None when there is none of this name."""
+        if name == INDEX:
+            return None
+        if name not in self._files:
+            self._look()
+        return self._files.get(name) or self._before.get(name)
+
+    def _look(self) -> None:
+        """Read the files again if they are others. While they are being built the last ones stay."""
+        try:
+            stamp = self._now()
+            if stamp == self._stamp:
+                return
+            paths = [path for path in sorted(self._directory.iterdir()) if path.is_file() and not path.is_symlink()]
+            files = {path.name: PageFile(path.name, path.read_bytes()) for path in paths}
+        except OSError:  # not built, or just being built
+            return
+        if INDEX in files:
+            self._before = {name: file for name, file in self._files.items() if file.never_changes}
+            self._files, self._stamp = files, stamp
+
+    def _now(self) -> tuple[int, ...]:
+        index, directory = (self._directory / INDEX).stat(), self._directory.stat()
+        return index.st_mtime_ns, index.st_size, index.st_ino, directory.st_mtime_ns
 
 
+@router.get("/", summary="The chat page", response_class=HTMLResponse, responses=problems(503))
 async def index(request: Request) -> Response:
-    found = parts_of(request).page.index()
+    """HTML."""
+    found = request.app.state.page.index()
     if found is None:
         return plain_page(
             "The chat page was not built",
@@ -59,8 +153,15 @@ async def index(request: Request) -> Response:
     return await _sent(request, found)
 
 
-async def page_file(request: Request) -> Response:
-    found = parts_of(request).page.file(request.path_params["name"])
+@router.get(
+    "/page/{name}",
+    summary="A file of the chat page",
+    response_class=Response,
+    responses={200: {"content": {"*/*": {"schema": {}}}}, **problems(404)},
+)
+async def page_file(request: Request, name: str) -> Response:
+    """Its script or its style. A name with a hash in it never changes."""
+    found = request.app.state.page.file(name)
     if found is None:
         raise NotFound("There is nothing here.", hint="The chat page is at /.")
     return await _sent(request, found)
@@ -95,191 +196,89 @@ def _takes_gzip(header: str) -> bool:
     return False
 
 
-# Signing in
+# Plain pages
 
-
-async def sign_in(request: Request) -> Response:
-    """Follow a link: at once, or after a person was asked."""
-    code = read_query(request, SignInQuery).code
-    parts = parts_of(request)
-    found = parts.sign_in.look_up(code)
-    other = await _signed_in_as(request, None if found is None else found.user)
-    if found is None:
-        # A tab that comes back with its old link, in a browser that is signed in: nothing is lost.
-        return RedirectResponse("/", status_code=303) if other is not None and reads_html(request) else _over(request)
-    if _led_here(request) or (other is not None and other != found.user):
-        return _asked(request, code, found, other)
-    return _signed_in(request, code)
-
-
-def _led_here(request: Request) -> bool:
-    """Whether another page may have led here. A browser that does not say (over plain HTTP none does) may have been;
-    also one that seems to want no page, since another page can have it ask for an image."""
-    site = request.headers.get("sec-fetch-site")
-    if site is not None:
-        return site != "none"
-    return reads_html(request) or request.headers.get("user-agent", "").startswith("Mozilla/")
-
-
-async def confirm_sign_in(request: Request) -> Response:
-    """The button of that question; `isolation` has seen that it was pressed on a page of ours."""
-    return _signed_in(request, read_query(request, SignInQuery).code)
-
-
-def _signed_in(request: Request, code: str) -> Response:
-    parts = parts_of(request)
-    found = parts.sign_in.use(code)
-    if found is None:
-        return _over(request)
-    key, seconds = new_key(), found.session_seconds()
-    response = _handing_over(key, found.user)
-    response.set_cookie(
-        cookie_name(request.headers.get("host", "")),
-        issue_session(parts.settings, found.user, seconds, key=key, led_by=found.led_by),
-        max_age=seconds,
-        httponly=True,
-        samesite="strict",
-        secure=request.url.scheme == "https",
-        path="/",
-    )
-    return response
-
-
-def _handing_over(key: str, user: str) -> Response:
-    """The page that keeps the key and goes on to the chat. Its text is seen only where that does not work."""
-    return plain_page(
-        "This browser cannot stay signed in",
-        "The chat page needs JavaScript, and must be able to keep a key in this browser (site data, also called local "
-        "storage). One of the two is switched off here.",
-        "Allow both for this address, then open a new link: `byleave link` in a terminal prints one.",
-        status=200,
-        script=KEEP_KEY,
-        data={"key": key, "user": user},
-    )
-
-
-def _asked(request: Request, code: str, found: Code, other: str | None) -> Response:
-    if not reads_html(request):
-        raise RefusedError(
-            "Another page led here, or somebody else is signed in.", hint="Open the link in a browser by itself."
-        )
-    now = "" if other is None or other == found.user else f" This browser is signed in as {named(other)} now."
-    return plain_page(
-        "Sign in?",
-        f"This link signs this browser in as {named(found.user)}.{now}",
-        "Go on only if that is you and you asked for the link: what you write would be seen by whoever this is.",
-        status=200,
-        button=(f"Sign in as {named(found.user)}", f"/signin?code={quote(code)}"),
-    )
-
-
-async def _signed_in_as(request: Request, wanted: str | None) -> str | None:
-    """Whose cookie came along, rather one who is not the wanted; None when there is none, or it is good no more. A
-    browser that follows a link sends no key: this serves to ask before somebody is replaced, and for nothing else."""
-    holders = await parts_of(request).sessions.holders(_cookies(request))
-    users = sorted((each.user_id for each in holders), key=lambda user: user == wanted)
-    return users[0] if users else None
-
-
-def _cookies(request: Request) -> list[str]:
-    return cookies_in("; ".join(request.headers.getlist("cookie")))
-
-
-def _over(request: Request) -> Response:
-    error = Unauthenticated(
-        "This link was used already or is too old.",
-        hint="Run `byleave link` for a new one; `byleave up` prints one when it starts.",
-    )
-    if not reads_html(request):
-        raise error
-    return plain_page(
-        "This link no longer works",
-        "A link signs in once, and within 10 minutes. This one was used already or is too old.",
-        "Run `byleave link` in a terminal for a new one.",
-        status=HTTPStatus.UNAUTHORIZED,
-    )
-
-
-async def sign_out(request: Request) -> Response:
-    """The browser forgets its cookie in any case; the sign-in ends for who has its key, as for all else."""
-    sessions = parts_of(request).sessions
-    # One that is over is signed out of already.
-    with suppress(Unauthenticated):
-        await sessions.end(await sessions.verify(_cookies(request), request.headers.get(HEADER, "")))
-    response = Response(status_code=204)
-    response.delete_cookie(cookie_name(request.headers.get("host", "")), path="/", httponly=True, samesite="strict")
-    return response
-
-
-async def healthz(request: Request) -> Response:
-    return JsonAnswer(Health(status="ok"))
-
-
-async def readyz(request: Request) -> Response:
-    # Any read will do: it goes through the same thread and file as all others.
-    store = parts_of(request).store
-    await store.feed.head("")
-    await store.check_writable()
-    return JsonAnswer(Health(status="ready"))
-
-
-async def description(request: Request) -> Response:
-    # On a thread: the first time it takes a while, and streams must not wait for it.
-    text = await asyncio.to_thread(request.app.state.description)
-    return Response(text, media_type="application/json")
-
-
-ROUTES = (
-    Route("GET", "/healthz", healthz, "Alive", "The process answers.", "health"),
-    Route("GET", "/readyz", readyz, "Ready", "The record answers, and can be written.", "health", errors=(503,)),
-    Route("GET", "/openapi.json", description, "This description", "OpenAPI 3.1.", "health"),
-    Route("GET", "/", index, "The chat page", "HTML.", "page", answer_type="text/html", errors=(503,)),
-    Route(
-        "GET",
-        "/page/{name}",
-        page_file,
-        "A file of the chat page",
-        "Its script or its style. A name with a hash in it never changes.",
-        "page",
-        answer_type="*/*",
-        errors=(404,),
-    ),
-    *(
-        Route(
-            "GET",
-            path,
-            sign_in,
-            "Sign in to the page",
-            "Takes the one-time code of a link, sets the page's cookie, and hands the browser the key that goes with "
-            "it. When another page led here, or somebody else is signed in, a page asks first.",
-            "page",
-            query=SignInQuery,
-            answer_type="text/html",
-            errors=(400, 401, 403),
-        )
-        for path in ("/signin", "/sign-in")
-    ),
-    Route(
-        "POST",
-        "/signin",
-        confirm_sign_in,
-        "Sign in to the page after being asked",
-        "What the button of that question posts; only from a page of this server.",
-        "page",
-        query=SignInQuery,
-        plain_form=True,
-        answer_type="text/html",
-        errors=(400, 401, 403),
-    ),
-    Route(
-        "POST",
-        "/signout",
-        sign_out,
-        "Sign out of the page",
-        "Ends the sign-in, those that links it asked for led to, and the feeds they read, and clears the cookie; only "
-        "from a page of this server.",
-        "page",
-        status=204,
-        errors=(403, 415, 503),
-    ),
+STYLE = (
+    ":root{color-scheme:light dark;font:16px/1.5 system-ui,sans-serif}"
+    "body{max-width:34rem;margin:12vh auto;padding:0 1.25rem}"
+    "h1{font-size:1.35rem;margin:0 0 .75rem}"
+    "code{font:.95em ui-monospace,monospace;padding:.1em .35em;border:1px solid #8886;border-radius:4px}"
+    "bdi{font-weight:600;overflow-wrap:anywhere}"
+    "button{font:inherit;padding:.5em 1.1em;cursor:pointer}"
 )
+_MARKS = str.maketrans({"`": "'", "«": "<", "»": ">"})
+NOTHING: Mapping[str, str] = {}
+
+
+def plain_page(
+    title: str,
+    *paragraphs: str,
+    status: int,
+    button: tuple[str, str] | None = None,
+    script: str | None = None,
+    data: Mapping[str, str] = NOTHING,
+) -> Response:
+    """Paragraphs are text in which `…` marks what is typed and «…» what somebody named. `button`: label, where to.
+    `script` is the same for everybody and runs before anything is shown; what it needs to know is in `data`."""
+    lines = "".join(f"<p>{_marked(paragraph)}</p>" for paragraph in paragraphs)
+    if button is not None:
+        label, target = button
+        lines += f'<form method="post" action="{escape(target, quote=True)}"><button>{_marked(label)}</button></form>'
+    return html_page(title, lines, status=status, script=script, data=data, posts=button is not None)
+
+
+def html_page(
+    title: str,
+    body: str,
+    *,
+    status: int,
+    script: str | None = None,
+    data: Mapping[str, str] = NOTHING,
+    posts: bool = False,
+) -> Response:
+    """A page around HTML of our own."""
+    known = "".join(f' data-{name}="{escape(value, quote=True)}"' for name, value in data.items())
+    runs = "" if script is None else f"<script>{script}</script>"
+    html = (
+        f'<!doctype html><html lang="en"{known}><head><meta charset="utf-8">{runs}'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)} - Byleave</title><style>{STYLE}</style></head>"
+        f"<body><main><h1>{escape(title)}</h1>{body}</main></body></html>"
+    )
+    headers = {
+        "content-security-policy": _policy(script, posts=posts),
+        "cache-control": "no-store",
+        # Lets a browser say which page posted; to others nothing is told.
+        "referrer-policy": "same-origin" if posts else "no-referrer",
+    }
+    return Response(html, status, headers=headers, media_type="text/html; charset=utf-8")
+
+
+def _policy(script: str | None, *, posts: bool) -> str:
+    runs = "" if script is None else f" script-src {_digest(script)};"
+    target = "'self'" if posts else "'none'"
+    return (
+        f"default-src 'none'; style-src {_digest(STYLE)};{runs} "
+        f"frame-ancestors 'none'; base-uri 'none'; form-action {target}"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def named(text: str) -> str:
+    """A name in a paragraph: shown as it is, and never taken for anything else."""
+    return f"«{safe_text(text).translate(_MARKS)}»"
+
+
+def reads_html(request: Request) -> bool:
+    """Whether a person looks at this, as far as the browser says."""
+    accepted = request.headers.get("accept", "").lower()
+    return any(kind.partition(";")[0].strip() == "text/html" for kind in accepted.split(","))
+
+
+def _marked(text: str) -> str:
+    pieces = escape(text).split("`")
+    marked = "".join(f"<code>{piece}</code>" if number % 2 else piece for number, piece in enumerate(pieces))
+    return marked.replace("«", "<bdi>").replace("»", "</bdi>")

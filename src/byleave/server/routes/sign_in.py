@@ -1,38 +1,219 @@
-"""How programs come in: a one-time link exchanged for a token, and the proof that this is the server a token is from.
+"""Signing in with a one-time link, as a browser or as a program, and signing out.
 
-Neither is open to a page, not even to our own: a page's cookie may not execute, and a link followed in a browser is a
-browser's. A link gives a program no more than what asked for the link has. The proof is an HMAC keyed with the
-signature of the asker's token, which the asker does not send: whoever merely holds our port learns nothing by being
-asked, and cannot answer. It covers the address this server was reached at, so that nobody can pass our answer on as
-theirs.
+The cookie a sign-in sets is HttpOnly and SameSite=Strict, holds chat and approve only, and opens nothing without the
+key that comes with it (`page_key`). A link signs a browser in at once when it was typed or opened from outside the
+browser. When another page led there, or somebody else is signed in here, a person is asked first: a link can be
+anybody's, and who follows it must not talk in another's name unawares.
+
+Programs exchange a link for a token, which may do no more than what asked for the link. The exchange is closed to
+pages, our own included: a page's cookie may not execute, and a link followed in a browser is a browser's.
 """
 
-import base64
-import hmac
-import json
-from typing import cast
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Annotated, Any
+from urllib.parse import quote
 
 import structlog
+from fastapi import APIRouter, Depends, Query
+from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from byleave.protocol.errors import RefusedError
-from byleave.protocol.sign_in import ExchangeBody, ExchangedToken, ProofBody, ServerProof, proof_message
+from byleave.protocol.overview import SignInLink
+from byleave.protocol.sign_in import ExchangeBody, ExchangedToken
 from byleave.protocol.states import Scope
-from byleave.protocol.wire import JsonObject
-from byleave.server.auth.links import PROGRAM_SECONDS
-from byleave.server.auth.tokens import issue_token
-from byleave.server.bodies import read_body
-from byleave.server.problems import Unauthenticated, WrongForm
-from byleave.server.routing import JsonAnswer, Route, parts_of
+from byleave.protocol.wire import WireModel
+from byleave.server.auth.sign_ins import CODE_SECONDS, PROGRAM_SECONDS, Code, cookie_name, cookies_in
+from byleave.server.auth.tokens import HEADER, Principal, issue_session, issue_token, new_key
+from byleave.server.dependencies import Allow, Parts, StrictRoute, from_a_program, from_our_form, from_our_page
+from byleave.server.errors import Unauthenticated
+from byleave.server.problems import problems
+from byleave.server.services import Services
+
+from .page import named, plain_page, reads_html
+
+router = APIRouter(route_class=StrictRoute, tags=["page"])
 
 log = structlog.stdlib.get_logger(__name__)
 
+KEEP_KEY = (
+    "const root = document.documentElement;"
+    "try {"
+    'localStorage.setItem("byleave-page-key", root.dataset.key + " " + root.dataset.user);'
+    "root.hidden = true;"
+    'location.replace("/");'
+    "} catch {}"
+)
+"""Runs before anything is shown; `ui/src/page_key.ts` reads what it keeps."""
 
-async def exchange(request: Request) -> Response:
-    """A code for a token. What stands in the way is said before the code is used up."""
-    code = (await read_body(request, ExchangeBody)).code
-    parts = parts_of(request)
+
+class SignInQuery(WireModel):
+    code: str = Field(min_length=1, max_length=200, description="The code from the link.")
+
+
+SIGN_IN: dict[str, Any] = {
+    "summary": "Sign in to the page",
+    "response_class": HTMLResponse,
+    "responses": problems(401, 403),
+}
+
+
+@router.post("/my/signin", summary="A link that signs a browser in", responses=problems(429))
+async def sign_in_link(
+    parts: Parts,
+    principal: Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE, every=True, people_only=True))],
+) -> SignInLink:
+    """Works once and for ten minutes, for chat and approve; what it signs in lasts no longer than the token or the
+    sign-in that asked. A program may exchange it at `/signin/exchange` for a token that may do no more than what
+    asked. Needs both scopes. Too many at once are a 429."""
+    code = parts.sign_in.asked_for(
+        principal.user_id, until=principal.expires_at, scopes=principal.scopes, led_by=principal.sign_ins
+    )
+    return SignInLink(path=f"/signin?code={quote(code)}", expires_in_seconds=round(CODE_SECONDS))
+
+
+@router.get("/signin", **SIGN_IN)
+@router.get("/sign-in", **SIGN_IN, operation_id="sign_in_again")
+async def sign_in(parts: Parts, request: Request, query: Annotated[SignInQuery, Query()]) -> Response:
+    """Takes the one-time code of a link, sets the page's cookie, and hands the browser the key that goes with it.
+    When another page led here, or somebody else is signed in, a page asks first."""
+    code = query.code
+    found = parts.sign_in.look_up(code)
+    other = await _signed_in_as(parts, request, None if found is None else found.user)
+    if found is None:
+        # A tab that comes back with its old link, in a browser that is signed in: nothing is lost.
+        return RedirectResponse("/", status_code=303) if other is not None and reads_html(request) else _over(request)
+    if _led_here(request) or (other is not None and other != found.user):
+        return _asked(request, code, found, other)
+    return _signed_in(parts, request, code)
+
+
+def _led_here(request: Request) -> bool:
+    """Whether another page may have led here. A browser that does not say (over plain HTTP none does) may have been;
+    also one that seems to want no page, since another page can have it ask for an image."""
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        return site != "none"
+    return reads_html(request) or request.headers.get("user-agent", "").startswith("Mozilla/")
+
+
+@router.post(
+    "/signin",
+    summary="Sign in to the page after being asked",
+    response_class=HTMLResponse,
+    responses=problems(401, 403),
+    dependencies=[Depends(from_our_form)],
+)
+async def confirm_sign_in(parts: Parts, request: Request, query: Annotated[SignInQuery, Query()]) -> Response:
+    """What the button of that question posts; only from a page of this server."""
+    return _signed_in(parts, request, query.code)
+
+
+def _signed_in(parts: Services, request: Request, code: str) -> Response:
+    found = parts.sign_in.use(code)
+    if found is None:
+        return _over(request)
+    key, seconds = new_key(), found.session_seconds()
+    response = _handing_over(key, found.user)
+    response.set_cookie(
+        cookie_name(request.headers.get("host", "")),
+        issue_session(parts.settings, found.user, seconds, key=key, led_by=found.led_by),
+        max_age=seconds,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+        path="/",
+    )
+    return response
+
+
+def _handing_over(key: str, user: str) -> Response:
+    """The page that keeps the key and goes on to the chat. Its text is seen only where that does not work."""
+    return plain_page(
+        "This browser cannot stay signed in",
+        "The chat page needs JavaScript, and must be able to keep a key in this browser (site data, also called local "
+        "storage). One of the two is switched off here.",
+        "Allow both for this address, then open a new link: `byleave link` in a terminal prints one.",
+        status=200,
+        script=KEEP_KEY,
+        data={"key": key, "user": user},
+    )
+
+
+def _asked(request: Request, code: str, found: Code, other: str | None) -> Response:
+    if not reads_html(request):
+        raise RefusedError(
+            "Another page led here, or somebody else is signed in.", hint="Open the link in a browser by itself."
+        )
+    now = "" if other is None or other == found.user else f" This browser is signed in as {named(other)} now."
+    return plain_page(
+        "Sign in?",
+        f"This link signs this browser in as {named(found.user)}.{now}",
+        "Go on only if that is you and you asked for the link: what you write would be seen by whoever this is.",
+        status=200,
+        button=(f"Sign in as {named(found.user)}", f"/signin?code={quote(code)}"),
+    )
+
+
+async def _signed_in_as(parts: Services, request: Request, wanted: str | None) -> str | None:
+    """Whose cookie came along, rather one who is not the wanted; None when there is none, or it is good no more. A
+    browser that follows a link sends no key: this serves to ask before somebody is replaced, and for nothing else."""
+    holders = await parts.sessions.holders(_cookies(request))
+    users = sorted((each.user_id for each in holders), key=lambda user: user == wanted)
+    return users[0] if users else None
+
+
+def _cookies(request: Request) -> list[str]:
+    return cookies_in("; ".join(request.headers.getlist("cookie")))
+
+
+def _over(request: Request) -> Response:
+    error = Unauthenticated(
+        "This link was used already or is too old.",
+        hint="Run `byleave link` for a new one; `byleave up` prints one when it starts.",
+    )
+    if not reads_html(request):
+        raise error
+    return plain_page(
+        "This link no longer works",
+        "A link signs in once, and within 10 minutes. This one was used already or is too old.",
+        "Run `byleave link` in a terminal for a new one.",
+        status=HTTPStatus.UNAUTHORIZED,
+    )
+
+
+@router.post(
+    "/signout",
+    summary="Sign out of the page",
+    status_code=204,
+    responses=problems(403, 413, 415, 503),
+    dependencies=[Depends(from_our_page)],
+)
+async def sign_out(parts: Parts, request: Request) -> Response:
+    """Ends the sign-in, those that links it asked for led to, and the feeds they read, and clears the cookie; only
+    from a page of this server."""
+    # The browser forgets its cookie in any case; the sign-in ends for who has its key, as for all else.
+    sessions = parts.sessions
+    # One that is over is signed out of already.
+    with suppress(Unauthenticated):
+        await sessions.end(await sessions.verify(_cookies(request), request.headers.get(HEADER, "")))
+    response = Response(status_code=204)
+    response.delete_cookie(cookie_name(request.headers.get("host", "")), path="/", httponly=True, samesite="strict")
+    return response
+
+
+@router.post(
+    "/signin/exchange",
+    summary="A token for a one-time link",
+    responses=problems(401, 403, 429),
+    dependencies=[Depends(from_a_program)],
+)
+async def exchange(parts: Parts, body: ExchangeBody, response: Response) -> ExchangedToken:
+    """For programs: takes the code of a link once, and gives a token that may do what asked for the link may, and
+    lasts no longer. Never from a page. Too many wrong codes are a 429."""
+    code = body.code
     if parts.settings.jwks_url or parts.settings.public_key:
         raise RefusedError(
             "This server's tokens come from your identity provider, so a link gives none.", hint="Get a token there."
@@ -54,60 +235,5 @@ async def exchange(request: Request) -> Response:
     scopes = sorted(found.scopes)
     log.info("a program was signed in by a link", user=found.user)
     token = issue_token(parts.settings, found.user, scopes, seconds)
-    answer = JsonAnswer(ExchangedToken(token=token, user_id=found.user, scopes=scopes, expires_in_seconds=seconds))
-    answer.headers["cache-control"] = "no-store"
-    return answer
-
-
-async def prove(request: Request) -> Response:
-    """Say what only the one who signs these claims can say."""
-    body = await read_body(request, ProofBody)
-    if not _signed_by_secret(body.claims):
-        raise WrongForm("This is not the beginning of a token this server could have signed.")
-    host, port = request.scope["server"]
-    key = parts_of(request).signing.signature(body.claims)
-    proof = hmac.digest(key, proof_message(body.challenge, host, port), "sha256").hex()
-    answer = JsonAnswer(ServerProof(host=host, port=port, proof=proof))
-    answer.headers["cache-control"] = "no-store"
-    return answer
-
-
-def _signed_by_secret(claims: str) -> bool:
-    """Whether the header says HS256: only such a token's signature is the secret's own."""
-    head = claims.partition(".")[0]
-    try:
-        header: object = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
-    except ValueError:
-        return False
-    return isinstance(header, dict) and cast(JsonObject, header).get("alg") == "HS256"
-
-
-ROUTES = (
-    Route(
-        "POST",
-        "/signin/exchange",
-        exchange,
-        "A token for a one-time link",
-        "For programs: takes the code of a link once, and gives a token that may do what asked for the link may, and "
-        "lasts no longer. Never from a page. Too many wrong codes are a 429.",
-        "page",
-        programs_only=True,
-        body="ExchangeBody",
-        answer="ExchangedToken",
-        errors=(400, 401, 403, 413, 415, 429),
-    ),
-    Route(
-        "POST",
-        "/proof",
-        prove,
-        "Prove which server this is",
-        "Takes a token without its signature, and answers with an HMAC keyed with that signature: a client looks at it "
-        "before it sends the token itself. Never from a page.",
-        "health",
-        programs_only=True,
-        body="ProofBody",
-        answer="ServerProof",
-        errors=(400, 403, 413, 415),
-        quiet=True,
-    ),
-)
+    response.headers["cache-control"] = "no-store"
+    return ExchangedToken(token=token, user_id=found.user, scopes=scopes, expires_in_seconds=seconds)

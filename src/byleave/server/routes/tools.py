@@ -7,9 +7,10 @@ status `failed`, not an HTTP error; an HTTP error means the request itself was w
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Annotated
 
-from pydantic import Field, TypeAdapter
+from fastapi import APIRouter, Depends, Header, Query
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,36 +23,66 @@ from byleave.protocol.errors import NotFound, RefusedError
 from byleave.protocol.events import PREVIEW_CHARACTERS, preview
 from byleave.protocol.executions import (
     Begun,
-    CompletedReport,
     ExecuteRequest,
     Execution,
     ExecutionPage,
-    FailedReport,
     OutputChunk,
     QueueReport,
     ResultAck,
     ResultReport,
+    ToolResponse,
 )
 from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import ExecutionStatus, RiskLevel, Scope
-from byleave.protocol.tools import tool_catalogue
+from byleave.protocol.tools import ToolCatalogue, tool_catalogue
 from byleave.protocol.wire import Identifier, WireModel
-from byleave.server.auth.isolation import IDENTIFIER, no_project
-from byleave.server.bodies import read_body, read_query, read_union
-from byleave.server.problems import WrongForm
-from byleave.server.routing import ANY_SCOPE, EXECUTE, JsonAnswer, Route, parts_of, principal_of
+from byleave.server.auth.isolation import unlogged
+from byleave.server.auth.tokens import Principal
+from byleave.server.dependencies import (
+    IDENTIFIER,
+    Allow,
+    Anyone,
+    Executor,
+    HotRoute,
+    Parts,
+    Project,
+    StrictRoute,
+    check_project,
+    takes,
+)
+from byleave.server.errors import WrongForm
+from byleave.server.problems import problems
+from byleave.server.services import Services
 from byleave.store import ExecutionRow
 from byleave.store.executions import HistoryFilter, given_to_another
 
-REPORT: "TypeAdapter[CompletedReport | FailedReport]" = TypeAdapter(ResultReport)
+router = APIRouter(route_class=StrictRoute, tags=["tools"])
+hot = APIRouter(route_class=HotRoute, tags=["tools"])
+"""What the client of a call sends, and the call itself."""
+
 CURSOR = re.compile(r"[0-9TZ:.-]{24}~[A-Za-z0-9_.-]{1,64}")
 CATALOGUE = tool_catalogue().model_dump_json().encode()
-AGENT_OR_CHAT = frozenset({Scope.AGENT, Scope.CHAT})
 MUCH_TO_SHORTEN = 1024 * 1024
 GOES_ON = (
     "What was recorded goes on without you. Ask again with the same idempotency_key, or without one look at "
     "`GET /my/tools/history` before you ask again."
 )
+
+
+REPORTS_WITH = "Report with the token the client's stream was opened with; with a new token open the stream first."
+CLIENT_HEADER = Header(
+    alias="Byleave-Client",
+    description="Which client reports: only the one that got the signal may, with a token it has opened its stream "
+    "with. Needed where several clients share a token.",
+)
+TRACEPARENT = {
+    "name": "traceparent",
+    "in": "header",
+    "required": False,
+    "description": "The span you call from; the call is linked with it where telemetry is on.",
+    "schema": {"type": "string"},
+}
+ClientHeader = Annotated[str | None, CLIENT_HEADER]
 
 
 class StatusQuery(WireModel):
@@ -68,11 +99,26 @@ class HistoryQuery(WireModel):
     limit: int = Field(default=50, ge=1, le=200, description="How many on a page.")
 
 
-async def execute(request: Request) -> Response:
-    parts, principal = parts_of(request), principal_of(request)
-    body = await read_body(request, ExecuteRequest)
-    if body.project_id is not None and not await parts.store.chat.owns(principal.user_id, body.project_id):
-        raise no_project(body.project_id)
+@hot.post(
+    "/my/tools/execute",
+    summary="Call a tool",
+    response_model=ToolResponse,
+    responses=problems(404, 503),
+    openapi_extra={"parameters": [TRACEPARENT]},
+)
+@unlogged
+@takes(file=True)
+async def execute(
+    parts: Parts,
+    principal: Annotated[Principal, Depends(Allow(Scope.AGENT, Scope.CHAT))],
+    body: ExecuteRequest,
+    request: Request,
+) -> Response:
+    """The way in for an agent that runs elsewhere. LOW answers with the result; MEDIUM and HIGH answer
+    `awaiting_approval` at once, or `pending` while the machine looks at what would run: follow it with
+    `GET /my/tools/{tool_id}?wait=`. A refused call is an answer with the status `failed`. The same
+    `idempotency_key` in the same session never runs twice."""
+    await check_project(parts, principal, body.project_id)
     session = await parts.executor.agent_session(
         principal.user_id, body.project_id, body.session_id, principal.agent_id
     )
@@ -89,117 +135,176 @@ async def execute(request: Request) -> Response:
     return Response(row.response_json(), media_type="application/json")
 
 
-async def post_result(request: Request) -> Response:
-    report = cast(CompletedReport | FailedReport, await read_union(request, REPORT))
-    tool_id: str = request.path_params["tool_id"]
+@hot.post("/my/projects/{project_id}/tools/{tool_id}/result", summary="Report a result", responses=problems(409, 503))
+@unlogged
+@takes(file=True, mended=True)
+async def post_result(
+    parts: Parts, principal: Executor, project: Project, tool_id: str, body: ResultReport, client: ClientHeader = None
+) -> ResultAck:
+    """What the client that executed it sends. The same result again is accepted again; another one is a 409."""
     began = telemetry.clock()
-    row = await parts_of(request).executor.settle(
+    row = await parts.executor.settle(
         tool_id,
-        report,
-        user_id=principal_of(request).user_id,
-        project_id=request.path_params["project_id"],
-        client_id=await client_of(request),
+        body,
+        user_id=principal.user_id,
+        project_id=project,
+        client_id=await reporter(parts, principal, project, client, tool_id),
     )
     if began:
         place = telemetry.place_of_client(row.id, row.run_id)
         telemetry.record("byleave.result", began, telemetry.clock(), parent=place, tool_id=row.id)
-    ack = ResultAck(success=True, tool_id=tool_id, status=row.status, message="Result stored.")
-    return JsonAnswer(ack)
+    return ResultAck(success=True, tool_id=tool_id, status=row.status, message="Result stored.")
 
 
-async def post_output(request: Request) -> Response:
-    chunk = await read_body(request, OutputChunk)
-    await parts_of(request).store.executions.append_output(
-        request.path_params["tool_id"],
-        user_id=principal_of(request).user_id,
-        project_id=request.path_params["project_id"],
-        client_id=await client_of(request),
-        stream=chunk.stream,
-        text=mask_text(chunk.text),
-        sequence=chunk.sequence,
+@hot.post(
+    "/my/projects/{project_id}/tools/{tool_id}/output",
+    summary="Report output as it comes",
+    status_code=204,
+    responses=problems(409, 503),
+)
+@unlogged
+async def post_output(
+    parts: Parts, principal: Executor, project: Project, tool_id: str, body: OutputChunk, client: ClientHeader = None
+) -> Response:
+    """A piece of a running command's output, for the feed. Repeats and latecomers are dropped silently."""
+    await parts.store.executions.append_output(
+        tool_id,
+        user_id=principal.user_id,
+        project_id=project,
+        client_id=await reporter(parts, principal, project, client, tool_id),
+        stream=body.stream,
+        text=mask_text(body.text),
+        sequence=body.sequence,
     )
     return Response(status_code=204)
 
 
-async def post_queued(request: Request) -> Response:
-    report = await read_body(request, QueueReport)
-    await parts_of(request).store.executions.queued(
-        report.tool_ids,
-        user_id=principal_of(request).user_id,
-        project_id=request.path_params["project_id"],
-        client_id=await client_of(request),
+@hot.post(
+    "/my/projects/{project_id}/tools/queued",
+    summary="Say which calls wait on the machine",
+    status_code=204,
+    responses=problems(503),
+)
+@unlogged
+async def post_queued(
+    parts: Parts, principal: Executor, project: Project, body: QueueReport, client: Annotated[str, CLIENT_HEADER]
+) -> Response:
+    """Calls that this client was signalled and has not begun, because others come first. Their time does not run
+    until it begins with them, for as long as it is connected and up to a bound. Ended ones are passed over."""
+    await parts.store.executions.queued(
+        body.tool_ids,
+        user_id=principal.user_id,
+        project_id=project,
+        client_id=await reporter(parts, principal, project, client),
     )
     return Response(status_code=204)
 
 
-async def post_begin(request: Request) -> Response:
-    row = await parts_of(request).store.executions.start(
-        request.path_params["tool_id"],
-        user_id=principal_of(request).user_id,
-        project_id=request.path_params["project_id"],
-        client_id=await client_of(request),
+@hot.post(
+    "/my/projects/{project_id}/tools/{tool_id}/begin",
+    summary="Begin with a call that waited",
+    responses=problems(409, 503),
+)
+@unlogged
+async def post_begin(
+    parts: Parts, principal: Executor, project: Project, tool_id: str, client: ClientHeader = None
+) -> Begun:
+    """Its time begins now. A 409 says that it is not wanted any more: it must not run. The same again is the same."""
+    row = await parts.store.executions.start(
+        tool_id,
+        user_id=principal.user_id,
+        project_id=project,
+        client_id=await reporter(parts, principal, project, client, tool_id),
     )
-    return JsonAnswer(Begun(started_at=row.started_at or row.created_at, deadline=row.deadline or row.created_at))
+    return Begun(started_at=row.started_at or row.created_at, deadline=row.deadline or row.created_at)
 
 
-async def post_inspection(request: Request) -> Response:
-    inspection = await read_body(request, Inspection)
-    await parts_of(request).executor.inspected(
-        request.path_params["tool_id"],
-        inspection,
-        user_id=principal_of(request).user_id,
-        project_id=request.path_params["project_id"],
-        client_id=await client_of(request),
+@hot.post(
+    "/my/projects/{project_id}/tools/{tool_id}/inspection",
+    summary="Say what a call would run",
+    status_code=204,
+    responses=problems(409, 503),
+)
+@unlogged
+async def post_inspection(
+    parts: Parts, principal: Executor, project: Project, tool_id: str, body: Inspection, client: ClientHeader = None
+) -> Response:
+    """What the client that was asked (`tool.inspection_request`) sees of the files the call would run. A person is
+    asked then, and shown it. Repeats and latecomers are dropped silently."""
+    await parts.executor.inspected(
+        tool_id,
+        body,
+        user_id=principal.user_id,
+        project_id=project,
+        client_id=await reporter(parts, principal, project, client, tool_id),
     )
     return Response(status_code=204)
 
 
-async def available(request: Request) -> Response:
+@router.get("/my/projects/{project_id}/tools/available", summary="The tools there are", response_model=ToolCatalogue)
+async def available(principal: Anyone, project: Project) -> Response:
+    """The catalogue, with JSON Schema of each tool's parameters."""
     return Response(CATALOGUE, media_type="application/json")
 
 
-async def get_tool(request: Request) -> Response:
-    parts = parts_of(request)
-    query = read_query(request, StatusQuery)
-    longest = parts.settings.max_wait_seconds
-    if not query.wait <= longest:
-        raise WrongForm(f"`wait` is at most {longest} seconds.", hint="Ask again when it is over.")
-    row = await parts.store.executions.get(request.path_params["tool_id"], user_id=principal_of(request).user_id)
-    if query.wait and not row.status.ended:
-        row = await _wait(request, row, query.wait)
-    ended = await parts.store.approvals.decisions([row.approval_id])
-    return JsonAnswer(row.to_wire(ended.get(row.approval_id or "")))
-
-
-async def history(request: Request) -> Response:
-    parts, user_id = parts_of(request), principal_of(request).user_id
-    query = read_query(request, HistoryQuery)
-    if query.project_id is not None and not await parts.store.chat.owns(user_id, query.project_id):
-        raise no_project(query.project_id)
+@router.get("/my/tools/history", summary="Executions, newest first", responses=problems(404))
+async def history(parts: Parts, principal: Anyone, query: Annotated[HistoryQuery, Query()]) -> ExecutionPage:
+    """Filtered and paged; also refused ones are there. A long result is shortened and says so; the whole
+    is at `GET /my/tools/{tool_id}`."""
+    await check_project(parts, principal, query.project_id)
     if query.cursor is not None and not CURSOR.fullmatch(query.cursor):
         raise WrongForm("`cursor` is not one we gave.", hint="Pass `next_cursor` of the page before, unchanged.")
-    rows, total, cursor = await parts.store.executions.page(HistoryFilter(user_id=user_id, **query.model_dump()))
+    wanted = HistoryFilter(user_id=principal.user_id, **query.model_dump())
+    rows, total, cursor = await parts.store.executions.page(wanted)
     much = sum(len(row.result or "") for row in rows) > MUCH_TO_SHORTEN
     ended = await parts.store.approvals.decisions([row.approval_id for row in rows])
     executions = await asyncio.to_thread(_shortened, rows, ended) if much else _shortened(rows, ended)
-    return JsonAnswer(ExecutionPage(executions=executions, total_count=total, next_cursor=cursor))
+    return ExecutionPage(executions=executions, total_count=total, next_cursor=cursor)
 
 
-async def cancel_tool(request: Request) -> Response:
-    parts, principal = parts_of(request), principal_of(request)
-    store = parts.store
-    tool_id: str = request.path_params["tool_id"]
-    project_id = request.path_params.get("project_id")
-    row = await store.executions.get(tool_id, user_id=principal.user_id)
-    if project_id not in (None, row.project_id):
+@router.get("/my/tools/{tool_id}", summary="One execution", responses=problems(404))
+async def get_tool(parts: Parts, principal: Anyone, tool_id: str, query: Annotated[StatusQuery, Query()]) -> Execution:
+    """With `wait`, answers when it has ended or the time is over, whichever comes first."""
+    longest = parts.settings.max_wait_seconds
+    if not query.wait <= longest:
+        raise WrongForm(f"`wait` is at most {longest} seconds.", hint="Ask again when it is over.")
+    row = await parts.store.executions.get(tool_id, user_id=principal.user_id)
+    if query.wait and not row.status.ended:
+        row = await _wait(parts, row, query.wait)
+    ended = await parts.store.approvals.decisions([row.approval_id])
+    return row.to_wire(ended.get(row.approval_id or ""))
+
+
+MayCancel = Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE, Scope.AGENT))]
+
+
+@router.post("/my/tools/{tool_id}/cancel", summary="Call an execution off", responses=problems(404, 409, 503))
+async def cancel_tool(parts: Parts, principal: MayCancel, tool_id: str) -> Cancelled:
+    """At once when it has not started; when it runs, its client is told to stop it and reports what happened. An
+    agent's token calls off its own calls only."""
+    return await _cancel(parts, principal, await parts.store.executions.get(tool_id, user_id=principal.user_id))
+
+
+@router.post(
+    "/my/projects/{project_id}/tools/{tool_id}/cancel",
+    summary="Call an execution of a project off",
+    responses=problems(409, 503),
+)
+async def cancel_tool_of_project(parts: Parts, principal: MayCancel, project: Project, tool_id: str) -> Cancelled:
+    """The same as `POST /my/tools/{tool_id}/cancel`, for an execution of this project."""
+    row = await parts.store.executions.get(tool_id, user_id=principal.user_id)
+    if row.project_id != project:
         raise NotFound(f"No execution {tool_id!r}.", hint="See `GET /my/tools/history` for yours.")
+    return await _cancel(parts, principal, row)
+
+
+async def _cancel(parts: Services, principal: Principal, row: ExecutionRow) -> Cancelled:
     if Scope.AGENT in principal.scopes and (row.run_id is not None or row.agent_id != principal.agent_id):
         raise RefusedError("An agent calls off its own calls only.", hint="The person, or who made the call, can.")
-    row = await store.executions.cancel(
-        tool_id, user_id=principal.user_id, actor=principal.actor, connected=parts.presence.connected()
+    row = await parts.store.executions.cancel(
+        row.id, user_id=principal.user_id, actor=principal.actor, connected=parts.presence.connected()
     )
-    message = "Called off." if row.status.ended else "The client was told to stop it."
-    return JsonAnswer(Cancelled(success=True, message=message))
+    return Cancelled(success=True, message="Called off." if row.status.ended else "The client was told to stop it.")
 
 
 def _shortened(rows: Sequence[ExecutionRow], ended: Mapping[str, Decision]) -> list[Execution]:
@@ -213,9 +318,8 @@ def _short(row: ExecutionRow, decision: Decision | None) -> Execution:
     return row._replace(result=None).to_wire(decision).model_copy(update={"result": preview(row.result)[0]})
 
 
-async def _wait(request: Request, row: ExecutionRow, seconds: float) -> ExecutionRow:
-    """Wait for the end, but not beyond the server's own."""
-    parts = parts_of(request)
+async def _wait(parts: Services, row: ExecutionRow, seconds: float) -> ExecutionRow:
+    """Wait for the end of a call, but not beyond the server's own."""
     waiting = asyncio.ensure_future(parts.executor.wait(row, seconds))
     closing = asyncio.ensure_future(parts.closing.wait())
     try:
@@ -232,20 +336,16 @@ def _caller_of(request: Request) -> telemetry.SpanId | None:
     return telemetry.arriving(given[0]) if len(given) == 1 else None
 
 
-REPORTS_WITH = "Report with the token the client's stream was opened with; with a new token open the stream first."
-
-
-async def client_of(request: Request) -> str:
+async def reporter(
+    parts: Services, principal: Principal, project_id: str, client_id: str | None, tool_id: str | None = None
+) -> str:
     """The client that reports; without the header the one the call was given to, if the token is that client's."""
-    parts, principal = parts_of(request), principal_of(request)
-    client_id = request.headers.get("byleave-client")
     if client_id is not None:
         if not IDENTIFIER.fullmatch(client_id):
             hint = "Send the id of the stream's `client`."
             raise WrongForm("The header Byleave-Client is not a client's id.", hint=hint)
-        if await _speaks_for(request, client_id):
+        if await parts.store.machines.speaks_for(project_id, client_id, principal.token):
             return client_id
-    tool_id = request.path_params.get("tool_id")
     if tool_id is None:
         raise RefusedError("Only the client itself says what waits in its queue.", hint=REPORTS_WITH)
     row = await parts.store.executions.get(tool_id, user_id=principal.user_id)
@@ -253,170 +353,7 @@ async def client_of(request: Request) -> str:
         raise given_to_another(row)
     if row.client_id is None:  # nobody was told anything, so there is nothing to report
         return ""
-    if client_id is not None or not await _speaks_for(request, row.client_id):
-        raise RefusedError(
-            "Only the client that was told to execute a call may report on it.",
-            hint=REPORTS_WITH,
-        )
+    speaks = client_id is None and await parts.store.machines.speaks_for(project_id, row.client_id, principal.token)
+    if not speaks:
+        raise RefusedError("Only the client that was told to execute a call may report on it.", hint=REPORTS_WITH)
     return row.client_id
-
-
-async def _speaks_for(request: Request, client_id: str) -> bool:
-    token, project_id = principal_of(request).token, request.path_params["project_id"]
-    return await parts_of(request).store.machines.speaks_for(project_id, client_id, token)
-
-
-CLIENT_HEADER = (
-    (
-        "Byleave-Client",
-        "Which client reports: only the one that got the signal may, with a token it has opened its stream with. "
-        "Needed where several clients share a token.",
-    ),
-)
-_CANCEL = (
-    "At once when it has not started; when it runs, its client is told to stop it and reports what happened. An "
-    "agent's token calls off its own calls only."
-)
-
-ROUTES = (
-    Route(
-        "POST",
-        "/my/tools/execute",
-        execute,
-        "Call a tool",
-        "The way in for an agent that runs elsewhere. LOW answers with the result; MEDIUM and HIGH answer "
-        "`awaiting_approval` at once, or `pending` while the machine looks at what would run: follow it with "
-        "`GET /my/tools/{tool_id}?wait=`. A refused call is an answer with the status `failed`. The same "
-        "`idempotency_key` in the same session never runs twice.",
-        "tools",
-        AGENT_OR_CHAT,
-        body="ExecuteRequest",
-        carries_file=True,
-        headers=(("traceparent", "The span you call from; the call is linked with it where telemetry is on."),),
-        answer="ToolResponse",
-        errors=(400, 404, 413, 415, 503),
-        quiet=True,
-    ),
-    Route(
-        "POST",
-        "/my/projects/{project_id}/tools/{tool_id}/result",
-        post_result,
-        "Report a result",
-        "What the client that executed it sends. The same result again is accepted again; another one is a 409.",
-        "tools",
-        EXECUTE,
-        body="ResultReport",
-        carries_file=True,
-        headers=CLIENT_HEADER,
-        answer="ResultAck",
-        errors=(400, 404, 409, 413, 415, 503),
-        quiet=True,
-    ),
-    Route(
-        "POST",
-        "/my/projects/{project_id}/tools/{tool_id}/output",
-        post_output,
-        "Report output as it comes",
-        "A piece of a running command's output, for the feed. Repeats and latecomers are dropped silently.",
-        "tools",
-        EXECUTE,
-        body="OutputChunk",
-        headers=CLIENT_HEADER,
-        status=204,
-        errors=(400, 404, 409, 413, 415, 503),
-        quiet=True,
-    ),
-    Route(
-        "POST",
-        "/my/projects/{project_id}/tools/queued",
-        post_queued,
-        "Say which calls wait on the machine",
-        "Calls that this client was signalled and has not begun, because others come first. Their time does not run "
-        "until it begins with them, for as long as it is connected and up to a bound. Ended ones are passed over.",
-        "tools",
-        EXECUTE,
-        body="QueueReport",
-        headers=CLIENT_HEADER,
-        status=204,
-        errors=(400, 404, 413, 415, 503),
-        quiet=True,
-    ),
-    Route(
-        "POST",
-        "/my/projects/{project_id}/tools/{tool_id}/begin",
-        post_begin,
-        "Begin with a call that waited",
-        "Its time begins now. A 409 says that it is not wanted any more: it must not run. The same again is the same.",
-        "tools",
-        EXECUTE,
-        headers=CLIENT_HEADER,
-        answer="Begun",
-        errors=(404, 409, 503),
-        quiet=True,
-    ),
-    Route(
-        "POST",
-        "/my/projects/{project_id}/tools/{tool_id}/inspection",
-        post_inspection,
-        "Say what a call would run",
-        "What the client that was asked (`tool.inspection_request`) sees of the files the call would run. A person is "
-        "asked then, and shown it. Repeats and latecomers are dropped silently.",
-        "tools",
-        EXECUTE,
-        body="Inspection",
-        headers=CLIENT_HEADER,
-        status=204,
-        errors=(400, 404, 409, 413, 415, 503),
-        quiet=True,
-    ),
-    Route(
-        "GET",
-        "/my/projects/{project_id}/tools/available",
-        available,
-        "The tools there are",
-        "The catalogue, with JSON Schema of each tool's parameters.",
-        "tools",
-        ANY_SCOPE,
-        answer="ToolCatalogue",
-        errors=(404,),
-    ),
-    Route(
-        "GET",
-        "/my/tools/history",
-        history,
-        "Executions, newest first",
-        "Filtered and paged; also refused ones are there. A long result is shortened and says so; the whole "
-        "is at `GET /my/tools/{tool_id}`.",
-        "tools",
-        ANY_SCOPE,
-        query=HistoryQuery,
-        answer="ExecutionPage",
-        errors=(400, 404),
-    ),
-    Route(
-        "GET",
-        "/my/tools/{tool_id}",
-        get_tool,
-        "One execution",
-        "With `wait`, answers when it has ended or the time is over, whichever comes first.",
-        "tools",
-        ANY_SCOPE,
-        query=StatusQuery,
-        answer="Execution",
-        errors=(400, 404),
-    ),
-    *(
-        Route(
-            "POST",
-            path,
-            cancel_tool,
-            "Call an execution off",
-            _CANCEL,
-            "tools",
-            frozenset({Scope.CHAT, Scope.APPROVE, Scope.AGENT}),
-            answer="Cancelled",
-            errors=(404, 409, 503),
-        )
-        for path in ("/my/tools/{tool_id}/cancel", "/my/projects/{project_id}/tools/{tool_id}/cancel")
-    ),
-)

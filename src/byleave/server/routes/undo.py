@@ -7,8 +7,9 @@ What was done is recorded when it is reported, also when nobody waits for it any
 
 import asyncio
 import time
-from typing import cast
+from typing import Annotated, cast
 
+from fastapi import APIRouter, Depends, Header
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,14 +18,25 @@ from byleave.protocol.changes import ShownChange, UndoAnswer, UndoBody, UndoPlan
 from byleave.protocol.errors import ConflictError, NotFound, RefusedError
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import new_id
-from byleave.server.bodies import read_body
-from byleave.server.problems import TooLarge, TooMany, Unavailable, WrongForm
-from byleave.server.routing import APPROVE, EXECUTE, JsonAnswer, Route, parts_of, principal_of
+from byleave.server.auth.tokens import Principal
+from byleave.server.dependencies import (
+    Allow,
+    ChatOrApprove,
+    Executor,
+    Parts,
+    Project,
+    StrictRoute,
+    takes,
+)
+from byleave.server.errors import TooLarge, TooMany, Unavailable, WrongForm
+from byleave.server.problems import problems
 from byleave.server.services import Services
 from byleave.store import ExecutionRow
 from byleave.store.executions import given_to_another
 
-from .tools import CLIENT_HEADER, client_of
+from .tools import reporter
+
+router = APIRouter(route_class=StrictRoute, tags=["tools"])
 
 START_SECONDS = 10.0
 """The client begins nothing later than this: nobody would wait for its end."""
@@ -37,7 +49,7 @@ MAX_REPORT_BYTES = 16 * 1024 * 1024
 CHANGES_FILES = frozenset({"write_file", "execute_command"})
 PART = "undo"
 NOT_READ = "not shown: the rules deny reading it"
-CHAT_OR_APPROVE = frozenset({Scope.CHAT, Scope.APPROVE})
+ASKS = "The machine that ran the call is asked; it must be connected, or the answer is a 409 that says so."
 
 
 class Waiting:
@@ -89,23 +101,41 @@ class Waiting:
         self._waiting.clear()
 
 
-async def undo_plan(request: Request) -> Response:
-    if Scope.AGENT in principal_of(request).scopes:
+@router.get(
+    "/my/tools/{tool_id}/undo",
+    summary="What undoing a call would do",
+    description=f"{ASKS} Nothing is changed. `plan` is the digest of what was shown.",
+    responses=problems(404, 409, 429, 503),
+)
+async def undo_plan(parts: Parts, principal: ChatOrApprove, tool_id: str) -> UndoPlan:
+    if Scope.AGENT in principal.scopes:
         raise RefusedError(
             "An agent's token can never ask a machine to undo.",
             hint="A person does, with a token that has the scope `chat` or `approve` and not `agent`.",
         )
-    row, report = await _ask(request, None)
-    machine = await parts_of(request).machines.of(row.project_id)
-    return JsonAnswer(_as_may_be_read(machine, _plan_of(row, report)))
+    row, report = await _ask(parts, principal.user_id, tool_id, None)
+    machine = await parts.machines.of(row.project_id)
+    return _as_may_be_read(machine, _plan_of(row, report))
 
 
-async def undo(request: Request) -> Response:
-    body = await read_body(request, UndoBody)
-    row, report = await _ask(request, body)
+@router.post(
+    "/my/tools/{tool_id}/undo",
+    summary="Undo what a call changed",
+    description=f"{ASKS} It looks again, and acts only when its plan still has this digest and nothing changed since "
+    "the call; else 409, and nothing was changed. Safe to repeat: what is undone is not undone twice. Where it takes "
+    "long, `state` is `undoing`; asking again meanwhile is a 409 with that state.",
+    responses=problems(404, 409, 429, 503),
+)
+async def undo(
+    parts: Parts,
+    principal: Annotated[Principal, Depends(Allow(Scope.APPROVE, people_only=True))],
+    tool_id: str,
+    body: UndoBody,
+) -> UndoAnswer:
+    row, report = await _ask(parts, principal.user_id, tool_id, body)
     if report.begun:
         message = "The machine is undoing it; that takes a while. The feed says when it is done."
-        return JsonAnswer(UndoAnswer(tool_id=row.id, state="undoing", undo_id=None, files=0, message=message))
+        return UndoAnswer(tool_id=row.id, state="undoing", undo_id=None, files=0, message=message)
     if not report.done:
         _plan_of(row, report)
         raise _refused(row, "The machine did not undo it.")
@@ -114,19 +144,37 @@ async def undo(request: Request) -> Response:
         message = "Nothing to do: everything is already as it was before this call."
     else:
         message = f"Undone: {files} {'path is' if files == 1 else 'paths are'} as before the call."
-    return JsonAnswer(UndoAnswer(tool_id=row.id, undo_id=report.undo_id, files=files, message=message))
+    return UndoAnswer(tool_id=row.id, undo_id=report.undo_id, files=files, message=message)
 
 
-async def post_undo_report(request: Request) -> Response:
-    principal, parts = principal_of(request), parts_of(request)
+@router.post(
+    "/my/projects/{project_id}/tools/{tool_id}/undo-report",
+    summary="Say what an undo would do, or did",
+    status_code=204,
+    responses=problems(409, 503),
+)
+@takes(file=True)
+async def post_undo_report(
+    parts: Parts,
+    principal: Executor,
+    project: Project,
+    tool_id: str,
+    report: UndoReport,
+    request: Request,
+    client: Annotated[
+        str,
+        Header(alias="Byleave-Client", description="Which client reports; only the one that executed the call may."),
+    ],
+) -> Response:
+    """What the client that was asked (`tool.undo_request`) answers. One that was carried out is recorded once, also
+    when nobody waits any more; repeats and latecomers are dropped silently."""
     if len(await request.body()) > MAX_REPORT_BYTES:
         raise TooLarge("The report is too large.", hint="Leave texts out; say so in each `note`.")
-    report = await read_body(request, UndoReport)
-    tool_id: str = request.path_params["tool_id"]
     row = await parts.store.executions.get(tool_id, user_id=principal.user_id)
-    if row.project_id != request.path_params["project_id"]:
+    if row.project_id != project:
         raise NotFound(f"No execution {tool_id!r}.", hint="See `GET /my/tools/history` for yours.")
-    if await client_of(request) != row.client_id:
+    # Unlike with results, the header is needed.
+    if await reporter(parts, principal, project, client, tool_id) != row.client_id:
         raise given_to_another(row)
     if report.plan is not None and report.plan.tool_id != tool_id:
         raise WrongForm("The plan is about another call.", hint="Report on the call that was asked about.")
@@ -146,10 +194,9 @@ async def post_undo_report(request: Request) -> Response:
     return Response(status_code=204)
 
 
-async def _ask(request: Request, body: UndoBody | None) -> tuple[ExecutionRow, UndoReport]:
+async def _ask(parts: Services, user_id: str, tool_id: str, body: UndoBody | None) -> tuple[ExecutionRow, UndoReport]:
     """Ask the machine, and wait for what it says."""
-    parts, user_id = parts_of(request), principal_of(request).user_id
-    row = await parts.store.executions.get(request.path_params["tool_id"], user_id=user_id)
+    row = await parts.store.executions.get(tool_id, user_id=user_id)
     _check_can_be_asked(parts, row)
     waiting, request_id = Waiting.of(parts), new_id("undoreq")
     if waiting.is_under_way(row.id):
@@ -242,50 +289,3 @@ def _no_answer(*, acts: bool) -> Unavailable:
 
 def _files_of(report: UndoReport) -> int:
     return report.plan.total_files if report.plan is not None and report.undo_id is not None else 0
-
-
-_ASKS = "The machine that ran the call is asked; it must be connected, or the answer is a 409 that says so."
-
-ROUTES = (
-    Route(
-        "GET",
-        "/my/tools/{tool_id}/undo",
-        undo_plan,
-        "What undoing a call would do",
-        f"{_ASKS} Nothing is changed. `plan` is the digest of what was shown.",
-        "tools",
-        CHAT_OR_APPROVE,
-        answer="UndoPlan",
-        errors=(404, 409, 429, 503),
-    ),
-    Route(
-        "POST",
-        "/my/tools/{tool_id}/undo",
-        undo,
-        "Undo what a call changed",
-        f"{_ASKS} It looks again, and acts only when its plan still has this digest and nothing changed since the "
-        "call; else 409, and nothing was changed. Safe to repeat: what is undone is not undone twice. Where it takes "
-        "long, `state` is `undoing`; asking again meanwhile is a 409 with that state.",
-        "tools",
-        APPROVE,
-        people_only=True,
-        body="UndoBody",
-        answer="UndoAnswer",
-        errors=(400, 404, 409, 413, 415, 429, 503),
-    ),
-    Route(
-        "POST",
-        "/my/projects/{project_id}/tools/{tool_id}/undo-report",
-        post_undo_report,
-        "Say what an undo would do, or did",
-        "What the client that was asked (`tool.undo_request`) answers. One that was carried out is recorded once, also "
-        "when nobody waits any more; repeats and latecomers are dropped silently.",
-        "tools",
-        EXECUTE,
-        body="UndoReport",
-        carries_file=True,
-        headers=CLIENT_HEADER,
-        status=204,
-        errors=(400, 404, 409, 413, 415, 503),
-    ),
-)

@@ -1,39 +1,43 @@
-"""What would happen if an agent made a call: the check of the page, and the rules it is judged by.
+"""Policy: the rules of a project, and what they would say of a call.
 
-Judged as the executor would, with the rules of the machine that would run it, the mode, and the session's grants and
-refusals. Nothing is recorded, run or counted as a use, and no agent may ask: it would probe for what passes. What looks
-like a secret in the given parameters is masked in everything that comes back.
+A client declares its owner's rules here, which the server then judges with; the client does so again itself. The check
+judges as the executor would, with the rules of the machine that would run it, the mode, and the session's grants and
+refusals. It records, runs and uses up nothing, and no agent may ask: it would probe for what passes. What looks like a
+secret in the given parameters is masked in everything that comes back.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from starlette.requests import Request
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from byleave.calls.approvals import Refusal, foresee_answer
 from byleave.calls.grants import Asked
 from byleave.calls.machines import Machine
-from byleave.gate import Gate, Judgement, describe, mask_text, mask_value, safe_text, shown_params
+from byleave.gate import Gate, Judgement, declared_layers, describe, mask_text, mask_value, safe_text, shown_params
 from byleave.gate.commands.calls import call_of
 from byleave.gate.policy.explain import Decider, decider
 from byleave.gate.text.secrets import WITHHELD
 from byleave.protocol.approvals import call_digest
 from byleave.protocol.errors import NotFound
 from byleave.protocol.overview import CheckAnswer, CheckBody, CheckDecision, RuleLayer, RuleLayers
-from byleave.protocol.policies import Layer, PolicyText
+from byleave.protocol.policies import Layer, PolicyDeclaration, PolicyText
 from byleave.protocol.states import AgentMode, ErrorType
 from byleave.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel
 from byleave.protocol.wire import JsonObject
-from byleave.server.bodies import read_body
-from byleave.server.routing import PEOPLE, JsonAnswer, Route, parts_of, principal_of
+from byleave.server.dependencies import Executor, Parts, Person, Project, StrictRoute
+from byleave.server.problems import problems
 from byleave.server.services import Services
 from byleave.settings import ServerSettings
 from byleave.store import SessionRow
 from byleave.store.grants import GrantRow
+
+router = APIRouter(route_class=StrictRoute)
 
 UNSEEN = "unseen"
 """Stands for the digest of a file that no machine was asked about."""
@@ -51,34 +55,51 @@ class Outcome:
     layer: str | None
 
 
-async def check(request: Request) -> Response:
-    parts, user_id = parts_of(request), principal_of(request).user_id
-    project_id: str = request.path_params["project_id"]
-    body = await read_body(request, CheckBody)
+@router.post("/my/projects/{project_id}/check", summary="What would happen if…", tags=["policy"])
+async def check(parts: Parts, principal: Person, project: Project, body: CheckBody) -> CheckAnswer:
+    """Judges a call as if an agent had made it: with the rules of the machine that would run it, the mode, and with
+    `session_id` what was granted and refused in that session. Nothing runs and nothing is recorded."""
     session = None
     if body.session_id is not None:
-        session = await parts.store.chat.session(body.session_id, user_id=user_id)
-        if session.project_id != project_id:
+        session = await parts.store.chat.session(body.session_id, user_id=principal.user_id)
+        if session.project_id != project:
             raise NotFound(f"No session {body.session_id!r}.", hint="Leave session_id out.")
-    machine = await parts.machines.of(project_id)
+    machine = await parts.machines.of(project)
     judgement = machine.judge(body.tool_name, body.tool_params)
     outcome = outcome_of(judgement.verdict, machine, body.mode)
     if outcome.decision is CheckDecision.ASKS and session is not None:
         outcome = await _in_session(parts, session, judgement, machine, outcome)
-    # Beside the loop: looking for secrets in long arguments takes a while.
-    answer = await asyncio.to_thread(_answer, judgement, outcome, machine.gate, body.tool_params, parts.settings)
-    return JsonAnswer(answer)
+    # In a thread: looking for secrets in long arguments takes a while.
+    return await asyncio.to_thread(_answer, judgement, outcome, machine.gate, body.tool_params, parts.settings)
 
 
-async def policy(request: Request) -> Response:
-    parts = parts_of(request)
-    project_id: str = request.path_params["project_id"]
-    machine = await parts.machines.of(project_id)
-    declared = await parts.machines.declared(project_id)
+@router.get("/my/projects/{project_id}/policy", summary="The rules of a project", tags=["policy"])
+async def policy(parts: Parts, principal: Person, project: Project) -> RuleLayers:
+    """Layer by layer as they were written: the server's own, and those of the machine that would execute next, or
+    was there last."""
+    machine = await parts.machines.of(project)
+    declared = await parts.machines.declared(project)
     layers = [_layer(text, None) for text in parts.own_rules]
     if declared is not None:
         layers += [_layer(text, declared.client_id) for text in declared.layers]
-    return JsonAnswer(RuleLayers(layers=layers, widest_mode=machine.widest_mode))
+    return RuleLayers(layers=layers, widest_mode=machine.widest_mode)
+
+
+@router.put(
+    "/my/projects/{project_id}/policy",
+    summary="Declare a machine's rules",
+    tags=["grants"],
+    status_code=204,
+    responses=problems(503),
+)
+async def declare_policy(parts: Parts, principal: Executor, project: Project, body: PolicyDeclaration) -> Response:
+    """What the owner of a client's machine wrote, layer by layer. The server judges with it from now on; rules that
+    cannot be read are a 400."""
+    declared_layers(body.layers)  # what cannot be read is refused now, not when it matters
+    text = body.model_dump_json()
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    await parts.store.machines.declare(project, body.client_id, text, digest=digest)
+    return Response(status_code=204)
 
 
 def _layer(text: PolicyText, client_id: str | None) -> RuleLayer:
@@ -245,34 +266,3 @@ def _parts(given: str, masked: str) -> list[tuple[str, str]]:
         start += 1
     secret = given[start:]
     return [(given, masked), (secret, masked[start:])] if len(secret) >= 4 else [(given, masked)]
-
-
-ROUTES = (
-    Route(
-        "POST",
-        "/my/projects/{project_id}/check",
-        check,
-        "What would happen if…",
-        "Judges a call as if an agent had made it: with the rules of the machine that would run it, the mode, and with "
-        "`session_id` what was granted and refused in that session. Nothing runs and nothing is recorded.",
-        "policy",
-        PEOPLE,
-        people_only=True,
-        body="CheckBody",
-        answer="CheckAnswer",
-        errors=(400, 404, 413, 415),
-    ),
-    Route(
-        "GET",
-        "/my/projects/{project_id}/policy",
-        policy,
-        "The rules of a project",
-        "Layer by layer as they were written: the server's own, and those of the machine that would execute next, or "
-        "was there last.",
-        "policy",
-        PEOPLE,
-        people_only=True,
-        answer="RuleLayers",
-        errors=(404,),
-    ),
-)

@@ -1,27 +1,40 @@
-"""Verifying audit chains for those who ask over the network: one at a time for each user, few at once in all.
+"""The audit chain of a project: its newest records, and whether it holds.
 
-A chain may be long and anybody may ask as often as they like, so the cost is bounded by its share: after a verification
-that took long, its user waits as long again before the next. Those who ask for a chain that is being verified share the
-answer. What a verification finds is the store's; nothing here reads a record.
+A chain may be long and anybody may ask as often as they like, so verifying is bounded: one chain at a time for each
+user, few at once in all, and after one that took long its user waits as long again. Those who ask for a chain that is
+being verified share the answer. The store reads and verifies the records.
 """
 
 import asyncio
+import json
 import math
 import time
 from collections.abc import Callable
+from typing import Annotated
 
-from byleave.protocol.overview import AuditCheck
-from byleave.protocol.wire import now
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from byleave.protocol.overview import AuditCheck, AuditEntry, AuditPage
+from byleave.protocol.wire import WireModel, now
+from byleave.server.dependencies import Parts, Person, Project, StrictRoute
+from byleave.server.errors import TooMany
+from byleave.server.problems import problems
+from byleave.server.services import Services
 from byleave.store import Store
 
-from .problems import TooMany
-from .services import Services
+router = APIRouter(route_class=StrictRoute, tags=["audit"])
 
 AT_ONCE = 2
 """Chains that are verified at the same time; those of further users wait for their turn."""
 SHORT_SECONDS = 0.5
 """What takes no longer may be repeated at once."""
 PART = "verify"
+
+
+class AuditQuery(WireModel):
+    before: int | None = Field(default=None, ge=1, le=2**53, description="Only entries before this number.")
+    limit: int = Field(default=50, ge=1, le=200, description="How many.")
 
 
 class Verifications:
@@ -94,3 +107,34 @@ class Verifications:
             fault=found.fault,
             checked_at=now(),
         )
+
+
+@router.get("/my/projects/{project_id}/audit", summary="The audit chain")
+async def audit(parts: Parts, principal: Person, project: Project, query: Annotated[AuditQuery, Query()]) -> AuditPage:
+    """Newest first. Go on with `before`, which `next_before` names."""
+    records, total = await parts.store.audit.newest(project, query.before, query.limit)
+    entries = [
+        AuditEntry(
+            seq=record.seq,
+            at=record.at,
+            actor=record.actor,
+            action=record.action,
+            tool_id=record.execution_id,
+            approval_id=record.approval_id,
+            detail=json.loads(record.detail),
+            previous_hash=record.previous_hash,
+            hash=record.hash,
+        )
+        for record in records
+    ]
+    further = entries[-1].seq if len(entries) == query.limit and entries[-1].seq > 1 else None
+    return AuditPage(entries=entries, total_count=total, next_before=further)
+
+
+@router.get("/my/projects/{project_id}/audit/verify", summary="Verify the audit chain", responses=problems(429, 503))
+async def verify(parts: Parts, principal: Person, project: Project) -> AuditCheck:
+    """Recomputes the project's chain from its first record on. One at a time for each user, and after a long one
+    not at once again: else 429 with Retry-After. A server that was tampered with could lie here:
+    `byleave audit verify` reads the database itself."""
+    async with parts.until_closing("Ask again when it is back."):
+        return await Verifications.of(parts).verify(project, principal.user_id)

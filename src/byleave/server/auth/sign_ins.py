@@ -1,20 +1,35 @@
-"""One-time codes that turn a link on the terminal into a signed-in page.
+"""Sign-ins of the page: the one-time links that open them, their cookies, and their end.
 
-A code is random, works once and for ten minutes, and lives in memory only: whoever can read the terminal that printed
-it is the user. A page that it signs in gets what a page needs (chat and approve). A program may exchange it for a token
-of its own, which may do no more than what asked for the link. What it signs in never lasts longer than what asked for
-it: a link is no way to make a short token or a stolen sign-in last, or a page able to execute.
+A code of a link is random, works once and for ten minutes, and lives in memory only: whoever can read the terminal that
+printed it is the user. A page that it signs in gets what a page needs (chat and approve). A program may exchange it for
+a token of its own, which may do no more than what asked for the link. What it signs in never lasts longer than what
+asked for it: a link is no way to make a short token or a stolen sign-in last, or a page able to execute.
+
+A cookie is signed and good until its time, wherever it is copied to; so whether somebody signed out of it is asked of
+the record each time. Signing out ends the sign-in, those that links it asked for led to, and every feed they read.
 """
 
 import hashlib
+import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import NamedTuple
+
+import structlog
 
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope
-from byleave.server.problems import TooMany
+from byleave.protocol.wire import timestamp
+from byleave.server.errors import TooMany, Unauthenticated
+from byleave.server.feed import FeedStream, Reader, StreamManager
+from byleave.store import Store
+
+from .tokens import LEEWAY_SECONDS, Principal, TokenVerifier, is_key
+
+log = structlog.stdlib.get_logger(__name__)
 
 CODE_SECONDS = 600.0
 MOST_CODES = 1000
@@ -35,6 +50,7 @@ works: nobody can keep others out by guessing, and guessing 256 bits leads nowhe
 COOKIE = "byleave_session"
 """What the names of all our cookies begin with; see `cookie_name`."""
 LINK_HINT = "Open a new link: `byleave link` prints one, and so does `byleave up` when it starts."
+OVER = "You are no longer signed in here."
 
 
 class Code(NamedTuple):
@@ -132,6 +148,67 @@ class SignIn:
                 "Too many wrong codes were tried within a minute.", hint="Wait a minute, then use a new link."
             )
         self._wrong.append(now)
+
+
+class PageSessions:
+    """Who is signed in to the page."""
+
+    def __init__(self, verifier: TokenVerifier, store: Store, streams: StreamManager) -> None:
+        self._verifier = verifier
+        self._store = store
+        self._streams = streams
+
+    async def verify(self, cookies: Sequence[str], key: str) -> Principal:
+        """Who is asking, or Unauthenticated: other programs of this host get to see the cookie, but not the key. They
+        can set further ones beside it; the key says which one is meant."""
+        holders = await self.holders(cookies)
+        for principal in holders:
+            if is_key(key, principal.page_key):
+                return principal
+        raise Unauthenticated("The page's cookie came without the page's key." if holders else OVER, hint=LINK_HINT)
+
+    async def holders(self, cookies: Sequence[str]) -> list[Principal]:
+        """Whose cookies these are, as far as they are good."""
+        found: list[Principal] = []
+        for cookie in cookies:
+            with suppress(Unauthenticated):
+                found.append(await self.holder(cookie))
+        return found
+
+    async def holder(self, cookie: str) -> Principal:
+        """Whose cookie this is, or Unauthenticated. Nothing is to be done or told for the cookie alone."""
+        try:
+            principal = await self._verifier.verify(cookie)
+        except Unauthenticated:
+            raise Unauthenticated(OVER, hint=LINK_HINT) from None
+        await self._check(principal.sign_ins)
+        return principal
+
+    async def end(self, principal: Principal) -> None:
+        """Sign out: nothing of this sign-in is good any more, here or anywhere."""
+        sign_in = principal.sign_ins[0]
+        # None that it led to lasts longer than a sign-in can.
+        good_until = time.time() + SESSION_SECONDS + LEEWAY_SECONDS
+        until = timestamp(datetime.fromtimestamp(good_until, UTC))
+        await self._store.sign_ins.end(sign_in, principal.user_id, until)
+        ended = self._streams.end(principal.user_id, sign_in)
+        log.info("signed out", user=principal.user_id, feeds=ended)
+
+    async def open_feed(self, principal: Principal, reader: Reader) -> FeedStream:
+        """A feed that ends with the sign-in it is read with, and no later than the cookie or the token."""
+        ends = math.inf if principal.expires_at is None else principal.expires_at + LEEWAY_SECONDS
+        stream = await self._streams.open(reader, principal.sign_ins, ends)
+        try:
+            # Only now: who signs out from here on finds the stream in the list of those to end.
+            await self._check(principal.sign_ins)
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    async def _check(self, sign_ins: tuple[str, ...]) -> None:
+        if sign_ins and await self._store.sign_ins.any_ended(sign_ins):
+            raise Unauthenticated(OVER, hint=LINK_HINT)
 
 
 def cookie_name(host: str) -> str:

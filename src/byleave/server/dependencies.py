@@ -1,0 +1,268 @@
+"""Dependencies of the routes: the services, the caller with the scopes a route needs, the project, strict bodies.
+
+`UserIsolationMiddleware` has verified the token before anything here runs. A route says with `Allow` which scopes open
+it; `StrictRoute` refuses to exist where a private path says nothing. Bodies are bounded and parsed as strict JSON
+before FastAPI validates them with the protocol's models.
+"""
+
+import asyncio
+import re
+import warnings
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated, Any, TypeVar, cast
+
+from fastapi import Depends
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BeforeValidator
+from pydantic.warnings import UnsupportedFieldAttributeWarning
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Send
+from starlette.types import Scope as AsgiScope
+
+from byleave.protocol.errors import NotFound, RefusedError
+from byleave.protocol.states import Scope
+
+from . import bodies
+from .auth.isolation import SAFE_METHODS, Headers, check_no_page, check_same_origin, is_private
+from .auth.tokens import TOKEN_HINT, Principal
+from .bodies import LARGE_BYTES, RequestBody
+from .errors import Unauthenticated, WrongForm
+from .services import Services
+
+IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+TAKES = "byleave_takes"
+NOTHING = (False, False, False)
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+def principal_of(request: Request) -> Principal:
+    """The caller, whom the middleware has verified."""
+    principal = request.scope.get("byleave.principal")
+    if principal is None:  # a path that the router takes for a private one, and the middleware does not
+        raise Unauthenticated("This needs a token.", hint=TOKEN_HINT)
+    return principal
+
+
+class Allow:
+    """Dependency on the caller, who must have one of these scopes, or `every` one of them.
+
+    `people_only`: never a token that carries `agent`, whatever else it carries.
+    """
+
+    def __init__(self, *scopes: Scope, every: bool = False, people_only: bool = False) -> None:
+        self.scopes = frozenset(scopes)
+        self.people_only = people_only
+        self.choices = [frozenset({scope}) for scope in sorted(scopes)] if every else [self.scopes]
+        """One scope of each is needed."""
+
+    async def __call__(self, request: Request) -> Principal:
+        principal = principal_of(request)
+        if self.people_only and Scope.AGENT in principal.scopes:
+            raise RefusedError("An agent's token can never do this.", hint="Use a person's token, without `agent`.")
+        for choice in self.choices:
+            principal.require(choice)
+        return principal
+
+    @property
+    def security(self) -> list[dict[str, list[str]]]:
+        """The same for the description."""
+        if len(self.choices) > 1:
+            return [{"bearer": sorted(self.scopes)}]
+        return [{"bearer": [scope.value]} for scope in sorted(self.scopes)]
+
+
+Anyone = Annotated[Principal, Depends(Allow(*Scope))]
+Chatter = Annotated[Principal, Depends(Allow(Scope.CHAT))]
+Approver = Annotated[Principal, Depends(Allow(Scope.APPROVE))]
+Executor = Annotated[Principal, Depends(Allow(Scope.EXECUTE))]
+ChatOrApprove = Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE))]
+Person = Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE, people_only=True))]
+
+
+async def services_of(request: Request) -> Services:
+    """The services of the server this request came to."""
+    return request.app.state.parts
+
+
+async def own_project(project_id: str, request: Request) -> str:
+    """The project in the path, which must be the caller's."""
+    await check_project(request.app.state.parts, principal_of(request), project_id)
+    return project_id
+
+
+Parts = Annotated[Services, Depends(services_of)]
+Project = Annotated[str, Depends(own_project)]
+
+
+async def check_project(parts: Services, principal: Principal, project_id: str | None) -> None:
+    """Refuse another user's project in the same words as one that does not exist."""
+    if project_id is None:
+        return
+    if not IDENTIFIER.fullmatch(project_id) or not await parts.store.chat.owns(principal.user_id, project_id):
+        raise NotFound(f"No project {project_id[:100]!r}.", hint="See `GET /my/projects` for yours.")
+
+
+async def from_a_program(request: Request) -> None:
+    """Refuse what a page sends, our own included: a browser says so."""
+    check_no_page(request.scope["byleave.headers"])
+
+
+async def from_our_page(request: Request) -> None:
+    """Refuse what another page sends: it would set or clear the cookie of ours."""
+    headers: Headers = request.scope["byleave.headers"]
+    check_same_origin(headers, request.method, headers.get(b"host"))
+
+
+async def from_our_form(request: Request) -> None:
+    """The same for a button on one of our pages, which posts a form."""
+    headers: Headers = request.scope["byleave.headers"]
+    check_same_origin(headers, request.method, headers.get(b"host"), needs_json=False)
+
+
+def _flag(value: object) -> object:
+    if value not in ("true", "false"):
+        raise ValueError("Input should be true or false")
+    return value == "true"
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+"""A boolean in a query: `true` or `false`, as its schema says, and not `0`, `on` or `yes`."""
+
+
+def takes(*, file: bool = False, mended: bool = False, printable: bool = False) -> Callable[[Endpoint], Endpoint]:
+    """Say what an endpoint's body may be: as large as a `file`; with half characters, which are `mended` since a
+    result must not get lost; `printable`, without a NUL."""
+
+    def mark(endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, TAKES, (file, mended, printable))
+        return endpoint
+
+    return mark
+
+
+class StrictRequest(Request):
+    """A request whose JSON is strict."""
+
+    async def read(self, *, mended: bool, printable: bool) -> None:
+        """Parse the body; in a thread when it is large."""
+        body = await self.body()
+        large = len(body) > LARGE_BYTES
+        # By its name in the module: a test watches it.
+        parse = bodies.parse_json
+        self._json = await asyncio.to_thread(parse, body, mend=mended) if large else parse(body, mend=mended)
+        if printable:
+            bodies.refuse_nul(body, self._json)
+
+
+class StrictRoute(APIRoute):
+    """A route that checks the form of a request before FastAPI reads it."""
+
+    _built = False
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        options["operation_id"] = options.get("operation_id") or endpoint.__name__
+        super().__init__(path, endpoint, **options)
+        allow = next((one.call for one in self.dependant.dependencies if isinstance(one.call, Allow)), None)
+        if is_private(path) is (allow is None):
+            raise TypeError(f"{path} must say who may call it, if and only if it is private.")
+        self.allow = allow
+        security = [] if allow is None else allow.security
+        self.openapi_extra = {"security": security, **(self.openapi_extra or {})}
+
+    def build(self) -> None:
+        """Build the models that validate requests, once: they are deferred, since a process uses few of them."""
+        if self._built:
+            return
+        self._built = True
+        with warnings.catch_warnings():
+            # Of an alias that FastAPI sets; for models that are not deferred it is silent itself.
+            warnings.simplefilter("ignore", UnsupportedFieldAttributeWarning)
+            for field in (self.body_field, *self.dependant.query_params):
+                if field is not None:
+                    field.validate(None, {}, loc=())
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        has_query, has_body = bool(self.dependant.query_params), self.body_field is not None
+
+        async def strict(request: Request) -> Response:
+            self.build()
+            if has_query:
+                _refuse_doubles(request)
+            if request.method in SAFE_METHODS:
+                return await handle(request)
+            async with self.bounded(request):
+                if not has_body:
+                    return await handle(request)
+                read = StrictRequest(_as_json(request.scope), request.receive)
+                await self.read(read)
+                return await handle(read)
+
+        return strict
+
+    def bounded(self, request: Request) -> AbstractAsyncContextManager[None]:
+        """Check the body's size and type, and take room for it."""
+        body: RequestBody = request.scope["byleave.body"]
+        body.check(needs_json=self.body_field is not None, carries_file=getattr(self.endpoint, TAKES, NOTHING)[0])
+        return body.room()
+
+    async def read(self, request: "StrictRequest") -> Any:
+        """Parse the body as this route takes it."""
+        _, mended, printable = getattr(self.endpoint, TAKES, NOTHING)
+        await request.read(mended=mended, printable=printable)
+        return await request.json()
+
+
+class HotRoute(StrictRoute):
+    """A route of every tool call, which fills the endpoint's parameters in directly: FastAPI takes 100 µs for that, a
+    tenth of all that the server does for a call (`bench`).
+
+    It knows what these endpoints declare and no more: dependencies on the request and the project, text in the path
+    and in headers, a body, and a model or a response."""
+
+    async def handle(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["method"] not in self.methods:
+            await super().handle(scope, receive, send)
+            return
+        self.build()
+        request = StrictRequest(scope, receive)
+        async with self.bounded(request):
+            response = await self.endpoint(**await self._values(request))
+        if not isinstance(response, Response):
+            response = Response(response.model_dump_json(), media_type="application/json")
+        await response(scope, receive, send)
+
+    async def _values(self, request: "StrictRequest") -> dict[str, Any]:
+        dependant, path = self.dependant, request.path_params
+        values: dict[str, Any] = {field.name: path[field.name] for field in dependant.path_params}
+        if dependant.request_param_name is not None:
+            values[dependant.request_param_name] = request
+        for needed in dependant.dependencies:
+            of_path = {field.name: path[field.name] for field in needed.path_params}
+            values[needed.name or ""] = await cast(Any, needed.call)(request=request, **of_path)
+        for field in dependant.header_params:
+            values[field.name] = request.headers.get(field.alias)
+            if values[field.name] is None and field.field_info.is_required():
+                raise RequestValidationError([{"loc": ("header", field.alias), "msg": "Field required"}])
+        if self.body_field is not None:
+            values[self.body_field.name], errors = self.body_field.validate(await self.read(request), {}, loc=("body",))
+            if errors:
+                raise RequestValidationError(errors)
+        return values
+
+
+def _as_json(scope: Any) -> Any:
+    """The scope of a request whose body counts as JSON, whatever it says: FastAPI looks at the header again."""
+    headers = [pair for pair in scope["headers"] if pair[0] != b"content-type"]
+    scope["headers"] = [*headers, (b"content-type", b"application/json")]
+    return scope
+
+
+def _refuse_doubles(request: Request) -> None:
+    pairs = request.query_params.multi_items()
+    if len(dict(pairs)) != len(pairs):
+        raise WrongForm("A query parameter is given twice.", hint="Give each parameter once.")

@@ -1,0 +1,129 @@
+"""What a server says of itself: its health, the proof of which server it is, and the description of its API.
+
+`/docs` is plain HTML without a script or anything from elsewhere: it works offline and under the strictest policy.
+
+The proof is an HMAC keyed with the signature of the asker's token, which the asker does not send: whoever merely holds
+our port learns nothing by being asked, and cannot answer. It covers the address this server was reached at, so that
+nobody can pass our answer on as theirs. Pages may not ask, our own included.
+"""
+
+import asyncio
+import base64
+import hmac
+import json
+from html import escape
+from typing import Any, cast
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from byleave.protocol.sign_in import ProofBody, ServerProof, proof_message
+from byleave.protocol.wire import JsonObject, WireModel
+from byleave.server.auth.isolation import unlogged
+from byleave.server.dependencies import Parts, StrictRoute, from_a_program
+from byleave.server.errors import WrongForm
+from byleave.server.problems import problems
+
+from .page import html_page
+
+router = APIRouter(route_class=StrictRoute, tags=["health"])
+
+
+class Health(WireModel):
+    status: str
+
+
+@router.get("/healthz", summary="Alive")
+async def healthz() -> Health:
+    """The process answers."""
+    return Health(status="ok")
+
+
+@router.get("/readyz", summary="Ready", responses=problems(503))
+async def readyz(parts: Parts) -> Health:
+    """The record answers, and can be written."""
+    # Any read will do: it goes through the same thread and file as all others.
+    await parts.store.feed.head("")
+    await parts.store.check_writable()
+    return Health(status="ready")
+
+
+@router.post(
+    "/proof",
+    summary="Prove which server this is",
+    responses=problems(403),
+    dependencies=[Depends(from_a_program)],
+)
+@unlogged
+async def prove(parts: Parts, request: Request, body: ProofBody, response: Response) -> ServerProof:
+    """Takes a token without its signature, and answers with an HMAC keyed with that signature: a client looks at it
+    before it sends the token itself. Never from a page."""
+    if not _signed_by_secret(body.claims):
+        raise WrongForm("This is not the beginning of a token this server could have signed.")
+    host, port = request.scope["server"]
+    key = parts.signing.signature(body.claims)
+    proof = hmac.digest(key, proof_message(body.challenge, host, port), "sha256").hex()
+    response.headers["cache-control"] = "no-store"
+    return ServerProof(host=host, port=port, proof=proof)
+
+
+def _signed_by_secret(claims: str) -> bool:
+    """Whether the header says HS256: only such a token's signature is the secret's own."""
+    head = claims.partition(".")[0]
+    try:
+        header: object = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
+    except ValueError:
+        return False
+    return isinstance(header, dict) and cast(JsonObject, header).get("alg") == "HS256"
+
+
+@router.get("/openapi.json", summary="This description", response_model=dict[str, Any])
+async def description(request: Request) -> Response:
+    """OpenAPI 3.1."""
+    # In a thread: the first time it takes a while, and streams must not wait for it.
+    text = await asyncio.to_thread(lambda: request.app.openapi_text)
+    return Response(text, media_type="application/json")
+
+
+@router.get("/docs", summary="This description for people", response_class=HTMLResponse)
+async def docs(request: Request) -> Response:
+    """HTML, without a script."""
+    document = await asyncio.to_thread(request.app.openapi)
+    return html_page("API", _listing(document), status=200)
+
+
+def _listing(document: JsonObject) -> str:
+    """All operations, below the name of their tag."""
+    found: dict[str, list[str]] = {tag["name"]: [] for tag in document["tags"]}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            found[operation["tags"][0]].append(_operation(f"{method.upper()} {path}", operation))
+    texts = {tag["name"]: tag["description"] for tag in document["tags"]}
+    listed = "".join(f"<h2>{escape(texts[tag])}</h2>{''.join(each)}" for tag, each in found.items())
+    return f'<p>The same for programs: <a href="/openapi.json">/openapi.json</a>.</p>{listed}'
+
+
+def _operation(name: str, operation: JsonObject) -> str:
+    lines = [escape(operation["description"])]
+    lines += [
+        f"<code>{escape(one['name'])}</code> ({one['in']}{', needed' if one['required'] else ''}): "
+        f"{escape(one.get('description', ''))}"
+        for one in operation["parameters"]
+    ]
+    scopes = [" and ".join(need["bearer"]) for need in operation["security"]]
+    lines.append(f"Scopes: {' or '.join(scopes)}." if scopes else "Needs no token.")
+    if "requestBody" in operation:
+        lines.append(f"Takes {_schemas(operation['requestBody']['content'])}.")
+    lines += [
+        f"{status} {escape(answer['description'])} {_schemas(answer.get('content', {}))}"
+        for status, answer in operation["responses"].items()
+    ]
+    told = "".join(f"<p>{line}</p>" for line in lines)
+    return f"<details><summary><code>{escape(name)}</code> {escape(operation['summary'])}</summary>{told}</details>"
+
+
+def _schemas(content: JsonObject) -> str:
+    """Names of the words in a body."""
+    names = [one["schema"].get("$ref", kind).rpartition("/")[2] for kind, one in content.items()]
+    return ", ".join(f"<code>{escape(name)}</code>" for name in names)

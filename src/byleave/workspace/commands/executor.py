@@ -50,6 +50,10 @@ _GIT_SAFETY = (
     *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
     *("-c", "safe.bareRepository=explicit", "--no-pager"),
 )
+# A repository among the files that git sends to, or asks for an archive, runs the hooks and commands of its own
+# settings, and what stands here does not reach it. Fetching from one runs nothing.
+_NO_OTHER_REPOSITORY = ("-c", "protocol.file.allow=never")
+_GIT_FETCHES = frozenset({"clone", "fetch", "fetch-pack", "ls-remote", "pull", "remote", "submodule"})
 _GIT_SHOWS_DIFFS = frozenset({"diff", "log", "show"})
 _NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
 # Nobody but its owner can remove it, so that git would fail each time.
@@ -94,11 +98,12 @@ def safe_arguments(command: str, args: list[str]) -> list[str]:
 
 
 def _tame(args: list[str]) -> list[str]:
-    """Put what keeps a subcommand tame right after it."""
+    """Put what keeps a subcommand tame right after it, and other repositories out of reach unless it fetches."""
     position = subcommand_at(args)
     subcommand = args[position] if position < len(args) else ""
+    before = () if subcommand in _GIT_FETCHES else _NO_OTHER_REPOSITORY
     more = _NO_PROGRAMS if subcommand in _GIT_SHOWS_DIFFS else _NOT_OURS if subcommand == "clean" else ()
-    return [*args[: position + 1], *more, *args[position + 1 :]]
+    return [*before, *args[: position + 1], *more, *args[position + 1 :]]
 
 
 class CommandExecutor:

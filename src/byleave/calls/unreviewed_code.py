@@ -66,11 +66,7 @@ def changes_code(call: Call) -> bool:
 
 def runs_code(call: Call) -> bool:
     """True if code of the workspace runs, and is not merely looked at."""
-    if call.tool != "execute_command" or call.argv[0] not in breadth().runners:
-        return False
-    opening = breadth().opening(call.argv)
-    harmless = opening is not None and not opening.runs and opening.lets(call.argv[len(opening.words) :])
-    return not harmless
+    return call.tool == "execute_command" and breadth().runs_code(call.argv)
 
 
 def _changed_by(row: Row, workspace: str | None) -> tuple[str, ...]:
@@ -78,15 +74,15 @@ def _changed_by(row: Row, workspace: str | None) -> tuple[str, ...]:
     if call.tool == "execute_command":
         if row["risk_level"] == RiskLevel.HIGH.value:
             return (ANY_FILE,)
-        if row["rule"] is not None and call.argv[0] in breadth().runners:
+        if row["rule"] is not None and breadth().is_runner(call.argv):
             return ()  # a class covers only code that a person was shown
     return _changes(call)
 
 
 def _changes(call: Call) -> tuple[str, ...]:
-    if call.tool != "execute_command" or call.argv[0] in breadth().plain:
+    if call.tool != "execute_command" or breadth().is_plain(call.argv):
         return tuple(path for path in leaves_unseen(call) if not path.lower().endswith(NEVER_CODE))
-    return (ANY_FILE,) if runs_code(call) or call.argv[0] not in breadth().runners else ()
+    return (ANY_FILE,) if runs_code(call) or not breadth().is_runner(call.argv) else ()
 
 
 def _call(row: Row, workspace: str | None) -> Call:

@@ -13,7 +13,6 @@ WORDS = frozenset({"args", "argv"})
 LOOKS = frozenset({"all", "any", "enumerate", "filter", "iter", "map", "next", "reversed", "set", "sorted", "zip"})
 ALLOWED = {
     "gate/text/secrets.py": "masks every word of a line before it is shown or stored, known to a table or not",
-    "store/unreviewed_code.py": "compares the beginning of a line with the openings of gate.commands.breadth",
 }
 
 

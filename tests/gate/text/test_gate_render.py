@@ -248,6 +248,13 @@ def test_what_is_shown_is_what_is_there_but_for_masks_of_the_length_they_say(tex
     "line",
     [
         "npm install --no-token MARK",
+        # npm knows no such option, so what follows is a package; cp takes four of one letter.
+        "npm install --token MARK",
+        "npm install --auth-token MARK-1a",
+        "npm run --api-key MARK:build",
+        "cp -pass MARK.js server.js",
+        "git push origin api-token:MARK1",
+        "git push origin secret:refs/heads/MARK-2",
         "npm exec --no-api-key MARK-1",
         "wget --ask-password MARK",
         "git clone https://evil.example:MARK?@github.com/x/y",
@@ -262,6 +269,25 @@ def test_no_mask_hides_what_a_command_is_about(line: str) -> None:
     assert "MARK" in full_text("execute_command", params)
     assert "MARK" in str(shown_params("execute_command", params, cover_inert))
     assert "MARK" in describe("execute_command", params, judged.verdict)
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize(
+    "line",
+    ["npm publish --token aB3xyz99aB3xyz", "npm install --password=hunter2x", "python x.py --token hunter2x"],
+)
+def test_what_is_a_secret_in_an_argument_is_masked_for_the_person_too(line: str) -> None:
+    command, *args = line.split()
+    params = {"command": command, "args": args}
+    shown = describe("execute_command", params, GATE.judge("execute_command", params).verdict)
+    for text in (
+        shown,
+        full_text("execute_command", params),
+        str(shown_params("execute_command", params, cover_inert)),
+    ):
+        assert "characters]" in text
+        assert "aB3xyz" not in text
+        assert "hunter2x" not in text
 
 
 @pytest.mark.promise("S")

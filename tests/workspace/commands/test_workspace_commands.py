@@ -168,6 +168,8 @@ async def test_only_name_and_address_of_the_users_git_settings_are_taken(
 def test_git_and_zip_get_options_that_keep_them_tame() -> None:
     safety = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"]
     safety += ["-c", "safe.bareRepository=explicit", "--no-pager"]
+    assert list(understand("git", ["-C", "x", "fetch"]).safe_args) == [*safety, "-C", "x", "fetch"]
+    safety += ["-c", "protocol.file.allow=never"]
     assert list(understand("git", ["status"]).safe_args) == [*safety, "status"]
     assert list(understand("git", ["-C", "x", "diff", "a"]).safe_args) == [
         *safety,
@@ -176,6 +178,23 @@ def test_git_and_zip_get_options_that_keep_them_tame() -> None:
     assert list(understand("git", []).safe_args) == safety
     assert list(understand("zip", ["-r", "x.zip", "."]).safe_args) == ["-y", "-r", "x.zip", "."]
     assert list(understand("ls", ["-l"]).safe_args) == ["-l"]
+
+
+@pytest.mark.promise("S")
+async def test_git_runs_nothing_that_a_repository_among_the_files_names(
+    workspace: Workspace, repository: Place
+) -> None:
+    made = (["add", "."], ["commit", "-qm", "one"], ["init", "-q", "--bare", "r"], ["push", "-q", "r", "HEAD:old"])
+    for args in made:
+        subprocess.run(["git", *args], cwd=repository.root, check=True, capture_output=True)
+    repository.file("r/hooks/update", "#!/bin/sh\necho it ran >&2\n").chmod(0o755)
+    with (repository.root / "r/config").open("a") as config:
+        config.write('[tar "x"]\n\tcommand = echo it ran >&2; cat\n\tremote = true\n')
+    for args in (["push", "r", "HEAD:new"], ["archive", "--remote=r", "--format=x", "old"]):
+        result = await _run(workspace, "git", *args)
+        assert "it ran" not in result.stderr
+        assert "transport 'file' not allowed" in result.stderr
+    assert (await _run(workspace, "git", "fetch", "r", "old")).exit_code == 0
 
 
 @pytest.mark.promise("S")

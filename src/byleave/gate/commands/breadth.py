@@ -111,6 +111,20 @@ class Breadth:
         """Whether only the exact line may be granted, wherever the options stand."""
         return any(begins(words, one) for one in self.apart)
 
+    def is_plain(self, words: Sequence[str]) -> bool:
+        """True if the program runs nothing of the workspace and leaves only the files its line names."""
+        return words[0] in self.plain
+
+    def is_runner(self, words: Sequence[str]) -> bool:
+        """True if the program runs code of the workspace with most of its lines."""
+        return words[0] in self.runners
+
+    def runs_code(self, words: Sequence[str]) -> bool:
+        """True if a line runs code of the workspace, and does not merely look at it."""
+        opening = self.opening(words)
+        harmless = opening is not None and not opening.runs and opening.lets(words[len(opening.words) :])
+        return self.is_runner(words) and not harmless
+
     def brings_unseen(self, words: Sequence[str]) -> bool:
         return any(begins(words, one) for one in self.brings)
 

@@ -37,6 +37,10 @@ _GIT_SAFETY = (
     *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
     *("-c", "safe.bareRepository=explicit", "--no-pager"),
 )
+# A repository among the files that git sends to, or asks for an archive, runs the hooks and commands of its own
+# settings, and what stands here does not reach it. Fetching from one runs nothing.
+_NO_OTHER_REPOSITORY = ("-c", "protocol.file.allow=never")
+_GIT_FETCHES = frozenset({"clone", "fetch", "fetch-pack", "ls-remote", "pull", "remote", "submodule"})
 _TAMED_BY = {
     **dict.fromkeys(("diff", "log", "show"), ("--no-ext-diff", "--no-textconv")),
     # Nobody but its owner can remove it, so that git would fail each time.
@@ -263,7 +267,8 @@ class UnderstoodCommand:
         args = self.args
         if self.is_git:
             at = len(args) if self.reading is None else len(args) - len(self.reading.rest)
-            return (*_GIT_SAFETY, *args[:at], *_TAMED_BY.get(self._git_word, ()), *args[at:])
+            others = () if self._git_word in _GIT_FETCHES else _NO_OTHER_REPOSITORY
+            return (*_GIT_SAFETY, *others, *args[:at], *_TAMED_BY.get(self._git_word, ()), *args[at:])
         if self.command == "zip":
             return ("-y", *args)  # store links as links; following them packs what lies outside
         if self.command == "diff":

@@ -170,7 +170,7 @@ def _counted(number: int, noun: str) -> str:
 
 def _describe_command(params: JsonObject) -> str:
     items = mask_arguments([params["command"], *params.get("args", ())], cover_inert)
-    line = " ".join(quote(item) for item in items)
+    line = " ".join(quote(item, cover_nothing) for item in items)
     return f"Run {line} for at most {params.get('timeout', 30)} seconds"
 
 
@@ -222,7 +222,7 @@ def full_text(tool_name: str, params: JsonObject, *, reveal: bool = False) -> st
         elif isinstance(value, list):
             items = cast("list[Any]", value)
             lines.append(f"{label} ({len(items)}):")
-            lines += [f"  {number}: {quote(str(item), cover)}" for number, item in enumerate(items, 1)]
+            lines += [f"  {number}: {quote(str(item), cover_nothing)}" for number, item in enumerate(items, 1)]
         else:
             lines.append(f"{label}: {quote(value, cover) if isinstance(value, str) else safe_text(str(value))}")
     return "\n".join(lines)

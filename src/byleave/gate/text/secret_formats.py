@@ -20,6 +20,10 @@ _INERT = re.compile(r"(?!!)[A-Za-z0-9_.~+/=@:%^!,#*?-]+")
 _INERT_BEFORE_HOST = re.compile(r"[A-Za-z0-9_.~+=:%^!,*-]+")
 """In an address also signs that decide which part of it is the host."""
 
+_BY_PLACE = frozenset({"option", "password", "token", "secret", "key", "credential"})
+_NO_NAME = re.compile(r"(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])(?=[^0-9]*[0-9])[A-Za-z0-9_]{12,}")
+"""Letters of both cases and digits, no other sign: no package, host or path is spelled so."""
+
 
 def cover(kind: str, value: str) -> str:
     """For the model, the record of results and logs: nothing of a secret is left."""
@@ -32,6 +36,13 @@ def cover_inert(kind: str, value: str) -> str:
     if not inert.fullmatch(value):
         return value
     return f"{MASK_PREFIX}{kind}, {len(value)} character{'' if len(value) == 1 else 's'}]"
+
+
+def cover_word(kind: str, value: str) -> str:
+    """As `cover_inert`, for one argument of a command: behind an option that a program does not know, or a colon,
+    may stand a package, a branch or a host. So what only its place makes a secret is covered where it is no name."""
+    is_name = kind in _BY_PLACE and not _NO_NAME.fullmatch(value)
+    return value if is_name else cover_inert(kind, value)
 
 
 def cover_nothing(kind: str, value: str) -> str:

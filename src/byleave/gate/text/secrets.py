@@ -27,6 +27,7 @@ from .secret_formats import (
     cover,
     cover_inert,
     cover_nothing,
+    cover_word,
     mask_formats,
 )
 from .secret_names import mask_named, telling_field
@@ -47,6 +48,7 @@ WITHHELD = f"{MASK_PREFIX}withheld] This text could not be checked for secrets."
 MAX_DEPTH = 200
 SHORTEST = 8
 SHORT = 256
+_FOR_PEOPLE = (cover_inert, cover_word)
 _SUSPECT = re.compile(r"[:=$~>,{]|\s-|--|[A-Za-z0-9_+-]{16}|password|_auth|\x1b|\x9b")
 """Without any of this no rule fits: for names and paths, which are many and short."""
 
@@ -77,6 +79,9 @@ _APART = {
     "az": ("-p",),
     "curl": ("-u", "-U", "--user", "--proxy-user"),
 }
+_HAND_ON = frozenset({"python", "python3", "node"})
+"""Know all their own options, and hand the others on to a script: what follows one is never theirs to look up."""
+_SETTING = re.compile(r"[=\s]")
 _USER_AND_PASSWORD = re.compile(r"(?![0-9]+:[0-9]+$)([^\s:/]*:)(\S.*)", re.DOTALL)
 
 
@@ -111,7 +116,7 @@ def _mask(text: str, cover: Cover) -> str:
     text = whole_characters(text)
     if len(text) < SHORTEST or (len(text) < SHORT and not _SUSPECT.search(text)):
         return text
-    if ("\x1b" in text or "\x9b" in text) and cover is not cover_inert:
+    if ("\x1b" in text or "\x9b" in text) and cover not in _FOR_PEOPLE:
         # Colours stand between a name and its value, and touch the key they highlight. Whoever decides sees them all.
         plain = _CONTROL_SEQUENCE.sub("", text)
         masked = _mask_plain(plain, cover)
@@ -193,10 +198,17 @@ def _mask_list(values: list[Any] | tuple[Any, ...], depth: int, cover: Cover) ->
 
 
 def _mask_command(args: list[str], cover: Cover) -> list[str]:
-    masked = cast("list[str]", _mask_list(args, 1, cover))
     if not args:
-        return masked
+        return []
     command = args[0].rpartition("/")[2]
+    if cover is cover_inert and command not in _HAND_ON:
+        masked = cast("list[str]", _mask_list(args, 1, cover_word))
+        # In itself a name and its value.
+        masked = [
+            _mask(item, cover) if _SETTING.search(given) else item for given, item in zip(args, masked, strict=True)
+        ]
+    else:
+        masked = cast("list[str]", _mask_list(args, 1, cover))
     glued, apart = _GLUED.get(command), _APART.get(command, ())
     for at, argument in enumerate(args):
         if at and args[at - 1] in apart:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from byleave.protocol.grants import Grant, GrantList, GrantPreview, GrantPreviewBody
 from byleave.protocol.wire import Identifier, WireModel
-from byleave.server.dependencies import Approver, Flag, Parts, Project, StrictRoute, check_project
+from byleave.server.dependencies import Approver, Flag, Parts, Person, Project, StrictRoute, check_project
 from byleave.server.problems import problems
 
 router = APIRouter(route_class=StrictRoute, tags=["grants"])

@@ -38,9 +38,16 @@ class CommandValidator:
         self.tables: Mapping[str, CommandTable] = load_tables()
 
     def check(self) -> None:
-        """Hold the tables of all allowed commands against their examples now, rather than as each is first used."""
-        for name in self.allowed - _CHECKED:
-            check_table(name)
+        """Hold the packaged tables of all allowed commands against their examples; raise `TableError` if one is wrong.
+
+        The server does so when it starts, and a test does for every table: what a client would find out again with
+        each first use of a command is known by then.
+        """
+        for name in sorted(self.allowed):
+            table = self.tables.get(ALIASES.get(name, name))
+            wrong = _wrong_examples(table) if table is not None else []
+            if table is not None and wrong:
+                raise TableError(f"{load_tables().file_of(table.name)}: [{table.name}]: {'; '.join(wrong)}")
 
     def is_command_allowed(self, command: str) -> bool:
         """Whether a program is on the list; what its arguments may do is another question."""
@@ -60,8 +67,6 @@ class CommandValidator:
         too_much = _check_amount(command, args)
         if too_much is not None and too_much.level is _REFUSE:
             return _unread(command, args, workspace, [too_much])
-        if command not in _CHECKED:
-            check_table(command)
         table = self.tables.get(ALIASES.get(command, command)) or self._family(command)
         further = [] if too_much is None else [too_much]
         if table is None:
@@ -77,19 +82,6 @@ class CommandValidator:
     def self_check(self) -> list[str]:
         """Every example in the tables that does not come out as it says; an empty list is right."""
         return [wrong for table in self.tables.values() for wrong in _wrong_examples(table)]
-
-
-_CHECKED: set[str] = set()
-
-
-def check_table(name: str) -> None:
-    """Hold one packaged table against its own examples, once in a process; a `TableError` says which line is wrong."""
-    tables = load_tables()
-    table = tables.get(ALIASES.get(name, name))
-    wrong = _wrong_examples(table) if table is not None else []
-    if table is not None and wrong:
-        raise TableError(f"{tables.file_of(table.name)}: [{table.name}]: {'; '.join(wrong)}")
-    _CHECKED.add(name)
 
 
 def _wrong_examples(table: CommandTable) -> list[str]:

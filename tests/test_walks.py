@@ -78,6 +78,7 @@ async def test_an_approved_write_in_the_server(tmp_path: Path) -> None:
     async with open_desk(ServerSettings(home=tmp_path)) as desk, desk.client(lambda signal: completed()):
         with walked() as steps:
             call = asyncio.ensure_future(desk.executor.execute_tool("write_file", params, desk.session.id))
+            await asyncio.sleep(0)
             waiting = await desk.next_approval()
             await desk.approvals.approve_tool(waiting.id, "alice")
             answer = await call
@@ -95,10 +96,13 @@ async def test_an_approved_write_in_the_server(tmp_path: Path) -> None:
 async def test_a_call_on_the_machine(tmp_path: Path, title: str, tool: str, params: dict[str, Any]) -> None:
     (tmp_path / "ws").mkdir()
     (tmp_path / "ws" / "f.txt").write_text("x")
+    gate = Gate()
     with walked() as steps:
         workspace = Workspace(tmp_path / "ws", ClientSettings(home=tmp_path / "home"))
         try:
-            answer = await run_here(Gate(), workspace, tool, params)
+            await run_here(gate, workspace, tool, params)  # which also opens it, and finds out what sandbox there is
+            steps.clear()
+            answer = await run_here(gate, workspace, tool, params)
         finally:
             await workspace.close()
     assert answer["success"]

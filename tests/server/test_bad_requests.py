@@ -13,9 +13,9 @@ import pytest
 from byleave.protocol.errors import MachineError
 from byleave.protocol.states import Scope
 from byleave.server import bodies, serving
-from byleave.server.auth.isolation import UserIsolationMiddleware
 from byleave.server.bodies import LARGE_BYTES, MAX_DEPTH, MAX_MARKS, parse_json
 from byleave.server.errors import TooLarge, WrongForm
+from byleave.server.isolation import UserIsolationMiddleware
 from byleave.settings import ServerSettings
 from byleave.store.database import Transaction
 

@@ -19,14 +19,7 @@ from byleave.protocol.approvals import ApprovalRequest, WholeCall, call_digest
 from byleave.protocol.changes import MAX_SHOWN_TEXT, WriteChange
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.grants import Grant, GrantPreview, GrantRule, GrantTerms
-from byleave.protocol.states import (
-    AnsweredFrom,
-    ApprovalScope,
-    ApprovalStatus,
-    ErrorType,
-    ExecutionStatus,
-    RiskLevel,
-)
+from byleave.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel
 from byleave.protocol.verdicts import Finding, VerdictLevel, verdict_of
 from byleave.protocol.wire import Id, JsonObject, id_text, later
 from byleave.store import ApprovalRow, ExecutionRow, SessionRow, Store, transitions

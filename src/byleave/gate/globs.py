@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
-from byleave.gate.names import names_of
-from byleave.gate.paths import MAX_NAME_BYTES
 from byleave.gate.text.characters import plain_form
+
+from .names import names_of
+from .paths import MAX_NAME_BYTES
 
 T = TypeVar("T")
 Spellings = tuple[str, ...]

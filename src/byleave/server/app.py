@@ -21,13 +21,13 @@ from byleave.protocol import engine
 from byleave.protocol.schema import wire_schema, wire_words
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import JsonObject
+from byleave.server.routes.page import PageFiles
 from byleave.settings import ServerSettings
 
-from .auth.isolation import UserIsolationMiddleware
 from .dependencies import StrictRoute
+from .isolation import UserIsolationMiddleware
 from .problems import problems
 from .routes import ROUTERS
-from .routes.page import PageFiles
 from .services import Services, open_services
 
 FASTAPI_ERRORS = ("HTTPValidationError", "ValidationError")

@@ -24,12 +24,12 @@ from starlette.types import Scope as AsgiScope
 
 from byleave.protocol.errors import NotFound, RefusedError
 from byleave.protocol.states import Scope
+from byleave.server.auth.tokens import TOKEN_HINT, Principal
 
 from . import bodies
-from .auth.isolation import SAFE_METHODS, Headers, check_no_page, check_same_origin, is_private
-from .auth.tokens import TOKEN_HINT, Principal
 from .bodies import LARGE_BYTES, RequestBody
 from .errors import Unauthenticated, WrongForm
+from .isolation import SAFE_METHODS, Headers, check_no_page, check_same_origin, is_private
 from .services import Services
 
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

@@ -18,16 +18,7 @@ from byleave.protocol.wire import new_id
 
 from .database import Database, Row, Transaction
 from .ledger import Ledger, begin_chain
-from .records import (
-    MessageRow,
-    ProjectRow,
-    SessionRow,
-    columns,
-    message_row,
-    placeholders,
-    project_row,
-    session_row,
-)
+from .records import MessageRow, ProjectRow, SessionRow, columns, message_row, placeholders, project_row, session_row
 from .transitions import RUNS_TOPIC
 
 

@@ -20,9 +20,9 @@ from starlette.responses import HTMLResponse, Response
 
 from byleave.protocol.sign_in import ProofBody, ServerProof, proof_message
 from byleave.protocol.wire import JsonObject, WireModel
-from byleave.server.auth.isolation import unlogged
 from byleave.server.dependencies import Parts, StrictRoute, from_a_program
 from byleave.server.errors import WrongForm
+from byleave.server.isolation import unlogged
 from byleave.server.problems import problems
 
 from .page import html_page

@@ -9,14 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from byleave.protocol.approvals import (
-    ApprovalList,
-    ApproveBody,
-    ConfirmBody,
-    DecisionAnswer,
-    RejectBody,
-    WholeCall,
-)
+from byleave.protocol.approvals import ApprovalList, ApproveBody, ConfirmBody, DecisionAnswer, RejectBody, WholeCall
 from byleave.protocol.changes import WriteChange
 from byleave.protocol.grants import GrantTerms
 from byleave.protocol.states import AnsweredFrom, ApprovalScope, Scope

@@ -15,10 +15,10 @@ from starlette.responses import Response
 
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope
-from byleave.server.auth.isolation import is_of, unlogged
 from byleave.server.auth.tokens import TOKEN_HINT, Principal
 from byleave.server.dependencies import Allow, Parts, Project, StrictRoute, check_project, takes
 from byleave.server.errors import Unauthenticated, Unavailable, WrongForm
+from byleave.server.isolation import is_of, unlogged
 from byleave.server.problems import problems
 from byleave.server.services import Services
 

@@ -36,7 +36,6 @@ from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import ExecutionStatus, RiskLevel, Scope
 from byleave.protocol.tools import ToolCatalogue, tool_catalogue
 from byleave.protocol.wire import Identifier, WireModel
-from byleave.server.auth.isolation import unlogged
 from byleave.server.auth.tokens import Principal
 from byleave.server.dependencies import (
     IDENTIFIER,
@@ -51,6 +50,7 @@ from byleave.server.dependencies import (
     takes,
 )
 from byleave.server.errors import WrongForm
+from byleave.server.isolation import unlogged
 from byleave.server.problems import problems
 from byleave.server.services import Services
 from byleave.store import ExecutionRow

@@ -19,15 +19,7 @@ from byleave.protocol.errors import ConflictError, NotFound, RefusedError
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import new_id
 from byleave.server.auth.tokens import Principal
-from byleave.server.dependencies import (
-    Allow,
-    ChatOrApprove,
-    Executor,
-    Parts,
-    Project,
-    StrictRoute,
-    takes,
-)
+from byleave.server.dependencies import Allow, ChatOrApprove, Executor, Parts, Project, StrictRoute, takes
 from byleave.server.errors import TooLarge, TooMany, Unavailable, WrongForm
 from byleave.server.problems import problems
 from byleave.server.services import Services

@@ -23,14 +23,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope as ScopeName
-from byleave.server.bodies import JSON_HINT, BodyLimits, HeaderOf, RequestBody, media_type
-from byleave.server.errors import Misdirected, Unauthenticated, WrongForm, WrongMediaType
-from byleave.server.problems import problem_response
-from byleave.server.services import Services
+from byleave.server.auth.sign_ins import LINK_HINT, cookies_in
+from byleave.server.auth.tokens import HEADER, TOKEN_HINT, Principal
 from byleave.settings import ServerSettings
 
-from .sign_ins import LINK_HINT, cookies_in
-from .tokens import HEADER, TOKEN_HINT, Principal
+from .bodies import JSON_HINT, BodyLimits, HeaderOf, RequestBody, media_type
+from .errors import Misdirected, Unauthenticated, WrongForm, WrongMediaType
+from .problems import problem_response
+from .services import Services
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 

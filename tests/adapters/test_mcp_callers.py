@@ -14,7 +14,7 @@ from byleave.adapters import mcp as adapter
 from byleave.protocol.errors import CallerError, UnreachableError
 from byleave.protocol.executions import ToolResponse
 from byleave.sdk import Agent
-from byleave.server import mcp_sessions
+from byleave.server.routes import mcp_sessions
 from harness.household import Household
 from harness.signing import page_headers
 
@@ -116,7 +116,7 @@ async def test_the_pages_cookie_does_not_open_it(household: Household) -> None:
 async def test_a_server_without_the_library_says_how_to_get_it(
     household: Household, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "byleave.server.mcp_sessions")
+    monkeypatch.delitem(sys.modules, "byleave.server.routes.mcp_sessions")
     monkeypatch.setitem(sys.modules, "mcp.server.streamable_http_manager", None)
     async with ask(household, **ACCEPT) as http:
         answer = await http.post(f"/mcp/{household.project_id}", json=PING)

@@ -23,7 +23,7 @@ from byleave.server.problems import problems
 from byleave.server.services import Services
 
 if TYPE_CHECKING:
-    from byleave.server.mcp_sessions import McpSessions
+    from .mcp_sessions import McpSessions
 
 
 async def by_bearer(request: Request) -> None:
@@ -115,7 +115,7 @@ async def _sessions(parts: Services) -> "McpSessions":
     if PART not in parts.on_demand:
         try:
             # Seconds of imports on a small machine: everybody else goes on meanwhile.
-            module = await asyncio.to_thread(importlib.import_module, "byleave.server.mcp_sessions")
+            module = await asyncio.to_thread(importlib.import_module, "byleave.server.routes.mcp_sessions")
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
                 raise

@@ -23,12 +23,12 @@ from byleave.protocol.events import FEED_EVENT, FeedEvent, ToolFinished
 from byleave.protocol.executions import ToolResponse
 from byleave.protocol.tool_caller import ToolCaller
 from byleave.server.auth.tokens import Principal
-from byleave.server.routes.feed import tells_of
+from byleave.server.errors import TooMany, Unavailable
+from byleave.server.feed import Reader
+from byleave.server.services import Services
 from byleave.store import SessionRow
 
-from .errors import TooMany, Unavailable
-from .feed import Reader
-from .services import Services
+from .feed import tells_of
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -28,12 +28,17 @@ def own_session_id(user_id: str, project_id: str, agent_id: str) -> str:
     return OWN_SESSION + uuid.uuid5(CALLS, f"{user_id}/{project_id}/{agent_id}").hex
 
 
+def agent_name(agent_id: str | None) -> str:
+    """What the tokens of one agent that runs elsewhere have in common; empty for a person's own programs."""
+    return (agent_id or "").rpartition("-")[0]
+
+
 def key_scope(user_id: str, project_id: str, session_id: str, agent_id: str | None) -> str:
     """Where a key names one call: among those of the agents of one name, in their session. In an agent's own, in the
     project: a renewed token begins another session, and another number behind the name."""
     where = f"{user_id}/{project_id}" if session_id.startswith(OWN_SESSION) else session_id
-    name, _, number = (agent_id or "").rpartition("-")
-    return f"{where}/{name or number}"
+    # What no agent can be called, for those that are none.
+    return f"{where}/{agent_name(agent_id) or f'-{agent_id}'}"
 
 
 def id_of_call(scope: str, key: str) -> str:

@@ -67,6 +67,7 @@ async def list_approvals(request: Request) -> Response:
         waiting = [
             one if one.inspection is None else one.model_copy(update={"inspection": one.inspection.without_texts()})
             for one in waiting
+            if principal_of(request).may_see(None, one.agent_id)
         ]
     return JsonAnswer(ApprovalList(approvals=waiting, total_count=len(waiting)))
 
@@ -156,7 +157,7 @@ ROUTES = (
         "/my/approvals",
         list_approvals,
         "What waits for a decision",
-        "Oldest first.",
+        "Oldest first. An agent's token sees the questions about its own calls.",
         "approvals",
         ANY_SCOPE,
         query=ApprovalsQuery,

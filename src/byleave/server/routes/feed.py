@@ -31,6 +31,8 @@ from byleave.server.problems import WrongForm
 from byleave.server.routing import ANY_SCOPE, Route, parts_of, principal_of
 from byleave.store import StoredEvent
 
+from .tools import seen_call
+
 log = structlog.stdlib.get_logger(__name__)
 
 STALLED_SECONDS = 60.0
@@ -108,7 +110,7 @@ async def stream_tool(request: Request) -> Response:
     """The feed of one call: for an agent, which may not watch the project."""
     principal, query = principal_of(request), read_query(request, ToolStreamQuery)
     parts, tool_id = parts_of(request), str(request.path_params["tool_id"])
-    row = await parts.store.executions.get(tool_id, user_id=principal.user_id)
+    row = await seen_call(request)
     last = _last_event_id(request.headers.get("last-event-id") or query.last_event_id)
     if last is None:
         last = await parts.store.feed.before(row.project_id, row.created_at)

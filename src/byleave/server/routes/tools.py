@@ -37,6 +37,7 @@ from byleave.protocol.states import ExecutionStatus, RiskLevel, Scope
 from byleave.protocol.tools import tool_catalogue
 from byleave.protocol.wire import Identifier, WireModel
 from byleave.server.auth.isolation import IDENTIFIER, no_project
+from byleave.server.auth.tokens import Principal
 from byleave.server.bodies import read_body, read_query, read_union
 from byleave.server.problems import WrongForm
 from byleave.server.routing import ANY_SCOPE, EXECUTE, JsonAnswer, Route, parts_of, principal_of
@@ -165,11 +166,20 @@ async def get_tool(request: Request) -> Response:
     longest = parts.settings.max_wait_seconds
     if not query.wait <= longest:
         raise WrongForm(f"`wait` is at most {longest} seconds.", hint="Ask again when it is over.")
-    row = await parts.store.executions.get(request.path_params["tool_id"], user_id=principal_of(request).user_id)
+    row = await seen_call(request)
     if query.wait and not row.status.ended:
         row = await _wait(request, row, query.wait)
     ended = await parts.store.approvals.decisions([row.approval_id])
     return JsonAnswer(row.to_wire(ended.get(row.approval_id or "")))
+
+
+async def seen_call(request: Request) -> ExecutionRow:
+    """The call of the path. What a person let one agent read, another reads as little here as elsewhere."""
+    principal, tool_id = principal_of(request), str(request.path_params["tool_id"])
+    row = await parts_of(request).store.executions.get(tool_id, user_id=principal.user_id)
+    if not principal.may_see(row.run_id, row.agent_id):
+        raise NotFound(f"No execution {tool_id!r}.", hint="See `GET /my/tools/history` for yours.")
+    return row
 
 
 async def history(request: Request) -> Response:
@@ -179,11 +189,17 @@ async def history(request: Request) -> Response:
         raise no_project(query.project_id)
     if query.cursor is not None and not CURSOR.fullmatch(query.cursor):
         raise WrongForm("`cursor` is not one we gave.", hint="Pass `next_cursor` of the page before, unchanged.")
-    rows, total, cursor = await parts.store.executions.page(HistoryFilter(user_id=user_id, **query.model_dump()))
+    rows, total, cursor = await parts.store.executions.page(
+        HistoryFilter(user_id=user_id, agent_id=_only_of(principal_of(request)), **query.model_dump())
+    )
     much = sum(len(row.result or "") for row in rows) > MUCH_TO_SHORTEN
     ended = await parts.store.approvals.decisions([row.approval_id for row in rows])
     executions = await asyncio.to_thread(_shortened, rows, ended) if much else _shortened(rows, ended)
     return JsonAnswer(ExecutionPage(executions=executions, total_count=total, next_cursor=cursor))
+
+
+def _only_of(principal: Principal) -> str | None:
+    return principal.agent_id if Scope.AGENT in principal.scopes else None
 
 
 async def cancel_tool(request: Request) -> Response:
@@ -387,7 +403,7 @@ ROUTES = (
         history,
         "Executions, newest first",
         "Filtered and paged; also refused ones are there. A long result is shortened and says so; the whole "
-        "is at `GET /my/tools/{tool_id}`.",
+        "is at `GET /my/tools/{tool_id}`. An agent's token sees its own calls.",
         "tools",
         ANY_SCOPE,
         query=HistoryQuery,

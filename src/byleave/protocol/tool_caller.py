@@ -28,14 +28,19 @@ def own_session_id(user_id: str, project_id: str, agent_id: str) -> str:
     return OWN_SESSION + uuid.uuid5(CALLS, f"{user_id}/{project_id}/{agent_id}").hex
 
 
+def agent_name(agent_id: str | None) -> str:
+    """What the tokens of one agent that runs elsewhere have in common; empty for a person's own programs."""
+    return (agent_id or "").rpartition("-")[0]
+
+
 def key_scope(user_id: str, project_id: str, session_id: str, agent_id: str | None) -> str:
     """Return the scope in which a key is unique: agents of one name in a session, or in the project for their own.
 
     A renewed token begins another session with another number behind the name, and its keys must still match.
     """
     where = f"{user_id}/{project_id}" if session_id.startswith(OWN_SESSION) else session_id
-    name, _, number = (agent_id or "").rpartition("-")
-    return f"{where}/{name or number}"
+    # What no agent can be called, for those that are none.
+    return f"{where}/{agent_name(agent_id) or f'-{agent_id}'}"
 
 
 def id_of_call(scope: str, key: str) -> str:

@@ -45,6 +45,7 @@ class HistoryFilter:
     user_id: str
     project_id: str | None = None
     session_id: str | None = None
+    agent_id: str | None = None
     tool_name: str | None = None
     status: ExecutionStatus | None = None
     risk_level: RiskLevel | None = None
@@ -413,7 +414,7 @@ def _end_cancelled(ledger: Ledger, execution: ExecutionRow, actor: str) -> Execu
 def _page(transaction: Transaction, wanted: HistoryFilter) -> tuple[list[ExecutionRow], int, str | None]:
     clauses = ["user_id = :user_id"]
     values: dict[str, str | int] = {"user_id": wanted.user_id}
-    for name in ("project_id", "session_id", "tool_name", "status", "risk_level"):
+    for name in ("project_id", "session_id", "agent_id", "tool_name", "status", "risk_level"):
         value = getattr(wanted, name)
         if value is not None:
             clauses.append(f"{name} = :{name}")

@@ -142,7 +142,8 @@ async def test_no_agent_reads_what_its_write_would_replace(server: Any) -> None:
     alice = server.user()
     project = await alice.project()
     leave = server.parts.presence.connect(ConnectedClient("laptop", project, declared=True, looks=True))
-    calling = asyncio.create_task(alice.execute(project, "write_file", {"path": "a.txt", "content": "x"}))
+    writer = server.user("alice", (Scope.AGENT,))
+    calling = asyncio.create_task(writer.execute(project, "write_file", {"path": "a.txt", "content": "x"}))
     async with alice.feed(project, "client=laptop", last=0) as feed:
         asked = await feed.until("tool.inspection_request")
         seen = {"path": "a.txt", "role": "replaces", "sha256": "a" * 64, "size": 9, "text": "for eyes\n"}

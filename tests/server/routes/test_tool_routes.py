@@ -105,6 +105,7 @@ async def test_same_idempotency_key_runs_once(server: Any) -> None:
 async def test_a_key_names_no_call_of_an_agent_of_another_name(server: Any) -> None:
     alice, one, renewed = server.user(), *(server.user(scopes=AGENT, agent="one") for _ in range(2))
     other, program = server.user(scopes=AGENT, agent="other"), server.user()
+    namesake = server.user(scopes=AGENT, agent="program")
     project = await alice.project()
     talk = (await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})).json["session_id"]
     for session in ({}, {"session_id": talk}):
@@ -113,9 +114,29 @@ async def test_a_key_names_no_call_of_an_agent_of_another_name(server: Any) -> N
         await alice.post(f"/my/approvals/{asked['approval_id']}/confirm", {"decision": "rejected", "reason": "not you"})
         again = (await renewed.execute(*call, idempotency_key="1", **session)).json
         assert (again["tool_id"], again["status"]) == (asked["tool_id"], "rejected")
-        for stranger in (other, program):
+        found = {asked["tool_id"]}
+        for stranger in (other, program, namesake):
             theirs = await stranger.execute(*call, idempotency_key="1", **session)
             assert theirs.json["status"] == "awaiting_approval", theirs.text
+            found.add(theirs.json["tool_id"])
+        assert len(found) == 4
+
+
+@pytest.mark.promise("X23")
+async def test_what_a_person_let_one_agent_read_no_other_agent_reads(server: Any) -> None:
+    alice, one, renewed = server.user(), *(server.user(scopes=AGENT, agent="one") for _ in range(2))
+    other = server.user(scopes=AGENT, agent="other")
+    project = await alice.project()
+    asked = (await one.execute(project, "read_file", {"path": ".env"})).json
+    assert [len((await who.get("/my/approvals")).json["approvals"]) for who in (alice, one, other)] == [1, 1, 0]
+    async with alice.machine(project):
+        await alice.post(f"/my/approvals/{asked['approval_id']}/confirm", {"decision": "approved"})
+        done = await one.get(f"/my/tools/{asked['tool_id']}?wait=5")
+    assert done.json["status"] == "completed"
+    for path in (f"/my/tools/{asked['tool_id']}", f"/my/tools/{asked['tool_id']}/stream"):
+        assert (await other.get(path)).status == 404
+    assert (await renewed.get(f"/my/tools/{asked['tool_id']}")).status == 200
+    assert [(await who.get("/my/tools/history")).json["total_count"] for who in (alice, one, other)] == [1, 1, 0]
 
 
 async def test_call_in_an_unknown_or_foreign_session_is_404(server: Any) -> None:

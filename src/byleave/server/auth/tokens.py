@@ -26,6 +26,7 @@ import jwt
 
 from byleave.protocol.errors import ConfigurationError, RefusedError
 from byleave.protocol.states import AgentMode, Scope
+from byleave.protocol.tool_caller import agent_name
 from byleave.server.errors import Unauthenticated
 from byleave.settings import ServerSettings
 
@@ -111,6 +112,12 @@ class Principal:
         if not self.scopes & any_of:
             wanted = " or ".join(f"`{scope}`" for scope in sorted(any_of))
             raise RefusedError(f"This needs a token with the scope {wanted}.", hint=TOKEN_HINT)
+
+    def may_see(self, run_id: str | None, agent_id: str | None) -> bool:
+        """Whether a call of this agent may be read: an agent sees its own, also those of its earlier tokens."""
+        if Scope.AGENT not in self.scopes:
+            return True
+        return run_id is None and agent_name(agent_id) == agent_name(self.agent_id)
 
     @property
     def actor(self) -> str:

@@ -92,13 +92,14 @@ async def confirm(parts: Parts, principal: Approver, approval_id: str, body: Con
 
 @router.get("/my/approvals", summary="What waits for a decision", responses=problems(404))
 async def list_approvals(parts: Parts, principal: Anyone, query: Annotated[ApprovalsQuery, Query()]) -> ApprovalList:
-    """Oldest first."""
+    """Oldest first. An agent's token sees the questions about its own calls."""
     await check_project(parts, principal, query.project_id)
     waiting = await parts.approvals.get_pending_approvals(principal.user_id, query.project_id)
     if Scope.AGENT in principal.scopes:
         waiting = [
             one if one.inspection is None else one.model_copy(update={"inspection": one.inspection.without_texts()})
             for one in waiting
+            if principal.may_see(None, one.agent_id)
         ]
     return ApprovalList(approvals=waiting, total_count=len(waiting))
 

@@ -31,6 +31,8 @@ from byleave.server.feed import FIRST_BYTES, FeedStream, Reader
 from byleave.server.problems import problems
 from byleave.store import StoredEvent
 
+from .tools import seen_call
+
 router = APIRouter(route_class=StrictRoute)
 
 log = structlog.stdlib.get_logger(__name__)
@@ -165,7 +167,7 @@ async def stream_tool(
     """Server-sent events of one call only: that it waits for a person, the decision, output as it comes, the end.
     Without `Last-Event-ID` it starts at the call's beginning. It does not end by itself: close it after
     `tool.finished`."""
-    row = await parts.store.executions.get(tool_id, user_id=principal.user_id)
+    row = await seen_call(parts, principal, tool_id)
     last = _last_event_id(last_event_id or query.last_event_id)
     if last is None:
         last = await parts.store.feed.before(row.project_id, row.created_at)

@@ -250,11 +250,12 @@ async def available(principal: Anyone, project: Project) -> Response:
 @router.get("/my/tools/history", summary="Executions, newest first", responses=problems(404))
 async def history(parts: Parts, principal: Anyone, query: Annotated[HistoryQuery, Query()]) -> ExecutionPage:
     """Filtered and paged; also refused ones are there. A long result is shortened and says so; the whole
-    is at `GET /my/tools/{tool_id}`."""
+    is at `GET /my/tools/{tool_id}`. An agent's token sees its own calls."""
     await check_project(parts, principal, query.project_id)
     if query.cursor is not None and not CURSOR.fullmatch(query.cursor):
         raise WrongForm("`cursor` is not one we gave.", hint="Pass `next_cursor` of the page before, unchanged.")
-    wanted = HistoryFilter(user_id=principal.user_id, **query.model_dump())
+    agent_id = principal.agent_id if Scope.AGENT in principal.scopes else None
+    wanted = HistoryFilter(user_id=principal.user_id, agent_id=agent_id, **query.model_dump())
     rows, total, cursor = await parts.store.executions.page(wanted)
     much = sum(len(row.result or "") for row in rows) > MUCH_TO_SHORTEN
     ended = await parts.store.approvals.decisions([row.approval_id for row in rows])
@@ -268,11 +269,19 @@ async def get_tool(parts: Parts, principal: Anyone, tool_id: str, query: Annotat
     longest = parts.settings.max_wait_seconds
     if not query.wait <= longest:
         raise WrongForm(f"`wait` is at most {longest} seconds.", hint="Ask again when it is over.")
-    row = await parts.store.executions.get(tool_id, user_id=principal.user_id)
+    row = await seen_call(parts, principal, tool_id)
     if query.wait and not row.status.ended:
         row = await _wait(parts, row, query.wait)
     ended = await parts.store.approvals.decisions([row.approval_id])
     return row.to_wire(ended.get(row.approval_id or ""))
+
+
+async def seen_call(parts: Services, principal: Principal, tool_id: str) -> ExecutionRow:
+    """Return a call that the caller may see: an agent's token sees those of that agent only."""
+    row = await parts.store.executions.get(tool_id, user_id=principal.user_id)
+    if not principal.may_see(row.run_id, row.agent_id):
+        raise NotFound(f"No execution {tool_id!r}.", hint="See `GET /my/tools/history` for yours.")
+    return row
 
 
 MayCancel = Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE, Scope.AGENT))]

@@ -156,7 +156,7 @@ def own_layer(settings: ClientSettings, workspace: str | Path) -> LayerPolicy | 
             if relative.partition("/")[0] != "..":
                 inside[relative] = None
     home = Path(os.path.realpath(settings.home))
-    if "." in inside or any(Path(root).is_relative_to(home / name) for name in ("clients", "undo", "spares")):
+    if "." in inside or any(Path(root).is_relative_to(home / name) for name in ("clients", "undo")):
         raise ConfigurationError(
             f"{root!r} cannot be a workspace: it is where Byleave keeps its own files.",
             hint="name a project's directory",

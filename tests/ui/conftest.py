@@ -4,6 +4,7 @@ One browser for a module's tests, a fresh context (cookies, storage) for each. W
 for a time; a console error, a page error or a request to anywhere but the server fails the test that caused it.
 """
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -126,10 +127,18 @@ async def open_signed_out(page: Page, faults: Faults) -> Page:
 async def say(page: Page, message: str, *, first: bool = True) -> None:
     """Write a message and send it as a person would; when the agent still works on another, after that."""
     field = page.get_by_label("Message", exact=True)
-    if not first:
-        await expect(page.locator(".app-working")).to_have_count(0)
     await field.fill(message)
-    await field.press("Enter")
+    if first:
+        await field.press("Enter")
+        return
+    # The sign that the agent works comes a moment after the message before: until then Enter is taken for nothing.
+    for _ in range(10):
+        await expect(page.locator(".app-working")).to_have_count(0)
+        await field.press("Enter")
+        with contextlib.suppress(AssertionError):
+            await expect(field).to_have_value("", timeout=2000)
+            return
+    raise AssertionError("the message was not sent")
 
 
 def cards(page: Page) -> Locator:

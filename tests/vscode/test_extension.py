@@ -4,6 +4,7 @@ The server, the offline agent, the editor, its extension host and the browser ar
 that drives the client. One window serves all tests, each of which leaves nothing waiting.
 """
 
+import asyncio
 import contextlib
 import json
 import os
@@ -410,10 +411,13 @@ async def test_whoever_takes_the_servers_port_gets_no_token_and_the_person_is_to
     runner = web.AppRunner(squatter, shutdown_timeout=0.1)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
+        site = web.TCPSite(runner, "127.0.0.1", port)
+        await site.start()
         told = window.toast("did not prove that it is the server")
         await expect(told).to_be_visible()
         await window.shot("g-squatter")
+        await site.stop()
+        await asyncio.sleep(0.05)  # who was let in a moment ago is known to the runner before it closes all of them
     finally:
         await runner.cleanup()
     assert seen

@@ -430,8 +430,9 @@ async def test_whoever_takes_the_servers_port_gets_no_token_and_the_person_is_to
 
 @pytest.mark.promise("C-vscode", "C-engine")
 async def test_a_killed_engine_is_started_again_and_its_command_is_interrupted_and_never_run_twice(desk: Desk) -> None:
-    window, began = desk.window, desk.workspace / "runs.txt"
-    code = "import time; open('runs.txt', 'a').write('run\\n'); time.sleep(120)"
+    window, runs, began = desk.window, desk.workspace / "runs.txt", desk.workspace / "began.txt"
+    # The second file says that the first is written, and not only there.
+    code = "import time; open('runs.txt', 'a').write('run\\n'); open('began.txt', 'w'); time.sleep(120)"
     await window.open_chat()
     tool_id = await desk.call("python3", "-c", code, timeout=200)
     await desk.question.get_by_role("button", name="Allow once…").click()
@@ -446,7 +447,7 @@ async def test_a_killed_engine_is_started_again_and_its_command_is_interrupted_a
     await desk.begin()
     await window.say("read package.json and tell me the version")
     await expect(window.chat.get_by_text("3.2.1", exact=True)).to_be_visible()
-    assert began.read_text() == "run\n"
+    assert runs.read_text() == "run\n"
 
 
 def _server(desk: Desk) -> Process:

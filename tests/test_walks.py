@@ -64,6 +64,21 @@ def check(title: str, steps: list[str]) -> None:
     assert len(first) <= most, f"{title} passes {len(first)} modules: {first}"
 
 
+def test_every_module_that_the_document_names_is_there() -> None:
+    named = set(re.findall(r"`((?:\w+/)+\w+\.(?:py|toml|sql))`", DOCUMENT.read_text("utf-8")))
+    named -= {"cli/X.py", "tests/test_walks.py"}  # a pattern, and not of the package
+    assert len(named) > 30
+    assert [name for name in sorted(named) if not Path(SOURCE, name).exists()] == []
+
+
+def test_every_function_that_the_document_names_is_where_it_says() -> None:
+    named = re.findall(r"`(\w+)` in `([\w/]+\.py)`", DOCUMENT.read_text("utf-8"))
+    assert {name for name, _ in named} >= {"standing_answer", "to_leave_out", "Allow"}
+    for name, module in named:
+        text = Path(SOURCE, module).read_text("utf-8")
+        assert re.search(rf"^(?:async )?(?:def|class) {name}\b", text, re.MULTILINE), f"no {name} in {module}"
+
+
 async def test_a_low_read_in_the_server(tmp_path: Path) -> None:
     async with open_desk(ServerSettings(home=tmp_path)) as desk, desk.client(lambda signal: completed(content="x")):
         await desk.executor.execute_tool("read_file", {"path": "f.txt"}, desk.session.id)

@@ -42,11 +42,10 @@ from byleave.store.grants import GrantRow, NewGrant
 from byleave.store.ledger import Ledger
 from byleave.store.transitions import NewExecution, Waits
 
+from .deadlines import LOOK_AGAIN_SECONDS
 from .grants import Asked, checked_grant, preview_grant, save_with_answer, use_grant, would_use
 from .unreviewed_code import named, unreviewed_changes
 
-LOOK_AGAIN_SECONDS = 2.0
-"""How often a waiter looks for itself, in case a hint got lost."""
 MAX_WHOLE_BYTES = 4 * MAX_SHOWN_TEXT
 """No content that is shown in a difference has more."""
 MAX_WAITING = 200
@@ -54,7 +53,7 @@ MAX_WAITING = 200
 REFUSALS_BEFORE_SILENCE = 3
 """After so many refusals of an agent's same call by a person in a session, it is refused without asking."""
 REFUSALS_COUNT_SECONDS = 3600
-"""How long a refusal counts: a session may never end, and people change their minds."""
+"""A refusal counts for this long: a session may never end, and people change their minds."""
 
 
 @dataclass(frozen=True, slots=True)

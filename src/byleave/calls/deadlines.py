@@ -27,7 +27,7 @@ from byleave.store.transitions import DEADLINES_TOPIC, Waits, execution_topic
 log = structlog.stdlib.get_logger(__name__)
 
 LOOK_AGAIN_SECONDS = 2.0
-"""How often a waiter looks for itself, in case a hint got lost."""
+"""A waiter reads the store this often, in case a hint got lost."""
 LONGEST_NAP_SECONDS = 30.0
 NEVER = "9999-12-31T00:00:00.000Z"
 GIVEN_UP = (ErrorType.INTERRUPTED, ErrorType.EXECUTION_TIMEOUT, ErrorType.CANCELLED)

@@ -54,7 +54,7 @@ from .machines import Machine, Machines, withheld
 log = structlog.stdlib.get_logger(__name__)
 
 PROMPTLY_SECONDS = 2.0
-"""How long a caller from elsewhere waits for an inspection; mostly the question is there sooner."""
+"""A caller from elsewhere waits this long for an inspection; mostly the question is there sooner."""
 BIG_RESULT_CHARACTERS = 256 * 1024
 """Masking more than this leaves the event loop."""
 MAX_ACTOR = 250

@@ -35,7 +35,7 @@ MAX_GLOB_BRACES = 8
 
 
 def content_too_large(content: str) -> bool:
-    """Whether a text takes more than 100 MB as UTF-8; counted only where characters alone do not tell."""
+    """True if a text takes more than 100 MB as UTF-8; counted only where characters alone do not tell."""
     if len(content) > MAX_FILE_BYTES:
         return True
     if content.isascii() or len(content) * 4 <= MAX_FILE_BYTES:
@@ -44,7 +44,7 @@ def content_too_large(content: str) -> bool:
 
 
 def glob_too_wide(pattern: str) -> bool:
-    """Whether a glob could be expanded into more alternatives than anyone means."""
+    """True if a glob could be expanded into more alternatives than anyone means."""
     return pattern.count("{") > MAX_GLOB_BRACES or pattern.count("**") > MAX_GLOB_BRACES
 
 
@@ -237,7 +237,7 @@ def _validated(name: str, model: type[ToolParams], tool_params: object) -> JsonO
 
 
 def _is_plain(params: dict[Any, Any]) -> bool:
-    """Whether there is nothing to look for in the texts: all ASCII, no NUL, nothing nested. The usual call."""
+    """True if there is nothing to look for in the texts: all ASCII, no NUL, nothing nested. The usual call."""
     for value in params.values():
         for text in cast("list[Any]", value) if type(value) is list else (value,):
             if type(text) is str:

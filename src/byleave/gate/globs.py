@@ -22,7 +22,7 @@ BELOW = (DEEP, "*")
 
 
 def path_fits(glob: str, path: str, *, careless: bool = False) -> bool:
-    """Whether a pattern fits a path from the workspace.
+    """True if a pattern fits a path from the workspace.
 
     `careless` is for what tightens: case and look-alikes do not matter, and what lies below a fitting name fits too.
     """
@@ -33,7 +33,7 @@ def path_fits(glob: str, path: str, *, careless: bool = False) -> bool:
 
 
 def path_above(path: str, glob: str) -> bool:
-    """Whether a directory lies above what a pattern fits, so that looking through it may reach that."""
+    """True if a directory lies above what a pattern fits, so that looking through it may reach that."""
     names = _names(path)
     if names == ((".",),):
         return True
@@ -46,7 +46,7 @@ def path_above(path: str, glob: str) -> bool:
 
 
 def directory_of(path: str, glob: str) -> bool:
-    """Whether a path is the very directory whose content a pattern is about: `secret` for `secret/**`."""
+    """True if a path is the very directory whose content a pattern is about: `secret` for `secret/**`."""
     parts = _plain_parts(glob)
     return len(parts) > 2 and parts[-2:] == BELOW and _all_fit(parts[:-2], _names(path))
 
@@ -69,7 +69,7 @@ def plain_parts(glob: str) -> tuple[str, ...]:
 
 
 def part_fits(part: str, name: str) -> bool:
-    """Whether one name of a pattern, not `**`, fits one name of a path in its plain form."""
+    """True if one name of a pattern, not `**`, fits one name of a path in its plain form."""
     return _name_fits(part, name)
 
 

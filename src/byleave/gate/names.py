@@ -128,7 +128,7 @@ def trusted_name(path: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def secret_name(path: str) -> bool:
-    """Whether a file of this name usually holds secrets."""
+    """True if a file of this name usually holds secrets."""
     *above, last = names_of(path)
     return any(_holds_secrets((*above, name)) for name in (last, *_copied(last)))
 

@@ -85,7 +85,7 @@ def _check_names(relative: str) -> Finding | None:
 
 
 def climbs_out(relative: str) -> bool:
-    """Whether the spelling passes above its start at any point, also when it comes back."""
+    """True if the spelling passes above its start at any point, also when it comes back."""
     depth = 0
     for name in relative.split("/"):
         if name.strip(" ") == "..":

@@ -15,7 +15,7 @@ from .paths import check_path
 
 
 class ToolValidator:
-    """Whether paths and parameters of file tools are ones the gate lets through, perhaps after a question."""
+    """True if paths and parameters of file tools are ones the gate lets through, perhaps after a question."""
 
     def __init__(self, workspace: str | None = None, gate: Gate | None = None) -> None:
         self._workspace = workspace

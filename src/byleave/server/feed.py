@@ -81,7 +81,7 @@ class FeedStream:
         self._buffer: deque[StoredEvent] = deque()
         self._characters = 0
         self._behind = True
-        """Whether the store knows more than the buffer."""
+        """True if the store knows more than the buffer."""
         self._news = False
         self._waiter: asyncio.Future[None] | None = None
         self.closed = False

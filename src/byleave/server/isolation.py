@@ -70,7 +70,7 @@ class Origins:
         return found
 
     def is_preflight(self, path: str, header: HeaderOf) -> bool:
-        """Whether a browser asks on behalf of a listed page what it may send."""
+        """True if a browser asks on behalf of a listed page what it may send."""
         return (
             path.startswith((API, FILES))
             and bool(header(b"access-control-request-method"))
@@ -83,7 +83,7 @@ class Origins:
 
 
 def is_of(origin: str, host: str) -> bool:
-    """Whether an origin is that of a page this host served."""
+    """True if an origin is that of a page this host served."""
     try:
         return urlsplit(origin).netloc.lower() == host.lower()
     except ValueError:  # a bracket without its other

@@ -44,7 +44,7 @@ class DeniedPaths:
         """`forbids` for each tool to which something is denied."""
 
     def forbids(self, relative: str, tool: str) -> bool:
-        """Whether a path from the workspace, or a directory above it, is denied to a tool."""
+        """True if a path from the workspace, or a directory above it, is denied to a tool."""
         return tool in self.guards and self.guards[tool](relative)
 
     def refuse(self, relative: str, tool: str) -> None:

@@ -143,12 +143,12 @@ def told_of(path: str) -> Generator[None]:
 
 
 def names_directory(path: str) -> bool:
-    """Whether a path can stand for nothing but a directory, whatever is there."""
+    """True if a path can stand for nothing but a directory, whatever is there."""
     return path.endswith(("/", "/."))
 
 
 def is_open(info: os.stat_result) -> bool:
-    """Whether anybody may read it at all. Root could all the same; its owner said nobody may."""
+    """True if anybody may read it at all. Root could all the same; its owner said nobody may."""
     return bool(info.st_mode & 0o444)
 
 
@@ -300,7 +300,7 @@ class PathValidator:
 
 
 def _is_at(path: str, fd: int) -> bool:
-    """Whether an open file has exactly this name. How many it has does not tell: one may be gone, and others not."""
+    """True if an open file has exactly this name. How many it has does not tell: one may be gone, and others not."""
     try:
         found, opened = os.stat(path, follow_symlinks=False), os.fstat(fd)
     except OSError:
@@ -309,7 +309,7 @@ def _is_at(path: str, fd: int) -> bool:
 
 
 def _belongs_to_the_system(root: str) -> bool:
-    """Whether programs or the kernel itself live there: what agents change in it would change the machine."""
+    """True if programs or the kernel itself live there: what agents change in it would change the machine."""
     if root in _SYSTEM:
         return True
     return root.startswith(_SYSTEM_TREES) and not root.startswith("/dev/shm/")  # noqa: S108 - a place for files

@@ -30,11 +30,11 @@ class Rulings:
         self._directories: dict[str, bool] = {}
 
     def __bool__(self) -> bool:
-        """Whether anything could be ruled out at all."""
+        """True if anything could be ruled out at all."""
         return self._forbidden is not None or bool(self._left_out)
 
     def rules_out(self, path: str) -> bool:
-        """Whether a path, or a directory above it, is ruled out."""
+        """True if a path, or a directory above it, is ruled out."""
         if not self or path == ".":
             return False
         end = path.find("/")
@@ -119,7 +119,7 @@ class Spot:
     def __init__(self, patterns: "Denials", live: Live, *, forbidden: bool) -> None:
         self.forbidden = forbidden
         self.free = not live
-        """Whether nothing below can be forbidden."""
+        """True if nothing below can be forbidden."""
         self.live = live
         self._patterns = patterns
         self._remembered: dict[str, Spot] = {}
@@ -192,7 +192,7 @@ class Denials:
         return found
 
     def _is_whole(self, number: int, at: int) -> bool:
-        """Whether a pattern fits here, or is about all that lies in this very directory."""
+        """True if a pattern fits here, or is about all that lies in this very directory."""
         parts = self.parts[number]
         return at == len(parts) or (0 < at == len(parts) - 2 and parts[at:] == BELOW)
 

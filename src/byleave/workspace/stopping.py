@@ -34,7 +34,7 @@ async def outlast(work: asyncio.Future[T]) -> T:
 
 
 def is_late(until: float | None) -> bool:
-    """Whether a time (seconds since 1970) has passed; None: it never does."""
+    """True if a time (seconds since 1970) has passed; None: it never does."""
     return until is not None and time.time() >= until
 
 

@@ -211,7 +211,7 @@ def is_never_asked(address: Address) -> bool:
 
 
 def is_public(address: Address) -> bool:
-    """Whether it is an address of the public internet. Tunnels are not: nobody knows where they end."""
+    """True if it is an address of the public internet. Tunnels are not: nobody knows where they end."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None or address in _NAT64:
             return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
@@ -384,7 +384,7 @@ def _hits(found: object, snippet_key: str, max_results: int) -> list[WebHit]:
 
 
 def _is_plain(url: str) -> bool:
-    """Whether it is a web address that shows where it leads: nothing hidden in it, no user before the host."""
+    """True if it is a web address that shows where it leads: nothing hidden in it, no user before the host."""
     if len(url) > _MAX_URL or " " in url or "\\" in url or safe_text(url) != url:
         return False
     try:

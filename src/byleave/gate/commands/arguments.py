@@ -1,4 +1,4 @@
-"""What a value of each kind means for the verdict: a path that leads out, a program to run, a file with secrets.
+"""Findings for a value of each kind: a path that leads out, a program to run, a file with secrets.
 
 One small judge for each `Kind`. They see the value and where it stood, and answer with findings; no finding means
 harmless. Text is never searched for words that look dangerous: only its kind decides.
@@ -44,7 +44,7 @@ _MEDIUM, _HIGH, _REFUSE = VerdictLevel.MEDIUM, VerdictLevel.HIGH, VerdictLevel.R
 
 
 class Argument(NamedTuple):
-    """Where a value stood."""
+    """The place of a value: its table and option."""
 
     table: CommandTable
     workspace: str | None
@@ -77,7 +77,7 @@ def _text(value: str, place: Argument) -> Findings:
 
 
 def backtracks(pattern: str) -> bool:
-    """Whether a Perl pattern repeats what holds a repetition or a choice, calls itself, or refers back."""
+    """True if a Perl pattern repeats what holds a repetition or a choice, calls itself, or refers back."""
     open_groups, closed = [False], False
     for piece in _TOKEN.findall(pattern):
         ended, closed = closed, False
@@ -110,7 +110,7 @@ def _word(value: str, place: Argument) -> Findings:
 
 
 def _refusal(value: str, place: Argument, *, writes: bool = False) -> Finding | None:
-    """Why a path may not be used by a command, or None."""
+    """The reason a path may not be used by a command, or None."""
     if value.startswith("~") or (value.startswith(("$", "%")) and _VARIABLE.match(value)) or _EXPANDS.search(value):
         # Literal for us; but whoever wrote it meant a place outside.
         return place.finding(_REFUSE, f"{quoted(value)} names a home directory or variable.", RELATIVE_HINT)
@@ -194,12 +194,12 @@ def _dashed(host: str, value: str, place: Argument) -> Findings:
 
 
 def is_remote(value: str) -> bool:
-    """Whether a repository lies on another machine."""
+    """True if a repository lies on another machine."""
     return bool(_URL.match(value) or (_SCP.fullmatch(value) and not value.startswith(("/", "."))))
 
 
 def _target(value: str, place: Argument) -> Findings:
-    """Where commits are sent: one of the repository's remotes is usual, an address is not."""
+    """The target of a push: one of the repository's remotes is usual, an address is not."""
     findings = _remote(value, place)
     if not findings and is_remote(value):
         return [place.finding(_HIGH, f"Sends to {quoted(value)}, which is none of the remotes.", always_asks=True)]
@@ -343,7 +343,7 @@ def _sed_script(value: str, place: Argument) -> Findings:
 
 
 def _is_root(relative: str) -> bool:
-    """Whether the spelling names the workspace itself."""
+    """True if the spelling names the workspace itself."""
     return posixpath.normpath(relative) == "."
 
 

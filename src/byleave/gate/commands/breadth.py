@@ -1,4 +1,4 @@
-"""How far a beginning of a command line reaches: what may be granted as a class, from `broad.toml`.
+"""Beginnings of command lines that may be granted as a class, from `broad.toml`.
 
 A program that runs no code of its own choosing may be granted by its first words; one that runs code only where the
 data says, option for option, what may follow. It reads words and never a disk, and what it does not know it does not
@@ -54,14 +54,14 @@ class Opening:
     what: str
     widest: str
     runs: bool
-    """Whether code of the workspace runs, and not merely is looked at."""
+    """True if code of the workspace runs, and not merely is looked at."""
     flags: frozenset[str]
     takes: Mapping[str, str]
     """Options with a value, and of which kind."""
     operands: str
 
     def lets(self, rest: Sequence[str]) -> bool:
-        """Whether every argument after the beginning is one of those that may follow."""
+        """True if every argument after the beginning is one of those that may follow."""
         waiting: str | None = None
         for arg in rest:
             if waiting is not None:
@@ -108,7 +108,7 @@ class Breadth:
         return next((one for one in self.openings if begins(words, one.words)), None)
 
     def is_apart(self, words: Sequence[str]) -> bool:
-        """Whether only the exact line may be granted, wherever the options stand."""
+        """True if only the exact line may be granted, wherever the options stand."""
         return any(begins(words, one) for one in self.apart)
 
     def is_plain(self, words: Sequence[str]) -> bool:
@@ -130,7 +130,7 @@ class Breadth:
 
 
 def begins(words: Sequence[str], beginning: Words) -> bool:
-    """Whether the words start with these, one for one."""
+    """True if the words start with these, one for one."""
     return tuple(words[: len(beginning)]) == beginning
 
 

@@ -73,9 +73,9 @@ class Call:
     firsts: frozenset[str] = frozenset()
     """The first names of mentions and hints: most rules are about another directory, and these tell."""
     read: bool = False
-    """Whether a table understood the arguments."""
+    """True if a table understood the arguments."""
     doubtful: bool = False
-    """Whether its subcommand is not known: it may be another name for any of them."""
+    """True if its subcommand is not known: it may be another name for any of them."""
     also: "Call | None" = None
     """The same call under another name: `python -m pip list` is `pip list` too."""
 
@@ -85,7 +85,7 @@ class Call:
         return self.argv[0] if self.argv else None
 
     def after(self, count: int) -> tuple[str, ...]:
-        """What follows so many words of the line."""
+        """The arguments after so many words of the line."""
         return self.argv[count:]
 
     def up_to(self, is_last: Callable[[str], bool]) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ class Call:
 
     @property
     def names(self) -> int:
-        """How many names of files there are to compare."""
+        """Number of file names to compare."""
         return sum(text.count("/") + 1 for texts in (self.mentions, self.hints) for text in texts)
 
     def cut(self, names: int) -> "Call":
@@ -168,7 +168,7 @@ def _command(command: str, args: Sequence[str], reading: Reading | None, workspa
 
 
 class _Seen:
-    """What a table's reading of a line amounts to."""
+    """Facts of a line, from its table's reading."""
 
     def __init__(self, command: str) -> None:
         self.words = [command]
@@ -179,7 +179,7 @@ class _Seen:
         """Directories the command changes to first."""
         self.operands: list[str] = []
         self.module: str | None = None
-        """What `python -m` runs."""
+        """The module that `python -m` runs."""
 
     def read(self, reading: Reading, args: Sequence[str]) -> None:
         part: Reading | None = reading
@@ -235,7 +235,7 @@ def _hints(args: Sequence[str], workspace: str | None) -> Iterable[str]:
 
 
 def _behind_parents(path: str) -> tuple[str, ...]:
-    """Where `a/../b` may lead when `a` is a link: to `b`, from some directory."""
+    """The paths `a/../b` may lead to when `a` is a link: to `b`, from some directory."""
     return (posixpath.normpath(path.rpartition("../")[2] or "."),) if ".." in path.split("/") else ()
 
 
@@ -245,7 +245,7 @@ def _top(path: str, workspace: str | None) -> str:
 
 
 def _behind_module(args: Sequence[str]) -> Sequence[str]:
-    """What follows `-m module`, or `-Xmmodule`."""
+    """The arguments after `-m module`, or `-Xmmodule`."""
     at = next((index for index, arg in enumerate(args) if arg.startswith("-") and "m" in arg), len(args))
     return args[at + 2 :] if at < len(args) and args[at].endswith("m") else args[at + 1 :]
 

@@ -1,4 +1,4 @@
-"""Which files of the workspace a command would run: what an approval shows, and is bound to.
+"""Files of the workspace that a command would run: an approval shows them and is bound to them.
 
 `runs` names them from the line alone, so server and client name the same ones. Where a name could mean several files
 (`node app`, `python -m tool`) it names every file that would decide, also those that are missing now: one that appears
@@ -161,7 +161,7 @@ def _pointed_at(module: str, args: Sequence[str]) -> list[str]:
 
 
 def _local_packages(args: Sequence[str]) -> list[str]:
-    """What builds a package that pip takes from the workspace, and the lists of packages it reads."""
+    """Files that build a package pip takes from the workspace, and the lists of packages it reads."""
     found: list[str] = []
     for arg in args:
         plain = arg.partition("[")[0]
@@ -171,7 +171,7 @@ def _local_packages(args: Sequence[str]) -> list[str]:
 
 
 def _module(name: str) -> Iterable[str]:
-    """Where `python -m` looks for a module in the workspace, before it looks elsewhere."""
+    """Paths where `python -m` looks for a module in the workspace, before it looks elsewhere."""
     parts = name.split(".")
     if not all(parts) or "/" in name:
         return ()  # no module is called that
@@ -206,7 +206,7 @@ def _node(line: Line) -> Iterable[str]:
 
 
 def _node_file(name: str, *, entry: bool) -> list[str]:
-    """What node would load for a name: the file, the file with an ending, or what the directory says."""
+    """Files node would load for a name: the file, the file with an ending, or what the directory says."""
     if name.endswith(_NODE_FILES):
         return [name]
     found = [name, f"{name}.js", f"{name}.json", f"{name}.node"]
@@ -214,7 +214,7 @@ def _node_file(name: str, *, entry: bool) -> list[str]:
 
 
 def _unread(line: Line) -> bool:
-    """Whether an option before the script is one the table does not have: it may have taken the next argument."""
+    """True if an option before the script is one the table does not have: it may have taken the next argument."""
     known = {spelled for spelled, _ in line.options}
     for arg in line.args:
         if arg in line.operands[:1]:

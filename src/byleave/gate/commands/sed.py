@@ -1,4 +1,4 @@
-"""What a sed script would do, read without running it: does it write, read other files, or run a program?
+"""Effects of a sed script, read without running it: does it write, read other files, or run a program?
 
 Only the plain part of the language is understood for sure: addresses with `p d q s y =` and their kin. What several
 versions of sed read differently (a delimiter inside brackets, labels, text to insert) is never called certain, and
@@ -27,7 +27,7 @@ class _Unclear(Exception):
 
 @dataclass(slots=True)
 class SedScript:
-    """What was found."""
+    """The effects found."""
 
     certain: bool = True
     """Every part was understood, and every sed understands it so."""

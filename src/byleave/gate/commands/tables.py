@@ -30,7 +30,7 @@ ALIASES = {"python3": "python"}
 
 
 class Kind(StrEnum):
-    """What a value is."""
+    """The kind of a value."""
 
     TEXT = "text"
     """Words for the command itself: a pattern, a message. Never a path."""
@@ -76,9 +76,9 @@ class Kind(StrEnum):
     SOURCE = "source"
     """A file to compile; `@file` would hold further arguments."""
     PATHSPEC = "pathspec"
-    """What is shown or packed: a file, perhaps of some revision (`HEAD:a`), a directory, a branch."""
+    """Something shown or packed: a file, perhaps of some revision (`HEAD:a`), a directory, a branch."""
     TREE = "tree"
-    """What is put back, replaced or removed: a file, a directory, a branch."""
+    """Something put back, replaced or removed: a file, a directory, a branch."""
     ORIGIN = "origin"
     """A repository that is copied into a directory of its name."""
     SED_SCRIPT = "sed-script"
@@ -96,7 +96,7 @@ class Kind(StrEnum):
 
 
 class Style(StrEnum):
-    """How a command reads its arguments."""
+    """The style in which a command reads its arguments."""
 
     GNU = "gnu"
     FIND = "find"
@@ -140,14 +140,14 @@ class Option:
     """A value in which this is found is refused, because of `never_because`."""
     never_because: str | None = None
     operands: Kind | None = None
-    """What every operand is once this option is given, such as written instead of read."""
+    """The kind of every operand once this option is given, such as written instead of read."""
     same_as: str | None = None
     """A module that reads its arguments as this command does."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandTable:
-    """What is known of one command or subcommand."""
+    """Everything known of one command or subcommand."""
 
     name: str
     does: str
@@ -157,11 +157,11 @@ class CommandTable:
     long_names: tuple[str, ...]
     operands: tuple[Kind, ...] = ()
     repeats: bool = False
-    """Whether the last operand may come again."""
+    """True if the last operand may come again."""
     least: int = 0
     """Fewer operands than this is `lacking_level`: the command would take its input."""
     lacking: str | None = None
-    """What it means to give fewer."""
+    """The level of a line with fewer."""
     lacking_level: VerdictLevel = VerdictLevel.HIGH
     answers: frozenset[str] = frozenset()
     """Options that make the command answer and end, so that `least` does not matter."""
@@ -171,7 +171,7 @@ class CommandTable:
     first_given_by: frozenset[str] = frozenset()
     """Options that stand in for the first operand."""
     last: Kind | None = None
-    """What the last of several operands is: where the others go."""
+    """The kind of the last of several operands: the place the others go."""
     last_given_by: frozenset[str] = frozenset()
     """Options that name that place instead."""
     never: re.Pattern[str] | None = None
@@ -180,11 +180,11 @@ class CommandTable:
     digits: str | None = None
     """Letters that may follow `-NUM`; None: there is no `-NUM`."""
     plus_follows: bool = False
-    """Whether `+NUMf` follows a file without end, as old `tail` has it."""
+    """True if `+NUMf` follows a file without end, as old `tail` has it."""
     dashes_end: bool = True
-    """Whether `--` ends the options."""
+    """True if `--` ends the options."""
     equals: bool = False
-    """Whether the value glued to a short option may stand behind `=`, as zip has it."""
+    """True if the value glued to a short option may stand behind `=`, as zip has it."""
     stops_at_operand: bool = False
     because: str | None = None
     instead: str | None = None

@@ -29,7 +29,7 @@ _GIT_READS = frozenset(
     }
 )
 _GIT_WRITES = "--ou"
-"""How `--output` begins, however it is shortened."""
+"""The shortest beginning of `--output`."""
 _MAKES_REPOSITORY = frozenset({"init", "init-db", "clone"})
 
 # A bare repository among the files brings a configuration of its own, which can name programs: only a named one counts.
@@ -94,7 +94,7 @@ class OpenedName(NamedTuple):
 
     spelled: str
     opened: bool
-    """Whether its content is read; else it is only listed."""
+    """True if its content is read; else it is only listed."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class UnderstoodCommand:
     args: tuple[str, ...] = ()
     workspace: str | None = None
     findings: tuple[Finding, ...] = ()
-    """What the tables say of it; a rule of the owner is no part of this."""
+    """Findings of the tables; a rule of the owner is no part of this."""
     network: bool = False
     reading: Reading | None = None
     """None: the tables do not know the program, or could not read its arguments."""
@@ -196,7 +196,7 @@ class UnderstoodCommand:
 
     @property
     def git_directories(self) -> tuple[str, ...]:
-        """Where git goes first, one after the other, by -C."""
+        """Directories git goes to first, one after the other, by -C."""
         return self._values("-C")
 
     @property

@@ -50,13 +50,13 @@ class CommandValidator:
                 raise TableError(f"{load_tables().file_of(table.name)}: [{table.name}]: {'; '.join(wrong)}")
 
     def is_command_allowed(self, command: str) -> bool:
-        """Whether a program is on the list; what its arguments may do is another question."""
+        """True if a program is on the list; what its arguments may do is another question."""
         return command in self.allowed or (command in ALIASES and ALIASES[command] in self.allowed)
 
     def validate_command_safety(
         self, command: str, args: Sequence[str] = (), workspace: str | None = None
     ) -> Validation:
-        """Whether a line may run at all, perhaps after a question."""
+        """True if a line may run at all, perhaps after a question."""
         refusals = [one for one in self.judge(command, args, workspace).findings if one.level is _REFUSE]
         return Validation(refusals[0].reason if refusals else None)
 
@@ -351,7 +351,7 @@ class _Judge:
             self._note(_HIGH, table.beyond or f"{table.name} has more operands than are understood.", always_asks=True)
 
     def _destination(self, kind: Kind) -> None:
-        """Where the other operands go: also the name each would have there, which the command line does not show."""
+        """The target of the other operands, and the name each would have there, which the line does not show."""
         *sources, last = self.reading.operands or [""]
         named = [item for item in self.reading.said if item.option.name in self.table.last_given_by]
         given = [item.value for item in named if item.value is not None and not item.abbreviated]

@@ -156,7 +156,7 @@ NEVER_CODE = (".md",)
 
 
 def covers_everything(*, level: VerdictLevel, always_asks: bool) -> bool:
-    """Whether a grant for the whole session lets a call run: what asks by its risk alone."""
+    """True if a grant for the whole session lets a call run: what asks by its risk alone."""
     return level in (_MEDIUM, _HIGH) and not always_asks
 
 
@@ -170,7 +170,7 @@ def covers(
     bound: Mapping[str, str],
     unseen: Collection[str] = (),
 ) -> bool:
-    """Whether a class lets a call run without asking.
+    """True if a class lets a call run without asking.
 
     `bound`: the files of the workspace whose content would run, with their digests. `unseen`: paths that calls without
     a question have changed in this session (`leaves_unseen`) and that no person was shown since; while there are any,
@@ -194,7 +194,7 @@ def covers(
 
 
 def may_be_granted(call: Call, *, level: VerdictLevel, always_asks: bool) -> bool:
-    """Whether any class may cover a call of this risk."""
+    """True if any class may cover a call of this risk."""
     if always_asks or level not in (_MEDIUM, _HIGH):
         return False
     # Whatever else makes a write HIGH always asks.
@@ -205,7 +205,7 @@ def may_be_granted(call: Call, *, level: VerdictLevel, always_asks: bool) -> boo
 def _code_is_seen(
     rule: GrantRule, call: Call, *, network: bool, bound: Mapping[str, str], unseen: Collection[str]
 ) -> bool:
-    """Whether all that would run is what a person was shown, or the project's own tests."""
+    """True if all that would run is what a person was shown, or the project's own tests."""
     if _NOWHERE in bound or (rule.files and dict(bound) != rule.files):
         return False
     if call.program not in breadth().runners:

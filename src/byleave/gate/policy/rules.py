@@ -1,4 +1,4 @@
-"""Whether a pattern fits a call: shared by the policy and by grants.
+"""True if a pattern fits a call: shared by the policy and by grants.
 
 There are two ways to look. Strictly, for what loosens: the line must begin with the rule's words, one for one, and a
 path must be spelled plainly. Leniently, for what tightens: options before a subcommand, abbreviations, clusters and
@@ -31,7 +31,7 @@ class Pattern:
     command: tuple[tuple[str, ...], ...] = ()
     """Words the line begins with; each may have alternatives."""
     exact: bool = False
-    """Whether nothing may follow them."""
+    """True if nothing may follow them."""
     options: tuple[str, ...] = ()
     """Any of these options, anywhere. For rules that tighten."""
     paths: tuple[str, ...] = ()
@@ -61,11 +61,11 @@ class Pattern:
         return min(sure, self._paths_fit(call)) if sure and self.paths else sure
 
     def fits_leniently(self, call: Call) -> bool:
-        """Whether the call surely is one of those meant."""
+        """True if the call surely is one of those meant."""
         return self.fit(call) is Fit.YES
 
     def reaches_into(self, call: Call) -> bool:
-        """Whether the call may be one of those meant, or may reach what the paths protect."""
+        """True if the call may be one of those meant, or may reach what the paths protect."""
         return self.fit(call) is Fit.PERHAPS
 
     def _command_fit(self, call: Call) -> Fit:
@@ -116,7 +116,7 @@ def _begins(words: Sequence[str], command: Sequence[tuple[str, ...]], *, loosely
 
 
 def _begins_skipping(words: Sequence[str], command: Sequence[tuple[str, ...]]) -> bool:
-    """Whether the line begins so when options, each with or without a value, may stand between the words."""
+    """True if the line begins so when options, each with or without a value, may stand between the words."""
     if not words or words[0] not in command[0]:
         return False
     places = {1}

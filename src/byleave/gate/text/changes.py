@@ -96,7 +96,7 @@ def _safe(text: str | None, notes: list[str]) -> str | None:
 
 
 def _differs(write: Write) -> bool:
-    """Whether the content really changes, by what the machine saw and not by what is shown."""
+    """True if the content really changes, by what the machine saw and not by what is shown."""
     if write.append or write.content is None or write.seen is None:
         return bool(write.content)
     raw = write.content.encode("utf-8", "surrogatepass")

@@ -57,7 +57,7 @@ def hidden_in_prose(text: str) -> str | None:
 
 
 def half_character(text: str) -> bool:
-    """Whether it holds a lone surrogate, so that no encoding can write it."""
+    """True if it holds a lone surrogate, so that no encoding can write it."""
     if text.isascii():
         return False
     try:

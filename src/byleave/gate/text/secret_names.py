@@ -127,7 +127,7 @@ def mask_named(text: str, lower: str, cover: Cover) -> str:
 
 
 def telling_field(name: str) -> bool:
-    """Whether a field of this name holds a secret whatever its value looks like."""
+    """True if a field of this name holds a secret whatever its value looks like."""
     return _STRONG.search(name) is not None
 
 
@@ -182,7 +182,7 @@ def _is_upper(name: str) -> bool:
 
 
 def _is_secret(text: str, named: _Named, found: re.Match[str]) -> bool:
-    """Whether a value behind a telling name is a secret, rather than code about one."""
+    """True if a value behind a telling name is a secret, rather than code about one."""
     group = found.lastgroup or "bare"
     value = found.group(group)
     password = _PASSWORD.search(named.name) is not None

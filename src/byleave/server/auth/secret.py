@@ -33,7 +33,7 @@ def seal_keys(settings: ServerSettings) -> tuple[bytes, ...]:
 
 
 def has_secret(settings: ServerSettings) -> bool:
-    """Whether there is a secret already, or one would be made."""
+    """True if there is a secret already, or one would be made."""
     return settings.secret is not None or (settings.home / "secret").exists()
 
 

@@ -47,7 +47,7 @@ def key_digest(key: str) -> str:
 
 
 def is_key(key: str, digest: str | None) -> bool:
-    """Whether this is the key with that digest; no key and no digest is no match."""
+    """True if this is the key with that digest; no key and no digest is no match."""
     if not key or len(key) > LONGEST_KEY or digest is None:
         return False
     return hmac.compare_digest(key_digest(key), digest)
@@ -114,7 +114,7 @@ class Principal:
             raise RefusedError(f"This needs a token with the scope {wanted}.", hint=TOKEN_HINT)
 
     def may_see(self, run_id: str | None, agent_id: str | None) -> bool:
-        """Whether a call of this agent may be read: an agent sees its own, also those of its earlier tokens."""
+        """True if a call of this agent may be read: an agent sees its own, also those of its earlier tokens."""
         if Scope.AGENT not in self.scopes:
             return True
         return run_id is None and agent_name(agent_id) == agent_name(self.agent_id)
@@ -245,7 +245,7 @@ def _claims_for(user: str, scopes: Iterable[Scope], seconds: float) -> dict[str,
 
 
 def is_user_id(value: object) -> bool:
-    """Whether this can name a user."""
+    """True if this can name a user."""
     return isinstance(value, str) and 0 < len(value) <= LONGEST_USER and value.isprintable() and value == value.strip()
 
 

@@ -69,7 +69,7 @@ async def prove(parts: Parts, request: Request, body: ProofBody, response: Respo
 
 
 def _signed_by_secret(claims: str) -> bool:
-    """Whether the header says HS256: only such a token's signature is the secret's own."""
+    """True if the header says HS256: only such a token's signature is the secret's own."""
     head = claims.partition(".")[0]
     try:
         header: object = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))

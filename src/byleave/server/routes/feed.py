@@ -177,7 +177,7 @@ async def stream_tool(
 
 
 def tells_of(event: StoredEvent, tool_id: str) -> bool:
-    """Whether an event says how this call goes. The cheap look first: most events are about others."""
+    """True if an event says how this call goes. The cheap look first: most events are about others."""
     if event.kind not in OF_A_CALL or tool_id not in event.payload:
         return False
     told = json.loads(event.payload)

@@ -81,7 +81,7 @@ class PageFile:
 
     @property
     def never_changes(self) -> bool:
-        """Whether another content would have another name."""
+        """True if another content would have another name."""
         return any(found.end() == len(self.name) for found in HASHED.finditer(self.name))
 
     @cached_property
@@ -273,7 +273,7 @@ def named(text: str) -> str:
 
 
 def reads_html(request: Request) -> bool:
-    """Whether a person looks at this, as far as the browser says."""
+    """True if a person looks at this, as far as the browser says."""
     accepted = request.headers.get("accept", "").lower()
     return any(kind.partition(";")[0].strip() == "text/html" for kind in accepted.split(","))
 

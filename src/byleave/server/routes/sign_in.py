@@ -91,7 +91,7 @@ async def sign_in(parts: Parts, request: Request, query: Annotated[SignInQuery, 
 
 
 def _led_here(request: Request) -> bool:
-    """Whether another page may have led here. A browser that does not say (over plain HTTP none does) may have been;
+    """True if another page may have led here. A browser that does not say (over plain HTTP none does) may have been;
     also one that seems to want no page, since another page can have it ask for an image."""
     site = request.headers.get("sec-fetch-site")
     if site is not None:

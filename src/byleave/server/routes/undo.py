@@ -82,7 +82,7 @@ class Waiting:
             known[2].set_result(report)
 
     def is_under_way(self, tool_id: str) -> bool:
-        """Whether a machine has begun to undo a call and has not said how it ended."""
+        """True if a machine has begun to undo a call and has not said how it ended."""
         _, since = self._under_way.get(tool_id, ("", 0.0))
         if since + UNDER_WAY_SECONDS < time.monotonic():
             self._under_way.pop(tool_id, None)  # it was killed, or its report is lost

@@ -74,7 +74,7 @@ def _is_picture(data: bytes) -> bool:
 
 
 def is_wide(head: bytes) -> bool:
-    """Whether a file that begins so is text of two or four bytes a character."""
+    """True if a file that begins so is text of two or four bytes a character."""
     return head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff"))
 
 

@@ -119,7 +119,7 @@ def take_attributes_of(name: str, dir_fd: int, new: int) -> None:
 
 
 def sync_directory(dir_fd: int) -> bool:
-    """Whether the disk took the directory's names; True also where a file system has nothing to say about it."""
+    """True if the disk took the directory's names; True also where a file system has nothing to say about it."""
     try:
         fd = reopen(dir_fd, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -178,7 +178,7 @@ _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 Expected = Callable[[str], bool]
-"""Whether what has a name in the directory is what was expected there."""
+"""True if what has a name in the directory is what was expected there."""
 
 
 class Unexpected(OSError):

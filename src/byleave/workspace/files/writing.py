@@ -129,7 +129,7 @@ class _Writer:
         self._made: list[tuple[int, str]] = []
         self._written = False
         self.synced = True
-        """Whether the disk confirmed the new name."""
+        """True if the disk confirmed the new name."""
 
     def __enter__(self) -> "_Writer":
         return self
@@ -334,7 +334,7 @@ def _reopen_any(fd: int) -> int:
 
 
 def _locked(fd: int, stop: threading.Event) -> bool:
-    """Whether the lock on a file came free in time."""
+    """True if the lock on a file came free in time."""
     until = time.monotonic() + _LOCK_SECONDS
     while time.monotonic() < until:
         _check(stop)
@@ -383,7 +383,7 @@ def _stat(target: _Target) -> os.stat_result | None:
 
 
 def _same_file(target: _Target, old: os.stat_result | None) -> bool:
-    """Whether the name still stands for that file, or still for none."""
+    """True if the name still stands for that file, or still for none."""
     now = _stat(target)
     if now is None or old is None:
         return now is old
@@ -391,7 +391,7 @@ def _same_file(target: _Target, old: os.stat_result | None) -> bool:
 
 
 def _unchanged(target: _Target) -> bool:
-    """Whether what was copied is still all there is under that name."""
+    """True if what was copied is still all there is under that name."""
     return _stamp(_stat(target)) == _stamp(target.old)
 
 

@@ -55,7 +55,7 @@ class Holding:
         self._max_bytes = max_bytes
         self.pins: list[BoundFile] = []
         self.covered = False
-        """Whether the sandbox laid the pins over the files; else a write to one is drift too."""
+        """True if the sandbox laid the pins over the files; else a write to one is drift too."""
         self.drifted: str | None = None
         self.over = asyncio.Event()
         """Set when the files may change again."""
@@ -112,7 +112,7 @@ class Holding:
             raise drifted(self.drifted or "")
 
     def changed(self) -> bool:
-        """Whether something changed since the last look."""
+        """True if something changed since the last look."""
         if self._watch is not None and not self.over.is_set():
             self.drifted = self.drifted or self._watch.changed(covered=self.covered)
         return self.drifted is not None

@@ -179,7 +179,7 @@ class BubblewrapSandbox:
 
     @contextmanager
     def _counted(self, *, writes: bool) -> Generator[bool]:
-        """Whether no other command runs that could swap a file for a link, which a mount would follow."""
+        """True if no other command runs that could swap a file for a link, which a mount would follow."""
         with self._lock:
             alone = self._writing == 0
             self._writing += writes
@@ -338,7 +338,7 @@ def working_sandbox(root: Path, *, identity: str = "") -> BubblewrapSandbox | st
 
 @lru_cache(maxsize=4)
 def _takes_descriptors(bwrap: str) -> bool:
-    """Whether it can be given open what it mounts: since version 0.9.1, and older ones that were mended."""
+    """True if it can be given open what it mounts: since version 0.9.1, and older ones that were mended."""
     fd = os.open("/usr", os.O_PATH | os.O_CLOEXEC)
     try:
         argv = [bwrap, "--unshare-user", *_programs(), "--ro-bind-fd", str(fd), "/usr", "--", "/bin/true"]
@@ -473,7 +473,7 @@ def _is_sandbox(pid: int) -> bool:
 
 
 def _is_ours(pid: int, root: Path) -> bool:
-    """Whether its options, as we give them, name this workspace, and it runs as us or as the workspace's owner."""
+    """True if its options, as we give them, name this workspace, and it runs as us or as the workspace's owner."""
     options = _options_of(pid)
     names_us = any(pair == (b"--chdir", os.fsencode(root)) for pair in pairwise(options))
     users = {os.geteuid()} | ({root.stat().st_uid} if os.geteuid() == 0 else set[int]())
@@ -502,7 +502,7 @@ def _depth() -> int:
 
 
 def _nobody_listens(pid: int) -> bool:
-    """Whether the pipe it reports on has no reader any more; a client keeps its end as long as it lives."""
+    """True if the pipe it reports on has no reader any more; a client keeps its end as long as it lives."""
     options = _options_of(pid)
     if b"--json-status-fd" not in options[:-1]:
         return False

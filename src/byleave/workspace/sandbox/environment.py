@@ -55,7 +55,7 @@ class CommandUser:
     gid: int
 
     def reaches(self, path: Path) -> bool:
-        """Whether this user could open what lies at `path`, as far as modes say."""
+        """True if this user could open what lies at `path`, as far as modes say."""
         try:
             return all(self._enters(parent) for parent in (path, *path.parents))
         except OSError:
@@ -178,7 +178,7 @@ def _is_ours(directory: Path) -> bool:
 
 
 def _is_bare(prefix: Path) -> bool:
-    """Whether it can be shown whole: a Python installed into HOME, or ~/.local, has the user's own files beside it."""
+    """True if it can be shown whole: a Python installed into HOME, or ~/.local, has the user's own files beside it."""
     home = Path.home().resolve()
     return not home.is_relative_to(prefix) and prefix != home / ".local"
 
@@ -369,7 +369,7 @@ def _empty(top: int) -> Generator[None]:
 
 
 def _unlinked(directory: int, name: str) -> bool:
-    """Whether it is gone; a directory is not."""
+    """True if it is gone; a directory is not."""
     if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
         return False
     os.unlink(name, dir_fd=directory)

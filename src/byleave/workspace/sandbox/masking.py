@@ -40,7 +40,7 @@ class Withheld:
     secrets: tuple[str, ...] = ()
     """Cannot be read."""
     only_reads: bool = False
-    """Whether the command is known to read alone: secrets look empty to it, and it can change nothing at all."""
+    """True if the command is known to read alone: secrets look empty to it, and it can change nothing at all."""
     sealed: tuple[str, ...] = ()
     """Cannot be changed."""
 
@@ -55,7 +55,7 @@ class Mask:
     path: str
     is_directory: bool
     empty: bool = False
-    """Whether it may be read, and is empty then."""
+    """True if it may be read, and is empty then."""
 
 
 def parents_of(path: str) -> list[str]:
@@ -171,11 +171,11 @@ class Sort:
     directories: Denials
     files: Denials
     maybe: Callable[[str], bool]
-    """Whether a file's name is worth a closer look; most are not, and are told at once."""
+    """True if a file's name is worth a closer look; most are not, and are told at once."""
     holds: Callable[[str], bool]
     """The gate's own answer for a path that fits: it knows the exceptions."""
     by_file: bool
-    """Whether each file counts, and a link by its own name; else a directory does as a whole, and a link's target."""
+    """True if each file counts, and a link by its own name; else a directory does as a whole, and a link's target."""
 
 
 def _sort(globs: NameGlobs, holds: Callable[[str], bool], *, by_file: bool = False) -> Sort:
@@ -331,7 +331,7 @@ class _Walk:
             os.close(fd)
 
     def _leads_in(self, directories: Spot, name: str) -> bool:
-        """Whether a link bears a directory's name, or the first of several (`.github`) where its own name counts."""
+        """True if a link bears a directory's name, or the first of several (`.github`) where its own name counts."""
         below = directories.below(name)
         return below.forbidden or (self._sort.by_file and below is not self._sort.directories.top)
 

@@ -88,7 +88,7 @@ class OutputKeeper:
     """Both streams of one command under one bound."""
 
     gathers = False
-    """Whether output may wait some milliseconds for more of it."""
+    """True if output may wait some milliseconds for more of it."""
 
     def __init__(self, limit: int, on_output: OnOutput | None = None) -> None:
         self._limit = limit
@@ -335,7 +335,7 @@ class _Tree:
 
     @property
     def started(self) -> bool:
-        """Whether the sandbox came as far as the command, and told how it ended."""
+        """True if the sandbox came as far as the command, and told how it ended."""
         return self._launch.status_fd is None or '"exit-code"' in self._told
 
     def _has_exited(self) -> None:

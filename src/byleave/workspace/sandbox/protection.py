@@ -129,7 +129,7 @@ def put_aside(directory: int, name: str) -> Generator[str]:
 
 
 def _leads_elsewhere(root: str, link: Link) -> bool:
-    """Whether another link on the way was changed, or what it leads to was made."""
+    """True if another link on the way was changed, or what it leads to was made."""
     if os.path.realpath(os.path.join(root, link.name)) != link.real:
         return True
     return link.target not in (None, ".") and not link.target_exists and os.path.lexists(link.real)
@@ -275,7 +275,7 @@ class _Hold:
                     yield name
 
     def holds(self, path: str) -> bool:
-        """Whether nothing on the way to `path` can be swapped by this command."""
+        """True if nothing on the way to `path` can be swapped by this command."""
         for way in (*parents_of(path), path):
             if way in self.sealed:
                 return True
@@ -450,7 +450,7 @@ class Protection:
                 self._running.remove(mine)
 
     def _loose(self, path: str) -> bool:
-        """Whether a command that runs now could swap what lies at `path`, or a directory on the way there."""
+        """True if a command that runs now could swap what lies at `path`, or a directory on the way there."""
         return not all(hold.holds(path) for hold in self._running)
 
     def _refuse_loose(self, masks: list[Mask]) -> None:

@@ -101,7 +101,7 @@ def inner_process(told: str) -> int | None:
 
 
 def may_limit(uid: int | None) -> bool:
-    """Whether we may set the limits of a process of this user; None: of our own."""
+    """True if we may set the limits of a process of this user; None: of our own."""
     if uid is None or uid == os.geteuid():
         return True
     found = _CAPABILITIES.search(Path("/proc/self/status").read_text("utf-8", "replace"))
@@ -126,7 +126,7 @@ class Isolation(WireModel):
     net: Literal["none", "host"]
     pidns: bool
     seccomp: bool = False
-    """Whether a filter stands between the command and the kernel's calls."""
+    """True if a filter stands between the command and the kernel's calls."""
     runs_as: Literal["user", "owner", "root"] = "user"
     """The client's own user; the owner of the workspace, where the client is root; or root."""
     protected: tuple[str, ...] = ()
@@ -161,7 +161,7 @@ class Launch:
     created: list[str] = field(default_factory=list[str])
     """Filled when the launch ends."""
     covered: bool = False
-    """Whether the pins lie over their files."""
+    """True if the pins lie over their files."""
     uid: int | None = None
     """Whom to start it as; None: as ourselves."""
     gid: int | None = None

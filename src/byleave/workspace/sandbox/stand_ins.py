@@ -58,7 +58,7 @@ class StandIns:
                 os.close(fd)
 
     def hold(self, name: str, found: os.stat_result) -> bool:
-        """Whether what was found at this name is a stub that a command of this client keeps there."""
+        """True if what was found at this name is a stub that a command of this client keeps there."""
         with self._lock:
             return name in self._held and _stamped(found)
 
@@ -154,7 +154,7 @@ def _taken(root_fd: int, name: str, fd: int, *, made: bool) -> bool | None:
 
 
 def is_stand_in(root_fd: int, name: str) -> bool:
-    """Whether what is there is only a stand-in: one that holds something is not, whatever its stamp says."""
+    """True if what is there is only a stand-in: one that holds something is not, whatever its stamp says."""
     try:
         if not _stamped(os.stat(name, dir_fd=root_fd, follow_symlinks=False)):
             return False
@@ -174,7 +174,7 @@ def _stamped(found: os.stat_result) -> bool:
 
 
 def _is_ours(found: os.stat_result) -> bool:
-    """Whether it was made as a stand-in: it has the stamp, or at least the mode, which it has from the first moment."""
+    """True if it was made as a stand-in: it has the stamp, or at least the mode, which it has from the first moment."""
     made = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX and found.st_uid == os.geteuid()
     return bool(made) or _stamped(found)
 

@@ -40,7 +40,7 @@ class FirstMatches:
         self.truncated = False
 
     def beyond(self, file: _File) -> bool:
-        """Whether there are already enough that come before this file."""
+        """True if there are already enough that come before this file."""
         return self._count >= self._most and self._files[-1] < file
 
     def add(self, file: _File) -> None:
@@ -87,7 +87,7 @@ class AnswerReader(OutputKeeper):
         self._passing = False
         self._binary = False
         self._cut = False
-        """Whether the rest of a long line is still to come."""
+        """True if the rest of a long line is still to come."""
         self.when_enough: Callable[[], object] | None = None
         """Called when nothing that can still come matters."""
         self.when_plenty: Callable[[], object] | None = None
@@ -117,7 +117,7 @@ class AnswerReader(OutputKeeper):
             self.when_enough()
 
     def _read_path(self) -> bool:
-        """Whether a whole path was there."""
+        """True if a whole path was there."""
         end = self._kept.find(b"\0")
         if end < 0:
             del self._kept[: max(0, len(self._kept) - _MAX_PATH)]
@@ -133,7 +133,7 @@ class AnswerReader(OutputKeeper):
         return True
 
     def _read_lines(self, *, final: bool) -> bool:
-        """Whether the file's last line was there."""
+        """True if the file's last line was there."""
         end, after = self._separator()
         ended = final or end >= 0
         # The beginning of a separator may be there already; it waits for its end.

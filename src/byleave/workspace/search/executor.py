@@ -85,7 +85,7 @@ class SearchExecutor:
         self._probed = use_ripgrep is False
         self._ripgrep: RipgrepSandbox | None = None
         self._sizes_matter = False
-        """Whether a search was held up by a large file: then ripgrep asks for the size of every file, which costs."""
+        """True if a search was held up by a large file: then ripgrep asks for the size of every file, which costs."""
         self._probing = threading.Lock()
 
     async def search(self, params: SearchFilesParams) -> SearchFilesResult:
@@ -295,7 +295,7 @@ async def _rule(ours: socket.socket, place: SearchRoot, rulings: Rulings) -> Non
 
 
 def _name_filter(globs: list[str], place: SearchRoot, rulings: Rulings) -> Callable[[str], bool]:
-    """Whether a found path is one we may tell of."""
+    """True if a found path is one we may tell of."""
     fits = [glob_pattern(glob, of_names=True).fullmatch for glob in globs]
     hidden = any(glob.startswith(".") for glob in globs)
     asked_for_secrets = secret_name(place.real)  # named by the call itself, so the gate has seen it

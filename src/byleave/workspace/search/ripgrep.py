@@ -92,7 +92,7 @@ class RipgrepSandbox:
 
     @property
     def is_limited(self) -> bool:
-        """Whether it takes no more memory than it may."""
+        """True if it takes no more memory than it may."""
         return self._prlimit is not None
 
     def _limiting(self, memory: int | None) -> list[str]:

@@ -82,7 +82,7 @@ def mode_words(step: Step) -> str:
 
 
 def same_content(step: Step) -> bool:
-    """Whether a file keeps its content: only its mode goes back."""
+    """True if a file keeps its content: only its mode goes back."""
     return step.now is not None and step.target is not None and step.now.digest == step.target.digest
 
 
@@ -107,7 +107,7 @@ def plan_notes(plan: Plan) -> list[str]:
 
 
 def holds_texts(step: Step) -> bool:
-    """Whether a step changes the content of a file, so that texts can be compared."""
+    """True if a step changes the content of a file, so that texts can be compared."""
     states = [state for state in (step.now, step.target) if state is not None]
     return all(state.kind == "file" for state in states) and not same_content(step)
 
@@ -143,7 +143,7 @@ def text_in(content: bytes | None, most: int) -> str | None:
 
 
 Forbids = Callable[[str, str], bool]
-"""Whether the owner's rules deny a path to a tool."""
+"""True if the owner's rules deny a path to a tool."""
 
 KeepOff = Mapping[str, Sequence[str]]
 """Paths that the organisation's rules deny, by tool; they come with the request."""

@@ -123,7 +123,7 @@ class Index:
 
     @staticmethod
     def is_kept(store: ObjectStore, root: Path) -> bool:
-        """Whether calls of a workspace were recorded."""
+        """True if calls of a workspace were recorded."""
         return (_place(store, root) / "index.db").exists()
 
     @property

@@ -80,7 +80,7 @@ def replaced(step: Step) -> State | None:
 
 
 def is_content(step: Step) -> bool:
-    """Whether a file gets its content back, not its mode alone."""
+    """True if a file gets its content back, not its mode alone."""
     if step.target is None or step.target.kind in ("directory", "link"):
         return False
     was = replaced(step)
@@ -116,7 +116,7 @@ def is_too_large(current: State | None) -> bool:
 
 
 def is_behind_link(path: str, changes: Mapping[str, Change]) -> bool:
-    """Whether a parent changed between directory and link: behind a link is nothing of the path."""
+    """True if a parent changed between directory and link: behind a link is nothing of the path."""
     while path := path.rpartition("/")[0]:
         if {state.kind for state in changes.get(path, ()) if state is not None} == {"directory", "link"}:
             return True
@@ -124,7 +124,7 @@ def is_behind_link(path: str, changes: Mapping[str, Change]) -> bool:
 
 
 def half_way(current: State | None, before: State | None, after: State | None, *, tried: bool) -> bool:
-    """Whether a path is as an interrupted undo leaves it. `tried`: such an undo had it among its steps."""
+    """True if a path is as an interrupted undo leaves it. `tried`: such an undo had it among its steps."""
     if before is not None and after is not None and before.kind != after.kind:
         return tried and _between_kinds(current, before, after)
     if current is None or current.kind != "directory":
@@ -137,7 +137,7 @@ def half_way(current: State | None, before: State | None, after: State | None, *
 
 
 def _between_kinds(current: State | None, before: State, after: State) -> bool:
-    """Whether a path is missing, or a directory whose mode is not yet back."""
+    """True if a path is missing, or a directory whose mode is not yet back."""
     if current is None:
         return True
     if current.kind != "directory":
@@ -472,7 +472,7 @@ class UndoHistory:
             os.close(fd)
 
     def _is_what_was_compared(self, dir_fd: int, name: str, state: State) -> bool:
-        """Whether a file or link is still the one the plan saw, down to its bytes."""
+        """True if a file or link is still the one the plan saw, down to its bytes."""
         if state.kind == "link":
             with contextlib.suppress(OSError):
                 return os.readlink(name, dir_fd=dir_fd) == state.target

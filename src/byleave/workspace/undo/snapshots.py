@@ -83,7 +83,7 @@ class State(NamedTuple):
     target: str | None = None
     """Target of a link."""
     settled: bool = False
-    """Whether an equal stamp proves an equal content."""
+    """True if an equal stamp proves an equal content."""
 
 
 Change = tuple[State | None, State | None]
@@ -91,7 +91,7 @@ Change = tuple[State | None, State | None]
 
 
 def same(one: State | None, other: State | None) -> bool:
-    """Whether two states look the same to a user."""
+    """True if two states look the same to a user."""
     if one is None or other is None:
         return one is other
     if one.kind != other.kind:
@@ -123,7 +123,7 @@ def state_of(info: os.stat_result, *, target: str | None = None) -> State:
 
 
 def _is_settled(state: State, read_at_ns: int) -> bool:
-    """Whether a file that was read at this time cannot have changed since without another stamp."""
+    """True if a file that was read at this time cannot have changed since without another stamp."""
     return max(state.stamp[1], state.stamp[3]) + _TICK_NS < read_at_ns
 
 
@@ -143,7 +143,7 @@ class Tree:
 
     states: dict[str, State] = field(default_factory=dict[str, State])
     truncated: bool = False
-    """Whether there was more than a scan looks at."""
+    """True if there was more than a scan looks at."""
     unseen: set[str] = field(default_factory=set[str])
     """Directories that were not read to their end, or not at all; "" is the workspace itself."""
 
@@ -189,7 +189,7 @@ class TreeScan:
         return tree
 
     def _was_stand_in(self, directory: str) -> bool:
-        """Whether a directory that is gone was put there by the sandbox; a known one may be away for a moment."""
+        """True if a directory that is gone was put there by the sandbox; a known one may be away for a moment."""
         return directory in PROTECTED and (
             directory not in self._known or self._tree.states[directory].stamp[1] == STAMP_NS
         )
@@ -220,7 +220,7 @@ class TreeScan:
         return directories
 
     def _is_ours(self, name: str, path: str) -> bool:
-        """Whether a name belongs to git or to the client, not to the workspace's content."""
+        """True if a name belongs to git or to the client, not to the workspace's content."""
         if path == ".git":
             self._read_git(path)
         return path in _ALWAYS_OURS or PASSING.fullmatch(name) is not None
@@ -288,7 +288,7 @@ def look(paths: PathValidator, path: str) -> State | None:
 
 
 def _is_told(path: str, states: Mapping[str, State], unseen: set[str]) -> bool:
-    """Whether a path that is not in `states` is known to be missing, not just unseen."""
+    """True if a path that is not in `states` is known to be missing, not just unseen."""
     while True:
         path = path.rpartition("/")[0]
         if path in unseen:
@@ -430,7 +430,7 @@ class WatchedTree:
 
 
 def _is_kept(store: ObjectStore, state: State) -> bool:
-    """Whether a file's content is kept, and an equal stamp means that it is still this one."""
+    """True if a file's content is kept, and an equal stamp means that it is still this one."""
     return state.settled and state.digest is not None and store.has(state.digest)
 
 

@@ -275,7 +275,7 @@ class ObjectStore:
                 bundle.close()
 
     def room_for(self, size: int) -> bool:
-        """Whether `size` more bytes may be kept."""
+        """True if `size` more bytes may be kept."""
         return self.size + size <= self._max_bytes
 
     def size_of(self, digest: str) -> int:

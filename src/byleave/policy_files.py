@@ -33,7 +33,7 @@ from byleave.gate import (
 from byleave.gate.names import names_of
 from byleave.gate.policy.rules import Pattern
 from byleave.protocol.errors import ConfigurationError
-from byleave.protocol.policies import MAX_POLICY_CHARACTERS, Layer, PolicyText
+from byleave.protocol.overview import MAX_POLICY_CHARACTERS, Layer, PolicyText
 from byleave.settings import ClientSettings, default_home
 
 DEVICE_POLICY = Path("/etc/byleave/policy.toml")

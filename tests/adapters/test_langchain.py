@@ -13,8 +13,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from byleave.adapters.deepagents import ByleaveBackend
 from byleave.adapters.langchain import byleave_tools
+from byleave.protocol.executions import ToolCaller
 from byleave.protocol.states import ExecutionStatus
-from byleave.protocol.tool_caller import ToolCaller
 from harness.household import Household
 from harness.model_server import ModelServer, by_step, call, calls, open_model_server, say
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from byleave.agents import limits
+from byleave.agents import failures
 from harness.room import Room, open_room
 
 
@@ -25,4 +25,4 @@ async def offline(room: Room) -> Room:
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
     """A provider that cannot answer is asked again soon."""
-    monkeypatch.setattr(limits, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(failures, "FIRST_PAUSE_SECONDS", 0.01)

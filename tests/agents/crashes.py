@@ -25,7 +25,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCalls, FunctionModel
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from byleave.agents.offline import stream_function
+from byleave.agents.models import stream_function
 from byleave.calls import executor
 from byleave.protocol.executions import CompletedReport, FailedReport
 from byleave.protocol.states import ErrorType, RunState

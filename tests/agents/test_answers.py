@@ -7,7 +7,7 @@ import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart, UserPromptPart
 
 from byleave.adapters.calls import ADVICE
-from byleave.agents.offline import Outcome, Step, answer, find_field, help_text, respond, understand
+from byleave.agents.models import Outcome, Step, answer, find_field, help_text, respond, understand
 from byleave.protocol.states import ErrorType
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from byleave.agents import chat, limits
+from byleave.agents import chat, failures
 from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
 from byleave.store import RunRow
 from byleave.store.chat import Posted
@@ -116,8 +116,8 @@ async def test_same_failing_call_again_and_again_ends_the_run(room: Room, provid
         "The agent stopped: it sent the same execute_command call 5 times in a row, and it failed each time."
     )
     assert hint
-    assert len(await room.executions(run.id)) == limits.SAME_FAILURES
-    assert len(provider.requests) == limits.SAME_FAILURES
+    assert len(await room.executions(run.id)) == failures.SAME_FAILURES
+    assert len(provider.requests) == failures.SAME_FAILURES
 
 
 @pytest.mark.promise("A")
@@ -228,9 +228,9 @@ async def test_connection_that_always_breaks_ends_the_run_in_words(
     _, run = await talk(room, provider, [say("For", hang_up=True)], model=model)
     message, hint = await told(room, run)
     assert message.startswith("The model 'scripted' could not be reached: ")
-    assert message.endswith(f"It was asked {limits.RETRIES + 1} times.")
+    assert message.endswith(f"It was asked {failures.RETRIES + 1} times.")
     assert hint == "Check the connection."
-    assert len(provider.requests) == limits.RETRIES + 1
+    assert len(provider.requests) == failures.RETRIES + 1
 
 
 @pytest.mark.parametrize("model", APIS)
@@ -239,7 +239,7 @@ async def test_rate_limit_is_waited_for_as_the_provider_says(room: Room, provide
     posted, run = await talk(room, provider, [slow, slow, say("At last.")], model=model)
     assert await room.answer(posted) == "At last."
     assert len(provider.requests) == 3
-    spent = json.loads(run.history or "[]")[-1]["metadata"][limits.SECONDS_KEY]
+    spent = json.loads(run.history or "[]")[-1]["metadata"][failures.SECONDS_KEY]
     assert spent >= 0.04  # waiting for a provider is work
 
 
@@ -420,4 +420,4 @@ async def test_time_a_person_takes_does_not_count(
         await room.desk.approvals.approve_tool(approval.id, "alice")
         run = await room.ended(posted.run_id)
         responses = [message for message in json.loads(run.history or "[]") if message["kind"] == "response"]
-        assert 0 < sum(response["metadata"][limits.SECONDS_KEY] for response in responses) < 3600
+        assert 0 < sum(response["metadata"][failures.SECONDS_KEY] for response in responses) < 3600

@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from byleave.agents import ChatAgent
-from byleave.agents.limits import RunLimits
+from byleave.agents.failures import RunLimits
 from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
 from harness.room import Room
 from harness.scripted import Piece, returns, scripted, turns

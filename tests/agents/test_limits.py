@@ -19,8 +19,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from byleave.agents import history, limits
-from byleave.agents.limits import LimitReached, RunLimits, count_seconds, pause_before_retry, used
+from byleave.agents import failures, history
+from byleave.agents.failures import LimitReached, RunLimits, count_seconds, pause_before_retry, used
 
 
 def asked(text: str = "go") -> ModelRequest:
@@ -38,7 +38,7 @@ def step(call_id: str, outcome: str, arguments: str = '{"path": "a"}', name: str
 
 def test_only_what_came_after_the_last_message_counts() -> None:
     messages = [asked(), *step("1", "failed"), asked("again"), *step("2", "success"), *step("3", "success")]
-    assert used(messages) == limits.Used(steps=2, seconds=0.0, input_tokens=6, output_tokens=4)
+    assert used(messages) == failures.Used(steps=2, seconds=0.0, input_tokens=6, output_tokens=4)
     assert used(messages).tokens == 10
 
 
@@ -92,11 +92,11 @@ def test_answer_that_broke_off_is_left_out() -> None:
 )
 def test_only_what_may_pass_is_asked_again(error: ModelAPIError, again: bool) -> None:
     assert (pause_before_retry(error, 0) is not None) is again
-    assert pause_before_retry(error, limits.RETRIES) is None
+    assert pause_before_retry(error, failures.RETRIES) is None
 
 
 def test_pauses_grow_and_the_provider_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "FIRST_PAUSE_SECONDS", 1.0)
+    monkeypatch.setattr(failures, "FIRST_PAUSE_SECONDS", 1.0)
     pauses = [pause_before_retry(ModelHTTPError(500, "m"), tries) or 0 for tries in range(4)]
     assert all(0.75 * 2**tries <= pause <= 1.25 * 2**tries for tries, pause in enumerate(pauses))
     assert pause_before_retry(ModelRateLimitError("m", "slow", retry_after=7.5), 0) == 7.5

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from byleave.agents.offline import MAX_STEPS, Step, understand
+from byleave.agents.models import MAX_STEPS, Step, understand
 
 
 def read(path: str, field: str | None = None) -> Step:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from byleave.workspace.workspace import choose_sandbox
+from byleave.workspace.sandbox.backends import choose_sandbox
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from byleave.calls.executor import Caller
-from byleave.protocol.approvals import call_digest
+from byleave.protocol.approvals import Inspection, SeenFile, call_digest
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.grants import GrantRule, GrantTerms
-from byleave.protocol.inspections import Inspection, SeenFile
 from byleave.protocol.states import AgentMode, ApprovalScope
 from byleave.settings import ServerSettings
 from harness.desk import Desk, completed, open_desk

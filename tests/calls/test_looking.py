@@ -10,9 +10,9 @@ from byleave.calls.executor import Caller
 from byleave.calls.machines import Machines
 from byleave.gate import Gate
 from byleave.gate.commands.scripts import UNKNOWN
+from byleave.protocol.approvals import Inspection, SeenFile
 from byleave.protocol.grants import GrantTerms
-from byleave.protocol.inspections import Inspection, SeenFile
-from byleave.protocol.policies import Layer, PolicyDeclaration, PolicyText
+from byleave.protocol.overview import Layer, PolicyDeclaration, PolicyText
 from byleave.protocol.states import AgentMode, ApprovalScope
 from byleave.settings import ServerSettings
 from harness.desk import Desk, completed, open_desk

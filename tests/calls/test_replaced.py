@@ -8,13 +8,12 @@ import pytest
 
 from byleave.calls.executor import Caller
 from byleave.gate import Gate, GateRules, Policy, parse_policy
-from byleave.gate.text.changes import NOT_LOOKED
-from byleave.protocol.approvals import call_digest
+from byleave.gate.text.render import NOT_LOOKED
+from byleave.protocol.approvals import Inspection, SeenFile, SeenRole, call_digest
 from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.grants import GrantRule, GrantTerms
-from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
-from byleave.protocol.policies import Layer
+from byleave.protocol.overview import Layer
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel
 from byleave.settings import ServerSettings
 from byleave.store import approvals as replaced_module

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from byleave.cli.loop import run_short
+from byleave.cli.process import run_short
 
 pytestmark = pytest.mark.promise("D")
 

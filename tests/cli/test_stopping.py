@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from byleave.cli.loop import on_stop
+from byleave.cli.process import on_stop
 
 pytestmark = pytest.mark.promise("L1")
 

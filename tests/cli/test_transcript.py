@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from byleave.cli.history import execution_line
-from byleave.cli.transcript import (
+from byleave.cli.conversation import (
     JsonTranscript,
     TerminalTranscript,
     call_summary,
@@ -16,6 +15,7 @@ from byleave.cli.transcript import (
     result_summary,
     weaker_isolation,
 )
+from byleave.cli.history import execution_line
 from byleave.protocol.events import (
     ApprovalRequested,
     ChatError,

@@ -13,12 +13,11 @@ from aiohttp import web
 
 from byleave.client import Journal, ToolHandler
 from byleave.gate import Gate
-from byleave.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, WholeCall, call_digest
+from byleave.protocol.approvals import ApproveBody, DecisionAnswer, Inspection, RejectBody, WholeCall, call_digest
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
 from byleave.protocol.events import ApprovalRequested, ExecutionCancelSignal, ExecutionSignal
 from byleave.protocol.executions import Begun, Execution, OutputChunk, QueueReport, ResultAck
 from byleave.protocol.grants import GrantPreview, GrantRule
-from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import AgentMode, ApprovalScope, ApprovalStatus, ExecutionStatus, RiskLevel
 from byleave.protocol.verdicts import Finding, VerdictLevel
 from byleave.protocol.wire import now, timestamp

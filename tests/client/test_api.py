@@ -9,7 +9,7 @@ import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
 from byleave.client import ServerApi
-from byleave.client.feed import Frame
+from byleave.client.api import Frame
 from byleave.client.loopback import is_loopback
 from byleave.protocol.approvals import ApproveBody, ConfirmBody, RejectBody
 from byleave.protocol.chat import MessageBody
@@ -364,7 +364,7 @@ async def test_a_broken_stream_is_unreachable(api: ServerApi, server: Any) -> No
 
 
 async def test_a_silent_stream_is_unreachable(api: ServerApi, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("byleave.client.feed.SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr("byleave.client.api.SILENCE_SECONDS", 0.05)
     with pytest.raises(UnreachableError):
         assert [pair async for pair in api.stream("p1")]
 

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from byleave.client import Answer, ApprovalDesk, Question
-from byleave.protocol.approvals import ApprovalRequest
+from byleave.protocol.approvals import ApprovalRequest, Inspection, SeenFile
 from byleave.protocol.errors import CallerError, ConflictError, RefusedError, UnreachableError
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested
 from byleave.protocol.grants import GrantRule, GrantTerms, Suggestion
-from byleave.protocol.inspections import Inspection, SeenFile
 from byleave.protocol.states import ApprovalScope, ApprovalStatus, RiskLevel
 from byleave.protocol.wire import now
 

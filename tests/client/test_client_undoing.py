@@ -18,7 +18,7 @@ from byleave.gate.policy.policy import parse_policy
 from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange, UndoPlan, UndoReport
 from byleave.protocol.errors import ByleaveError, CallerError, NotFound, ToolFailure, UnreachableError
 from byleave.protocol.events import UndoRequested
-from byleave.protocol.policies import Layer
+from byleave.protocol.overview import Layer
 from byleave.protocol.wire import now, timestamp
 from byleave.settings import ClientSettings
 from byleave.workspace import Entry, PathValidator, UndoDesk, UndoHistory, UndoRefused, Workspace

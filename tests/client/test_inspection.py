@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from byleave.client import inspector as inspector_module
+from byleave.client import checks as inspector_module
 from byleave.client.api import ServerApi
 from byleave.client.checks import check_bound, has_approval
 from byleave.client.connection import connect_client
 from byleave.gate import Gate
+from byleave.protocol.approvals import Inspection
 from byleave.protocol.errors import NotFound, UnreachableError
 from byleave.protocol.events import InspectionRequested
-from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import AgentMode
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel
 from byleave.protocol.wire import now

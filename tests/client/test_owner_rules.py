@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from byleave.gate import Gate, GateRules, Policy, parse_policy
-from byleave.protocol.policies import Layer
+from byleave.protocol.overview import Layer
 from byleave.protocol.states import AgentMode
 
 pytestmark = pytest.mark.promise("G9", "C2")

@@ -23,7 +23,7 @@ from byleave.policy_files import (
     user_policy_path,
 )
 from byleave.protocol.errors import ConfigurationError, RefusedError
-from byleave.protocol.policies import Layer
+from byleave.protocol.overview import Layer
 from byleave.protocol.verdicts import VerdictLevel
 from byleave.settings import ClientSettings
 

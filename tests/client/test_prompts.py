@@ -15,10 +15,10 @@ from rich.console import Console
 
 from byleave.client import Answer, Question, TerminalPrompt
 from byleave.client import prompts as prompts_module
+from byleave.protocol.approvals import Inspection, SeenFile, SeenRole
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
 from byleave.protocol.errors import UnreachableError
 from byleave.protocol.grants import EVERYTHING_WARNING, GrantPreview, GrantRule, GrantTerms, PastCall, Suggestion
-from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
 from byleave.protocol.states import ApprovalScope, ExecutionStatus, RiskLevel
 from byleave.protocol.verdicts import Finding, VerdictLevel
 from byleave.protocol.wire import now

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byleave.client.feed import Frame, FrameReader
+from byleave.client.api import Frame, FrameReader
 from byleave.protocol.errors import UnreachableError
 
 pytestmark = pytest.mark.promise("R2")

@@ -15,9 +15,8 @@ import pytest
 
 from byleave.calls.executor import Inspect, begin, settle
 from byleave.gate import Gate
-from byleave.protocol.approvals import call_digest, plain_json
+from byleave.protocol.approvals import Inspection, SeenFile, call_digest, plain_json
 from byleave.protocol.grants import GrantRule
-from byleave.protocol.inspections import Inspection, SeenFile
 from byleave.protocol.states import ApprovalScope, RiskLevel
 from byleave.settings import ServerSettings
 from byleave.store import Store

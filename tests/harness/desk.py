@@ -12,9 +12,8 @@ from byleave.bus import ConnectedClient, MemoryBus, Presence
 from byleave.calls.approvals import ApprovalManager
 from byleave.calls.executor import ToolExecutor
 from byleave.gate import Gate
-from byleave.protocol.approvals import ApprovalRequest
+from byleave.protocol.approvals import ApprovalRequest, Inspection, SeenFile, SeenRole
 from byleave.protocol.executions import CompletedReport, FailedReport
-from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
 from byleave.settings import ServerSettings
 from byleave.store import ProjectRow, SessionRow, Store, StoredEvent
 from byleave.store.ledger import feed_topic

@@ -17,7 +17,7 @@ import byleave.workspace.workspace
 from byleave.client import connect_client
 from byleave.settings import ClientSettings
 from byleave.workspace import Workspace
-from byleave.workspace.workspace import choose_sandbox
+from byleave.workspace.sandbox.backends import choose_sandbox
 
 
 class Zygote:

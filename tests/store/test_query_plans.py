@@ -11,9 +11,8 @@ from byleave.calls.approvals import Clearance
 from byleave.calls.deadlines import expire
 from byleave.calls.executor import Inspect, begin
 from byleave.gate import Gate
-from byleave.protocol.approvals import call_digest, plain_json
+from byleave.protocol.approvals import Inspection, SeenFile, SeenRole, call_digest, plain_json
 from byleave.protocol.grants import GrantRule
-from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel, RunState
 from byleave.store.approvals import Question
 from byleave.store.executions import HistoryFilter

@@ -11,8 +11,8 @@ from byleave import telemetry
 from byleave.protocol.chat import MessageBody
 from byleave.protocol.events import ExecutionSignal
 from byleave.protocol.states import Scope
-from byleave.protocol.traces import TRACEPARENT
-from byleave.telemetry.traces import written
+from byleave.protocol.wire import TRACEPARENT
+from byleave.telemetry.spans import written
 from harness.household import Household, open_household
 from harness.recorded import Seen
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from byleave.gate import NO_POLICY, Policy, parse_policy, understand
-from byleave.gate.globs import directory_of, path_fits
+from byleave.gate.names import directory_of, path_fits
 from byleave.policy_files import load_policy
 from byleave.protocol.errors import ByleaveError, ConfigurationError, PathValidationError, RefusedError
-from byleave.protocol.policies import Layer
+from byleave.protocol.overview import Layer
 from byleave.protocol.tools import ExecuteCommandResult, ReadFileParams, WriteFileParams
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandTimeout, Workspace

@@ -11,7 +11,7 @@ import pytest
 
 from byleave.gate import Policy, parse_policy
 from byleave.protocol.errors import ByleaveError, ToolFailure
-from byleave.protocol.policies import Layer
+from byleave.protocol.overview import Layer
 from byleave.protocol.tools import ListDirectoryResult, ReadFileParams, SearchFilesParams, WriteFileParams
 from byleave.settings import ClientSettings
 from byleave.workspace import UndoHistory, Workspace

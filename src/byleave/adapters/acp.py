@@ -64,7 +64,7 @@ from acp.schema import (
 )
 
 from byleave.gate import safe_text
-from byleave.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, WholeCall
+from byleave.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, SeenRole, WholeCall
 from byleave.protocol.chat import (
     MAX_MESSAGE_CHARACTERS,
     Cancelled,
@@ -87,7 +87,6 @@ from byleave.protocol.events import (
     ToolStarted,
 )
 from byleave.protocol.grants import GrantTerms
-from byleave.protocol.inspections import SeenRole
 from byleave.protocol.states import ApprovalScope, ApprovalStatus, ExecutionStatus, RunState
 from byleave.protocol.wire import new_id
 

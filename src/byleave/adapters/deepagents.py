@@ -31,8 +31,8 @@ from deepagents.backends.protocol import (
 )
 from wcmatch import glob as globs
 
+from byleave.protocol.executions import ToolCaller
 from byleave.protocol.states import ResponseStatus
-from byleave.protocol.tool_caller import ToolCaller
 from byleave.protocol.tools import MAX_COMMAND_SECONDS, MAX_MATCHES
 from byleave.protocol.wire import JsonObject
 

@@ -12,8 +12,8 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, ToolException
 
+from byleave.protocol.executions import ToolCaller
 from byleave.protocol.states import ResponseStatus
-from byleave.protocol.tool_caller import ToolCaller
 from byleave.protocol.tools import ToolSpec
 
 from .calls import UNREADABLE, call_key, response_text, specs_of

@@ -36,9 +36,8 @@ from mcp_types import (
 
 from byleave.protocol.errors import ByleaveError
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested, FeedEvent, ToolOutput
-from byleave.protocol.executions import ToolResponse
+from byleave.protocol.executions import ToolCaller, ToolResponse, has_ended
 from byleave.protocol.states import ApprovalStatus, ResponseStatus
-from byleave.protocol.tool_caller import ToolCaller, has_ended
 from byleave.protocol.tools import MAX_FILE_BYTES, ToolSpec
 
 from .calls import response_text, specs_of

@@ -16,8 +16,8 @@ from agents.items import ToolApprovalItem
 from agents.tool_context import ToolContext
 
 from byleave.protocol.errors import CallerError
+from byleave.protocol.executions import ToolCaller, has_ended
 from byleave.protocol.states import ResponseStatus
-from byleave.protocol.tool_caller import ToolCaller, has_ended
 from byleave.protocol.tools import TOOLS, ToolSpec
 
 from .calls import call_key, read_arguments, response_text, specs_of

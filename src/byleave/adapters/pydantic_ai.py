@@ -16,9 +16,8 @@ from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
-from byleave.protocol.executions import ToolResponse
+from byleave.protocol.executions import ToolCaller, ToolResponse
 from byleave.protocol.states import ErrorType, ResponseStatus
-from byleave.protocol.tool_caller import ToolCaller
 from byleave.protocol.wire import JsonObject
 
 from .calls import MODEL_CHARACTERS, UNREADABLE, call_key, read_arguments, response_text, specs_of

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .chat import ChatAgent
-    from .local import LocalCaller
-    from .models import resolve_model
-    from .offline import offline_model
-    from .toolset import ByleaveToolset, Calling
+    from .models import offline_model, resolve_model
+    from .toolset import ByleaveToolset, Calling, LocalCaller
     from .worker import RunWorker
 
 __all__ = ["ByleaveToolset", "Calling", "ChatAgent", "LocalCaller", "RunWorker", "offline_model", "resolve_model"]
@@ -22,9 +20,9 @@ _HOMES = {
     "ByleaveToolset": "toolset",
     "Calling": "toolset",
     "ChatAgent": "chat",
-    "LocalCaller": "local",
+    "LocalCaller": "toolset",
     "RunWorker": "worker",
-    "offline_model": "offline",
+    "offline_model": "models",
     "resolve_model": "models",
 }
 

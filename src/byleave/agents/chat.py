@@ -2,7 +2,7 @@
 
 Each model response is saved before its tools run, and their results after. A resumed run thus has the same calls with
 the same ids, the executor finds their executions, and nothing runs twice. Every write names the run's fence: a worker
-that lost the run changes nothing. A provider that fails temporarily is retried; `limits` bounds a run. The system
+that lost the run changes nothing. A provider that fails temporarily is retried; `failures` bounds a run. The system
 prompt only informs the model: the executor enforces every rule it mentions.
 """
 
@@ -42,9 +42,8 @@ from byleave.store import RunRow, Store
 from byleave.telemetry import place_of_run, span
 
 from . import history
-from .failures import EndlessAnswer, TooManyCalls, explain, trace
+from .failures import EndlessAnswer, RunLimits, TooManyCalls, count_seconds, explain, pause_before_retry, trace, used
 from .history import whole_characters
-from .limits import RunLimits, count_seconds, pause_before_retry, used
 from .roles import CHAT, OFFLINE, Role
 from .toolset import ByleaveToolset, Calling, Parked
 

@@ -228,7 +228,7 @@ class Roster:
 
     def _make(self) -> None:
         from .chat import ChatAgent
-        from .limits import RunLimits
+        from .failures import RunLimits
         from .models import resolve_model
 
         default = resolve_model(self._model) if isinstance(self._model, str) else self._model

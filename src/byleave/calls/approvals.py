@@ -13,8 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from byleave.bus import Bus, Presence
 from byleave.gate import cover_inert, describe, shown_params
-from byleave.gate.text.changes import Write, write_change
-from byleave.gate.text.render import full_text
+from byleave.gate.text.render import Write, full_text, write_change
 from byleave.protocol.approvals import ApprovalRequest, WholeCall, call_digest
 from byleave.protocol.changes import MAX_SHOWN_TEXT, WriteChange
 from byleave.protocol.errors import ConflictError, NotFound
@@ -43,8 +42,16 @@ from byleave.store.ledger import Ledger
 from byleave.store.transitions import NewExecution, Waits
 
 from .deadlines import LOOK_AGAIN_SECONDS
-from .grants import Asked, checked_grant, preview_grant, save_with_answer, use_grant, would_use
-from .unreviewed_code import named, unreviewed_changes
+from .grants import (
+    Asked,
+    checked_grant,
+    named,
+    preview_grant,
+    save_with_answer,
+    unreviewed_changes,
+    use_grant,
+    would_use,
+)
 
 MAX_WHOLE_BYTES = 4 * MAX_SHOWN_TEXT
 """No content that is shown in a difference has more."""

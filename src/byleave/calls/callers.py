@@ -12,8 +12,8 @@ from byleave.gate import Judgement, mask_value, shown_params
 from byleave.protocol.approvals import call_digest, plain_json
 from byleave.protocol.chat import CHAT_AGENT as CHAT_AGENT_NAME
 from byleave.protocol.errors import CallerError, NotFound
+from byleave.protocol.executions import OWN_SESSION, id_of_call, key_scope, own_session_id
 from byleave.protocol.states import AgentMode
-from byleave.protocol.tool_caller import OWN_SESSION, id_of_call, key_scope, own_session_id
 from byleave.protocol.tools import TOOLS
 from byleave.protocol.wire import Id, id_text, new_id
 from byleave.store import SessionRow, Store

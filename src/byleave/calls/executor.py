@@ -28,10 +28,9 @@ import structlog
 
 from byleave.bus import Bus, ConnectedClient, Presence
 from byleave.gate import Gate, Judgement, mask_text, mask_value
-from byleave.protocol.approvals import plain_json
+from byleave.protocol.approvals import Inspection, plain_json
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.executions import CompletedReport, FailedReport, ToolResponse
-from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, ResponseStatus
 from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.protocol.wire import Id, later, new_id

@@ -17,11 +17,10 @@ from byleave.gate import Judgement, check_path, cover_inert, describe, mask_text
 from byleave.gate.commands.calls import call_of
 from byleave.gate.commands.scripts import UNKNOWN
 from byleave.gate.policy.grants import suggest
-from byleave.gate.text.changes import MISSING, NOT_LOOKED
-from byleave.protocol.approvals import call_digest, plain_json
+from byleave.gate.text.render import MISSING, NOT_LOOKED
+from byleave.protocol.approvals import Inspection, SeenFile, SeenRole, call_digest, plain_json
 from byleave.protocol.errors import NotFound
 from byleave.protocol.grants import Suggestion
-from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
 from byleave.protocol.states import ErrorType, ExecutionStatus, RiskLevel
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
 from byleave.protocol.wire import JsonObject, moment
@@ -34,8 +33,8 @@ from byleave.store.ledger import Ledger
 from byleave.store.transitions import Waits
 
 from .approvals import Clearance, Refusal, ask, standing_answer
+from .grants import MOST_NAMED, runs_code
 from .machines import Machine
-from .unreviewed_code import MOST_NAMED, runs_code
 
 LONG_CHARACTERS = 16 * 1024
 """A call or a text longer than this is described beside the event loop."""

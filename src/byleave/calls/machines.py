@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from byleave.bus import Bus, Presence
 from byleave.gate import Gate, Judgement, PolicyError, declared_layers, mask_text, safe_text
-from byleave.protocol.policies import PolicyDeclaration
+from byleave.protocol.overview import PolicyDeclaration
 from byleave.protocol.states import AgentMode
 from byleave.protocol.tools import TOOLS
 from byleave.protocol.verdicts import Finding, VerdictLevel, verdict_of

@@ -24,10 +24,9 @@ from byleave.client.journal import AlreadyServed
 from byleave.protocol.errors import CallerError, NotFound
 from byleave.settings import ClientSettings
 
-from .loop import on_stop, run_long
 from .options import ExitCode, Server, Verbose, log_from, new_app
 from .places import KnownServer, find_server, known_directory, own_project, remember_project, unknown_project
-from .preferences import existing_directory, read_settings
+from .process import existing_directory, on_stop, read_settings, run_long
 
 app = new_app()
 

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from byleave.client import ServerApi
-from byleave.client.rendering import everything_of, quoted
+from byleave.client.prompts import everything_of, quoted
 from byleave.protocol.approvals import ApprovalRequest, ConfirmBody
 from byleave.protocol.errors import NotFound
 from byleave.protocol.wire import moment, now

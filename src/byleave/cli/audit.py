@@ -10,7 +10,7 @@ from byleave.settings import ServerSettings
 from byleave.store import Store
 
 from .options import AsJson, ExitCode, new_app, run
-from .preferences import read_settings
+from .process import read_settings
 from .screen import put, put_json, say, shown
 
 app = new_app()

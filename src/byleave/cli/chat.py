@@ -34,13 +34,11 @@ from byleave.protocol.events import (
 from byleave.protocol.states import AgentMode, ExecutionStatus, RiskLevel, RunState
 from byleave.settings import ClientSettings
 
-from .loop import on_stop
+from .conversation import JsonTranscript, Terminal, TerminalTranscript, Transcript
 from .options import ExitCode, ProjectId, Server, Verbose, log_from, new_app, run
 from .places import find_server, project_to_watch, unknown_project
-from .preferences import read_settings
+from .process import on_stop, read_settings
 from .screen import complain, say
-from .terminal import Terminal
-from .transcript import JsonTranscript, TerminalTranscript, Transcript
 
 app = new_app()
 

@@ -17,7 +17,7 @@ import typer
 from rich.text import Text
 
 from byleave.gate import Gate, Judgement, Policy, mask_text
-from byleave.gate.policy.explain import decider, meaning
+from byleave.gate.policy.policy import decider, meaning
 from byleave.policy_files import load_policy, machine_gate
 from byleave.protocol.errors import InvalidParameters
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
@@ -25,7 +25,7 @@ from byleave.settings import ClientSettings
 from byleave.workspace.commands.operands import DryRun
 
 from .options import ExitCode, new_app
-from .preferences import read_settings
+from .process import read_settings
 from .screen import RISK_STYLES, complain, put, put_json, shortened, shown
 
 app = new_app()

@@ -14,17 +14,15 @@ from typing import Annotated
 import typer
 
 from byleave.client import ClientConnection, ServerApi, TerminalPrompt, connect_client
-from byleave.client.engine import Engine
+from byleave.client.engine import Engine, own_channel
 from byleave.client.outbox import pause
-from byleave.client.stdio import own_channel
 from byleave.protocol.errors import NotFound, RefusedError, UnreachableError
 from byleave.settings import ClientSettings
 from byleave.telemetry import configured
 
-from .loop import on_stop, run_long
 from .options import AsJson, ExitCode, ProjectId, Server, Verbose, log_from, new_app
 from .places import KnownServer, find_server, project_to_serve, remember_project, unknown_project
-from .preferences import existing_directory, read_settings
+from .process import existing_directory, on_stop, read_settings, run_long
 from .screen import put_json, say
 
 app = new_app()

@@ -30,15 +30,14 @@ from byleave.client.loopback import loopback_numbers
 from byleave.policy_files import load_policy
 from byleave.protocol.errors import ByleaveError, ConfigurationError, ToolFailure
 from byleave.settings import ClientSettings, SandboxName
+from byleave.workspace.sandbox.backends import choose_sandbox
 from byleave.workspace.sandbox.conformance import KNOWN_GAPS, Probe, run_conformance
 from byleave.workspace.sandbox.environment import command_user, find_program
 from byleave.workspace.sandbox.sandbox import Isolation, Sandbox
-from byleave.workspace.workspace import choose_sandbox
 
-from .loop import run_short
 from .options import ExitCode, log_from, new_app
 from .places import running_note
-from .preferences import existing_directory, read_settings
+from .process import existing_directory, read_settings, run_short
 from .screen import put, put_json, shown
 
 app = new_app()

@@ -14,10 +14,10 @@ from byleave.protocol.errors import NotFound
 from byleave.protocol.executions import Execution
 from byleave.protocol.states import ExecutionStatus, RiskLevel
 
+from .conversation import call_summary, changed_files, warnings_of
 from .options import AsJson, Server, log_from, new_app, run
 from .places import find_server, unknown_project
 from .screen import RISK_STYLES, put, put_json, say, shortened, shown, wall_time
-from .transcript import call_summary, changed_files, warnings_of
 from .undo import list_changes
 
 app = new_app()

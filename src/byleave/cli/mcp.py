@@ -15,9 +15,9 @@ from byleave.adapters.mcp import serve_stdio
 from byleave.protocol.errors import NotFound
 from byleave.sdk import Client
 
-from .loop import on_stop, run_long
 from .options import ExitCode, Server, Verbose, log_from, new_app
 from .places import KnownServer, find_server, project_to_watch, unknown_project
+from .process import on_stop, run_long
 
 app = new_app()
 

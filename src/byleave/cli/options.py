@@ -43,14 +43,14 @@ def new_app() -> typer.Typer:
 
 def log_from(level: int, *, verbose: bool = False) -> None:
     """Log to stderr from this level on."""
-    from .logs import set_up_logging
+    from .process import set_up_logging
 
     set_up_logging(level, verbose=verbose)
 
 
 def run(work: Coroutine[Any, Any, ExitCode | None]) -> None:
     """Run a short command to its end and exit with its code."""
-    from .loop import run_short
+    from .process import run_short
 
     raise typer.Exit(run_short(work) or ExitCode.OK)
 

@@ -21,7 +21,7 @@ from byleave.protocol.chat import Project
 from byleave.protocol.errors import CallerError, ConfigurationError
 from byleave.settings import ClientSettings
 
-from .preferences import read_settings
+from .process import read_settings
 
 UP = "up"
 

@@ -26,11 +26,11 @@ from byleave.policy_files import (
     user_policy_path,
 )
 from byleave.protocol.errors import CallerError
-from byleave.protocol.policies import Layer
+from byleave.protocol.overview import Layer
 from byleave.settings import ClientSettings
 
 from .options import AsJson, ExitCode, new_app
-from .preferences import existing_directory, read_settings
+from .process import existing_directory, read_settings
 from .screen import put, put_json, say, shown
 
 app = new_app()

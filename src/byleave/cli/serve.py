@@ -19,9 +19,8 @@ from byleave.server.serving import serve as serve_until_stopped
 from byleave.settings import ServerSettings
 from byleave.telemetry import configured
 
-from .loop import on_stop, run_long
 from .options import AsJson, Verbose, log_from, new_app
-from .preferences import read_settings
+from .process import on_stop, read_settings, run_long
 from .screen import put, put_json
 
 app = new_app()

@@ -13,7 +13,7 @@ from byleave.server.auth.tokens import issue_token
 from byleave.settings import ServerSettings
 
 from .options import AsJson, new_app
-from .preferences import read_settings
+from .process import read_settings
 from .screen import put_json, say
 
 app = new_app()

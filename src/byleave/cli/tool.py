@@ -19,9 +19,8 @@ from byleave.settings import ClientSettings
 from byleave.workspace import CommandStopped, Workspace, unfinished
 
 from .check import client_gate, read_object
-from .loop import run_short
 from .options import ExitCode, new_app
-from .preferences import existing_directory, read_settings
+from .process import existing_directory, read_settings, run_short
 from .screen import put_json
 
 app = new_app()

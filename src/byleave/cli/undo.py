@@ -40,7 +40,7 @@ from byleave.workspace.undo.desk import (
 from byleave.workspace.undo.restoring import path_of
 
 from .options import ExitCode, new_app
-from .preferences import existing_directory, read_settings
+from .process import existing_directory, read_settings
 from .screen import put, put_json, say, shortened, shown, wall_time
 
 app = new_app()

@@ -21,14 +21,12 @@ from byleave.settings import DEFAULT_PORT, ClientSettings, ServerSettings
 from byleave.telemetry import configured
 
 from .chat import Conversation, converse
-from .loop import on_stop, run_long
+from .conversation import Terminal, TerminalTranscript
 from .options import AsJson, ExitCode, Verbose, log_from, new_app
 from .places import UP, KnownServer, Note, leave_note, own_project, running_note
-from .preferences import existing_directory, read_settings
+from .process import existing_directory, on_stop, read_settings, run_long
 from .screen import put_json, say
-from .terminal import Terminal
 from .token import DAY, DEFAULT_SCOPES
-from .transcript import TerminalTranscript
 
 app = new_app()
 

@@ -9,10 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import ServerApi
+    from .api import FeedStream, ServerApi
     from .approvals import ApprovalDesk, PastApproval
     from .connection import ClientConnection, connect_client
-    from .feed import FeedStream
     from .handler import ActiveExecution, ToolHandler
     from .identity import Identity, load_token, open_identity, save_token
     from .journal import Journal
@@ -47,7 +46,7 @@ _HOMES = {
     "ApprovalDesk": "approvals",
     "ApprovalPrompt": "questions",
     "ClientConnection": "connection",
-    "FeedStream": "feed",
+    "FeedStream": "api",
     "Identity": "identity",
     "Journal": "journal",
     "Link": "outbox",

@@ -25,12 +25,11 @@ from byleave.protocol.events import (
     ResultAcknowledged,
     UndoRequested,
 )
-from byleave.protocol.policies import PolicyDeclaration
+from byleave.protocol.overview import PolicyDeclaration
 from byleave.settings import ClientSettings
 from byleave.workspace import Workspace
 
-from .api import ServerApi
-from .feed import Frame
+from .api import Frame, ServerApi
 from .handler import ExecutionObserver, ToolHandler
 from .identity import TOKEN_HINT, load_token, open_identity
 from .journal import Journal

@@ -46,8 +46,7 @@ from byleave.workspace import CommandStopped, CommandTimeout, Workspace, unfinis
 
 from .approvals import ApprovalDesk, PastApproval
 from .cache import ReadCache
-from .checks import TOO_LATE, SignalChecks, bound_of
-from .inspector import Inspector
+from .checks import TOO_LATE, Inspector, SignalChecks, bound_of
 from .journal import Journal
 from .log import bind_ids, log
 from .outbox import Ending, Link, LiveOutput, Outbox, Stream, ending

@@ -22,8 +22,7 @@ from byleave.protocol.errors import ByleaveError, ConfigurationError, Problem, R
 from byleave.protocol.sign_in import ExchangeBody, ExchangedToken
 from byleave.protocol.wire import new_id
 
-from .feed import CONNECT_SECONDS
-from .loopback import LoopbackAddress
+from .loopback import CONNECT_SECONDS, LoopbackAddress
 
 TOKEN_HINT = "make a token with `byleave token --user NAME`"  # noqa: S105 - a sentence, not a token
 MAX_TOKEN_BYTES = 64 * 1024

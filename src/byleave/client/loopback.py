@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Number = ipaddress.IPv4Address | ipaddress.IPv6Address
 
+CONNECT_SECONDS = 10.0
 _BOTH = ("127.0.0.1", "::1")
 
 

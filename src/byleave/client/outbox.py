@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 from pydantic_core import PydanticSerializationError, to_json
 
 from byleave.gate import MaskedStream
-from byleave.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, WholeCall
+from byleave.protocol.approvals import ApproveBody, DecisionAnswer, Inspection, RejectBody, WholeCall
 from byleave.protocol.changes import WriteChange
 from byleave.protocol.errors import ByleaveError, CallerError, ConflictError, NotFound, UnreachableError
 from byleave.protocol.executions import (
@@ -31,7 +31,6 @@ from byleave.protocol.executions import (
     ResultAck,
 )
 from byleave.protocol.grants import GrantPreview, GrantRule
-from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import ClientResultStatus, ErrorType, ExecutionStatus
 from byleave.protocol.tools import ToolResult
 from byleave.protocol.wire import now

@@ -1,6 +1,6 @@
 """A question for a person, its answer, and the parsing of a grant's terms.
 
-Nothing here draws: an unattended client never loads terminal code (`prompts`, `rendering`). A person types a grant's
+Nothing here draws: an unattended client never loads terminal code (`prompts`). A person types a grant's
 rule, expiry and number of uses; a line that cannot be parsed is an error, never a guess, because a mistyped rule must
 not become a wider one.
 """

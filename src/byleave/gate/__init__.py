@@ -7,7 +7,7 @@ own packaged tables.
 
 from .commands.understood import UNKNOWN_COMMAND, UnderstoodCommand
 from .commands.validator import DEFAULT_COMMANDS, CommandValidator, understand
-from .gate import Gate, GateRules, Judgement
+from .gate import Gate, GateRules, Judgement, RiskAssessor, ToolValidator
 from .names import NameGlobs, protected_name, secret_globs, secret_name, trusted_globs, trusted_name
 from .paths import PathFinding, check_path
 from .policy.policy import (
@@ -23,7 +23,6 @@ from .policy.policy import (
 )
 from .text.render import describe, full_text, safe_text, shown_params
 from .text.secrets import MASK_PREFIX, MaskedStream, cover_inert, mask_text, mask_value
-from .validators import RiskAssessor, ToolValidator
 
 __all__ = [
     "DEFAULT_COMMANDS",

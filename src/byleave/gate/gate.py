@@ -2,12 +2,11 @@
 
 Validates (does the tool exist, do the parameters fit, path, command, sizes) and assesses (LOW, MEDIUM, HIGH) in one
 pass, because a verdict is the strictest of its findings. Pure: the same call gives the same verdict, on the server
-and on the client. It never raises; what it cannot judge it refuses.
+and on the client. It never raises; what it cannot judge it refuses. The parameter models hold the simple limits of
+size; the byte limits are here.
 
-Sizes: how much one call may carry (G4).
-
-The parameter models hold the simple limits; here are those that count bytes rather than characters. A limit that
-is reached refuses, it never softens.
+`ToolValidator` and `RiskAssessor` are the names people look for first (docs/names.md): each asks the gate and says less
+than `Gate.judge`.
 """
 
 import re
@@ -17,19 +16,18 @@ from typing import Any, NamedTuple, cast
 
 from pydantic import ValidationError
 
-from byleave.gate.commands.calls import call_of
-from byleave.gate.commands.understood import UnderstoodCommand
-from byleave.gate.commands.validator import DEFAULT_COMMANDS, CommandValidator
-from byleave.gate.policy.policy import NO_POLICY, Policy, PolicyOpinion
-from byleave.gate.text.characters import half_character, hidden_in
-from byleave.protocol.states import ErrorType
+from byleave.protocol.states import ErrorType, RiskLevel
 from byleave.protocol.tools import MAX_FILE_BYTES, SCRIPT_NAMES, TOOLS, ToolParams
-from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
+from byleave.protocol.verdicts import Finding, Validation, Verdict, VerdictLevel, verdict_of
 from byleave.protocol.wire import JsonObject
 
-from .names import secret_name
+from .commands.calls import call_of
+from .commands.understood import UnderstoodCommand
+from .commands.validator import DEFAULT_COMMANDS, CommandValidator
+from .names import WriteRisk, secret_name
 from .paths import check_path, climbs_out, quoted
-from .risk import RiskAssessor
+from .policy.policy import NO_POLICY, Policy, PolicyOpinion
+from .text.characters import half_character, hidden_in
 
 MAX_GLOB_BRACES = 8
 
@@ -88,7 +86,7 @@ class Gate:
         self.rules = rules
         self.commands = CommandValidator(rules.allowed_commands | rules.policy.commands)
         self._policy = rules.policy if rules.policy.has_rules else None
-        self.risk = RiskAssessor()
+        self.risk = WriteRisk()
         self._rules: dict[str, Rule] = {
             "read_file": self._read_file,
             "write_file": self._write_file,
@@ -328,3 +326,37 @@ _PLAIN = {
 }
 _SECRET_READ = _fixed(_MEDIUM, "Reads a file that usually holds secrets.", "names.secret", always_asks=True)
 _SECRET_SEARCH = _fixed(_MEDIUM, "Searches a file that usually holds secrets.", "names.secret", always_asks=True)
+
+
+class ToolValidator:
+    """True if paths and parameters of file tools are ones the gate lets through, perhaps after a question."""
+
+    def __init__(self, workspace: str | None = None, gate: Gate | None = None) -> None:
+        self._workspace = workspace
+        self._gate = gate or Gate()
+
+    def validate_file_path(self, path: str, *, writes: bool = False) -> Validation:
+        """By its syntax: the machine asks its file system again."""
+        refusal = check_path(path, workspace=self._workspace, writes=writes).refusal
+        return Validation(None if refusal is None else refusal.reason)
+
+    def validate_read_params(self, params: Mapping[str, Any]) -> Validation:
+        return self._validate("read_file", params)
+
+    def validate_write_params(self, params: Mapping[str, Any]) -> Validation:
+        return self._validate("write_file", params)
+
+    def _validate(self, tool_name: str, params: Mapping[str, Any]) -> Validation:
+        verdict = self._gate.judge(tool_name, params, workspace=self._workspace).verdict
+        return Validation(verdict.message if verdict.refused else None)
+
+
+class RiskAssessor(WriteRisk):
+    """How much a call could harm."""
+
+    def __init__(self, gate: Gate | None = None) -> None:
+        self._gate = gate
+
+    def get_risk_level(self, tool_name: str, params: Mapping[str, Any], workspace: str | None = None) -> RiskLevel:
+        """The level of a call; one that is refused counts as HIGH, as in the record."""
+        return (self._gate or Gate()).judge(tool_name, params, workspace=workspace).verdict.risk_level

@@ -1,19 +1,29 @@
-"""Names of files that someone else executes, trusts or keeps secrets in.
+"""Names of files: patterns that match them, what each is for, and how much a write to one could harm.
 
-The lists are data (`names.toml`); this module turns them into lookups. It answers questions about a spelling and
-never looks at a file: a link to a protected file is the workspace's to find, by asking here again with the real name.
+The lists of files that someone else executes, trusts or keeps secrets in are data (`names.toml`). Protected files and
+program files are refused, files that something executes or trusts are HIGH with a plain warning, text of the named
+extensions is MEDIUM, everything else HIGH.
+
+In a pattern `*` and `?` match within a name, `**` across directories, a bare name matches anywhere, `dir/` all below
+it. Rules come from files that others write, so matching takes time in proportion to pattern and path: no regular
+expression is made of them. Nothing here looks at a disk: a link to a protected file is the workspace's to find, by
+asking here again with the real name.
 """
 
 import fnmatch
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
-from byleave.gate.text.characters import plain_form
+from byleave.protocol.verdicts import Finding, VerdictLevel
+
+from .paths import MAX_NAME_BYTES, quoted
+from .text.characters import plain_form
+from .text.secrets import MASK_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,3 +161,224 @@ def _holds_secrets(names: tuple[str, ...]) -> bool:
     stem, *within = last.lstrip(".").split(".")
     ending = within.pop() if within else ""
     return stem in _SECRET_STEMS and ending in _SECRET_ENDINGS and _UNLESS_WITHIN.isdisjoint(within)
+
+
+T = TypeVar("T")
+Spellings = tuple[str, ...]
+"""One name as a careless file system compares it, and as it stands where that differs: `end` and `end.`."""
+
+DEEP = "**"
+BELOW = (DEEP, "*")
+
+
+def path_fits(glob: str, path: str, *, careless: bool = False) -> bool:
+    """True if a pattern fits a path from the workspace.
+
+    `careless` is for what tightens: case and look-alikes do not matter, and what lies below a fitting name fits too.
+    """
+    if not careless:
+        return _walk(_parts(glob), path.split("/"), DEEP, _name_fits)
+    parts, names = _plain_parts(glob), _names(path)
+    return _all_fit(parts, names) or _all_fit((*parts, *BELOW), names)
+
+
+def path_above(path: str, glob: str) -> bool:
+    """True if a directory lies above what a pattern fits, so that looking through it may reach that."""
+    names = _names(path)
+    if names == ((".",),):
+        return True
+    for part, name in zip(_plain_parts(glob), names, strict=False):
+        if part == DEEP:
+            return True
+        if not _spelled_fits(part, name):
+            return False
+    return True
+
+
+def directory_of(path: str, glob: str) -> bool:
+    """True if a path is the very directory whose content a pattern is about: `secret` for `secret/**`."""
+    parts = _plain_parts(glob)
+    return len(parts) > 2 and parts[-2:] == BELOW and _all_fit(parts[:-2], _names(path))
+
+
+def first_names(paths: Iterable[str]) -> frozenset[str]:
+    """The first names of paths, in each of the spellings that a careless look sees."""
+    return frozenset(name for path in paths for name in _names(path)[0])
+
+
+@lru_cache(maxsize=2048)
+def first_fixed(glob: str) -> str | None:
+    """The first name of every path that fits; None when it may be any."""
+    first = _plain_parts(glob)[0]
+    return None if "*" in first or "?" in first else first
+
+
+def plain_parts(glob: str) -> tuple[str, ...]:
+    """A pattern's names one by one, as a careless look compares them; `**` stands for any number of names."""
+    return _plain_parts(glob)
+
+
+def part_fits(part: str, name: str) -> bool:
+    """True if one name of a pattern, not `**`, fits one name of a path in its plain form."""
+    return _name_fits(part, name)
+
+
+@lru_cache(maxsize=4096)
+def _names(path: str) -> tuple[Spellings, ...]:
+    careless = names_of(path)
+    spelled = [part for part in plain_form(path).replace("\\", "/").split("/") if part not in ("", ".")] or ["."]
+    return tuple((one,) if one == other else (one, other) for one, other in zip(careless, spelled, strict=True))
+
+
+@lru_cache(maxsize=2048)
+def _plain_parts(glob: str) -> tuple[str, ...]:
+    return _parts(plain_form(glob))
+
+
+@lru_cache(maxsize=2048)
+def _parts(glob: str) -> tuple[str, ...]:
+    anchored = glob.startswith(("/", "./"))
+    plain = glob.removeprefix("./").lstrip("/")
+    parts = [part for part in plain.split("/") if part not in ("", ".")]
+    bare = len(parts) == 1 and not anchored and parts[0] != DEEP
+    if plain.endswith("/"):
+        parts.append(DEEP)
+    if bare:
+        parts.insert(0, DEEP)
+    if len(parts) > 1 and parts[-1] == DEEP:
+        parts[-1:] = BELOW  # `dir/**` is what lies in the directory, never the directory itself
+    return tuple(parts)
+
+
+def _all_fit(parts: Sequence[str], names: Sequence[Spellings]) -> bool:
+    return _walk(parts, names, DEEP, _spelled_fits)
+
+
+@lru_cache(maxsize=8192)
+def _spelled_fits(part: str, spellings: Spellings) -> bool:
+    return any(_name_fits(part, name) for name in spellings)
+
+
+@lru_cache(maxsize=8192)
+def _name_fits(part: str, name: str) -> bool:
+    if "*" not in part and "?" not in part:
+        return part == name
+    if len(name) > MAX_NAME_BYTES:
+        return False  # no file is called that
+    if "?" in part:
+        return _walk(part, name, "*", _letter_fits)
+    first, *others = part.split("*")
+    last = others.pop()
+    at, end = len(first), len(name) - len(last)
+    if at > end or not name.startswith(first) or not name.endswith(last):
+        return False
+    for piece in others:  # each as early as possible: what is left is then the most
+        at = name.find(piece, at, end)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True
+
+
+def _letter_fits(wanted: str, letter: str) -> bool:
+    return wanted in ("?", letter)
+
+
+def _walk(pattern: Sequence[str], given: Sequence[T], star: str, fits: Callable[[str, T], bool]) -> bool:
+    """One pass with a step back to the last star only: what an earlier one took can stay as it is."""
+    at = here = 0
+    back: tuple[int, int] | None = None
+    while here < len(given):
+        if at < len(pattern) and pattern[at] == star:
+            back = (at, here)
+            at += 1
+        elif at < len(pattern) and fits(pattern[at], given[here]):
+            at += 1
+            here += 1
+        elif back is not None:
+            back = (back[0], back[1] + 1)
+            at, here = back[0] + 1, back[1]
+        else:
+            return False
+    while at < len(pattern) and pattern[at] == star:
+        at += 1
+    return at == len(pattern)
+
+
+MEDIUM_EXTENSIONS = frozenset({".txt", ".md", ".json", ".py", ".js", ".ts", ".jsx", ".tsx"})
+_PROGRAM = re.compile(
+    r".*\.(?:exe|bin|so(?:\.[0-9.]+)?|dll|dylib|sys|com|scr|pif|msi|msp|drv|ocx|cpl|ko|o|a|obj|lib|class|jar|war|ear|"
+    r"pyc|pyo|pyd|node|wasm|elf|efi|lnk|apk|deb|rpm|dmg|appimage|xpi|vsix|crx|gadget|mui|tlb)",
+    re.DOTALL,
+)
+
+_SCRIPTS = frozenset(
+    {"sh", "bash", "zsh", "fish", "ksh", "csh", "ps1", "psm1", "bat", "cmd", "vbs", "wsf", "hta", "command", "tool"}
+    | {"pl", "rb", "php", "lua", "tcl", "awk", "exp", "applescript", "scpt", "reg", "jse", "mjs", "cjs", "mts", "cts"}
+)
+SOURCE_EXTENSIONS = frozenset(
+    f".{ending}"
+    for ending in (
+        *("go", "rs", "java", "kt", "scala", "groovy", "c", "h", "cc", "cpp", "cxx", "hpp", "hh", "hxx", "cs", "fs"),
+        *("swift", "m", "mm", "zig", "d", "nim", "dart", "ex", "exs", "erl", "hrl", "hs", "ml", "mli", "clj", "cljs"),
+        *("elm", "jl", "r", "rb", "php", "lua", "mjs", "cjs", "mts", "cts", "pyi", "vue", "svelte", "astro", "sol"),
+        *("html", "htm", "css", "scss", "sass", "less", "svg", "xml", "xsd", "xsl", "sql", "graphql", "gql", "proto"),
+        *("toml", "yml", "yaml", "jsonc", "json5", "csv", "tsv", "rst", "adoc", "tex", "po", "hbs", "ejs", "erb", "j2"),
+    )
+)
+"""Source code and data. A write is HIGH, and a grant that names the kind may cover it: nobody runs it by its name."""
+
+
+def source_kind(path: str) -> str | None:
+    """The ending of a path that is HIGH to write only because of its kind; None for any other."""
+    stem, dot, ending = names_of(path)[-1].rpartition(".")
+    is_source = bool(stem and dot) and f".{ending}" in SOURCE_EXTENSIONS and trusted_name(path) is None
+    return f".{ending}" if is_source else None
+
+
+class WriteRisk:
+    """Levels of the tools that change files."""
+
+    def assess_write(self, path: str, content: str) -> list[Finding]:
+        """Findings for a write to a path that is known to stay inside the workspace; never empty."""
+        protected = protected_name(path)
+        if protected is not None:
+            return [_finding(VerdictLevel.REFUSE, f"{quoted(path)} may not be written. {protected}", "protected")]
+        last = names_of(path)[-1]
+        if _PROGRAM.fullmatch(last):
+            reason = f"{quoted(path)} would be a program or binary file; only text is written."
+            return [_finding(VerdictLevel.REFUSE, reason, "program")]
+        findings = [self._by_name(path, last)]
+        if MASK_PREFIX in content:
+            reason = "The content holds a mask in place of a secret; writing it would replace the real secret."
+            instead = "edit the file without its secret lines"
+            findings.append(_finding(VerdictLevel.HIGH, reason, "masked", instead, always_asks=True))
+        if content.startswith("#!") and source_kind(path) is not None:
+            reason = "It begins with `#!`: whoever runs it next runs what is written here."
+            findings.append(_finding(VerdictLevel.HIGH, reason, "script", always_asks=True))
+        if "\0" in content:
+            reason = "The content holds NUL bytes: it is not text."
+            findings.append(_finding(VerdictLevel.HIGH, reason, "binary", always_asks=True))
+        return findings
+
+    def _by_name(self, path: str, last: str) -> Finding:
+        trusted = trusted_name(path)
+        if trusted is not None:
+            reason = f"{quoted(path)} is more than text. {trusted}"
+            return _finding(VerdictLevel.HIGH, reason, "trusted", always_asks=True)
+        stem, dot, ending = last.rpartition(".")
+        if dot and stem and f".{ending}" in MEDIUM_EXTENSIONS:
+            return _finding(VerdictLevel.MEDIUM, "Writes a text file.", "text")
+        if dot and stem and ending in _SCRIPTS:
+            reason = f"Writes a .{ending} script: whoever runs it next runs what is written here."
+            return _finding(VerdictLevel.HIGH, reason, "script")
+        what = f".{ending} file" if dot and stem else "file without an extension"
+        return _finding(
+            VerdictLevel.HIGH, f"Writes a {what}, which is none of the kinds known to be plain text.", "other"
+        )
+
+
+def _finding(
+    level: VerdictLevel, reason: str, rule: str, instead: str | None = None, *, always_asks: bool = False
+) -> Finding:
+    return Finding(level=level, reason=reason, rule=f"write.{rule}", instead=instead, always_asks=always_asks)

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from .approvals import Inspection
 from .grants import Grant, Suggestion
-from .inspections import Inspection
 from .overview import Machine
 from .states import (
     AgentMode,
@@ -22,9 +22,8 @@ from .states import (
     RiskLevel,
     RunState,
 )
-from .traces import Traceparent
 from .verdicts import Finding
-from .wire import JsonObject, Timestamp, WireModel
+from .wire import JsonObject, Timestamp, Traceparent, WireModel
 
 
 class Event(WireModel):

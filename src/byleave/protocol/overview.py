@@ -1,16 +1,42 @@
-"""Models of the pages beside the conversation: user, machines, rules, check and audit chain.
+"""Users, machines with their rules, checks and the audit chain: the pages beside the conversation.
 
-All of it is read only, and only ever the requesting user's own.
+A client declares its machine's rules and the tools it cannot run; the server parses them with the same parser, so both
+read the same rules. A declaration can waive questions for its own machine only, and the client checks every call
+against its own copy again.
 """
 
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StrictBool, StringConstraints
 
 from .states import AgentMode, Layer, Scope
 from .verdicts import Finding, VerdictLevel
 from .wire import Identifier, JsonObject, Timestamp, WireModel
+
+MAX_POLICY_CHARACTERS = 64 * 1024
+
+
+class PolicyText(WireModel):
+    """Text of one layer."""
+
+    layer: Layer
+    source: str = Field(max_length=400)
+    """Name of the file, for people."""
+    text: str = Field(max_length=MAX_POLICY_CHARACTERS)
+    trusted: StrictBool = True
+    """A project's file may loosen rules only after the owner trusts it; it may always tighten them."""
+
+
+class PolicyDeclaration(WireModel):
+    """A client's declaration of its machine's rules."""
+
+    client_id: Identifier
+    layers: list[PolicyText] = Field(max_length=8)
+    unable: dict[Identifier, Annotated[str, StringConstraints(max_length=400)]] = Field(
+        default_factory=dict, max_length=16
+    )
+    """Tools that cannot work on this machine, with the reason: their calls are refused before anybody is asked."""
 
 
 class Me(WireModel):

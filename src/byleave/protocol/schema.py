@@ -27,9 +27,7 @@ from . import (
     events,
     executions,
     grants,
-    inspections,
     overview,
-    policies,
     sign_in,
     states,
     tools,
@@ -42,8 +40,6 @@ MODULES: tuple[ModuleType, ...] = (
     verdicts,
     tools,
     grants,
-    inspections,
-    policies,
     approvals,
     changes,
     executions,
@@ -84,11 +80,11 @@ RECEIVED: frozenset[type[WireModel]] = frozenset(
         grants.GrantPreviewBody,
         grants.GrantRule,
         grants.GrantTerms,
-        inspections.Inspection,
-        inspections.SeenFile,
+        approvals.Inspection,
+        approvals.SeenFile,
         overview.CheckBody,
-        policies.PolicyDeclaration,
-        policies.PolicyText,
+        overview.PolicyDeclaration,
+        overview.PolicyText,
         *(spec.params for spec in tools.TOOLS.values()),
     }
 )
@@ -111,7 +107,7 @@ def wire_enums() -> dict[str, type[StrEnum]]:
     """Return all enums of the protocol by name."""
     enums = {
         value.__name__: value
-        for module in (states, verdicts, grants, inspections, changes, overview, policies)
+        for module in (states, verdicts, grants, approvals, changes, overview)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, StrEnum) and len(value)
     }

@@ -1,15 +1,16 @@
-"""Base class of every wire model, timestamps and ids.
+"""Base class of every wire model; timestamps, ids and trace context.
 
-Models are frozen and forbid unknown fields: a message that says more than we understand is refused, never half-read.
-Timestamps are ISO 8601 UTC with milliseconds and a fixed width, so they sort as text.
+A `traceparent` is W3C's, version 00, 55 characters. Its sender may lie: any other form counts as absent. A trace never
+makes a call fail, and it decides nothing but the parent of a span.
 """
 
+import re
 import secrets
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 TIMESTAMP_PATTERN = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$"
 
@@ -79,3 +80,18 @@ def id_text(kind: str, value: Id) -> str:
 def new_id(kind: str) -> str:
     """Return a new id with its kind as prefix (`exec_0193…`) and 128 random bits."""
     return f"{kind}_{secrets.token_hex(16)}"
+
+
+TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
+
+
+def well_formed(value: object) -> str | None:
+    """Return the value if it is a traceparent, else None."""
+    return value if isinstance(value, str) and TRACEPARENT.fullmatch(value) else None
+
+
+Traceparent = Annotated[
+    str | None,
+    BeforeValidator(well_formed),
+    Field(examples=["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"]),
+]

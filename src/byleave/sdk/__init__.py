@@ -7,7 +7,6 @@
 scope `agent` cannot.
 """
 
-from .agent import Agent
-from .client import Client
+from .client import Agent, Client
 
 __all__ = ["Agent", "Client"]

@@ -24,7 +24,7 @@ from byleave.gate import DEFAULT_COMMANDS, Gate, GateRules, Policy, PolicyError,
 from byleave.policy_files import organisation_text
 from byleave.protocol.chat import AgentInfo
 from byleave.protocol.errors import ConfigurationError
-from byleave.protocol.policies import PolicyText
+from byleave.protocol.overview import PolicyText
 from byleave.server.auth.keys import SharedSecret
 from byleave.server.auth.secret import seal_keys, server_secret
 from byleave.server.auth.sign_ins import PageSessions, SignIn

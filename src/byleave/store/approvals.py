@@ -13,11 +13,10 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from byleave.protocol.approvals import Decision, plain_json
+from byleave.protocol.approvals import Decision, Inspection, plain_json
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested
 from byleave.protocol.grants import Suggestion
-from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel
 from byleave.protocol.wire import JsonObject, later, new_id
 

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
-from byleave.protocol.approvals import ApprovalRequest, Decision
+from byleave.protocol.approvals import ApprovalRequest, Decision, Inspection
 from byleave.protocol.chat import Message, Project, Run, Session
 from byleave.protocol.executions import Execution, ToolResponse
 from byleave.protocol.grants import Suggestion
-from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import (
     RESPONSE_STATUS,
     AgentMode,

@@ -14,7 +14,7 @@ from .approvals import Approvals
 from .audit import Audit
 from .chat import Chat
 from .database import Database, Hint
-from .executions import Executions
+from .executions import Executions, Undos
 from .grants import Grants
 from .ledger import Feed, adopt, reseal
 from .machines import Machines, SignIns
@@ -22,7 +22,6 @@ from .migrations import bring_up_to_date, check_up_to_date
 from .runs import Runs
 from .sqlite import SqliteDatabase, SqliteTransaction
 from .transitions import Waits
-from .undos import Undos
 
 SQLITE_PREFIX = "sqlite:///"
 SQLITE_HEADER = b"SQLite format 3\x00"

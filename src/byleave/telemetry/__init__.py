@@ -1,12 +1,15 @@
 """Spans and metrics of a call, and the ids on its log lines. Off until `configure` enables it.
 
 While it is off, every function here returns at once and OpenTelemetry is not imported. Only `otel` knows the SDK.
-`words` lists the allowed attributes: ids, names and outcomes, never parameters, results, prompts or error messages. A
-span's trace is computed from ids (`traces`), so that nothing has to be stored or kept open.
+Attributes are ids, names and outcomes, never parameters, results, prompts or error messages. A span's trace is computed
+from ids, so that nothing has to be stored or kept open.
 """
 
 from .spans import (
+    CallIds,
+    SpanId,
     about,
+    arriving,
     begun,
     called_from,
     carry,
@@ -15,17 +18,20 @@ from .spans import (
     configured,
     count,
     gauge,
+    ids_of,
     judged,
+    known_tool,
     observe,
     on,
+    place_of_call,
+    place_of_client,
+    place_of_run,
     record,
     span,
     switch_off,
     switch_on,
     within,
 )
-from .traces import SpanId, arriving, place_of_call, place_of_client, place_of_run
-from .words import CallIds, ids_of, known_tool
 
 __all__ = [
     "CallIds",

@@ -1,29 +1,170 @@
-"""The interface of telemetry. Every function first checks whether it is enabled.
+"""Spans and metrics: their ids, the attributes they may carry, and the functions that record them.
 
-It is enabled for the whole process, because OpenTelemetry has one exporter for it, by `BYLEAVE_TELEMETRY` or by
-OpenTelemetry's own variables. With `auto` it is on exactly if a variable names a collector; a failure is then only
-logged, because such variables are often meant for another program. If our own setting asks for it, a failure stops the
-command. Data kept between a call's judgement and its end is optional: a restart loses a finer start and a link,
-nothing else.
+Every function first checks whether telemetry is enabled. An attribute that is not in the table cannot be set, so
+parameters, results and prompts have no way in. Tool names that an agent makes up become `other`: a metric has a series
+per tool, never as many as an agent likes.
+
+A call of an agent's run belongs to the run's trace; any other call is its own trace. Trace and span ids are hashes of
+our ids, never the ids themselves. So a call's end can have a parent that another process opened before a restart, and
+samplers that look at the bits of a trace id find them evenly spread.
 """
 
 import contextlib
+import hashlib
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from byleave.gate import mask_text
 from byleave.protocol.errors import ConfigurationError
-
-from .traces import SpanId, place_of_call, place_of_client
-from .words import CallIds, Value, ids_of
+from byleave.protocol.tools import TOOLS
+from byleave.protocol.wire import TRACEPARENT
 
 if TYPE_CHECKING:
     from .otel import Sdk
+
+
+Value = str | int | float | bool
+MAX_CHARACTERS = 100
+OTHER = "other"
+
+ATTRIBUTES = {
+    "tool": "gen_ai.tool.name",
+    "operation": "gen_ai.operation.name",
+    "model": "gen_ai.request.model",
+    "error_type": "error.type",
+    **{
+        name: f"byleave.{name}"
+        for name in (
+            "agent_id",
+            "approval_id",
+            "approved_by",
+            "attempts",
+            "decision",
+            "isolation",
+            "kind",
+            "mode",
+            "outcome",
+            "project_id",
+            "risk",
+            "run_id",
+            "session_id",
+            "state",
+            "tool_id",
+            "verdict",
+            "waiting_for",
+        )
+    },
+}
+
+FOREIGN = frozenset({"agent_id"})
+"""Chosen by somebody else (an agent names itself): secrets are masked."""
+
+SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+LONG = (1, 2.5, 5, 10, 20, 30, 60, 120, 180, 300, 450, 600, 1800, 3600)
+
+
+class Metric(NamedTuple):
+    """Declaration of a metric."""
+
+    kind: str
+    unit: str
+    description: str
+    buckets: tuple[float, ...] = ()
+
+
+METRICS = {
+    "byleave.calls": Metric("counter", "{call}", "Calls that ended, by tool, risk, outcome and error type."),
+    "byleave.approval.wait": Metric("histogram", "s", "From the question to its end, by decision.", LONG),
+    "byleave.execution.duration": Metric("histogram", "s", "From the signal to the result, by tool.", SHORT),
+    "byleave.queue.depth": Metric("gauge", "{call}", "Waiting calls, by what they wait for: client or approval."),
+    "byleave.runs": Metric("gauge", "{run}", "Runs that are not over, by state."),
+    "byleave.runs.ended": Metric("counter", "{run}", "Runs that ended, by state."),
+    "byleave.clients": Metric("gauge", "{client}", "Clients connected to this server."),
+    "byleave.client.queue": Metric("gauge", "{call}", "Calls on this machine, by state: active or queued."),
+}
+
+
+class CallIds(Protocol):
+    """Ids of a call: an execution's row, or a call that will become one."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def project_id(self) -> str: ...
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def run_id(self) -> str | None: ...
+
+
+def ids_of(call: CallIds) -> dict[str, str]:
+    """Return the ids for log lines about a call."""
+    ids = {"tool_id": call.id, "session_id": call.session_id, "project_id": call.project_id}
+    return ids if call.run_id is None else {**ids, "run_id": call.run_id}
+
+
+def known_tool(name: str) -> str:
+    """Return the tool's name, or `other` if it does not exist."""
+    return name if name in TOOLS else OTHER
+
+
+def named(attributes: Mapping[str, Value | None]) -> dict[str, Value]:
+    """Return attributes under their public names. Raise for an unknown one."""
+    return {ATTRIBUTES[key]: _safe(key, value) for key, value in attributes.items() if value is not None}
+
+
+def _safe(key: str, value: Value) -> Value:
+    return mask_text(value)[:MAX_CHARACTERS] if key in FOREIGN and isinstance(value, str) else value
+
+
+SAMPLED = 1
+
+
+class SpanId(NamedTuple):
+    """A span, by its trace id and its own id."""
+
+    trace_id: int
+    span_id: int
+    flags: int | None = None
+    """Sampling flag of the sender; None if we decide."""
+
+
+def place_of_run(run_id: str) -> SpanId:
+    """Return the span of an agent's run."""
+    return SpanId(_number("trace", run_id, 16), _number("run", run_id, 8))
+
+
+def place_of_call(tool_id: str, run_id: str | None) -> SpanId:
+    """Return the span of a call, from its request to its end."""
+    return SpanId(_number("trace", run_id or tool_id, 16), _number("call", tool_id, 8))
+
+
+def place_of_client(tool_id: str, run_id: str | None) -> SpanId:
+    """Return the span of a call on the user's machine, as the server sees it."""
+    return SpanId(_number("trace", run_id or tool_id, 16), _number("client", tool_id, 8))
+
+
+def arriving(traceparent: object) -> SpanId | None:
+    """Parse a traceparent; None if it is malformed."""
+    parts = TRACEPARENT.fullmatch(traceparent) if isinstance(traceparent, str) else None
+    return None if parts is None else SpanId(int(parts[1], 16), int(parts[2], 16), int(parts[3], 16) & SAMPLED)
+
+
+def written(place: SpanId, flags: int) -> str:
+    """Format a traceparent."""
+    return f"00-{place.trace_id:032x}-{place.span_id:016x}-{flags:02x}"
+
+
+def _number(kind: str, value: str, size: int) -> int:
+    digest = hashlib.blake2b(f"{kind}/{value}".encode(), digest_size=size).digest()
+    return int.from_bytes(digest, "big") or 1  # zero is invalid
+
 
 Mark = Callable[..., None]
 """Adds attributes to an open span."""

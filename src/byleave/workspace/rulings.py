@@ -13,8 +13,7 @@ regular expression is made of them. Nothing here looks at a disk.
 import re
 from collections.abc import Callable, Collection, Sequence
 
-from byleave.gate.globs import BELOW, DEEP, part_fits, plain_parts
-from byleave.gate.names import names_of
+from byleave.gate.names import BELOW, DEEP, names_of, part_fits, plain_parts
 from byleave.gate.text.characters import plain_form
 from byleave.protocol.errors import PathValidationError
 

@@ -2,14 +2,12 @@
 
 `Workspace.run` takes a call that the gate has passed, reads its parameters once more, and hands it to the executor of
 its tool. It never asks whether a call may run; it makes sure that whatever runs stays inside: paths by the kernel,
-commands by the sandbox, and off what the owner's rules deny (`floor`). Byleave's own files are denied to every tool,
-whatever the rules say. Errors are those of `protocol.errors`.
+commands by the sandbox, and off what the owner's rules deny (`denied_paths`). Byleave's own files are denied to every
+tool, whatever the rules say. Errors are those of `protocol.errors`.
 """
 
 import asyncio
-import os
 import posixpath
-import subprocess
 import threading
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext, suppress
@@ -21,14 +19,13 @@ from pydantic import ValidationError
 
 from byleave.gate import NO_POLICY, Policy, UnderstoodCommand, mask_text, understand
 from byleave.policy_files import own_directories, own_layer
+from byleave.protocol.approvals import Inspection
 from byleave.protocol.errors import (
-    ConfigurationError,
     InvalidParameters,
     PathValidationError,
     ToolFailure,
     ToolTypeError,
 )
-from byleave.protocol.inspections import Inspection
 from byleave.protocol.tools import (
     TOOLS,
     ExecuteCommandParams,
@@ -41,28 +38,27 @@ from byleave.protocol.tools import (
     WriteFileParams,
 )
 from byleave.protocol.wire import JsonObject
-from byleave.settings import ClientSettings, SandboxName
-from byleave.workspace.commands.effects import recorded
-from byleave.workspace.commands.executor import CommandExecutor
-from byleave.workspace.files.drafts import remove_drafts
-from byleave.workspace.files.executor import FileSystemExecutor
-from byleave.workspace.files.inspection import inspect
-from byleave.workspace.files.links import under_real_names
-from byleave.workspace.files.write_preview import inspect_write
-from byleave.workspace.sandbox.backends import sandboxes
-from byleave.workspace.sandbox.bound_files import HeldFiles
-from byleave.workspace.sandbox.bubblewrap import end_orphans
-from byleave.workspace.sandbox.environment import SYSTEM_DIRECTORIES, find_program, remove_left
-from byleave.workspace.sandbox.processes import OnOutput
-from byleave.workspace.sandbox.protection import PROTECTED, WriteExclusion, link_targets
-from byleave.workspace.sandbox.sandbox import Isolation, NoSandbox, Sandbox
-from byleave.workspace.search.executor import SearchExecutor
-from byleave.workspace.undo.desk import UndoDesk
-from byleave.workspace.undo.recorder import UndoRecorder
+from byleave.settings import ClientSettings
 
+from .commands.effects import recorded
+from .commands.executor import CommandExecutor
 from .denied_paths import COMMANDS, DeniedPaths, GuardedFiles, GuardedPaths, make_own
+from .files.drafts import remove_drafts
+from .files.executor import FileSystemExecutor
+from .files.inspection import inspect, inspect_write
+from .files.links import under_real_names
 from .paths import PathValidator, visible
+from .sandbox.backends import choose_sandbox
+from .sandbox.bound_files import HeldFiles
+from .sandbox.bubblewrap import end_orphans
+from .sandbox.environment import remove_left
+from .sandbox.processes import OnOutput
+from .sandbox.protection import PROTECTED, WriteExclusion, link_targets
+from .sandbox.sandbox import Isolation, Sandbox
+from .search.executor import SearchExecutor
 from .stopping import refuse_late
+from .undo.desk import UndoDesk
+from .undo.recorder import UndoRecorder
 from .web import WebSearcher
 
 _MAX_SUMMARY = 200
@@ -283,48 +279,3 @@ def _read_params(tool_name: str, tool_params: JsonObject) -> ToolParams:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "parameters"
         raise InvalidParameters(f"{tool_name}: {where}: {first['msg']}.") from error
-
-
-def choose_sandbox(root: Path, wanted: SandboxName = "auto") -> Sandbox:
-    """The strongest isolation that really works here; or the one that is wanted, and no other."""
-    identity = git_identity(root)
-    reasons: list[str] = []
-    for make in (make for name, make in sandboxes().items() if wanted in ("auto", name)):
-        found = make(root, identity, " ".join(reasons))
-        if not isinstance(found, str):
-            return found
-        reasons.append(found)
-    if wanted not in ("auto", "none"):
-        raise ConfigurationError(
-            f"BYLEAVE_SANDBOX wants {wanted!r}, which does not work here: {' '.join(reasons) or 'wrong system'}",
-            hint="mend that, or set BYLEAVE_SANDBOX to 'auto' to take what works",
-        )
-    reason = " ".join(reasons) if wanted == "auto" else "BYLEAVE_SANDBOX says that commands are not isolated."
-    return NoSandbox(root, reason=reason, identity=identity)
-
-
-def git_identity(root: Path) -> str:
-    """The user's name and address for commits, and nothing else of their git settings, as a gitconfig."""
-    try:
-        git = find_program("git", root)
-    except ToolFailure:
-        return ""
-    env = {"HOME": str(Path.home()), "PATH": ":".join(SYSTEM_DIRECTORIES), "GIT_CONFIG_NOSYSTEM": "1"}
-    lines = ["[user]"]
-    for key in ("name", "email"):
-        asked = subprocess.run(
-            [git, "config", "--global", "--get", f"user.{key}"],
-            env=env,
-            cwd=os.sep,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-        value = asked.stdout.strip()
-        if asked.returncode == 0 and value.isprintable() and not set(value) & set('"\\'):
-            lines.append(f'\t{key} = "{value}"')
-    # What git would leave running in the background is killed with it, half done; so it runs in front.
-    lines += ["[gc]", "\tautoDetach = false", "[maintenance]", "\tautoDetach = false"]
-    return "\n".join(lines) + "\n"

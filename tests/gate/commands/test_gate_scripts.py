@@ -6,7 +6,7 @@ import pytest
 
 from byleave.gate import Gate, GateRules, UnderstoodCommand
 from byleave.gate.commands.scripts import UNKNOWN
-from byleave.protocol.inspections import MAX_SEEN_FILES
+from byleave.protocol.approvals import MAX_SEEN_FILES
 
 pytestmark = pytest.mark.promise("A", "G3")
 

@@ -9,7 +9,7 @@ import pytest
 
 from byleave.gate import DEFAULT_COMMANDS, CommandValidator, Gate, GateRules
 from byleave.gate.commands import validator as commands_module
-from byleave.gate.commands.sed import read_script
+from byleave.gate.commands.arguments import read_script
 from byleave.gate.commands.tables import TableError, Tables, load_tables, read_tables
 from byleave.protocol.verdicts import Verdict
 

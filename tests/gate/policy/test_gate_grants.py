@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from byleave.gate import Gate, GateRules, Judgement
-from byleave.gate.commands.breadth import Opening, breadth
 from byleave.gate.commands.calls import call_of
-from byleave.gate.commands.tables import load_tables
+from byleave.gate.commands.tables import Opening, breadth, load_tables
 from byleave.gate.policy.grants import (
     MOST_SUGGESTIONS,
     covers,

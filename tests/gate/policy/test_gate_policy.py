@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from byleave.gate import NO_POLICY, Gate, GateRules, LayerPolicy, Policy, PolicyError, declared_layers, parse_policy
 from byleave.gate.policy.policy import MAX_FINDINGS
-from byleave.protocol.policies import Layer, PolicyText
+from byleave.protocol.overview import Layer, PolicyText
 from byleave.protocol.states import AgentMode, ErrorType
 from byleave.protocol.verdicts import Verdict, VerdictLevel
 

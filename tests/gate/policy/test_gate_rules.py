@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from byleave.gate import CommandValidator, Gate, GateRules, Policy, parse_policy
 from byleave.gate.commands.calls import Call, call_of
-from byleave.gate.globs import directory_of, path_above, path_fits
+from byleave.gate.names import directory_of, path_above, path_fits
 from byleave.gate.policy.rules import Fit, Pattern
-from byleave.protocol.policies import Layer
+from byleave.protocol.overview import Layer
 
 pytestmark = pytest.mark.promise("G3", "S")
 

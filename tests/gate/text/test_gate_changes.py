@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from byleave.gate.text.changes import NOT_LOOKED, Write, write_change
+from byleave.gate.text.render import NOT_LOOKED, Write, write_change
+from byleave.protocol.approvals import SeenFile, SeenRole
 from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange
-from byleave.protocol.inspections import SeenFile, SeenRole
 
 pytestmark = pytest.mark.promise("A")
 

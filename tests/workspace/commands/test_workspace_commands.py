@@ -17,10 +17,10 @@ from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandExecutor, CommandTimeout, NoSandbox, Workspace
 from byleave.workspace.sandbox import processes
+from byleave.workspace.sandbox.backends import git_identity
 from byleave.workspace.sandbox.environment import Toolchain, find_program, search_path, toolchains
 from byleave.workspace.sandbox.processes import KeptStream, OutputKeeper
 from byleave.workspace.sandbox.sandbox import Launch
-from byleave.workspace.workspace import git_identity
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3")

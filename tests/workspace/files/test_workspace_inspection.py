@@ -13,8 +13,8 @@ from typing import Any, cast
 import pytest
 
 from byleave.gate import Gate, UnderstoodCommand, understand
+from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection
 from byleave.protocol.errors import ToolFailure
-from byleave.protocol.inspections import MAX_SEEN_TEXT, Inspection
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace import BubblewrapSandbox, CommandExecutor, DriftedError, NoSandbox, Workspace

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from byleave.gate import Policy, parse_policy
+from byleave.protocol.approvals import SeenFile, SeenRole
 from byleave.protocol.changes import MAX_SHOWN_TEXT
 from byleave.protocol.errors import ToolFailure
-from byleave.protocol.inspections import SeenFile, SeenRole
-from byleave.protocol.policies import Layer
+from byleave.protocol.overview import Layer
 from byleave.protocol.tools import WriteFileParams, WriteFileResult
 from byleave.workspace import DriftedError, FileSystemExecutor, PathValidator, Workspace
 from byleave.workspace.files import writing as writing_module
-from byleave.workspace.files.write_preview import inspect_write
+from byleave.workspace.files.inspection import inspect_write
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("A", "S")
@@ -208,7 +208,7 @@ async def test_a_fault_of_ours_says_that_nothing_is_known(
     workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.file("a.txt", "x")
-    monkeypatch.setattr("byleave.workspace.files.write_preview._text", lambda *_: 1 // 0)
+    monkeypatch.setattr("byleave.workspace.files.inspection._text", lambda *_: 1 // 0)
     assert await problem(workspace, "a.txt") == "The file could not be looked at (ZeroDivisionError)."
 
 

@@ -18,6 +18,7 @@ from byleave.protocol.errors import ToolFailure
 from byleave.workspace import BubblewrapSandbox, NoSandbox
 from byleave.workspace.sandbox import conformance as conformance_module
 from byleave.workspace.sandbox import probe
+from byleave.workspace.sandbox.backends import choose_sandbox
 from byleave.workspace.sandbox.bound_files import BoundFile
 from byleave.workspace.sandbox.bubblewrap import Part
 from byleave.workspace.sandbox.conformance import ROWS, Probe, run_conformance
@@ -25,7 +26,6 @@ from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
 from byleave.workspace.sandbox.protection import Protection
 from byleave.workspace.sandbox.sandbox import Launch, Sandbox
 from byleave.workspace.sandbox.stand_ins import StandIns
-from byleave.workspace.workspace import choose_sandbox
 
 pytestmark = pytest.mark.promise("T3", "S")
 NOBODY = 65534
@@ -76,7 +76,7 @@ import asyncio, json, os, sys, tempfile
 from pathlib import Path
 from byleave.workspace.sandbox.conformance import run_conformance
 from byleave.workspace.sandbox.environment import toolchains
-from byleave.workspace.workspace import choose_sandbox
+from byleave.workspace.sandbox.backends import choose_sandbox
 
 def rows():
     with tempfile.TemporaryDirectory() as base:

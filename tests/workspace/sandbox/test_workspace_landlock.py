@@ -22,6 +22,7 @@ from byleave.workspace import CommandExecutor, CommandTimeout, NoSandbox, Worksp
 from byleave.workspace.sandbox import backends as sandboxes_module
 from byleave.workspace.sandbox import confine
 from byleave.workspace.sandbox import landlock as landlock_module
+from byleave.workspace.sandbox.backends import choose_sandbox
 from byleave.workspace.sandbox.bound_files import BoundFile
 from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
 from byleave.workspace.sandbox.conformance import KNOWN_GAPS, ROWS, Probe, run_conformance
@@ -30,7 +31,6 @@ from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
 from byleave.workspace.sandbox.processes import Ended, OutputKeeper, run_process
 from byleave.workspace.sandbox.sandbox import Launch
 from byleave.workspace.sandbox.seatbelt import SeatbeltSandbox
-from byleave.workspace.workspace import choose_sandbox
 from harness.lines import understood
 from harness.place import Place
 

@@ -308,7 +308,7 @@ import asyncio, os, random, sys, time
 from pathlib import Path
 from byleave.workspace.sandbox.processes import OutputKeeper
 from byleave.workspace.sandbox.processes import run_process
-from byleave.workspace.workspace import choose_sandbox
+from byleave.workspace.sandbox.backends import choose_sandbox
 
 sandbox = choose_sandbox(Path(sys.argv[1]))
 

@@ -15,7 +15,7 @@ import pytest
 from byleave.protocol.errors import PathValidationError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import BubblewrapSandbox, NoSandbox, Workspace
-from byleave.workspace import workspace as workspace_module
+from byleave.workspace.sandbox import backends as backends_module
 from byleave.workspace.sandbox import bubblewrap as bubblewrap_module
 from byleave.workspace.sandbox import environment as programs_module
 from byleave.workspace.sandbox import landlock as landlock_module
@@ -419,7 +419,7 @@ def test_isolation_says_what_was_applied(workspace: Workspace) -> None:
 def test_missing_or_broken_sandbox_is_said_and_not_pretended(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LandlockSandbox, "probe", lambda self: "Landlock does not work here: no.")
     monkeypatch.setattr(BubblewrapSandbox, "probe", lambda self: "bubblewrap does not work here: no.")
-    isolation = workspace_module.choose_sandbox(place.root).isolation(network=True)
+    isolation = backends_module.choose_sandbox(place.root).isolation(network=True)
     assert (isolation.isolated, isolation.backend, isolation.net) == (False, "none", "host")
     assert isolation.degraded == ("bubblewrap does not work here: no. Landlock does not work here: no.",)
 
@@ -428,8 +428,8 @@ def test_missing_or_broken_sandbox_is_said_and_not_pretended(place: Place, monke
 
     monkeypatch.setattr(bubblewrap_module, "find_program", missing)
     monkeypatch.setattr(landlock_module, "find_program", missing)
-    monkeypatch.setattr(workspace_module, "find_program", missing)
-    assert workspace_module.choose_sandbox(place.root).isolation().degraded == (
+    monkeypatch.setattr(backends_module, "find_program", missing)
+    assert backends_module.choose_sandbox(place.root).isolation().degraded == (
         "bwrap is not installed on this machine. python is not installed on this machine.",
     )
 

@@ -21,7 +21,7 @@ from byleave.workspace import PathValidator, SearchExecutor, Workspace
 from byleave.workspace.search import executor as search
 from byleave.workspace.search import ripgrep as search_sandbox
 from byleave.workspace.search import scan
-from byleave.workspace.search.answers import AnswerReader
+from byleave.workspace.search.ripgrep import AnswerReader
 from byleave.workspace.search.scan import GlobError, glob_pattern
 from harness.place import Place
 

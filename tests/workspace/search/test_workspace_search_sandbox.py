@@ -26,9 +26,8 @@ from byleave.workspace.sandbox.sandbox import Launch
 from byleave.workspace.search import executor as search
 from byleave.workspace.search import ripgrep as search_runs
 from byleave.workspace.search import ripgrep as search_sandbox
-from byleave.workspace.search.answers import AnswerReader
-from byleave.workspace.search.ripgrep import Above, RipgrepSandbox, SearchRoot, working_ripgrep
-from byleave.workspace.search.terms import ripgrep_arguments
+from byleave.workspace.search.executor import ripgrep_arguments
+from byleave.workspace.search.ripgrep import Above, AnswerReader, RipgrepSandbox, SearchRoot, working_ripgrep
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T5", "S")

@@ -9,7 +9,7 @@ looks at a disk. `UNKNOWN` stands for a line whose files cannot be told: nobody 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from byleave.protocol.inspections import MAX_SEEN_FILES
+from byleave.protocol.approvals import MAX_SEEN_FILES
 
 from .options import Reading
 

@@ -14,9 +14,8 @@ from byleave.protocol.verdicts import Finding, VerdictLevel
 from byleave.protocol.wire import JsonObject
 
 from . import scripts
-from .breadth import breadth
 from .options import Reading
-from .tables import ALIASES, Kind, load_tables
+from .tables import ALIASES, Kind, breadth, load_tables
 
 _READERS = frozenset({"ls", "cat", "head", "tail", "wc", "grep", "echo", "date", "pwd", "whoami", "locate", "true"})
 _FIND_WRITES = ("-delete", "-fprint", "-fls", "-exec", "-ok")

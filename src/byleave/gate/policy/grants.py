@@ -26,13 +26,11 @@ from functools import lru_cache
 from pydantic import ValidationError
 
 from byleave.gate.commands.arguments import is_remote
-from byleave.gate.commands.breadth import breadth
 from byleave.gate.commands.calls import Call, call_of
-from byleave.gate.commands.tables import ALIASES, load_tables
+from byleave.gate.commands.tables import ALIASES, breadth, load_tables
 from byleave.gate.commands.validator import understood_line
-from byleave.gate.names import protected_name
+from byleave.gate.names import MEDIUM_EXTENSIONS, SOURCE_EXTENSIONS, protected_name, source_kind
 from byleave.gate.paths import check_path
-from byleave.gate.risk import MEDIUM_EXTENSIONS, SOURCE_EXTENSIONS, source_kind
 from byleave.gate.text.characters import hidden_in
 from byleave.gate.text.render import quote, safe_text
 from byleave.gate.text.secrets import mask_arguments

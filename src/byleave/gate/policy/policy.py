@@ -2,13 +2,11 @@
 
 Of all rules that fit, the strictest wins. A deny refuses and an ask always asks; both only add findings, so no rule can
 take back what another or the gate itself found. An allow adds nothing: it is named, and the gate lets it waive the
-question that a risk level alone would ask. Text becomes a policy in `policy_text`. Nothing here opens a file.
+question that a risk level alone would ask.
 
-Text to policy: reads one layer's TOML, and refuses it whole when anything in it is not understood.
-
-Each rule's own examples (`match`, `not_match`) are checked here, so a rule that does not mean what its author thought
-is found when it is written and not when it matters. Errors name the file, the rule and the field. Everything comes in
-as text: nothing here opens a file.
+A layer is TOML, refused whole when anything in it is not understood. Each rule's own examples (`match`, `not_match`)
+are checked as it is read, so a rule that does not mean what its author thought is found when it is written. Errors name
+the file, the rule and the field. Nothing here opens a file.
 """
 
 import re
@@ -17,7 +15,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from byleave.gate.commands.calls import FILE_TOOLS, Call, call_of
 from byleave.gate.commands.tables import ALIASES, all_names, load_tables
@@ -25,10 +23,10 @@ from byleave.gate.commands.validator import understand
 from byleave.gate.paths import climbs_out, quoted
 from byleave.gate.text.characters import half_character, hidden_in, hidden_in_prose
 from byleave.protocol.errors import CallerError
-from byleave.protocol.policies import MAX_POLICY_CHARACTERS, Layer, PolicyText
+from byleave.protocol.overview import MAX_POLICY_CHARACTERS, Layer, PolicyText
 from byleave.protocol.states import AgentMode
 from byleave.protocol.tools import SCRIPT_NAMES, TOOLS
-from byleave.protocol.verdicts import Finding, VerdictLevel
+from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel
 
 from .rules import Fit, Pattern
 
@@ -482,3 +480,47 @@ def _text_of(entry: Mapping[str, Any], action: Action) -> str:
         parts.append(f"in {', '.join(entry['paths'])}")
     text = " ".join(parts)
     return text if len(text) <= 160 else f"{text[:159]}…"
+
+
+MEANING = {
+    VerdictLevel.LOW: "runs at once",
+    VerdictLevel.MEDIUM: "asks first, 5 minutes to answer",
+    VerdictLevel.HIGH: "asks first, 10 minutes to answer",
+    VerdictLevel.REFUSE: "never runs",
+}
+
+
+class Decider(NamedTuple):
+    """The rule that decides about a call."""
+
+    rule: str
+    """`user.3` for the third rule of the user's layer; else the gate's own, such as `commands.find.-delete`."""
+    text: str | None
+    """The rule on one line, where it waives the question."""
+    layer: Layer
+    source: str | None
+    """The file it was written in; None for the gate's own."""
+
+
+def meaning(verdict: Verdict) -> str:
+    """What happens to a call with this verdict, before grants and modes are looked at."""
+    if verdict.waived_by is not None:
+        return "runs without asking, by a rule of yours"
+    return MEANING[verdict.level]
+
+
+def decider(verdict: Verdict, policy: Policy) -> Decider:
+    """The rule that waives the question; else the one of the strictest finding."""
+    if verdict.waived_by is not None:
+        name, _, text = verdict.waived_by.partition(": ")
+        return _written(name, text, policy)
+    kind, _, name = verdict.findings[0].rule.partition(".")
+    if kind == "policy":
+        return _written(name, None, policy)
+    return Decider(verdict.findings[0].rule, None, Layer.BUILT_IN, None)
+
+
+def _written(name: str, text: str | None, policy: Policy) -> Decider:
+    layer = Layer(name.partition(".")[0])
+    source = next((found.source for found in policy.layers if found.layer is layer), None)
+    return Decider(name, text, layer, source)

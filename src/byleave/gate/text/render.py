@@ -1,17 +1,23 @@
-r"""What people are shown: calls in plain words, with nothing hidden, nothing cut off out of sight.
+"""What people are shown: calls in plain words, and what a write would change, with nothing hidden or cut off.
 
-Of what looks like a secret only what could not act is masked, and a mask says how much it covers (`cover_inert`).
+Made from the parameters and from what the machine saw, never from what an agent says about them. Of what looks like a
+secret only what could not act is masked, and a mask says how much it covers (`cover_inert`). Characters that a screen
+obeys or that nobody sees come out as `\\x1b` or `\\u{202e}`; long padding is collapsed and said so; every argument has
+its own quotes.
 
-Made from the parameters alone, never from what an agent says about them. Characters that a screen obeys or that
-nobody sees come out as `\x1b` or `\u{202e}`; long padding is collapsed and said so; every argument has its own quotes.
+Both texts of a difference are whole or not there at all, since half a file shows a difference that is none; `note` says
+what is not shown and why. A secret is masked on both sides, so a change inside one does not show: that is said too.
 """
 
 import hashlib
 import re
 import unicodedata
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
+from byleave.protocol.approvals import SeenFile
+from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange
 from byleave.protocol.tools import MAX_MATCHES, WEB_RESULTS
 from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.protocol.wire import JsonObject
@@ -267,3 +273,92 @@ def _shortened(content: str, cover: Cover) -> str:
     head = mask_text(content[: _EDGE + _CONTEXT], cover)[:_EDGE]
     tail = mask_text(content[-_EDGE - _CONTEXT :], cover)[-_EDGE:]
     return f"{head}{left_out}{tail}"
+
+
+MISSING = "missing"
+NOT_LOOKED = (
+    "No machine has looked at the file: what it holds now is not known, and is not compared before it is written."
+)
+_MAX_SAFE = 2 * MAX_SHOWN_TEXT
+_MAX_NOTE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A write, as far as it is known."""
+
+    path: str
+    append: bool
+    content: str | None
+    """What would be written; None when it is not all at hand."""
+    seen: SeenFile | None
+    """What a machine saw at the path; None: none has looked."""
+    text: str | None
+    """What the file holds now, masked; None where it is not shown."""
+
+
+def write_change(write: Write) -> ShownChange:
+    """Before and after."""
+    notes: list[str] = []
+    before = _before(write, notes)
+    after = _after(write, before, notes)
+    if before is not None and after is not None:
+        if before == after and _differs(write):
+            notes.append("What changes is masked: it looks like a secret.")
+        elif MASK_PREFIX in before and MASK_PREFIX in after:
+            notes.append("Secrets are masked on both sides; a change inside one does not show.")
+    is_new = write.seen is not None and write.seen.sha256 == MISSING
+    return ShownChange(
+        path=safe_text(write.path)[:4096],
+        kind=ChangeKind.CREATE if is_new else ChangeKind.CHANGE,
+        before=None if is_new else _safe(before, notes),
+        after=_safe(after, notes),
+        note=" ".join(dict.fromkeys(notes))[:_MAX_NOTE] or None,
+    )
+
+
+def _before(write: Write, notes: list[str]) -> str | None:
+    seen = write.seen
+    if seen is None:
+        notes.append(NOT_LOOKED)
+        return None
+    if seen.sha256 == MISSING or seen.size == 0:
+        return ""
+    if write.text is None:
+        notes.append(f"What it holds now: {safe_text(seen.note)}" if seen.note else "What it holds now is not kept.")
+    return write.text
+
+
+def _after(write: Write, before: str | None, notes: list[str]) -> str | None:
+    if write.content is None:
+        notes.append("What would be written is too long to be shown here; all of it is shown apart.")
+        return None
+    if not write.append:
+        return _masked_text(write.content, notes)
+    if before is None:
+        notes.append("The whole file as it would be cannot be shown; what would be added is shown apart.")
+        return None
+    return _masked_text(before + write.content, notes)
+
+
+def _masked_text(text: str, notes: list[str]) -> str | None:
+    if len(text) > MAX_SHOWN_TEXT:
+        notes.append("The file as it would be is too long to be shown here; what would be written is shown apart.")
+        return None
+    return mask_text(text, cover_inert)
+
+
+def _safe(text: str | None, notes: list[str]) -> str | None:
+    shown = None if text is None else safe_text(text, lines=True)
+    if shown is not None and len(shown) > _MAX_SAFE:
+        notes.append("It holds too many characters that nobody sees to be shown here.")
+        return None
+    return shown
+
+
+def _differs(write: Write) -> bool:
+    """True if the content really changes, by what the machine saw and not by what is shown."""
+    if write.append or write.content is None or write.seen is None:
+        return bool(write.content)
+    raw = write.content.encode("utf-8", "surrogatepass")
+    return hashlib.sha256(raw).hexdigest() != write.seen.sha256

@@ -1,6 +1,6 @@
 """Masks secrets in text and JSON before they reach the model, the record, a log or a screen.
 
-Secrets are known by their form (`secret_formats`), by the name before them (`secret_names`), or as the data of a
+Secrets are known by their form (`secret_formats`), by the name before them, or as the data of a
 Kubernetes Secret. The cost is linear whatever the text. If masking itself fails, the text is withheld, never passed on
 raw: that is a property of the functions here, so that no caller has to think of it.
 
@@ -29,8 +29,9 @@ from .secret_formats import (
     cover_nothing,
     cover_word,
     mask_formats,
+    mask_named,
+    telling_field,
 )
-from .secret_names import mask_named, telling_field
 
 __all__ = [
     "MASK_PREFIX",

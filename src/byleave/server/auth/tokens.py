@@ -25,8 +25,8 @@ from typing import Any
 import jwt
 
 from byleave.protocol.errors import ConfigurationError, RefusedError
+from byleave.protocol.executions import agent_name
 from byleave.protocol.states import AgentMode, Scope
-from byleave.protocol.tool_caller import agent_name
 from byleave.server.errors import Unauthenticated
 from byleave.settings import ServerSettings
 

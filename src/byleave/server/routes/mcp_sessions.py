@@ -17,11 +17,10 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from byleave.adapters.mcp import Context, byleave_server_for
-from byleave.agents.local import LocalCaller
+from byleave.agents.toolset import LocalCaller
 from byleave.calls.executor import Caller
 from byleave.protocol.events import FEED_EVENT, FeedEvent, ToolFinished
-from byleave.protocol.executions import ToolResponse
-from byleave.protocol.tool_caller import ToolCaller
+from byleave.protocol.executions import ToolCaller, ToolResponse
 from byleave.server.auth.tokens import Principal
 from byleave.server.errors import TooMany, Unavailable
 from byleave.server.feed import Reader

@@ -20,12 +20,20 @@ from byleave.calls.grants import Asked
 from byleave.calls.machines import Machine
 from byleave.gate import Gate, Judgement, declared_layers, describe, mask_text, mask_value, safe_text, shown_params
 from byleave.gate.commands.calls import call_of
-from byleave.gate.policy.explain import Decider, decider
+from byleave.gate.policy.policy import Decider, decider
 from byleave.gate.text.secrets import WITHHELD
 from byleave.protocol.approvals import call_digest
 from byleave.protocol.errors import NotFound
-from byleave.protocol.overview import CheckAnswer, CheckBody, CheckDecision, RuleLayer, RuleLayers
-from byleave.protocol.policies import Layer, PolicyDeclaration, PolicyText
+from byleave.protocol.overview import (
+    CheckAnswer,
+    CheckBody,
+    CheckDecision,
+    Layer,
+    PolicyDeclaration,
+    PolicyText,
+    RuleLayer,
+    RuleLayers,
+)
 from byleave.protocol.states import AgentMode, ErrorType
 from byleave.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from byleave import telemetry
 from byleave.calls.executor import Caller
 from byleave.gate import mask_text
-from byleave.protocol.approvals import Decision
+from byleave.protocol.approvals import Decision, Inspection
 from byleave.protocol.chat import Cancelled
 from byleave.protocol.errors import NotFound, RefusedError
 from byleave.protocol.events import PREVIEW_CHARACTERS, preview
@@ -32,7 +32,6 @@ from byleave.protocol.executions import (
     ResultReport,
     ToolResponse,
 )
-from byleave.protocol.inspections import Inspection
 from byleave.protocol.states import ExecutionStatus, RiskLevel, Scope
 from byleave.protocol.tools import ToolCatalogue, tool_catalogue
 from byleave.protocol.wire import Identifier, WireModel

@@ -40,7 +40,7 @@ from byleave.protocol.tools import (
 from byleave.protocol.wire import timestamp
 from byleave.workspace.paths import PathValidator, is_open, names_directory, refuse_odd_kind, told_of, visible
 from byleave.workspace.rulings import Forbidden, Rulings
-from byleave.workspace.search.terms import expand_glob
+from byleave.workspace.search.executor import expand_glob
 from byleave.workspace.stopping import Stop, outlast
 from byleave.workspace.undo.recorder import KeptWrite
 

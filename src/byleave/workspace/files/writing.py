@@ -27,8 +27,8 @@ from byleave.workspace.stopping import DriftedError, drifted
 
 from .contents import is_wide
 from .drafts import create_draft, discard, put_in_place, put_new, reopen, sync_directory, take_attributes
+from .inspection import NOT_AS_SHOWN, NOTHING, Written, check_bound, refuse_irreplaceable
 from .links import refuse_hidden_target, refuse_protected, refuse_protected_directory
-from .write_preview import NOT_AS_SHOWN, NOTHING, Written, check_bound, refuse_irreplaceable
 
 _CHUNK = 1 << 20
 _PATIENCE_SECONDS = 10.0

@@ -1,19 +1,22 @@
-"""The kinds of sandbox there are on this system, strongest first, each tried before it is taken.
+"""Backends of the sandbox on this system, strongest first, and the choice of one.
 
-Each gives a sandbox that really ran something here, or says in a sentence why it cannot. Which of them is used is
-decided by `choose_sandbox`; none here ever stands in for another.
+Each is tried before it is taken: it gives a sandbox that really ran something here, or says in a sentence why it
+cannot. A weaker one never stands in unsaid.
 """
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from byleave.protocol.errors import ToolFailure
+from byleave.protocol.errors import ConfigurationError, ToolFailure
 from byleave.settings import SandboxName
 
 from .bubblewrap import working_sandbox
+from .environment import SYSTEM_DIRECTORIES, find_program
 from .landlock import working_landlock
-from .sandbox import Sandbox
+from .sandbox import NoSandbox, Sandbox
 from .seatbelt import working_seatbelt
 
 Make = Callable[[Path, str, str], Sandbox | str]
@@ -40,3 +43,48 @@ def sandboxes() -> dict[SandboxName, Make]:
     if sys.platform == "darwin":
         return {"seatbelt": _seatbelt}
     return {"bwrap": _bubblewrap, "landlock": _landlock}
+
+
+def choose_sandbox(root: Path, wanted: SandboxName = "auto") -> Sandbox:
+    """The strongest isolation that really works here; or the one that is wanted, and no other."""
+    identity = git_identity(root)
+    reasons: list[str] = []
+    for make in (make for name, make in sandboxes().items() if wanted in ("auto", name)):
+        found = make(root, identity, " ".join(reasons))
+        if not isinstance(found, str):
+            return found
+        reasons.append(found)
+    if wanted not in ("auto", "none"):
+        raise ConfigurationError(
+            f"BYLEAVE_SANDBOX wants {wanted!r}, which does not work here: {' '.join(reasons) or 'wrong system'}",
+            hint="mend that, or set BYLEAVE_SANDBOX to 'auto' to take what works",
+        )
+    reason = " ".join(reasons) if wanted == "auto" else "BYLEAVE_SANDBOX says that commands are not isolated."
+    return NoSandbox(root, reason=reason, identity=identity)
+
+
+def git_identity(root: Path) -> str:
+    """The user's name and address for commits, and nothing else of their git settings, as a gitconfig."""
+    try:
+        git = find_program("git", root)
+    except ToolFailure:
+        return ""
+    env = {"HOME": str(Path.home()), "PATH": ":".join(SYSTEM_DIRECTORIES), "GIT_CONFIG_NOSYSTEM": "1"}
+    lines = ["[user]"]
+    for key in ("name", "email"):
+        asked = subprocess.run(
+            [git, "config", "--global", "--get", f"user.{key}"],
+            env=env,
+            cwd=os.sep,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+        value = asked.stdout.strip()
+        if asked.returncode == 0 and value.isprintable() and not set(value) & set('"\\'):
+            lines.append(f'\t{key} = "{value}"')
+    # What git would leave running in the background is killed with it, half done; so it runs in front.
+    lines += ["[gc]", "\tautoDetach = false", "[maintenance]", "\tautoDetach = false"]
+    return "\n".join(lines) + "\n"

@@ -1,15 +1,17 @@
 """search_files: text or a regular expression in the workspace's files, bounded in time and number.
 
 The place to search is opened beneath the workspace and handed to the searching process by descriptor, so it cannot be
-swapped for another. ripgrep searches inside walls of its own (`search_sandbox`); where there is no ripgrep or no walls,
-`scan` does, which walks by descriptors. Never ripgrep without walls: it opens by path. Both leave out what .gitignore
-names, hidden files (unless the glob starts with a dot), files that hold secrets by their name, other mounts, and what
-the owner has ruled out; neither follows links, and both give the same answer, in the order of paths.
+swapped for another. ripgrep searches in its sandbox (`ripgrep`); where that does not work, `scan` does, which walks by
+descriptors. Never ripgrep without a sandbox: it opens by path. Both leave out what .gitignore names, hidden files
+(unless the glob starts with a dot), files that hold secrets by their name, other mounts, and what the owner has ruled
+out; neither follows links, and both give the same answer, in the order of paths. Nothing an agent sends may become an
+option of ripgrep, or stand for more globs than a search bears.
 """
 
 import asyncio
 import json
 import os
+import re
 import socket
 import stat
 import sys
@@ -28,10 +30,12 @@ from byleave.workspace.rulings import Forbidden, Rulings
 from byleave.workspace.sandbox.environment import command_user
 from byleave.workspace.sandbox.sandbox import Isolation, Launch
 
-from .answers import AnswerReader, FirstMatches
 from .ripgrep import (
     LITTLE_MEMORY,
+    MAX_COLUMNS,
     Above,
+    AnswerReader,
+    FirstMatches,
     HeldUp,
     NoWalls,
     RipgrepSandbox,
@@ -46,8 +50,69 @@ from .ripgrep import (
     unless_stuck,
     working_ripgrep,
 )
-from .scan import MAX_FILE, glob_pattern, read_rules
-from .terms import expand_glob, ripgrep_arguments
+from .scan import MAX_DEPTH, MAX_FILE, GlobError, glob_pattern, read_rules
+
+_MAX_BRACES = 64
+
+
+def expand_glob(glob: str | None) -> list[str]:
+    """Globs on names without braces: `*.{ts,tsx}` gives two. A leading `**/` says nothing here and is dropped."""
+    if glob is None:
+        return []
+    glob = glob.removeprefix("**/")
+    if glob.startswith("!"):
+        raise InvalidParameters(
+            f"The glob {glob!r} would say what to leave out, and it can only say what to take.",
+            hint="Name what to take, such as '*.py'.",
+        )
+    if "/" in glob or "\\" in glob or not glob.isprintable():
+        raise InvalidParameters(
+            f"The glob {glob!r} is for file names and cannot hold a slash.", hint="Name the directory in 'path'."
+        )
+    done: list[str] = []
+    waiting = [glob]
+    while waiting:
+        current = waiting.pop()
+        found = re.search(r"\{([^{}]*)\}", current)
+        if found is None:
+            done.append(_whole(current, glob))
+        else:
+            waiting.extend(current[: found.start()] + part + current[found.end() :] for part in found[1].split(","))
+        if len(done) + len(waiting) > _MAX_BRACES:
+            raise InvalidParameters(f"The glob {glob[:60]!r} stands for more than {_MAX_BRACES} others.")
+    return sorted(set(done))
+
+
+def _whole(glob: str, given: str) -> str:
+    try:
+        glob_pattern(glob, of_names=True)
+    except GlobError as error:
+        raise InvalidParameters(f"The glob {given!r} cannot be read: {error}.") from error
+    return glob
+
+
+def ripgrep_arguments(params: SearchFilesParams, globs: list[str], place: "SearchRoot") -> list[str]:
+    """Everything after the program's name; the pattern and the place come last, where nothing is read as an option."""
+    arguments = ["--no-config", "--no-messages", "--no-follow", "--heading", "--null", "--line-number"]
+    arguments += ["--with-filename", "--color=never", "--crlf", f"--max-count={params.max_results + 1}"]
+    arguments += [f"--max-columns={MAX_COLUMNS}", "--max-columns-preview"]
+    arguments += ["--case-sensitive" if params.case_sensitive else "--ignore-case"]
+    if not params.regex:
+        arguments.append("--fixed-strings")
+    if place.is_file:
+        arguments += ["--no-ignore", "--hidden"]
+    else:
+        arguments += ["--no-require-git", "--no-ignore-global", "--no-ignore-dot", "--no-ignore-exclude"]
+        arguments.append(f"--max-depth={MAX_DEPTH + 1}")
+    if not place.is_file and globs:
+        # A type, not --glob: a glob that is given overrules .gitignore. A colon would end it; the names are looked at
+        # again when they come back.
+        arguments += [f"--type-add=wanted:{glob.replace(':', '?')}" for glob in globs]
+        arguments.append("--type=wanted")
+        if any(glob.startswith(".") for glob in globs):
+            arguments += ["--hidden", "--glob=!.*/"]
+    return [*arguments, "-e", params.pattern, "--", "./"]
+
 
 _SECONDS = 10.0
 _HEAVY = 8 * MAX_FILE

@@ -177,7 +177,9 @@ def test_every_part_has_a_coverage_floor(monkeypatch: pytest.MonkeyPatch) -> Non
     left_out = [_name(path) for path in MODULES if not str(path.relative_to(SOURCE)).startswith(measured)]
     assert left_out == []
     assert coverage_table.FLOOR >= 90
-    assert "scripts/coverage_table.py" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "scripts/coverage_table.py" in makefile
+    assert "\nCOVERAGE ?= 1\n" in makefile, "measured by default"
 
 
 def test_a_part_that_is_not_above_the_floor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ DIR ?= .
 BIN := .venv/bin
 # One more than the cores of a small CI machine: tests wait a third of their time. `make test WORKERS=8` on a bigger one.
 WORKERS ?= 3
-# Tracing follows no subprocess yet, so the engine (`byleave connect --stdio`) counts as untested: `make test COVERAGE=1`.
-COVERAGE ?= $(shell [ "$$(nproc)" -ge 4 ] && echo 1)
+# Measured by default. `make test COVERAGE=` skips it and is quicker.
+COVERAGE ?= 1
 # Fewer for what drives a browser or an editor: each is several processes already.
 BROWSER_WORKERS ?= 2
 MINUTES ?= 3
@@ -62,7 +62,7 @@ up: setup ui ## start server, client, agent and chat for DIR (make up DIR=~/code
 	@# A job of its own has the terminal to itself: Ctrl-C stops Byleave in order, and not make, which would end with 130.
 	@set -m; $(BIN)/byleave up "$(DIR)"; :
 
-test: setup ## everything CI runs: check, all tests, and from four cores on that more than 90 % of each part is covered
+test: setup ## everything CI runs: check, all tests, and that more than 90 % of each part is covered
 	@rm -f .coverage .coverage.*
 	@# What waits for the network goes first; what needs a processor alone fills the time.
 	@$(MAKE) --no-print-directory -j 3 tools check-types check-lint check-web units-ui units-vscode test-pure

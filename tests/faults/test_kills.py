@@ -20,9 +20,9 @@ async def project_of(user: User) -> str:
 
 
 async def appears(path: Path) -> None:
-    """Wait until a file is there: how a sandboxed command says that it runs."""
+    """Wait until a file is written, and not only opened: how a sandboxed command says that it runs."""
     async with asyncio.timeout(30):
-        while not path.exists():
+        while not path.exists() or not path.stat().st_size:
             await asyncio.sleep(0.01)
 
 

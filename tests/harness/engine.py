@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import os
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -73,11 +74,16 @@ class Editor:
             return await self.process.wait()
 
     async def end(self) -> None:
-        if self.process.returncode is None:
-            self.process.kill()
-            await self.process.wait()
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
+        """Let the engine end by itself: one that is killed saves no coverage."""
+        try:
+            if self.process.returncode is None:
+                await self.leave()
+        finally:
+            if self.process.returncode is None:
+                self.process.kill()
+                await self.process.wait()
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
 
     async def _read(self) -> None:
         reader = self.process.stdout
@@ -106,10 +112,12 @@ async def open_engine(
     home: Path, extra: dict[str, str] | None = None, *, initialize: bool = True
 ) -> AsyncGenerator[Editor]:
     log = home.parent / "engine.log"
+    # Only these tests run the engine's code, so its process is traced if the test is.
+    tracing = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
     with log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "byleave.cli.main", "connect", "--stdio",
-            env=environment(home, **(extra or {})), limit=2**26,
+            env=environment(home, **tracing, **(extra or {})), limit=2**26,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,
         )  # fmt: skip
     editor = Editor(process)

@@ -4,16 +4,19 @@
 its tool. It never asks whether a call may run; it makes sure that whatever runs stays inside: paths by the kernel,
 commands by the sandbox, and off what the owner's rules deny (`denied_paths`). Byleave's own files are denied to every
 tool, whatever the rules say. Errors are those of `protocol.errors`.
+
+What a tool needs is loaded with its first call: who reads a file waits for no sandbox, and who looks at what can be
+undone for no search.
 """
 
 import asyncio
 import posixpath
 import threading
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from pydantic import ValidationError
 
@@ -29,6 +32,7 @@ from byleave.protocol.errors import (
 from byleave.protocol.tools import (
     TOOLS,
     ExecuteCommandParams,
+    ExecuteCommandResult,
     ListDirectoryParams,
     ReadFileParams,
     SearchFilesParams,
@@ -40,26 +44,24 @@ from byleave.protocol.tools import (
 from byleave.protocol.wire import JsonObject
 from byleave.settings import ClientSettings
 
-from .commands.effects import recorded
-from .commands.executor import CommandExecutor
 from .denied_paths import COMMANDS, DeniedPaths, GuardedFiles, GuardedPaths, make_own
 from .files.drafts import remove_drafts
 from .files.executor import FileSystemExecutor
 from .files.inspection import inspect, inspect_write
 from .files.links import under_real_names
 from .paths import PathValidator, visible
-from .sandbox.backends import choose_sandbox
-from .sandbox.bound_files import HeldFiles
-from .sandbox.bubblewrap import end_orphans
-from .sandbox.environment import remove_left
-from .sandbox.processes import OnOutput
-from .sandbox.protection import PROTECTED, WriteExclusion, link_targets
-from .sandbox.sandbox import Isolation, Sandbox
-from .search.executor import SearchExecutor
 from .stopping import refuse_late
-from .undo.desk import UndoDesk
-from .undo.recorder import UndoRecorder
-from .web import WebSearcher
+
+if TYPE_CHECKING:
+    from .commands.executor import CommandExecutor
+    from .sandbox.bound_files import HeldFiles
+    from .sandbox.processes import OnOutput
+    from .sandbox.protection import WriteExclusion
+    from .sandbox.sandbox import Isolation, Sandbox
+    from .search.executor import SearchExecutor
+    from .undo.desk import UndoDesk
+    from .undo.recorder import UndoRecorder
+    from .web import WebSearcher
 
 _MAX_SUMMARY = 200
 _MAX_UNABLE = 400
@@ -74,20 +76,45 @@ class Workspace:
         self.root = self._paths.root
         self._own = own_layer(self._settings, self.root)
         self._files = FileSystemExecutor(self._paths, max_file_bytes=self._settings.max_file_bytes)
-        self._web = WebSearcher(self._settings)
-        self._held = HeldFiles(self._paths, max_bytes=self._settings.max_file_bytes)
-        self._turns = WriteExclusion()
-        self._undo = UndoRecorder(
-            self._paths, self._settings.home, days=self._settings.undo_days, max_bytes=self._settings.undo_bytes
-        )
-        self.undoing = UndoDesk(
-            self._paths, self._settings.home, self._undo, lambda path, tool: self._floor.forbids(path, tool)
-        )
-        """For a person elsewhere; blocking."""
         self._sandbox: Sandbox | None = None
         self._probing = threading.Lock()
         self._guards = ExitStack()
+        self._search: SearchExecutor | None = None
         self.obey(NO_POLICY)
+
+    @cached_property
+    def _web(self) -> "WebSearcher":
+        from .web import WebSearcher
+
+        return WebSearcher(self._settings)
+
+    @cached_property
+    def _held(self) -> "HeldFiles":
+        from .sandbox.bound_files import HeldFiles
+
+        return HeldFiles(self._paths, max_bytes=self._settings.max_file_bytes)
+
+    @cached_property
+    def _turns(self) -> "WriteExclusion":
+        from .sandbox.protection import WriteExclusion
+
+        return WriteExclusion()
+
+    @cached_property
+    def _undo(self) -> "UndoRecorder":
+        from .undo.recorder import UndoRecorder
+
+        settings = self._settings
+        return UndoRecorder(self._paths, settings.home, days=settings.undo_days, max_bytes=settings.undo_bytes)
+
+    @cached_property
+    def undoing(self) -> "UndoDesk":
+        """For a person elsewhere; blocking."""
+        from .undo.desk import UndoDesk
+
+        return UndoDesk(
+            self._paths, self._settings.home, self._undo, lambda path, tool: self._floor.forbids(path, tool)
+        )
 
     def obey(self, policy: Policy) -> None:
         """Keep every tool off what a policy denies; before the first call. Byleave's own files are denied anyway."""
@@ -101,8 +128,7 @@ class Workspace:
         }
         self._command_paths = self._guarded_paths(COMMANDS)
         self._write_paths = self._guarded_paths("write_file")
-        guard = self._floor.guards.get("search_files")
-        self._search = SearchExecutor(self._guarded_paths("search_files"), forbidden=guard)
+        self._search = None
 
     def _guarded_files(self, tool: str) -> FileSystemExecutor | None:
         paths = self._guarded_paths(tool)
@@ -120,13 +146,25 @@ class Workspace:
         self._guards.callback(paths.close)
         return paths
 
+    def _searcher(self) -> "SearchExecutor":
+        if self._search is None:
+            from .search.executor import SearchExecutor
+
+            guard = self._floor.guards.get("search_files")
+            self._search = SearchExecutor(self._guarded_paths("search_files"), forbidden=guard)
+        return self._search
+
     @property
-    def isolation(self) -> Isolation:
+    def isolation(self) -> "Isolation":
         """What commands are held by, found out once by really running something through it."""
         return self.sandbox.isolation()
 
     @property
-    def sandbox(self) -> Sandbox:
+    def sandbox(self) -> "Sandbox":
+        from .sandbox.backends import choose_sandbox
+        from .sandbox.bubblewrap import end_orphans
+        from .sandbox.environment import remove_left
+
         with self._probing:
             if self._sandbox is None:
                 # First: a stray keeps the control group busy that the choice wants to clear away.
@@ -175,7 +213,7 @@ class Workspace:
         tool_params: JsonObject,
         *,
         network: bool = False,
-        on_output: OnOutput | None = None,
+        on_output: "OnOutput | None" = None,
         bound: Mapping[str, str] | None = None,
         record_as: str | None = None,
         until: float | None = None,
@@ -199,32 +237,18 @@ class Workspace:
             case ReadFileParams():
                 return await files.read_file(params)
             case WriteFileParams():
-                real = await self._real(params.path)
-                if not asked and real != posixpath.normpath(self._paths.relative(params.path)):
-                    raise PathValidationError(
-                        f"{params.path!r} is really {visible(real)!r}, and nobody was asked about that name.",
-                        hint="Ask for the file by its own name.",
-                    )
-                async with self._turns.write(real, await asyncio.to_thread(link_targets, str(self.root), PROTECTED)):
-                    await self._held.free(params.path)  # as the last: a command may begin while we wait or look
-                    if record_as is None:
-                        return await files.write_file(params, bound=bound, until=until)
-                    recording = self._undo.writing(record_as, f"write_file {params.path}"[:_MAX_SUMMARY])
-                    return await files.write_file(params, recording, bound, until=until)
+                return await self._write(params, files, bound, record_as, until, asked=asked)
             case ListDirectoryParams():
                 return await files.list_directory(params)
             case SearchFilesParams():
-                return await self._search.search(params)
+                return await self._searcher().search(params)
             case SearchWebParams():
                 refuse_late(until)
                 return await self._web.search(params)
             case _:
                 command = cast(ExecuteCommandParams, params)
-                sandbox = self._sandbox or await asyncio.to_thread(lambda: self.sandbox)
-                if self._own is not None:
-                    await asyncio.to_thread(make_own, self.root, own_directories(self._settings))
-                executor = CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held, self._floor)
                 line = understood or understand(command.command, command.args, str(self.root))
+                executor = await self._commands()
                 run = partial(
                     executor.run,
                     line,
@@ -235,12 +259,54 @@ class Workspace:
                     until=until,
                     asked=asked,
                 )
-                async with self._turn_of(line):
-                    return await run() if record_as is None else await recorded(self._undo, record_as, line, run)
+                return await self._in_turn(line, run, record_as)
+
+    async def _write(
+        self,
+        params: WriteFileParams,
+        files: FileSystemExecutor,
+        bound: Mapping[str, str] | None,
+        record_as: str | None,
+        until: float | None,
+        *,
+        asked: bool,
+    ) -> ToolResult:
+        from .sandbox.protection import PROTECTED, link_targets
+
+        real = await self._real(params.path)
+        if not asked and real != posixpath.normpath(self._paths.relative(params.path)):
+            raise PathValidationError(
+                f"{params.path!r} is really {visible(real)!r}, and nobody was asked about that name.",
+                hint="Ask for the file by its own name.",
+            )
+        async with self._turns.write(real, await asyncio.to_thread(link_targets, str(self.root), PROTECTED)):
+            await self._held.free(params.path)  # as the last: a command may begin while we wait or look
+            if record_as is None:
+                return await files.write_file(params, bound=bound, until=until)
+            recording = self._undo.writing(record_as, f"write_file {params.path}"[:_MAX_SUMMARY])
+            return await files.write_file(params, recording, bound, until=until)
+
+    async def _commands(self) -> "CommandExecutor":
+        from .commands.executor import CommandExecutor
+
+        sandbox = self._sandbox or await asyncio.to_thread(lambda: self.sandbox)
+        if self._own is not None:
+            await asyncio.to_thread(make_own, self.root, own_directories(self._settings))
+        return CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held, self._floor)
+
+    async def _in_turn(
+        self, line: UnderstoodCommand, run: Callable[[], Awaitable[ExecuteCommandResult]], record_as: str | None
+    ) -> ToolResult:
+        from .commands.effects import recorded
+
+        async with self._turn_of(line):
+            return await run() if record_as is None else await recorded(self._undo, record_as, line, run)
 
     def _turn_of(self, command: UnderstoodCommand) -> AbstractAsyncContextManager[None]:
         if command.starts_nothing:
             return nullcontext()  # it has the workspace read-only, whatever is replaced there
+        from .sandbox.protection import PROTECTED, link_targets
+
         return self._turns.command(link_targets(str(self.root), PROTECTED))
 
     async def _refuse_denied(self, tool_name: str, params: ToolParams) -> None:
@@ -261,11 +327,15 @@ class Workspace:
 
     async def close(self) -> None:
         """Let go of the directory, the threads and the connections."""
-        await self._web.close()
+        made = vars(self)  # what no call needed was never made
+        if "_web" in made:
+            await self._web.close()
         await asyncio.to_thread(self._guards.close)
         await asyncio.to_thread(self._files.close)
-        await asyncio.to_thread(self.undoing.close)
-        await asyncio.to_thread(self._undo.close)
+        if "undoing" in made:
+            await asyncio.to_thread(self.undoing.close)
+        if "_undo" in made:
+            await asyncio.to_thread(self._undo.close)
         self._paths.close()
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from byleave.protocol.errors import InvalidParameters, ToolFailure
 from byleave.protocol.tools import (
@@ -40,13 +40,14 @@ from byleave.protocol.tools import (
 from byleave.protocol.wire import timestamp
 from byleave.workspace.paths import PathValidator, is_open, names_directory, refuse_odd_kind, told_of, visible
 from byleave.workspace.rulings import Forbidden, Rulings
-from byleave.workspace.search.executor import expand_glob
 from byleave.workspace.stopping import Stop, outlast
-from byleave.workspace.undo.recorder import KeptWrite
 
 from .contents import count_lines, cut_lines, read_content
 from .links import refuse_hidden_secret
 from .writing import Replacing, write_beneath
+
+if TYPE_CHECKING:
+    from byleave.workspace.undo.recorder import KeptWrite
 
 _MAX_DEPTH = 64
 _MAX_NAMES = 100_000
@@ -56,6 +57,13 @@ _LOOK_EVERY = 1024
 _FIRST_SECOND = datetime(1, 1, 1, tzinfo=UTC).timestamp()
 _LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
+
+
+def _without_braces(pattern: str) -> list[str]:
+    """Expand a pattern as a search does; few listings need it, so the search is loaded here."""
+    from byleave.workspace.search.executor import expand_glob
+
+    return expand_glob(pattern)
 
 
 class Listing:
@@ -79,7 +87,7 @@ class Listing:
         self._params = params
         self._stop = stop
         self._rulings = Rulings(forbidden)
-        globs = expand_glob(pattern) if "{" in pattern or pattern.startswith("!") else [pattern]
+        globs = _without_braces(pattern) if "{" in pattern or pattern.startswith("!") else [pattern]
         self._fits = re.compile("|".join(fnmatch.translate(glob) for glob in globs)).match
         self._hidden = any(glob.startswith(".") for glob in globs)
         self._deadline = time.monotonic() + _MAX_SECONDS
@@ -219,7 +227,7 @@ class FileSystemExecutor:
     async def write_file(
         self,
         params: WriteFileParams,
-        recording: AbstractContextManager[KeptWrite] | None = None,
+        recording: "AbstractContextManager[KeptWrite] | None" = None,
         bound: Mapping[str, str] | None = None,
         *,
         until: float | None = None,
@@ -233,7 +241,7 @@ class FileSystemExecutor:
         self,
         params: WriteFileParams,
         stop: threading.Event,
-        recording: AbstractContextManager[KeptWrite],
+        recording: "AbstractContextManager[KeptWrite]",
         bound: Mapping[str, str] | None,
     ) -> WriteFileResult:
         with recording as kept:

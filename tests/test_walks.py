@@ -22,6 +22,7 @@ from byleave.gate import Gate
 from byleave.settings import ClientSettings, ServerSettings
 from byleave.workspace import Workspace
 from harness.desk import completed, open_desk
+from harness.json_values import JsonObject
 
 SOURCE = str(Path(byleave.__file__).parent) + "/"
 DOCUMENT = Path(__file__).resolve().parent.parent / "ARCHITECTURE.md"
@@ -108,7 +109,7 @@ async def test_an_approved_write_in_the_server(tmp_path: Path) -> None:
         ("A command on the machine", "execute_command", {"command": "ls", "args": ["-l"]}),
     ],
 )
-async def test_a_call_on_the_machine(tmp_path: Path, title: str, tool: str, params: dict[str, Any]) -> None:
+async def test_a_call_on_the_machine(tmp_path: Path, title: str, tool: str, params: JsonObject) -> None:
     (tmp_path / "ws").mkdir()
     (tmp_path / "ws" / "f.txt").write_text("x")
     gate = Gate()

@@ -29,6 +29,7 @@ from byleave.protocol.approvals import RejectBody
 from byleave.protocol.states import ApprovalScope, Scope
 from harness.forks import Forked, shared_forks
 from harness.household import Household, open_household
+from harness.json_values import JsonObject
 from harness.model_server import Turn, by_step, call, open_model_server, refuse_with, say
 
 pytestmark = pytest.mark.promise("I")
@@ -328,5 +329,5 @@ def test_what_a_write_leaves_is_shown_only_when_it_is_known() -> None:
         ("other", {}, "other"),
     ],
 )
-def test_a_call_has_a_title_of_one_line(tool: str, params: dict[str, Any], expected: str) -> None:
+def test_a_call_has_a_title_of_one_line(tool: str, params: JsonObject, expected: str) -> None:
     assert title(tool, params) == expected

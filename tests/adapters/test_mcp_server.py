@@ -17,6 +17,7 @@ from byleave.protocol.events import ApprovalRequested
 from byleave.protocol.states import ErrorType, ExecutionStatus, Scope
 from byleave.protocol.tools import TOOLS
 from harness.household import Household
+from harness.json_values import JsonObject
 
 from .conftest import REASON
 
@@ -180,7 +181,7 @@ async def test_without_a_project_in_the_path_the_header_or_the_only_one_counts(h
         assert unknown.status_code == 404
 
 
-PING: dict[str, Any] = {
+PING: JsonObject = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",

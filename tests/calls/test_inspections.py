@@ -14,6 +14,7 @@ from byleave.protocol.inspections import Inspection, SeenFile
 from byleave.protocol.states import AgentMode, ApprovalScope
 from byleave.settings import ServerSettings
 from harness.desk import Desk, completed, open_desk
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("X18")
 
@@ -176,7 +177,7 @@ async def test_no_grant_runs_code_that_another_grant_let_change_unseen(desk: Des
         SeenFile(path=path, sha256="missing") for path in ("pytest.py", "pytest/__init__.py", "pytest/__main__.py")
     ]
 
-    async def answer(call: tuple[str, dict[str, Any]], rule: GrantRule | None) -> str:
+    async def answer(call: tuple[str, JsonObject], rule: GrantRule | None) -> str:
         waiting = asyncio.create_task(desk.executor.execute_tool(*call, desk.session.id))
         approval = await desk.next_approval()
         scope = ApprovalScope.CLASS if rule else ApprovalScope.ONCE
@@ -186,7 +187,7 @@ async def test_no_grant_runs_code_that_another_grant_let_change_unseen(desk: Des
         await waiting
         return approval.description
 
-    def write(name: str) -> tuple[str, dict[str, Any]]:
+    def write(name: str) -> tuple[str, JsonObject]:
         return "write_file", {"path": f"tests/{name}", "content": "assert True\n"}
 
     async with desk.client(lambda signal: completed(), sees=lambda request: Inspection(files=nothing)) as signals:
@@ -216,7 +217,7 @@ async def test_only_the_machine_that_was_asked_may_say_what_it_sees(desk: Desk) 
         while not (rows := await _rows(desk)):
             await asyncio.sleep(0)
         tool_id = rows[0]["id"]
-        look: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id}
+        look: JsonObject = {"user_id": "alice", "project_id": desk.project.id}
         with pytest.raises(ConflictError):
             await desk.executor.inspected(tool_id, seen(), **look, client_id="c9")
         with pytest.raises(NotFound):

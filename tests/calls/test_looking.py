@@ -16,6 +16,7 @@ from byleave.protocol.policies import Layer, PolicyDeclaration, PolicyText
 from byleave.protocol.states import AgentMode, ApprovalScope
 from byleave.settings import ServerSettings
 from harness.desk import Desk, completed, open_desk
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("X18")
 
@@ -54,7 +55,7 @@ async def test_a_second_client_is_asked_when_the_first_goes_away_without_a_word(
 
 
 async def test_a_client_that_comes_leaves_a_look_to_the_one_that_was_asked(desk: Desk) -> None:
-    look: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id}
+    look: JsonObject = {"user_id": "alice", "project_id": desk.project.id}
     async with desk.client(lambda signal: completed()):
         call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
         tool_id = await pending(desk)
@@ -137,7 +138,7 @@ async def test_a_call_from_elsewhere_never_waits_for_a_look(desk: Desk, monkeypa
         async with asyncio.timeout(10):
             row = await desk.executor.call(*RUN, desk.session, until_asked=True)
         assert row.to_response().status == "pending"
-        look: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
+        look: JsonObject = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
         await desk.executor.inspected(row.id, SEEN, **look)
         assert (await desk.next_approval()).inspection == SEEN
 
@@ -182,7 +183,7 @@ async def test_a_look_that_a_restart_came_between_is_asked_for_again(settings: S
         call.cancel()
     async with open_desk(settings) as desk:
         # The client's own answer may come before its stream does.
-        look: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
+        look: JsonObject = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
         await desk.executor.inspected(tool_id, SEEN, **look)
         assert (await desk.next_approval()).inspection == SEEN
     async with open_desk(settings) as desk, desk.client(lambda signal: completed()):
@@ -195,7 +196,7 @@ async def test_a_run_that_is_stopped_takes_the_look_with_it(desk: Desk) -> None:
     await desk.store.chat.post("alice", desk.project.id, "go", session_id=desk.session.id, mode=AgentMode.SANDBOX)
     run = await desk.store.runs.claim("worker")
     assert run is not None
-    look: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
+    look: JsonObject = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
     async with desk.client(lambda signal: completed()) as signals:
         caller = Caller(run_id=run.id, fence=run.fence, key="call_1")
         call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id, caller=caller))

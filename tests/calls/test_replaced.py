@@ -19,6 +19,7 @@ from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel
 from byleave.settings import ServerSettings
 from byleave.store import approvals as replaced_module
 from harness.desk import Desk, completed, open_desk
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("A", "X18")
 
@@ -28,7 +29,7 @@ SECRET = "ghp_" + "a1B2" * 9
 
 
 def there(digest: str = DIGEST, text: str | None = "one\ntwo\n", path: str = "a.txt", **more: Any) -> Inspection:
-    known: dict[str, Any] = {"size": len(text or "?"), "modified_at": "2026-01-01T00:00:00.000Z"}
+    known: JsonObject = {"size": len(text or "?"), "modified_at": "2026-01-01T00:00:00.000Z"}
     return Inspection(files=[SeenFile(path=path, role=SeenRole.REPLACES, sha256=digest, text=text, **(known | more))])
 
 
@@ -69,9 +70,9 @@ async def test_the_question_is_bound_to_what_the_machine_saw_and_the_signal_says
 
 
 async def test_the_look_is_asked_for_without_the_content(desk: Desk) -> None:
-    requests: list[dict[str, Any]] = []
+    requests: list[JsonObject] = []
 
-    def look(request: dict[str, Any]) -> None:
+    def look(request: JsonObject) -> None:
         requests.append(request)
 
     async with desk.client(lambda signal: completed(), replaces=look):
@@ -179,7 +180,7 @@ async def test_a_script_may_not_be_told_as_a_file_that_is_replaced(desk: Desk) -
 async def test_what_answers_in_a_persons_place_needs_no_look(desk: Desk) -> None:
     looks: list[str] = []
 
-    def look(request: dict[str, Any]) -> Inspection:
+    def look(request: JsonObject) -> Inspection:
         looks.append(request["tool_id"])
         return there()
 

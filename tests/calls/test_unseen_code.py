@@ -15,10 +15,11 @@ from byleave.protocol.inspections import Inspection, SeenFile
 from byleave.protocol.states import AgentMode, ApprovalScope
 from byleave.store import SessionRow
 from harness.desk import Desk, completed
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("G8")
 
-Call = tuple[str, dict[str, Any]]
+Call = tuple[str, JsonObject]
 TESTS: Call = ("execute_command", {"command": "python", "args": ["-m", "pytest", "-q"]})
 NODE_TESTS: Call = ("execute_command", {"command": "node", "args": ["--test"]})
 RUN_TESTS = GrantRule(tool="execute_command", command=("python", "-m", "pytest"))
@@ -181,7 +182,7 @@ async def test_a_no_settles_nothing(desk: Desk) -> None:
 async def test_no_grant_changes_code_while_code_that_a_grant_covers_runs(desk: Desk) -> None:
     go = asyncio.Event()
 
-    async def slowly(signal: dict[str, Any]) -> Any:
+    async def slowly(signal: JsonObject) -> Any:
         if signal["tool_name"] == "execute_command":
             await go.wait()
         return completed()

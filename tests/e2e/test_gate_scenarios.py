@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from harness.json_values import JsonObject
 from harness.processes import Site, User
 
 pytestmark = pytest.mark.timeout(90)
@@ -17,7 +18,7 @@ async def connected(site: Site, alice: User) -> str:
     return project_id
 
 
-async def waiting(alice: User) -> dict[str, Any]:
+async def waiting(alice: User) -> JsonObject:
     [approval] = (await alice.get("/my/approvals")).body["approvals"]
     return approval
 

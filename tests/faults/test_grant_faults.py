@@ -25,6 +25,7 @@ from byleave.store.approvals import Question
 from byleave.store.grants import NewGrant
 from byleave.store.sqlite import SqliteDatabase
 from byleave.store.transitions import NewExecution
+from harness.json_values import JsonObject
 from harness.records import SEAL_KEYS, Clock, Records, answer, inspected
 from harness.trouble import Trouble, TroubledDatabase
 
@@ -52,7 +53,7 @@ class Life:
             except sqlite3.OperationalError:
                 self.failures += 1
 
-    def _call(self, key: str, tool: str, params: dict[str, Any]) -> NewExecution:
+    def _call(self, key: str, tool: str, params: JsonObject) -> NewExecution:
         digest = call_digest(tool, params, self.records.project.id)
         return self.records.call(
             tool_name=tool, key=key, params=plain_json(params), digest=digest, risk_level=RiskLevel.MEDIUM

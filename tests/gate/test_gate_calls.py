@@ -12,6 +12,7 @@ import byleave.gate
 from byleave.gate import Gate
 from byleave.protocol.states import ErrorType
 from byleave.protocol.tools import SCRIPT_NAMES, TOOLS
+from harness.json_values import JsonObject
 
 GATE = Gate()
 
@@ -29,7 +30,7 @@ def test_unknown_tool_is_refused_and_told_the_six(name: str) -> None:
 
 @pytest.mark.promise("T1")
 def test_script_names_are_the_same_tools() -> None:
-    calls: dict[str, dict[str, Any]] = {
+    calls: dict[str, JsonObject] = {
         "readFile": {"path": "a"},
         "writeFile": {"path": "a.py", "content": ""},
         "runCommand": {"command": "ls"},
@@ -87,7 +88,7 @@ def test_defaults_are_filled_in() -> None:
         ("search_web", {"query": "x\x1b"}, "query"),
     ],
 )
-def test_wrong_parameters_are_refused_with_the_field_named(tool: str, params: dict[str, Any], field: str) -> None:
+def test_wrong_parameters_are_refused_with_the_field_named(tool: str, params: JsonObject, field: str) -> None:
     verdict = GATE.judge(tool, params).verdict
     assert verdict.refused
     assert verdict.error_type is ErrorType.INVALID
@@ -177,7 +178,7 @@ def test_without_a_sandbox_reads_ask_too() -> None:
 def test_a_fault_inside_the_gate_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate()
 
-    def fail(*_: Any) -> Any:
+    def fail(*_: object) -> Any:
         raise RuntimeError("bug")
 
     monkeypatch.setattr(gate.risk, "assess_write", fail)

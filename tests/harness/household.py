@@ -24,6 +24,7 @@ from byleave.protocol.states import Scope
 from byleave.sdk import Agent
 from byleave.server import Listening, issue_token, serve
 from byleave.settings import ClientSettings, ServerSettings
+from harness.json_values import JsonObject
 
 SECRET = "a secret of the tests, long enough to be one"
 LIMIT_SECONDS = 30
@@ -118,7 +119,7 @@ async def open_household(tmp_path: Path, **settings: Any) -> AsyncGenerator[Hous
     """Server settings may be given by name, such as `medium_timeout_seconds=1`."""
     workspace, home = tmp_path / "workspace", tmp_path / "home"
     workspace.mkdir(exist_ok=True)
-    usual: dict[str, Any] = {"home": home, "secret": SecretStr(SECRET), "model": "offline", "durability": "normal"}
+    usual: JsonObject = {"home": home, "secret": SecretStr(SECRET), "model": "offline", "durability": "normal"}
     server_settings = ServerSettings(**(usual | settings))
     async with AsyncExitStack() as ends:
         up: asyncio.Future[Listening] = asyncio.get_running_loop().create_future()

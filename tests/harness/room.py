@@ -22,6 +22,7 @@ from byleave.store.executions import HistoryFilter
 from byleave.store.ledger import feed_topic
 from byleave.workspace import Workspace
 from harness.desk import Desk, open_desk
+from harness.json_values import JsonObject
 
 WAIT_SECONDS = 20
 
@@ -42,7 +43,7 @@ class Room:
         self.workers.append(worker)
         return worker
 
-    async def act(self, signal: dict[str, Any]) -> CompletedReport | FailedReport:
+    async def act(self, signal: JsonObject) -> CompletedReport | FailedReport:
         """Do what a client does with a signal."""
         try:
             result = await self.workspace.run(signal["tool_name"], signal["tool_params"], network=signal["network"])
@@ -95,7 +96,7 @@ class Room:
         while True:
             await self.desk.approvals.approve_tool((await self.approval()).id, "alice")
 
-    async def events(self, kind: str) -> list[dict[str, Any]]:
+    async def events(self, kind: str) -> list[JsonObject]:
         found: list[StoredEvent] = []
         seq = 0
         while True:

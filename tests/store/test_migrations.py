@@ -25,10 +25,11 @@ from byleave.store.ledger import GENESIS, adopt, link_hash
 from byleave.store.migrations import COVERED_SINCE, HERE, NEWEST, REVISIONS, bring_up_to_date, stored_revision, upgrade
 from byleave.store.records import AuditRecord
 from byleave.store.sqlite import SqliteTransaction
+from harness.json_values import JsonObject
 from harness.records import SEAL_KEYS
 
 
-def _structure(path: Path) -> dict[str, Any]:
+def _structure(path: Path) -> JsonObject:
     """Tables and indexes, whatever the order of columns and the way they were written down."""
     with closing(sqlite3.connect(path)) as connection:
 

@@ -19,6 +19,7 @@ from byleave.store.approvals import Question
 from byleave.store.executions import HistoryFilter
 from byleave.store.grants import NewGrant
 from byleave.store.sqlite import SqliteTransaction
+from harness.json_values import JsonObject
 from harness.records import Records, answer, inspected
 
 GROWS = ("tool_executions", "approvals", "events", "audit", "messages", "runs", "replaced_texts")
@@ -26,9 +27,9 @@ GROWS = ("tool_executions", "approvals", "events", "audit", "messages", "runs", 
 
 
 @pytest.fixture
-def spoken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def spoken(monkeypatch: pytest.MonkeyPatch) -> JsonObject:
     """Every statement that was run, with its parameters."""
-    said: dict[str, Any] = {}
+    said: JsonObject = {}
 
     def listen(name: str) -> None:
         real = getattr(SqliteTransaction, name)
@@ -118,7 +119,7 @@ async def runs_of_a_day(records: Records) -> None:
 
 
 @pytest.mark.promise("W11")
-async def test_no_statement_reads_a_whole_table_that_grows(records: Records, spoken: dict[str, Any]) -> None:
+async def test_no_statement_reads_a_whole_table_that_grows(records: Records, spoken: JsonObject) -> None:
     await a_day(records)
     statements = {sql: values for sql, values in spoken.items() if not sql.startswith("INSERT")}
     assert len(statements) > 30

@@ -14,6 +14,7 @@ from byleave.protocol.states import Scope
 from byleave.protocol.traces import TRACEPARENT
 from byleave.telemetry.traces import written
 from harness.household import Household, open_household
+from harness.json_values import JsonObject
 from harness.recorded import Seen
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -26,7 +27,7 @@ async def household(seen: Seen, tmp_path: Path) -> AsyncIterator[Household]:
         yield household
 
 
-async def execute(household: Household, tool_name: str, tool_params: Any, **headers: str) -> dict[str, Any]:
+async def execute(household: Household, tool_name: str, tool_params: Any, **headers: str) -> JsonObject:
     body = {"project_id": household.project_id, "tool_name": tool_name, "tool_params": tool_params}
     known = {"Authorization": f"Bearer {household.token(Scope.AGENT, Scope.CHAT)}", **headers}
     url = f"{household.url}/my/tools/execute"

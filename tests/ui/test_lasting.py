@@ -14,6 +14,7 @@ from playwright.async_api import Browser, BrowserContext, Page, Route, expect
 from byleave.protocol.states import Scope
 from harness.browser import WIDTH
 from harness.household import Household, open_household
+from harness.json_values import JsonObject
 
 from .conftest import PAGE, Faults, OpenPage, answer, beside, question, say, shot
 
@@ -35,7 +36,7 @@ async def test_the_bundle_is_small() -> None:
 async def test_the_first_paint_comes_within_a_second(page: Page) -> None:
     await page.reload()
     await expect(page.get_by_label("Message", exact=True)).to_be_visible()
-    paints: list[dict[str, Any]] = await page.evaluate("performance.getEntriesByType('paint').map((p) => p.toJSON())")
+    paints: list[JsonObject] = await page.evaluate("performance.getEntriesByType('paint').map((p) => p.toJSON())")
     first = next(paint["startTime"] for paint in paints if paint["name"] == "first-contentful-paint")
     assert first < 1000
 

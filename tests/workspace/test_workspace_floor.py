@@ -22,6 +22,7 @@ from byleave.workspace import rulings as denials_module
 from byleave.workspace.denied_paths import DeniedPaths, GuardedFiles, GuardedPaths
 from byleave.workspace.paths import PathValidator
 from byleave.workspace.rulings import Denials
+from harness.json_values import JsonObject
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("G9", "S")
@@ -230,7 +231,7 @@ def test_what_could_not_be_opened_is_covered_and_what_is_gone_is_not(place: Plac
 
 @pytest.mark.parametrize("bound", [{"max_entries": 20}, {"seconds": -1.0}])
 def test_too_much_to_look_through_is_an_error_that_names_the_rule(
-    place: Place, paths: PathValidator, bound: dict[str, Any]
+    place: Place, paths: PathValidator, bound: JsonObject
 ) -> None:
     for number in range(30):
         place.file(f"big/{number}.txt")
@@ -299,7 +300,7 @@ async def test_no_command_can_open_what_is_denied(obeying: Obeying, place: Place
         {"command": "tar", "args": ["-cf", "all.tar", "private", "src"]},
     ],
 )
-async def test_reading_commands_meet_the_cover_too(obeying: Obeying, place: Place, params: dict[str, Any]) -> None:
+async def test_reading_commands_meet_the_cover_too(obeying: Obeying, place: Place, params: JsonObject) -> None:
     place.file("private/key.txt", "mine")
     place.file("src/x.pem", "mine")
     (place.root / "key").symlink_to("private/key.txt")
@@ -566,7 +567,7 @@ async def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         ("read_file", {"path": "door/token"}),
     ],
 )
-async def test_no_tool_touches_byleaves_own_files(at_home: Workspace, tool: str, params: dict[str, Any]) -> None:
+async def test_no_tool_touches_byleaves_own_files(at_home: Workspace, tool: str, params: JsonObject) -> None:
     (at_home.root / "door").symlink_to("state")
     with pytest.raises(PathValidationError, match="Byleave's own files"):
         await at_home.run(tool, params)

@@ -20,6 +20,7 @@ from byleave.settings import ClientSettings
 from byleave.workspace import WebSearcher, Workspace
 from byleave.workspace import web as fetching
 from byleave.workspace.web import BoundedWeb, CheckedResolver, checked_url, is_never_asked, is_public
+from harness.json_values import JsonObject
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T6")
@@ -240,7 +241,7 @@ class Names(AbstractResolver):
         pass
 
 
-async def _ask_by_name(names: Names, url: str, *, allow_private: bool = False) -> dict[str, Any]:
+async def _ask_by_name(names: Names, url: str, *, allow_private: bool = False) -> JsonObject:
     fetcher = BoundedWeb(allow_private=allow_private, resolver=names)
     try:
         return await fetcher.ask("SearXNG", "GET", f"{url}/search", setting="BYLEAVE_SEARXNG_URL", query={"q": "x"})

@@ -12,6 +12,7 @@ from byleave.gate.policy.policy import MAX_FINDINGS
 from byleave.protocol.policies import Layer, PolicyText
 from byleave.protocol.states import AgentMode, ErrorType
 from byleave.protocol.verdicts import Verdict, VerdictLevel
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("G3", "S")
 
@@ -139,7 +140,7 @@ def test_allow_waives_the_question_of_risk() -> None:
         ("write_file", {"path": "src/a.py"}),  # malformed
     ],
 )
-def test_allow_waives_nothing_else(tool: str, params: dict[str, Any]) -> None:
+def test_allow_waives_nothing_else(tool: str, params: JsonObject) -> None:
     text = "".join(
         f'[[rule]]\naction = "allow"\ntool = "{name}"\npaths = ["src/**"]\n' for name in ("read_file", "write_file")
     )
@@ -524,7 +525,7 @@ def written(rules: list[tuple[str, str]]) -> str:
     return "\n".join(f'[[rule]]\naction = "{action}"\n{about}' for action, about in rules)
 
 
-def verdict(rules: list[tuple[str, str]], call: tuple[str, dict[str, Any]], *, isolated: bool = True) -> Verdict:
+def verdict(rules: list[tuple[str, str]], call: tuple[str, JsonObject], *, isolated: bool = True) -> Verdict:
     judged = gate(written(rules)).judge(call[0], call[1], workspace=WORKSPACE, isolated=isolated)
     return judged.verdict
 

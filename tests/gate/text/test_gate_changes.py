@@ -8,12 +8,13 @@ import pytest
 from byleave.gate.text.changes import NOT_LOOKED, Write, write_change
 from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange
 from byleave.protocol.inspections import SeenFile, SeenRole
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("A")
 
 
 def change(content: str | None, text: str | None = None, *, append: bool = False, **seen: Any) -> ShownChange:
-    known: dict[str, Any] = {"path": "a.txt", "role": SeenRole.REPLACES, "sha256": "a" * 64, "size": 9}
+    known: JsonObject = {"path": "a.txt", "role": SeenRole.REPLACES, "sha256": "a" * 64, "size": 9}
     return write_change(Write("a.txt", append, content, SeenFile(**(known | seen)), text))
 
 

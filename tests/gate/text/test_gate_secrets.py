@@ -186,7 +186,7 @@ WRONG = (RecursionError, MemoryError, ValueError, UnicodeError, KeyError)
 def test_text_is_withheld_whatever_part_of_masking_fails(
     part: str, wrong: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any) -> str:
+    def fail(*_: object) -> str:
         raise wrong
 
     text = "kind: Secret\ndata:\n  password: hunter2xyz"

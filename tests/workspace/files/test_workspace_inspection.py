@@ -21,6 +21,7 @@ from byleave.workspace import BubblewrapSandbox, CommandExecutor, DriftedError, 
 from byleave.workspace.files import inspection as inspection_module
 from byleave.workspace.sandbox import bound_files as pins_module
 from byleave.workspace.sandbox.bound_files import HeldFiles
+from harness.json_values import JsonObject
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("A", "S")
@@ -33,7 +34,7 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def call(command: str, *args: str) -> dict[str, Any]:
+def call(command: str, *args: str) -> JsonObject:
     return {"command": command, "args": list(args), "timeout": 30}
 
 

@@ -23,6 +23,7 @@ from byleave.workspace.search import ripgrep as search_sandbox
 from byleave.workspace.search import scan
 from byleave.workspace.search.answers import AnswerReader
 from byleave.workspace.search.scan import GlobError, glob_pattern
+from harness.json_values import JsonObject
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T5")
@@ -396,7 +397,7 @@ def test_expression_that_means_something_else_here_is_refused(
     os.close(fd)
 
 
-def _work(fd: int, **more: Any) -> dict[str, Any]:
+def _work(fd: int, **more: Any) -> JsonObject:
     work = {"fd": fd, "above": [], "pattern": "needle", "regex": True, "case_sensitive": True, "globs": []}
     return work | {"max_count": 1001, "ask": None, "seconds": 10, "owner": None} | more
 

@@ -22,7 +22,6 @@ from byleave.workspace.files import writing
 from byleave.workspace.sandbox import processes
 from byleave.workspace.undo.recorder import KeptWrite, Running
 from byleave.workspace.undo.snapshots import Change
-from harness.json_values import JsonObject
 
 from .conftest import MakeApproved, MakeHandler, RecordingLink, in_seconds, make_cancel
 
